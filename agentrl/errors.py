@@ -1,0 +1,94 @@
+"""Every error agentrl raises on purpose. Each says what is wrong, where, and what to do.
+
+    AgentRLError
+    ├── ConfigError            the user's input: configuration, data, model, env name
+    │   ├── UnknownNameError   a name nobody knows, with the nearest known one
+    │   └── DataError          a data file, with file and line
+    ├── EnvError               an environment's own code raised (fault = "program")
+    │   └── VerifierError      its scoring raised
+    ├── EngineError            sampling failed
+    │   ├── EngineDiedError    the process is gone; a restart may help
+    │   └── EngineRefusedError a call that this engine cannot serve (see its capabilities)
+    ├── WeightsError           a publication did not arrive whole
+    ├── LearnerError           a learner rank failed; names the rank
+    ├── DeadlineError          a wait ran out; says which and how long
+    └── RunError               the run cannot go on (or cannot be resumed)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Literal
+
+Fault = Literal["program", "infra"]
+
+
+class AgentRLError(Exception):
+    """The root of the tree; `fault` says whose fault it is: the env's program or the infrastructure."""
+
+    fault: Fault = "infra"
+
+
+class ConfigError(AgentRLError):
+    """What the user asked for cannot be done; raised before anything heavy starts."""
+
+    fault: Fault = "program"
+
+
+class UnknownNameError(ConfigError):
+    """A name that is not known; the message carries the nearest known one and the list."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        names = sorted(known)
+        super().__init__(f"unknown {kind} {name!r}.{did_you_mean(name, names)}{' ' + hint if hint else ''}")
+
+
+class DataError(ConfigError):
+    """A data file that cannot be used; says which file and which line."""
+
+
+class EnvError(AgentRLError):
+    """An environment's own code raised."""
+
+    fault: Fault = "program"
+
+
+class VerifierError(EnvError):
+    """An environment's scoring raised or could not decide."""
+
+
+class EngineError(AgentRLError):
+    """Sampling failed."""
+
+
+class EngineDiedError(EngineError):
+    """The engine process is gone; its requests are lost and may be sent again elsewhere."""
+
+
+class EngineRefusedError(EngineError):
+    """The engine cannot do what was asked (see its capabilities)."""
+
+
+class WeightsError(AgentRLError):
+    """A publication did not arrive whole, or the engine does not serve what was published."""
+
+
+class LearnerError(AgentRLError):
+    """A learner rank failed; the message names it."""
+
+
+class DeadlineError(AgentRLError):
+    """A wait ran out; the message says what was waited for and how long."""
+
+
+class RunError(AgentRLError):
+    """The run cannot go on, or cannot be resumed."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """' Did you mean 'x'? Known: x, y.' with the nearest known name, or '' when nothing is known."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"{hint} Known: {', '.join(names)}." if names else hint

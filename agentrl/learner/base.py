@@ -1,0 +1,63 @@
+"""The Learner contract: a batch becomes new weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agentrl.types import Manifest, SampleId, Version
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSequence:
+    """One sequence to train on; all lists have its length T.
+
+    `mask` is 1 on sampled tokens, `sampler_logprobs` holds the logprob each was sampled with (at `temperature`) and
+    `advantages` what it is credited with; both are ignored where the mask is 0.
+    """
+
+    sample: SampleId
+    ids: list[int]
+    mask: list[int]
+    sampler_logprobs: list[float]
+    advantages: list[float]
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one batch did, the same on every rank except `samples`, `tokens` and the timings."""
+
+    loss: float
+    grad_norm: float
+    lr: float
+    entropy: float
+    kl_sampler: float
+    kl_reference: float
+    clip_fraction: float
+    importance_mean: float
+    importance_capped: float
+    tokens: int
+    optimizer_steps: int
+    samples: tuple[SampleId, ...]
+    seconds: float
+
+
+class Learner(Protocol):
+    """One rank of the learner. Every rank is called with the same batch and takes its own share of it."""
+
+    def step(self, batch: list[TrainSequence]) -> StepReport:
+        """Train on one global batch; the loss does not depend on how it is split."""
+
+    def logprobs(self, ids: list[list[int]], temperature: float = 1.0) -> list[list[float]]:
+        """Logprobs of ids[1:] for each sequence, in the compute type that trains."""
+
+    def manifest(self, version: Version) -> Manifest:
+        """Every tensor of the current weights, in checkpoint names, with its digest."""
+
+    def save(self, folder: Path) -> None:
+        """Write model, optimizer, schedule and random state; the model part loads with `from_pretrained`."""
+
+    def load(self, folder: Path) -> None:
+        """The inverse of `save`: training goes on exactly."""
