@@ -1,0 +1,62 @@
+"""A 2-layer Llama with a byte-level ChatML tokenizer, made on the spot; transformers, vLLM and the learner load it."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def tiny_model(folder: Path, dtype: str = "float32", seed: int = 0, *, tie: bool = True, max_length: int = 512) -> Path:
+    """Save model and tokenizer into `folder` and return it; the same arguments give the same bytes."""
+    tokenizer = tiny_tokenizer()
+    ids = {name: tokenizer.convert_tokens_to_ids(name) for name in SPECIAL}
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,  # the smallest that vLLM's CPU attention knows
+        max_position_embeddings=max_length,
+        tie_word_embeddings=tie,
+        bos_token_id=ids["<|im_start|>"],
+        eos_token_id=ids["<|im_end|>"],
+        pad_token_id=ids["<|endoftext|>"],
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig.from_model_config(config)
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """Three special tokens, the 256 bytes and 61 merges of a space with what follows: 320 tokens, all decodable."""
+    merges = [("Ġ", letter) for letter in (string.ascii_letters + string.digits)[:61]]
+    words = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in merges)]
+    vocab = {word: index for index, word in enumerate(words)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=SPECIAL[1],
+        eos_token=SPECIAL[2],
+        pad_token=SPECIAL[0],
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
