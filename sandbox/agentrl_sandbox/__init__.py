@@ -1,0 +1,1 @@
+"""agentrl_sandbox: runs untrusted code. Imports the standard library only."""
