@@ -1,18 +1,18 @@
 """Every error agentrl raises on purpose. Each says what is wrong, where, and what to do.
 
-    AgentRLError
-    ├── ConfigError            the user's input: configuration, data, model, env name
-    │   ├── UnknownNameError   a name nobody knows, with the nearest known one
-    │   └── DataError          a data file, with file and line
-    ├── EnvError               an environment's own code raised (fault = "program")
-    │   └── VerifierError      its scoring raised
-    ├── EngineError            sampling failed
-    │   ├── EngineDiedError    the process is gone; a restart may help
-    │   └── EngineRefusedError a call that this engine cannot serve (see its capabilities)
-    ├── WeightsError           a publication did not arrive whole
-    ├── LearnerError           a learner rank failed; names the rank
-    ├── DeadlineError          a wait ran out; says which and how long
-    └── RunError               the run cannot go on (or cannot be resumed)
+AgentRLError
+├── ConfigError            the user's input: configuration, data, model, env name
+│   ├── UnknownNameError   a name nobody knows, with the nearest known one
+│   └── DataError          a data file, with file and line
+├── EnvError               an environment's own code raised (fault = "program")
+│   └── VerifierError      its scoring raised
+├── EngineError            sampling failed
+│   ├── EngineDiedError    the process is gone; a restart may help
+│   └── EngineRefusedError a call that this engine cannot serve (see its capabilities)
+├── WeightsError           a publication did not arrive whole
+├── LearnerError           a learner rank failed; names the rank
+├── DeadlineError          a wait ran out; says which and how long
+└── RunError               the run cannot go on (or cannot be resumed)
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ class UnknownNameError(ConfigError):
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
         super().__init__(f"unknown {kind} {name!r}.{did_you_mean(name, names)}{' ' + hint if hint else ''}")
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str]]:
+        """It crosses process borders as its message."""
+        return ConfigError, (str(self),)
 
 
 class DataError(ConfigError):

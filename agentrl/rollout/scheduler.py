@@ -1,0 +1,350 @@
+"""Which sample is run when, and which may be trained: groups, staleness, retries, and the bound on what is outstanding."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import functools
+import hashlib
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from agentrl.errors import AgentRLError, DeadlineError, RunError
+from agentrl.rollout.orders import EpisodeOrder
+from agentrl.types import Group, SampleId, StopReason, Trajectory, Version, age
+
+Outcome = Literal["filtered", "stale", "invalid", "cancelled", "lost"]
+
+
+class Journal(Protocol):
+    """Where the scheduler writes down what becomes of every attempt, before it acts on it."""
+
+    def dispatched(self, orders: Iterable[EpisodeOrder]) -> None:
+        """These attempts are about to run."""
+
+    def finished(self, trajectory: Trajectory) -> None:
+        """This attempt came back; its trajectory is stored first."""
+
+    def settled(self, attempts: Iterable[tuple[SampleId, int]], outcome: Outcome, reason: str) -> None:
+        """These attempts end here, untrained."""
+
+
+class WorkerLostError(AgentRLError):
+    """The process that ran an episode is gone: the attempt is lost and the sample is run anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The rules of one run. `tasks` is the length of the training split, None when it is endless."""
+
+    seed: int
+    prompts: int
+    group_size: int
+    max_tokens: int
+    max_turns: int
+    temperature: float
+    max_staleness: int
+    on_stale: Literal["drop", "wait"]
+    episode_timeout_s: float
+    turn_timeout_s: float
+    max_invalid: float
+    min_valid: int = 2
+    filter_equal: bool = False
+    tasks: int | None = None
+    split: str = "train"
+    max_attempts: int = 3
+
+    @property
+    def capacity(self) -> int:
+        """Groups that may be outstanding: in flight, buffered, or in the batch that is not yet published."""
+        return (self.max_staleness + 1) * self.prompts
+
+    def order(self, sample: SampleId, attempt: int) -> EpisodeOrder:
+        """The order for an attempt; a later epoch over the same tasks draws fresh randomness."""
+        epoch, task_index = self._place(sample.group)
+        seed = self.seed if epoch == 0 else stable_hash(self.seed, "epoch", epoch)
+        return EpisodeOrder(
+            sample, attempt, self.split, task_index, seed, self.temperature, self.max_tokens, self.max_turns,
+            self.episode_timeout_s, self.turn_timeout_s,
+        )  # fmt: skip
+
+    def _place(self, group: int) -> tuple[int, int]:
+        if not self.tasks:
+            return 0, group
+        epoch, position = divmod(group, self.tasks)
+        return epoch, shuffled(self.seed, epoch, self.tasks)[position]
+
+
+def stable_hash(*parts: object) -> int:
+    """A 63-bit hash of the parts that is the same in every process."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+@functools.lru_cache(maxsize=2)
+def shuffled(seed: int, epoch: int, tasks: int) -> tuple[int, ...]:
+    """The order in which an epoch visits the tasks: a permutation of range(tasks)."""
+    order = list(range(tasks))
+    random.Random(stable_hash(seed, "shuffle", epoch)).shuffle(order)
+    return tuple(order)
+
+
+@dataclass(slots=True)
+class _OpenGroup:
+    """A group whose members are not all back."""
+
+    id: int
+    dispatched_at: Version
+    back: dict[int, Trajectory] = field(default_factory=dict)
+    given_up: set[int] = field(default_factory=set)
+
+    @property
+    def settled(self) -> int:
+        return len(self.back) + len(self.given_up)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one optimizer batch is made of, and what was dropped while it was collected."""
+
+    groups: tuple[Group, ...]
+    dropped: tuple[tuple[Outcome, str, int], ...]
+    ages: tuple[int, ...]
+
+
+class Scheduler:
+    """Keeps `capacity` groups outstanding and hands out batches within the staleness bound.
+
+    Runs on one asyncio loop. `dispatch` runs an order somewhere and raises WorkerLostError when its process died.
+    `held` is the version the learner holds; `forks` is where each incarnation of the run began (see `types.age`).
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        dispatch: Callable[[EpisodeOrder], Awaitable[Trajectory]],
+        journal: Journal,
+        held: Version,
+        forks: tuple[int, ...] = (0,),
+        next_group: int = 0,
+    ) -> None:
+        self.schedule, self.held, self.forks, self.next_group = schedule, held, forks, next_group
+        self._dispatch, self._journal = dispatch, journal
+        self._open: dict[int, _OpenGroup] = {}
+        self._ready: dict[int, Group] = {}
+        self._in_training = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._window: collections.deque[str] = collections.deque(maxlen=schedule.prompts * schedule.group_size)
+        self._dropped: list[tuple[Outcome, str, int]] = []
+        self._running = False
+
+    # --- what the run calls ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._running = True
+        self._fill()
+
+    def restore(self, trajectories: Iterable[Trajectory], attempts: dict[SampleId, int]) -> None:
+        """Take back samples that an earlier incarnation finished but did not train; what their groups lack is run.
+
+        `attempts` holds the last attempt number of every sample of those groups.
+        """
+        for trajectory in trajectories:
+            group = self._open.setdefault(trajectory.sample.group, _OpenGroup(trajectory.sample.group, self.held))
+            self._note(trajectory)
+            group.back[trajectory.sample.member] = trajectory
+        for group in list(self._open.values()):
+            samples = [SampleId(group.id, m) for m in range(self.schedule.group_size) if m not in group.back]
+            self._launch([self.schedule.order(sample, attempts.get(sample, -1) + 1) for sample in samples])
+            self._close_if_complete(group)
+
+    async def next_batch(self, deadline_s: float) -> Batch:
+        """The next `prompts` groups, every token at most `max_staleness` old. Raises DeadlineError, RunError."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                while (chosen := self._choose()) is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise DeadlineError(
+                f"no batch of {self.schedule.prompts} groups within {deadline_s:.0f} s: {self.describe()}. "
+                "Raise rollout.episode_timeout_s, or look at the newest trajectories with `agentrl show`."
+            ) from None
+        for group in chosen:
+            del self._ready[group.id]
+        self._in_training = len(chosen)
+        dropped, self._dropped = tuple(self._dropped), []
+        return Batch(tuple(chosen), dropped, tuple(self._age(t) for g in chosen for t in g.trajectories))
+
+    def published(self, version: Version) -> None:
+        """The batch is trained and `version` is what the learner and the engines hold now."""
+        self.held, self._in_training = version, 0
+        self._fill()
+
+    async def stop(self) -> None:
+        """Cancel what is in flight; every open attempt is settled as cancelled. Finished samples stay finished."""
+        self._running = False
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def outstanding(self) -> int:
+        """Groups in flight, buffered, or in the batch being trained."""
+        return len(self._open) + len(self._ready) + self._in_training
+
+    def describe(self) -> str:
+        """One line on where everything is."""
+        return f"{len(self._open)} groups in flight, {len(self._ready)} buffered, {self._in_training} in training"
+
+    # --- dispatch -------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        while self._running and self.outstanding < self.schedule.capacity:
+            group = self._open[self.next_group] = _OpenGroup(self.next_group, self.held)
+            self.next_group += 1
+            self._launch([self.schedule.order(SampleId(group.id, m), 0) for m in range(self.schedule.group_size)])
+
+    def _launch(self, orders: list[EpisodeOrder]) -> None:
+        self._journal.dispatched(orders)
+        for order in orders:
+            task = asyncio.create_task(self._run(order), name=f"sample {order.sample}")
+            self._tasks.add(task)
+            task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+        self._changed.set()
+
+    async def _run(self, order: EpisodeOrder) -> None:
+        try:
+            trajectory = await self._dispatch(order)
+        except asyncio.CancelledError:
+            self._settle([(order.sample, order.attempt)], "cancelled", "the run stopped")
+            raise
+        except WorkerLostError as error:
+            self._settle([(order.sample, order.attempt)], "lost", str(error))
+            self._retry(order, str(error))
+            return
+        self._journal.finished(trajectory)
+        self._arrived(order, trajectory)
+
+    def _arrived(self, order: EpisodeOrder, trajectory: Trajectory) -> None:
+        self._note(trajectory)
+        if trajectory.stop_reason in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):
+            self._settle_invalid(trajectory)
+            self._retry(order, trajectory.error)
+            return
+        group = self._open[order.sample.group]
+        group.back[order.sample.member] = trajectory
+        self._close_if_complete(group)
+
+    def _retry(self, order: EpisodeOrder, why: str) -> None:
+        if order.attempt + 1 < self.schedule.max_attempts:
+            self._launch([dataclasses.replace(order, attempt=order.attempt + 1)])
+            return
+        group = self._open[order.sample.group]
+        group.given_up.add(order.sample.member)
+        self._close_if_complete(group)
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def _close_if_complete(self, group: _OpenGroup) -> None:
+        if group.settled < self.schedule.group_size:
+            return
+        del self._open[group.id]
+        members = [group.back[m] for m in sorted(group.back)]
+        for trajectory in members:
+            if not trajectory.is_valid:
+                self._settle_invalid(trajectory)
+        self._admit(Group(group.id, tuple(t for t in members if t.is_valid)))
+        self._fill()
+        self._changed.set()
+
+    def _admit(self, group: Group) -> None:
+        if len(group.trajectories) < self.schedule.min_valid:
+            self._filter(group, "too few valid members")
+        elif self.schedule.filter_equal and len({t.reward for t in group.trajectories}) == 1:
+            self._filter(group, "equal rewards")
+        else:
+            self._ready[group.id] = group
+
+    def _choose(self) -> list[Group] | None:
+        """The groups of the next batch, or None while there are not enough."""
+        if self._failure is not None:
+            raise self._failure
+        self._refuse_if_rotten()
+        for group in list(self._ready.values()):
+            self._drop_stale(group)
+        self._fill()
+        candidates = sorted(self._ready.values(), key=lambda group: group.id)
+        if self.schedule.on_stale == "wait" or self.schedule.max_staleness == 0:
+            # In order of dispatch: with `capacity` enforced at dispatch this alone keeps every sample within the bound.
+            first_open = min(self._open, default=self.next_group)
+            candidates = [group for group in candidates if group.id < first_open]
+        enough = len(candidates) >= self.schedule.prompts
+        return candidates[: self.schedule.prompts] if enough else None
+
+    def _drop_stale(self, group: Group) -> None:
+        stale = [t for t in group.trajectories if self._age(t) > self.schedule.max_staleness]
+        if not stale:
+            return
+        fresh = tuple(t for t in group.trajectories if self._age(t) <= self.schedule.max_staleness)
+        self._drop(stale, "stale", f"older than {self.schedule.max_staleness} updates")
+        del self._ready[group.id]
+        self._admit(Group(group.id, fresh))
+
+    def _age(self, trajectory: Trajectory) -> int:
+        oldest = trajectory.oldest_version
+        return 0 if oldest is None else age(self.held, oldest, self.forks)
+
+    # --- settling -------------------------------------------------------------------------------------------
+
+    def _filter(self, group: Group, reason: str) -> None:
+        self._drop(group.trajectories, "filtered", reason)
+
+    def _settle_invalid(self, trajectory: Trajectory) -> None:
+        self._drop([trajectory], "invalid", invalid_reason(trajectory))
+
+    def _drop(self, trajectories: Iterable[Trajectory], outcome: Outcome, reason: str) -> None:
+        trajectories = list(trajectories)
+        self._dropped.extend((outcome, reason, t.action_tokens) for t in trajectories)
+        self._settle([(t.sample, t.attempt) for t in trajectories], outcome, reason)
+
+    def _settle(self, attempts: list[tuple[SampleId, int]], outcome: Outcome, reason: str) -> None:
+        if attempts:
+            self._journal.settled(attempts, outcome, reason)
+
+    # --- the run stops when too much of what comes back is invalid ------------------------------------------
+
+    def _note(self, trajectory: Trajectory) -> None:
+        self._window.append("" if trajectory.is_valid else invalid_reason(trajectory))
+
+    def _refuse_if_rotten(self) -> None:
+        bad = [reason for reason in self._window if reason]
+        if len(self._window) < (self._window.maxlen or 0) or len(bad) <= self.schedule.max_invalid * len(self._window):
+            return
+        cause, count = collections.Counter(bad).most_common(1)[0]
+        raise RunError(
+            f"{len(bad)} of the last {len(self._window)} samples are invalid (rollout.max_invalid = "
+            f"{self.schedule.max_invalid:g}). The commonest cause, {count} times: {cause}"
+        )
+
+
+def invalid_reason(trajectory: Trajectory) -> str:
+    """Why a sample may not be trained: its stop reason, and the error or the first invalid signal."""
+    if trajectory.error:
+        return f"{trajectory.stop_reason}: {trajectory.error}"
+    for signal in trajectory.signals:
+        if not signal.valid and signal.weight != 0:
+            return f"{signal.name}: {signal.reason}"
+    return str(trajectory.stop_reason) if trajectory.signals else f"{trajectory.stop_reason}: no signal"
