@@ -1,0 +1,1 @@
+"""One run: the loop, its ledger, its trajectories, its metrics, and what they add up to."""

@@ -1,0 +1,302 @@
+"""What became of every attempt at a training sample, in SQLite: what lets a killed run go on without loss."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import RunError
+from agentrl.rollout.orders import EpisodeOrder
+from agentrl.types import SampleId, Trajectory
+
+Attempt = tuple[SampleId, int]
+
+
+class State(StrEnum):
+    """Where an attempt is. `trained` leaves its state only when a resume rolls it back."""
+
+    IN_FLIGHT = "in_flight"
+    FINISHED = "finished"
+    TRAINED = "trained"
+    FILTERED = "filtered"
+    STALE = "stale"
+    INVALID = "invalid"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+# SQLite itself refuses what the law forbids: an unknown move between states, two living attempts at one sample, a
+# sample trained twice in one lineage, an episode of another split.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS incarnations (id INTEGER PRIMARY KEY, fork INTEGER NOT NULL, started_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS commits (step INTEGER PRIMARY KEY, incarnation INTEGER NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS moves (before TEXT, after TEXT, PRIMARY KEY (before, after)) WITHOUT ROWID;
+INSERT OR IGNORE INTO moves VALUES
+  ('in_flight', 'finished'), ('in_flight', 'cancelled'), ('in_flight', 'lost'),
+  ('finished', 'trained'), ('finished', 'filtered'), ('finished', 'stale'), ('finished', 'invalid'),
+  ('finished', 'cancelled'), ('finished', 'lost'), ('trained', 'finished');
+CREATE TABLE IF NOT EXISTS attempts (
+  grp INTEGER NOT NULL, member INTEGER NOT NULL, attempt INTEGER NOT NULL, incarnation INTEGER NOT NULL,
+  split TEXT NOT NULL CHECK (split = 'train'), task_index INTEGER NOT NULL,
+  state TEXT NOT NULL DEFAULT 'in_flight', reason TEXT NOT NULL DEFAULT '', step INTEGER,
+  oldest TEXT, tokens INTEGER, turns INTEGER, reward REAL, stop_reason TEXT,
+  dispatched_at REAL NOT NULL, finished_at REAL, settled_at REAL,
+  PRIMARY KEY (grp, member, attempt), CHECK ((state = 'trained') = (step IS NOT NULL))
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS one_living_attempt ON attempts (grp, member)
+  WHERE state IN ('in_flight', 'finished', 'trained');
+CREATE INDEX IF NOT EXISTS by_state ON attempts (state);
+CREATE TRIGGER IF NOT EXISTS only_known_moves BEFORE UPDATE OF state ON attempts
+  WHEN NOT EXISTS (SELECT 1 FROM moves WHERE before = OLD.state AND after = NEW.state)
+  BEGIN SELECT RAISE(ABORT, 'an attempt cannot move between these states'); END;
+CREATE TABLE IF NOT EXISTS trainings (
+  grp INTEGER NOT NULL, member INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL,
+  incarnation INTEGER NOT NULL, rolled_back_by INTEGER
+);
+CREATE UNIQUE INDEX IF NOT EXISTS once_in_a_lineage ON trainings (grp, member) WHERE rolled_back_by IS NULL;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The ledger's sums. `rolled_back` counts trainings undone by a resume; their samples are among the others."""
+
+    dispatched: int = 0
+    in_flight: int = 0
+    finished: int = 0
+    trained: int = 0
+    filtered: int = 0
+    stale: int = 0
+    invalid: int = 0
+    cancelled: int = 0
+    lost: int = 0
+    rolled_back: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One attempt at a sample as the ledger knows it; times are Unix seconds."""
+
+    group: int
+    member: int
+    attempt: int
+    incarnation: int
+    split: str
+    task_index: int
+    state: State
+    reason: str
+    step: int | None
+    oldest: str | None
+    tokens: int | None
+    turns: int | None
+    reward: float | None
+    stop_reason: str | None
+    dispatched_at: float
+    finished_at: float | None
+    settled_at: float | None
+
+    @property
+    def sample(self) -> SampleId:
+        """The sample this is an attempt at."""
+        return SampleId(self.group, self.member)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The ledger in the file `path`, made when it is not there. Every call is one transaction: whole or not at all.
+
+    A call that breaks the law (an unknown attempt, an illegal move, a second training) raises RunError and changes
+    nothing. May be used from several threads; `is_read_only` is for looking at a run that another process writes.
+    """
+
+    path: Path
+    is_read_only: bool = False
+    _db: sqlite3.Connection = field(init=False, repr=False)
+    _lock: threading.RLock = field(init=False, repr=False, default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        if self.is_read_only and not self.path.exists():
+            raise RunError(f"{self.path}: no ledger there. Is this the folder of a run?")
+        uri = f"{self.path.resolve().as_uri()}?mode={'ro' if self.is_read_only else 'rwc'}"
+        try:
+            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+            if not self.is_read_only:
+                # WAL without a sync per transaction outlives the process; `committed` syncs what a resume stands on.
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+                self._db.executescript(SCHEMA)
+            self._db.execute("SELECT 1 FROM attempts LIMIT 1")
+        except sqlite3.DatabaseError as error:
+            raise explained(error, self.path) from error
+
+    def close(self) -> None:
+        """Write everything into the file and close it. Idempotent."""
+        self._db.close()
+
+    # --- incarnations ---------------------------------------------------------------------------------------
+
+    def begin_incarnation(self, resumed_at_step: int | None = None) -> int:
+        """Start (None) or resume the run at the checkpoint of a step; returns the number of the incarnation.
+
+        On resume what was in flight is lost, and what was trained after the step is finished again: rolled back.
+        """
+        fork = resumed_at_step or 0
+        with self._write() as db:
+            number: int = db.execute("SELECT count(*) FROM incarnations").fetchone()[0]
+            if (resumed_at_step is None) != (number == 0):
+                raise RunError(f"{self.path}: a run starts once and is resumed after that; this is start {number}.")
+            now = time.time()
+            db.execute("INSERT INTO incarnations VALUES (?, ?, ?)", (number, fork, now))
+            reason = "the run ended while it was in flight"
+            settle = "UPDATE attempts SET state = 'lost', reason = ?, settled_at = ? WHERE state = 'in_flight'"
+            db.execute(settle, (reason, now))
+            again = "UPDATE attempts SET state = 'finished', step = NULL, settled_at = NULL WHERE step > ?"
+            db.execute(again, (fork,))
+            undo = "UPDATE trainings SET rolled_back_by = ? WHERE step > ? AND rolled_back_by IS NULL"
+            db.execute(undo, (number, fork))
+            db.execute("DELETE FROM commits WHERE step > ?", (fork,))
+        return number
+
+    def forks(self) -> tuple[int, ...]:
+        """The publication count at which each incarnation began (see `agentrl.types.age`)."""
+        return tuple(fork for (fork,) in self._read("SELECT fork FROM incarnations ORDER BY id"))
+
+    def committed(self, step: int) -> None:
+        """A whole checkpoint of `step` is on disk; the ledger is synced to the disk too."""
+        with self._write() as db:
+            db.execute("INSERT INTO commits VALUES (?, ?, ?)", (step, self._incarnation(), time.time()))
+        with self._lock:
+            self._db.execute("PRAGMA wal_checkpoint(FULL)")
+
+    def last_commit(self) -> int | None:
+        """The newest step that a checkpoint exists for, None before the first."""
+        return next(self._read("SELECT max(step) FROM commits"))[0]  # type: ignore[no-any-return]
+
+    # --- the life of an attempt -----------------------------------------------------------------------------
+
+    def dispatched(self, orders: Iterable[EpisodeOrder]) -> None:
+        """These attempts are about to run. Evaluation never enters: another split than train is refused."""
+        now, incarnation = time.time(), self._incarnation()
+        rows = [(*o.sample, o.attempt, incarnation, o.split, o.task_index, now) for o in orders]
+        columns = "grp, member, attempt, incarnation, split, task_index, dispatched_at"
+        with self._write() as db:
+            db.executemany(f"INSERT INTO attempts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def finished(self, trajectories: Iterable[Trajectory]) -> None:
+        """These attempts came back, and their trajectories are stored already."""
+        now = time.time()
+        rows = [
+            (*_measures(trajectory), now, *trajectory.sample, trajectory.attempt, State.IN_FLIGHT)
+            for trajectory in trajectories
+        ]
+        sets = "state = 'finished', oldest = ?, tokens = ?, turns = ?, reward = ?, stop_reason = ?, finished_at = ?"
+        self._update(f"UPDATE attempts SET {sets} WHERE grp = ? AND member = ? AND attempt = ? AND state = ?", rows)
+
+    def settle(self, attempts: Iterable[Attempt], state: State, reason: str) -> None:
+        """These attempts end untrained: filtered, stale, invalid, cancelled or lost, and why."""
+        now = time.time()
+        rows = [(State(state).value, reason, now, *sample, attempt) for sample, attempt in attempts]
+        sets = "state = ?, reason = ?, settled_at = ?"
+        self._update(f"UPDATE attempts SET {sets} WHERE grp = ? AND member = ? AND attempt = ?", rows)
+
+    def trained(self, samples: Iterable[SampleId], step: int) -> None:
+        """The learner trained the finished attempts at these samples in `step`."""
+        now, incarnation = time.time(), self._incarnation()
+        pairs = list(samples)
+        where = "WHERE grp = ? AND member = ? AND state = 'finished'"
+        columns = "grp, member, attempt, step, incarnation"
+        with self._write() as db:
+            copy = f"INSERT INTO trainings ({columns}) SELECT grp, member, attempt, ?, ? FROM attempts {where}"
+            done = db.executemany(copy, [(step, incarnation, *pair) for pair in pairs]).rowcount if pairs else 0
+            sets = "UPDATE attempts SET state = 'trained', step = ?, settled_at = ?"
+            db.executemany(f"{sets} {where}", [(step, now, *pair) for pair in pairs])
+            if done != len(pairs):
+                raise RunError(
+                    f"{self.path}: {len(pairs) - done} samples of step {step} were not waiting to be trained."
+                )
+
+    # --- what a resume asks ---------------------------------------------------------------------------------
+
+    def waiting(self) -> list[Attempt]:
+        """The finished attempts that nothing was decided about yet."""
+        rows = self._read("SELECT grp, member, attempt FROM attempts WHERE state = 'finished'")
+        return [(SampleId(group, member), attempt) for group, member, attempt in rows]
+
+    def last_attempts(self) -> dict[SampleId, int]:
+        """The number of the last attempt at every sample of the groups that have a sample waiting."""
+        groups = "(SELECT grp FROM attempts WHERE state = 'finished')"
+        query = f"SELECT grp, member, max(attempt) FROM attempts WHERE grp IN {groups} GROUP BY grp, member"
+        return {SampleId(group, member): attempt for group, member, attempt in self._read(query)}
+
+    def next_group(self) -> int:
+        """The first group number that was never dispatched."""
+        return int(next(self._read("SELECT coalesce(max(grp) + 1, 0) FROM attempts"))[0])
+
+    # --- what reports ask -----------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        """The sums over all attempts."""
+        with self._lock:
+            states: dict[str, int] = dict(self._read("SELECT state, count(*) FROM attempts GROUP BY state"))
+            undone = next(self._read("SELECT count(*) FROM trainings WHERE rolled_back_by IS NOT NULL"))[0]
+        return Counts(dispatched=sum(states.values()), rolled_back=undone, **states)
+
+    def rows(self) -> Iterator[Row]:
+        """Every attempt, by group, member and attempt."""
+        for row in self._read("SELECT * FROM attempts ORDER BY grp, member, attempt"):
+            fields = (*row[:6], State(row[6]), *row[7:])
+            yield Row(*fields)
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _incarnation(self) -> int:
+        newest = next(self._read("SELECT max(id) FROM incarnations"))[0]
+        if newest is None:
+            raise RunError(f"{self.path}: the run has not begun; call begin_incarnation first.")
+        return int(newest)
+
+    def _read(self, query: str) -> Iterator[Any]:
+        with self._lock:
+            return iter(self._db.execute(query).fetchall())
+
+    def _update(self, query: str, rows: list[tuple[Any, ...]]) -> None:
+        with self._write() as db:
+            done = db.executemany(query, rows).rowcount if rows else 0
+            if done != len(rows):
+                raise RunError(f"{self.path}: {len(rows) - done} of {len(rows)} attempts are not where they should be.")
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield self._db
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise explained(error, self.path) from error
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+
+def explained(error: sqlite3.Error, path: Path) -> RunError:
+    """SQLite's error as one that says what to do."""
+    if "disk is full" in str(error):
+        return RunError(f"{path}: the disk is full. Make room, then go on with `agentrl resume {path.parent}`.")
+    if isinstance(error, sqlite3.IntegrityError):
+        return RunError(f"{path}: the ledger's law refuses this: {error}.")
+    return RunError(f"{path}: the ledger cannot be used: {error}. Check the disk and that no other process writes it.")
+
+
+def _measures(trajectory: Trajectory) -> tuple[str | None, int, int, float | None, str]:
+    oldest = trajectory.oldest_version
+    reward = trajectory.reward if trajectory.is_valid else None
+    version = None if oldest is None else str(oldest)
+    return version, trajectory.action_tokens, trajectory.turns, reward, trajectory.stop_reason.value

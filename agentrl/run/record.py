@@ -1,0 +1,99 @@
+"""What a run tells of itself: one record for each step, one for each evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agentrl.learner.base import StepReport
+from agentrl.run.statistics import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Wall-clock seconds of the driver by what it waited for; the sum is the length of the step."""
+
+    rollout: float = 0.0
+    learn: float = 0.0
+    publish: float = 0.0
+    evaluate: float = 0.0
+    checkpoint: float = 0.0
+    other: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All phases together."""
+        return self.rollout + self.learn + self.publish + self.evaluate + self.checkpoint + self.other
+
+    def __add__(self, more: Seconds) -> Seconds:
+        return Seconds(*(getattr(self, name) + getattr(more, name) for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One optimizer batch. Samples are counted in the step that decided about them; lengths are in sampled tokens.
+
+    `staleness[a]` is the number of trained samples whose oldest token was a updates old; `mid_updates` counts trained
+    samples that more than one version sampled. `learner.samples` is left empty: the ids are in the ledger.
+    """
+
+    step: int
+    version: str
+    at: float
+    reward_mean: float
+    reward_std: float
+    trained: int
+    learner: StepReport
+    seconds: Seconds
+    filtered: int = 0
+    stale: int = 0
+    invalid: int = 0
+    lost: int = 0
+    groups: int = 0
+    groups_mixed: int = 0
+    prompt_tokens: int = 0
+    action_tokens: int = 0
+    length_mean: float = 0.0
+    length_max: int = 0
+    turns_mean: float = 1.0
+    truncated: int = 0
+    staleness: tuple[int, ...] = field(default=(0,))
+    mid_updates: int = 0
+
+    @property
+    def sampled_per_s(self) -> float:
+        """Tokens of this batch for each second the driver waited for rollouts."""
+        return self.action_tokens / self.seconds.rollout if self.seconds.rollout > 0 else 0.0
+
+    @property
+    def trained_per_s(self) -> float:
+        """Tokens the learner went through for each second it took."""
+        return self.learner.tokens / self.seconds.learn if self.seconds.learn > 0 else 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Sampled tokens for each second of the whole step."""
+        return self.action_tokens / self.seconds.total if self.seconds.total > 0 else 0.0
+
+    @property
+    def staleness_mean(self) -> float:
+        """The mean age of the trained samples, in updates."""
+        return sum(a * n for a, n in enumerate(self.staleness)) / max(1, sum(self.staleness))
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRecord:
+    """One version on held-out tasks; `step` is the number of steps trained before it."""
+
+    step: int
+    version: str
+    at: float
+    split: str
+    tasks: int
+    samples: int
+    pass_at_1: Interval
+    pass_at_k: Interval
+    k: int
+    reward_mean: float = 0.0
+    length_mean: float = 0.0
+    invalid: int = 0
+    seconds: float = 0.0

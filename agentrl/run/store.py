@@ -1,0 +1,288 @@
+"""Every trajectory of a run, compressed and append-only: what was appended survives a kill at any moment."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import zstandard
+
+from agentrl.errors import RunError
+from agentrl.types import (
+    Message,
+    SampleId,
+    Segment,
+    Signal,
+    StopReason,
+    Timings,
+    TokenSequence,
+    Trajectory,
+    Version,
+    VersionSpan,
+)
+
+Attempt = tuple[SampleId, int]
+
+# A record: magic, length of the body, CRC-32 of all that follows, group, member, attempt, body (zstd of `encode`).
+MAGIC = b"\xa7RL\x01"
+HEAD = struct.Struct("<4sIIqII")
+AFTER_CRC = 12
+SHARD_BYTES = 256 << 20
+DEEPEST = 32
+
+
+# --------------------------------------------------------------------------------------------------------------
+# One trajectory as bytes: on the wire between processes and inside the store.
+
+
+class _Segment(msgspec.Struct, array_like=True, gc=False):
+    """Token ids as 32-bit integers; logprobs as 32-bit floats where that is exact, else as 64-bit."""
+
+    ids: bytes
+    is_action: bool
+    float_type: str
+    logprobs: bytes
+    versions: list[tuple[int, int, int, int]]
+    turn: int
+    policy: str
+    agent: str
+
+
+class _Record(msgspec.Struct, array_like=True):
+    sample: tuple[int, int]
+    attempt: int
+    split: str
+    task_index: int
+    task_id: str
+    sequences: list[list[_Segment]]
+    messages: list[Any]
+    signals: list[Signal]
+    stop_reason: StopReason
+    temperature: float
+    turns: int
+    timings: Timings
+    error: str
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Record)
+
+
+def encode(trajectory: Trajectory) -> bytes:
+    """The trajectory in msgpack; `decode` gives it back exactly, but for evidence that is not plain data.
+
+    A model can say 10**400, a lone surrogate or [[[[...]]]] in a tool call: that is stored as text and never raises.
+    """
+    t = trajectory
+    where = (t.sample, t.attempt, t.split, t.task_index, _plain(t.task_id))
+    sequences = [[_pack(segment) for segment in sequence.segments] for sequence in t.sequences]
+    signals = [_clean(signal) for signal in t.signals]
+    rest = (t.stop_reason, t.temperature, t.turns, t.timings, _plain(t.error))
+    return _encoder.encode(_Record(*where, sequences, _plain(t.messages), signals, *rest))
+
+
+def decode(data: bytes) -> Trajectory:
+    """The inverse of `encode`. Raises msgspec.DecodeError for other bytes."""
+    r = _decoder.decode(data)
+    sequences = tuple(TokenSequence(tuple(map(_unpack, segments))) for segments in r.sequences)
+    messages: tuple[Message, ...] = tuple(r.messages)
+    where = (SampleId(*r.sample), r.attempt, r.split, r.task_index, r.task_id)
+    rest = (r.stop_reason, r.temperature, r.turns, r.timings, r.error)
+    return Trajectory(*where, sequences, messages, tuple(r.signals), *rest)
+
+
+def _pack(s: Segment) -> _Segment:
+    count = len(s.logprobs)
+    logprobs = struct.pack(f"<{count}f", *s.logprobs)
+    float_type = "f"
+    if struct.unpack(f"<{count}f", logprobs) != s.logprobs:
+        logprobs, float_type = struct.pack(f"<{count}d", *s.logprobs), "d"
+    versions = [(*span.version, span.start, span.end) for span in s.versions]
+    ids = struct.pack(f"<{len(s.ids)}i", *s.ids)
+    return _Segment(ids, s.is_action, float_type, logprobs, versions, s.turn, s.policy, s.agent)
+
+
+def _unpack(s: _Segment) -> Segment:
+    ids = struct.unpack(f"<{len(s.ids) // 4}i", s.ids)
+    count = len(s.logprobs) // (4 if s.float_type == "f" else 8)
+    logprobs = struct.unpack(f"<{count}{s.float_type}", s.logprobs)
+    versions = tuple(VersionSpan(Version(i, n), start, end) for i, n, start, end in s.versions)
+    return Segment(ids, s.is_action, logprobs, versions, s.turn, s.policy, s.agent)
+
+
+def _clean(signal: Signal) -> Signal:
+    return dataclasses.replace(signal, evidence=_plain(signal.evidence), reason=_plain(signal.reason))
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The value as msgpack can hold it: UTF-8 text, 64-bit integers, lists and dicts of bounded depth."""
+    if isinstance(value, str):
+        return str(value) if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if value is None or isinstance(value, bool | float | bytes):
+        return value
+    if isinstance(value, int):
+        return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
+    if depth == DEEPEST:
+        return "(nested too deep to be stored)"
+    if isinstance(value, Mapping):
+        return {_plain(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, depth + 1) for item in value]
+    return _plain(repr(value))
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Many trajectories in a folder.
+
+
+class Ref(NamedTuple):
+    """Where a record lies: its shard, and where its head begins in it."""
+
+    shard: Path
+    offset: int
+
+
+@dataclass(slots=True)
+class TrajectoryStore:
+    """The trajectories in `folder`. Reading works while another process appends.
+
+    Each writer appends to a shard of its own, made at its first append, so a torn end of an earlier one is never
+    touched: reading steps over whatever does not match its checksum. The index is made by scanning.
+    """
+
+    folder: Path
+    shard_bytes: int = SHARD_BYTES
+    _index: dict[Attempt, Ref] = field(init=False, repr=False)
+    _shard: Path | None = field(init=False, default=None)
+    _file: int = field(init=False, repr=False, default=-1)
+    _end: int = field(init=False, repr=False, default=0)
+    _compressor: zstandard.ZstdCompressor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._compressor = zstandard.ZstdCompressor(level=3)
+        self._index = {attempt: ref for ref, attempt, _ in self._records()}
+
+    def append(self, trajectories: Iterable[Trajectory]) -> list[Ref]:
+        """Store these; when it returns, they survive the death of this process (`sync`: of the machine).
+
+        Raises RunError when the disk is full, or for an attempt that is stored already.
+        """
+        batch = list(trajectories)
+        attempts = [(t.sample, t.attempt) for t in batch]
+        self._refuse_doubles(attempts)
+        records = [
+            frame(attempt, self._compressor.compress(encode(t))) for attempt, t in zip(attempts, batch, strict=True)
+        ]
+        shard = self._open_shard()
+        refs, offset = [], self._end
+        for record in records:
+            refs.append(Ref(shard, offset))
+            offset += len(record)
+        self._write(b"".join(records))
+        self._index.update(zip(attempts, refs, strict=True))
+        return refs
+
+    def sync(self) -> None:
+        """Wait until everything appended is on the disk itself: for a checkpoint, not for every sample."""
+        if self._file >= 0:
+            os.fsync(self._file)
+
+    def read(self, sample: SampleId, attempt: int | None = None) -> Trajectory:
+        """One attempt at a sample, its newest when not told which. Raises RunError when there is none."""
+        known = [number for stored, number in self._index if stored == sample] if attempt is None else [attempt]
+        ref = self._index.get((sample, max(known, default=-1)))
+        if ref is None:
+            raise RunError(
+                f"{self.folder}: no trajectory of sample {sample}"
+                + ("." if attempt is None else f", attempt {attempt}.")
+            )
+        with ref.shard.open("rb") as file:
+            file.seek(ref.offset)
+            length = HEAD.unpack(file.read(HEAD.size))[1]
+            return decode(zstandard.decompress(file.read(length)))
+
+    def scan(self) -> Iterator[Trajectory]:
+        """Every trajectory on disk, in the order of storing."""
+        return (decode(zstandard.decompress(body)) for _, _, body in self._records())
+
+    def ids(self) -> list[Attempt]:
+        """Every attempt on disk, in the order of storing, read anew from the files."""
+        return [attempt for _, attempt, _ in self._records()]
+
+    def close(self) -> None:
+        """Sync and close the shard. Idempotent."""
+        if self._file >= 0:
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = -1
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _records(self) -> Iterator[tuple[Ref, Attempt, bytes]]:
+        for shard in sorted(self.folder.glob("*.bin")):
+            yield from records_of(shard)
+
+    def _refuse_doubles(self, attempts: list[Attempt]) -> None:
+        if len(set(attempts)) < len(attempts) or any(attempt in self._index for attempt in attempts):
+            known = [f"{sample}, attempt {n}" for sample, n in attempts if (sample, n) in self._index]
+            raise RunError(f"{self.folder}: stored already: {'; '.join(known[:3]) or 'twice in one call'}.")
+
+    def _open_shard(self) -> Path:
+        if self._shard is not None and self._file >= 0 and self._end < self.shard_bytes:
+            return self._shard
+        self.close()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        newest = max((int(path.stem) for path in self.folder.glob("*.bin")), default=-1)
+        self._shard = self.folder / f"{newest + 1:04d}.bin"
+        self._file, self._end = os.open(self._shard, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), 0
+        return self._shard
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            os.ftruncate(self._file, self._end)
+            os.lseek(self._file, self._end, os.SEEK_SET)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            run = self.folder.parent
+            raise RunError(
+                f"{self.folder}: the disk is full. Make room, then go on with `agentrl resume {run}`."
+            ) from error
+        self._end += len(data)
+
+
+def frame(attempt: Attempt, body: bytes) -> bytes:
+    """A record as it lies in a shard."""
+    (group, member), number = attempt
+    head = HEAD.pack(MAGIC, len(body), 0, group, member, number)
+    crc = zlib.crc32(body, zlib.crc32(head[AFTER_CRC:]))
+    return HEAD.pack(MAGIC, len(body), crc, group, member, number) + body
+
+
+def records_of(shard: Path) -> Iterator[tuple[Ref, Attempt, bytes]]:
+    """The whole records of a shard; damaged and torn ones are stepped over."""
+    if shard.stat().st_size == 0:
+        return
+    with shard.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        offset = data.find(MAGIC)
+        while 0 <= offset <= len(data) - HEAD.size:
+            _, length, crc, group, member, number = HEAD.unpack_from(data, offset)
+            end = offset + HEAD.size + length
+            rest = data[offset + AFTER_CRC : end]
+            if end <= len(data) and zlib.crc32(rest) == crc:
+                yield Ref(shard, offset), (SampleId(group, member), number), rest[HEAD.size - AFTER_CRC :]
+                offset = data.find(MAGIC, end)
+            else:
+                offset = data.find(MAGIC, offset + 1)
