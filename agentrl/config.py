@@ -14,7 +14,7 @@ DType = Literal["auto", "float32", "bfloat16"]
 class Section(BaseModel):
     """A group of keys; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class EnvSection(BaseModel):

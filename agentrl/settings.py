@@ -1,0 +1,219 @@
+"""Where a run's configuration comes from: defaults, one TOML file, then flags. Anything unknown is refused here."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from agentrl.config import Config
+from agentrl.errors import ConfigError, did_you_mean
+
+DEFAULT = "default"
+
+# The everyday flags; every other key is set by its dotted name.
+SHORT_FLAGS = {
+    "env": "env.name",
+    "model": "model.name",
+    "algo": "algorithm.name",
+    "steps": "steps",
+    "prompts": "rollout.prompts",
+    "group-size": "rollout.group_size",
+    "max-tokens": "rollout.max_tokens",
+    "lr": "learner.lr",
+    "seed": "seed",
+    "out": "out",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A configuration, and for each key that was set where that was done ("--learner.lr", "run.toml:12")."""
+
+    config: Config
+    sources: dict[str, str]
+
+    def source(self, key: str) -> str:
+        """Where the value of `key` comes from."""
+        return self.sources.get(key, DEFAULT)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value that somebody gave: `key` is its dotted name, `source` says where it stands."""
+
+    key: str
+    value: Any
+    source: str
+
+
+def load(toml: Path | None = None, overrides: list[tuple[str, str]] | None = None) -> Config:
+    """The configuration of a run: defaults, then the TOML file, then the flags (name without dashes, text)."""
+    return read(toml, overrides or []).config
+
+
+def read(toml: Path | None, overrides: list[tuple[str, str]]) -> Settings:
+    """Like `load`, and where each value comes from. Raises one ConfigError that lists every problem."""
+    given = [*(_from_file(toml) if toml else ()), *(_from_flag(name, text) for name, text in overrides)]
+    problems = [problem for setting in given if (problem := _unknown(setting))]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    tree: dict[str, Any] = {}
+    for setting in given:
+        _plant(tree, setting)
+    sources = {setting.key: setting.source for setting in given}
+    try:
+        return Settings(Config.model_validate(tree), sources)
+    except ValidationError as error:
+        lines = [_explain(detail, sources) for detail in error.errors(include_url=False)]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def keys(section: type[BaseModel] = Config, prefix: str = "") -> dict[str, FieldInfo]:
+    """Every key by its dotted name, in the order of the definition."""
+    out: dict[str, FieldInfo] = {}
+    for name, info in section.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            out |= keys(info.annotation, f"{prefix}{name}.")
+        else:
+            out[prefix + name] = info
+    return out
+
+
+def value_of(config: Config, key: str) -> Any:
+    """The value of a dotted key."""
+    value: Any = config
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def to_toml(settings: Settings, chosen: Config) -> Iterator[str]:
+    """The lines of a TOML file that gives `chosen` again: every key with its value, source and meaning."""
+    section = ""
+    for key, info in keys().items():
+        head, _, name = key.rpartition(".")
+        if head != section:
+            section = head
+            yield from ("", f"[{head}]")
+        value = value_of(chosen, key)
+        source = settings.source(key) if value == value_of(settings.config, key) else "chosen for this machine"
+        setting = f"# {name} =" if value is None else f"{name} = {_toml_text(value)}"
+        yield f"{setting:<36} # {source}: {info.description}"
+        if key == "env.name":
+            yield from (f"{k} = {_toml_text(v)}" for k, v in chosen.env.options.items())
+
+
+def _toml_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml_text(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml_text, value)) + "]"
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+
+
+def _from_file(path: Path) -> Iterator[Setting]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    for key, value in _leaves(tree):
+        yield Setting(key, value, f"{path}{_line_of(text, key)}")
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict) and not prefix:
+            yield from _leaves(value, f"{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _line_of(text: str, key: str) -> str:
+    """':12' for the line that sets `key`, '' where the file sets it in another form than `name = value`."""
+    current = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
+            current = header[1]
+        elif re.match(rf"\s*{re.escape(key.removeprefix(f'{current}.'))}\s*=", line):
+            return f":{number}"
+    return ""
+
+
+def _from_flag(name: str, text: str) -> Setting:
+    key = SHORT_FLAGS.get(name) or name.replace("-", "_")
+    info = keys().get(key)
+    is_text = info is not None and info.annotation in (str, Path, Path | None)
+    return Setting(key, text if is_text else _parse(text), f"--{name}")
+
+
+def _parse(text: str) -> Any:
+    """A flag's text as TOML would read it; what is no number, boolean or list is the text itself."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    return value if isinstance(value, int | float | bool | list | dict) else text
+
+
+def _plant(tree: dict[str, Any], setting: Setting) -> None:
+    *sections, name = setting.key.split(".")
+    for part in sections:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(
+                f"{setting.key!r} ({setting.source}): {part!r} is set to {tree!r}, so it has no keys inside"
+            )
+    tree[name] = setting.value
+
+
+def _unknown(setting: Setting) -> str:
+    """What is wrong with the name of a setting, '' when it is known. Keys of `env` belong to the env's own Config."""
+    known = keys()
+    key = setting.key
+    if key in known or (key.startswith("env.") and key.count(".") and not key.endswith(".")):
+        return ""
+    sections = sorted({k.partition(".")[0] for k in known if "." in k})
+    if key in sections:
+        return f"{key!r} ({setting.source}) is a section, not a key: set one of {', '.join(_inside(key))}."
+    section, _, name = key.rpartition(".")
+    if section and section not in sections:
+        return f"unknown section {section!r} ({setting.source}).{did_you_mean(section, sections)}"
+    here = f"unknown key {key!r} ({setting.source})."
+    if namesakes := [k for k in known if k.rpartition(".")[2] == name]:
+        return f"{here} Did you mean {' or '.join(map(repr, namesakes))}?"
+    if section:
+        return here + did_you_mean(key, _inside(section))
+    by_name = {k.rpartition(".")[2]: k for k in known} | {flag.replace("-", "_"): k for flag, k in SHORT_FLAGS.items()}
+    near = difflib.get_close_matches(name, by_name, n=1)
+    guess = f" Did you mean {by_name[near[0]]!r}?" if near else ""
+    return f"{here}{guess} `agentrl config` lists every key."
+
+
+def _inside(section: str) -> list[str]:
+    return [key for key in keys() if key.startswith(f"{section}.")]
+
+
+def _explain(detail: ErrorDetails, sources: dict[str, str]) -> str:
+    """One line for one of pydantic's complaints: key, what is wrong, what was given, where."""
+    known = keys()
+    key = next((k for k in (".".join(map(str, detail["loc"][:n])) for n in (1, 2)) if k in known), "")
+    what = re.sub("^Input should be a valid (?=[aeiou])", "must be an ", detail["msg"])
+    what = what.replace("Input should be a valid", "must be a").replace("Input should", "must")
+    place = f" ({sources[key]})" if key in sources else ""
+    meaning = f". Meaning: {known[key].description}." if key in known else ""
+    return f"{key or '.'.join(map(str, detail['loc']))} {what}, got {detail['input']!r}{place}{meaning}"
