@@ -1,0 +1,183 @@
+"""All of Ray: plain objects get processes of their own here, and calls to them get deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.placement_group import PlacementGroup, placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from agentrl.errors import AgentRLError, DeadlineError, RunError
+
+CONCURRENT_CALLS = 100_000
+
+
+@dataclass(frozen=True)
+class Role:
+    """A plain object that wants a process: `factory(*args)` makes it there.
+
+    `is_blocking` objects answer one call at a time in their main thread; others live on an asyncio loop. `gpus` may be a
+    fraction. Roles with the same `bundle` share its GPUs. `died` is what a caller gets when the process is gone.
+    """
+
+    name: str
+    factory: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpus: float = 0.0
+    bundle: int | None = None
+    is_blocking: bool = False
+    died: type[AgentRLError] = AgentRLError
+
+
+class _Host:
+    """The process of a role whose methods are coroutines (or cheap)."""
+
+    def __init__(self, factory: Callable[..., Any], *args: Any) -> None:
+        self._object = factory(*args)
+
+    async def call(self, method: str, *args: Any) -> Any:
+        result = getattr(self._object, method)(*args)
+        return await result if inspect.isawaitable(result) else result
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+
+class _BlockingHost:
+    """The process of a role that computes in its main thread."""
+
+    def __init__(self, factory: Callable[..., Any], *args: Any) -> None:
+        self._object = factory(*args)
+
+    def call(self, method: str, *args: Any) -> Any:
+        return getattr(self._object, method)(*args)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Remote:
+    """A role's object as its callers see it. Picklable: it may be sent to other roles."""
+
+    def __init__(self, name: str, actor: Any, died: type[AgentRLError]) -> None:
+        self.name, self._actor, self._died = name, actor, died
+
+    async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
+        """Call a method. Raises what it raises, DeadlineError, or the role's own error when its process is gone.
+
+        Cancelling the caller, or running out of time, cancels the call in the process.
+        """
+        ref = self._actor.call.remote(method, *args)
+        return await self._answer(ref, method, deadline_s)
+
+    async def pid(self, deadline_s: float) -> int:
+        """The id of the role's process; returns once its object is made."""
+        pid: int = await self._answer(self._actor.pid.remote(), "start", deadline_s)
+        return pid
+
+    def kill(self) -> None:
+        """End the process at once. Idempotent."""
+        ray.kill(self._actor, no_restart=True)
+
+    async def _answer(self, ref: Any, method: str, deadline_s: float) -> Any:
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await ref
+        except TimeoutError:
+            ray.cancel(ref)
+            raise DeadlineError(f"{self.name}: {method} took longer than {deadline_s:.0f} s") from None
+        except asyncio.CancelledError:
+            ray.cancel(ref)
+            raise
+        except RayTaskError as error:
+            raise self._unwrapped(error, method) from None
+        except RayActorError as error:
+            raise self._died(f"{self.name}: its process died during {method} ({_first_line(error)})") from None
+
+    def _unwrapped(self, error: RayTaskError, method: str) -> BaseException:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, AgentRLError):
+            return cause
+        return AgentRLError(f"{self.name}: {method} raised {error}")
+
+
+class Cluster:
+    """The Ray side of one run: a cluster of its own on this machine, or the one that RAY_ADDRESS names."""
+
+    def __init__(self, namespace: str, bundles: list[dict[str, float]] | None = None) -> None:
+        _quiet()
+        try:
+            if os.environ.get("RAY_ADDRESS"):
+                ray.init(address="auto", namespace=namespace, log_to_driver=False, configure_logging=False)
+            else:
+                ray.init(
+                    address="local", namespace=namespace, include_dashboard=False, log_to_driver=False,
+                    configure_logging=False, object_store_memory=_object_store_bytes(),
+                )  # fmt: skip
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise RunError(f"Ray did not start: {error}. See `agentrl doctor`; RAY_ADDRESS names a cluster.") from error
+        self._group: PlacementGroup | None = placement_group(bundles, strategy="PACK") if bundles else None
+
+    async def ready(self, deadline_s: float) -> None:
+        """Wait until the cluster has given what the bundles ask for."""
+        if self._group is None:
+            return
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._group.ready()
+        except TimeoutError:
+            raise RunError(
+                f"the cluster did not provide {self._group.bundle_specs} within {deadline_s:.0f} s; it has "
+                f"{ray.cluster_resources()}. Ask for fewer engines or ranks, or wait for the nodes."
+            ) from None
+
+    def spawn(self, role: Role) -> Remote:
+        """Start a process for a role; its calls may be made at once and are answered when it is up."""
+        host = _BlockingHost if role.is_blocking else _Host
+        options: dict[str, Any] = {"num_cpus": 0, "num_gpus": role.gpus, "max_restarts": 0}
+        if not role.is_blocking:
+            options["max_concurrency"] = CONCURRENT_CALLS
+        if role.env:
+            options["runtime_env"] = {"env_vars": dict(role.env)}
+        if role.bundle is not None and self._group is not None:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, role.bundle)
+        actor = ray.remote(host).options(**options).remote(role.factory, *role.args)
+        return Remote(role.name, actor, role.died)
+
+    def local_pids(self) -> list[int]:
+        """Ray's own processes on this machine, when this run started them."""
+        return [] if os.environ.get("RAY_ADDRESS") else [p.pid for p in psutil.Process().children(recursive=True)]
+
+    def share(self, value: Any) -> Any:
+        """Put a value where every role can read it without sending it twice; pass the result as an argument."""
+        return ray.put(value)
+
+    def close(self) -> None:
+        """End every process of the run. Idempotent."""
+        ray.shutdown()
+
+
+def _quiet() -> None:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+
+
+def _object_store_bytes() -> int:
+    free = psutil.virtual_memory().available
+    return int(min(2 << 30, max(128 << 20, free // 10)))
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
