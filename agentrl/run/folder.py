@@ -1,0 +1,72 @@
+"""What lies where in the folder of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The files of one run under `path`."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The configuration as resolved (TOML)."""
+        return self.path / "config.toml"
+
+    @property
+    def manifest(self) -> Path:
+        """Versions and hashes of everything the run was made of."""
+        return self.path / "manifest.json"
+
+    @property
+    def ledger(self) -> Path:
+        """What became of every attempt (SQLite)."""
+        return self.path / "ledger.sqlite"
+
+    @property
+    def witness(self) -> Path:
+        """What the scheduler dispatched and each rank trained, by their own account (JSON lines)."""
+        return self.path / "witness.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """One StepRecord per line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        """One EvaluationRecord per line."""
+        return self.path / "evaluations.jsonl"
+
+    @property
+    def trajectories(self) -> Path:
+        """Every training trajectory (a TrajectoryStore)."""
+        return self.path / "trajectories"
+
+    def evaluated(self, step: int) -> Path:
+        """The trajectories of the evaluation after `step` (a TrajectoryStore)."""
+        return self.path / "evaluations" / f"{step:06d}"
+
+    @property
+    def tensorboard(self) -> Path:
+        """TensorBoard's event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder for each step that can be resumed from."""
+        return self.path / "checkpoints"
+
+    @property
+    def summary(self) -> Path:
+        """How the run ended (JSON)."""
+        return self.path / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        """The report: one HTML file."""
+        return self.path / "report.html"
