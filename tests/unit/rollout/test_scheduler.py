@@ -1,0 +1,311 @@
+"""The scheduler's promises: the bound on age, complete groups, nothing lost, no endless repetition of what fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from agentrl.errors import DeadlineError, RunError
+from agentrl.rollout.orders import EpisodeOrder
+from agentrl.rollout.scheduler import Outcome, Schedule, Scheduler, WorkerLostError
+from agentrl.types import (
+    SampleId,
+    Segment,
+    Signal,
+    StopReason,
+    TokenSequence,
+    Trajectory,
+    Version,
+    VersionSpan,
+)
+
+V0 = Version(0, 0)
+
+
+class MemoryJournal:
+    """A journal that checks the order of events as the ledger would."""
+
+    def __init__(self) -> None:
+        self.state: dict[tuple[SampleId, int], str] = {}
+        self.reasons: dict[tuple[SampleId, int], str] = {}
+
+    def dispatched(self, orders: Iterable[EpisodeOrder]) -> None:
+        for order in orders:
+            assert (order.sample, order.attempt) not in self.state
+            living = [s for (sample, _), s in self.state.items() if sample == order.sample]
+            assert not {"in_flight", "finished"} & set(living), "two living attempts at one sample"
+            self.state[order.sample, order.attempt] = "in_flight"
+
+    def finished(self, trajectory: Trajectory) -> None:
+        key = (trajectory.sample, trajectory.attempt)
+        assert self.state[key] == "in_flight"
+        self.state[key] = "finished"
+
+    def settled(self, attempts: Iterable[tuple[SampleId, int]], outcome: Outcome, reason: str) -> None:
+        for key in attempts:
+            assert self.state[key] in ("in_flight", "finished")
+            self.state[key], self.reasons[key] = outcome, reason
+
+    def count(self, state: str) -> int:
+        return sum(value == state for value in self.state.values())
+
+
+class Workers:
+    """A dispatcher whose episodes end when the test says so."""
+
+    def __init__(self) -> None:
+        self.open: dict[tuple[SampleId, int], tuple[EpisodeOrder, asyncio.Future[Trajectory]]] = {}
+        self.started = asyncio.Event()
+
+    async def __call__(self, order: EpisodeOrder) -> Trajectory:
+        future: asyncio.Future[Trajectory] = asyncio.get_running_loop().create_future()
+        self.open[order.sample, order.attempt] = (order, future)
+        self.started.set()
+        return await future
+
+    def finish(self, sample: SampleId, version: Version = V0, attempt: int = 0, **changes: object) -> None:
+        order, future = self.open.pop((sample, attempt))
+        future.set_result(trajectory(order, version, **changes))
+
+    def finish_group(self, group: int, version: Version = V0, **changes: object) -> None:
+        for sample, attempt in [key for key in self.open if key[0].group == group]:
+            self.finish(sample, version, attempt, **changes)
+
+    def lose(self, sample: SampleId, attempt: int = 0) -> None:
+        self.open.pop((sample, attempt))[1].set_exception(WorkerLostError("the worker died"))
+
+
+def trajectory(order: EpisodeOrder, version: Version = V0, **changes: object) -> Trajectory:
+    action = Segment((5, 6), True, (-0.5, -0.5), (VersionSpan(version, 0, 2),))
+    fields: dict[str, object] = {
+        "signals": (Signal("reward", float(order.sample.member % 2)),),
+        "stop_reason": StopReason.ENV_DONE,
+    }
+    return Trajectory(
+        sample=order.sample,
+        attempt=order.attempt,
+        split=order.split,
+        task_index=order.task_index,
+        task_id=str(order.task_index),
+        sequences=(TokenSequence((Segment((1, 2), False), action)),),
+        messages=(),
+        **(fields | changes),  # type: ignore[arg-type]
+    )
+
+
+def schedule(**changes: object) -> Schedule:
+    fields: dict[str, object] = {
+        "seed": 1,
+        "prompts": 2,
+        "group_size": 2,
+        "max_tokens": 8,
+        "max_turns": 0,
+        "temperature": 1.0,
+        "max_staleness": 0,
+        "on_stale": "drop",
+        "episode_timeout_s": 10.0,
+        "turn_timeout_s": 10.0,
+        "max_invalid": 0.5,
+    }
+    return Schedule(**(fields | changes))  # type: ignore[arg-type]
+
+
+async def settle_down() -> None:
+    """Let every task that can run do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def make(**changes: object) -> tuple[Scheduler, Workers, MemoryJournal]:
+    workers, journal = Workers(), MemoryJournal()
+    return Scheduler(schedule(**changes), workers, journal, V0), workers, journal
+
+
+async def test_synchronous_sampling_waits_for_the_publication() -> None:
+    scheduler, workers, _ = make()
+    scheduler.start()
+    await settle_down()
+    assert {sample.group for sample, _ in workers.open} == {0, 1}
+    workers.finish_group(0)
+    workers.finish_group(1)
+    batch = await scheduler.next_batch(1)
+    await settle_down()
+    assert [group.id for group in batch.groups] == [0, 1] and not workers.open
+    scheduler.published(Version(0, 1))
+    await settle_down()
+    assert {sample.group for sample, _ in workers.open} == {2, 3}
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+async def test_outstanding_groups_never_exceed_the_capacity(staleness: int) -> None:
+    scheduler, workers, _ = make(max_staleness=staleness)
+    scheduler.start()
+    for step in range(6):
+        await settle_down()
+        assert scheduler.outstanding <= (staleness + 1) * 2
+        for group in sorted({sample.group for sample, _ in workers.open}):
+            workers.finish_group(group, Version(0, step))
+        await scheduler.next_batch(1)
+        scheduler.published(Version(0, step + 1))
+
+
+async def test_no_sample_over_the_bound_is_handed_out() -> None:
+    scheduler, workers, journal = make(max_staleness=1)
+    scheduler.start()
+    await settle_down()
+    for group in (1, 2):
+        workers.finish_group(group)
+    await scheduler.next_batch(1)
+    scheduler.published(Version(0, 1))
+    scheduler.published(Version(0, 2))
+    await settle_down()
+    workers.finish_group(0, Version(0, 0))
+    for group in (3, 4):
+        workers.finish_group(group, Version(0, 2))
+    batch = await scheduler.next_batch(1)
+    assert [group.id for group in batch.groups] == [3, 4] and max(batch.ages) <= 1
+    assert journal.count("stale") == 2
+
+
+async def test_waiting_trains_in_order_of_dispatch_and_drops_nothing() -> None:
+    scheduler, workers, journal = make(max_staleness=1, on_stale="wait")
+    scheduler.start()
+    await settle_down()
+    for group in (1, 2, 3):
+        workers.finish_group(group)
+    with pytest.raises(DeadlineError, match="1 groups in flight, 3 buffered"):
+        await scheduler.next_batch(0.01)
+    workers.finish_group(0)
+    assert [group.id for group in (await scheduler.next_batch(1)).groups] == [0, 1]
+    assert journal.count("stale") == 0
+
+
+async def test_one_stale_member_leaves_its_group_and_a_group_of_one_is_filtered() -> None:
+    scheduler, workers, journal = make(max_staleness=1, group_size=3)
+    scheduler.start()
+    await settle_down()
+    scheduler.held = Version(0, 2)
+    for member, n in enumerate((0, 1, 2)):
+        workers.finish(SampleId(0, member), Version(0, n))
+    for member, n in enumerate((0, 0, 2)):
+        workers.finish(SampleId(1, member), Version(0, n))
+    workers.finish_group(2, Version(0, 2))
+    batch = await scheduler.next_batch(1)
+    assert [(group.id, len(group.trajectories)) for group in batch.groups] == [(0, 2), (2, 3)]
+    assert journal.count("stale") == 3 and journal.count("filtered") == 1
+
+
+async def test_a_lost_worker_costs_an_attempt_not_a_sample() -> None:
+    scheduler, workers, journal = make()
+    scheduler.start()
+    await settle_down()
+    workers.lose(SampleId(0, 1))
+    await settle_down()
+    assert journal.state[SampleId(0, 1), 0] == "lost"
+    workers.finish(SampleId(0, 1), attempt=1)
+    workers.finish_group(0)
+    workers.finish_group(1)
+    batch = await scheduler.next_batch(1)
+    assert [t.attempt for t in batch.groups[0].trajectories] == [0, 1]
+
+
+async def test_a_sample_that_is_lost_again_and_again_is_given_up() -> None:
+    scheduler, workers, journal = make(prompts=1)
+    scheduler.start()
+    await settle_down()
+    for attempt in range(3):
+        workers.lose(SampleId(0, 1), attempt)
+        await settle_down()
+    workers.finish(SampleId(0, 0))
+    await settle_down()
+    assert journal.state[SampleId(0, 0), 0] == "filtered"
+    assert {sample.group for sample, _ in workers.open} == {1}, "the place of the filtered group is filled"
+
+
+async def test_an_invalid_sample_leaves_the_group() -> None:
+    scheduler, workers, journal = make(group_size=3)
+    scheduler.start()
+    await settle_down()
+    bad = (Signal.invalid("correct", "verifier died"),)
+    workers.finish(SampleId(0, 1), signals=bad, stop_reason=StopReason.ENV_DONE)
+    workers.finish_group(0)
+    workers.finish_group(1)
+    batch = await scheduler.next_batch(1)
+    assert [t.sample.member for t in batch.groups[0].trajectories] == [0, 2]
+    assert journal.reasons[SampleId(0, 1), 0] == "correct: verifier died"
+
+
+async def test_a_run_of_invalid_samples_stops_with_the_cause() -> None:
+    scheduler, workers, _ = make()
+    scheduler.start()
+    await settle_down()
+    for group in (0, 1):
+        workers.finish_group(group, stop_reason=StopReason.ENV_ERROR, signals=(), error="KeyError: 'x' in env.py:3")
+    with pytest.raises(RunError, match=r"4 of the last 4 samples are invalid.*KeyError: 'x' in env.py:3"):
+        await scheduler.next_batch(1)
+
+
+async def test_groups_of_equal_rewards_are_replaced_when_asked() -> None:
+    scheduler, workers, journal = make(filter_equal=True)
+    scheduler.start()
+    await settle_down()
+    workers.finish_group(0, signals=(Signal("reward", 1.0),))
+    workers.finish_group(1)
+    await settle_down()
+    workers.finish_group(2)
+    batch = await scheduler.next_batch(1)
+    assert [group.id for group in batch.groups] == [1, 2]
+    assert journal.count("filtered") == 2
+
+
+async def test_stopping_settles_every_open_attempt_and_keeps_the_finished() -> None:
+    scheduler, workers, journal = make()
+    scheduler.start()
+    await settle_down()
+    workers.finish(SampleId(0, 0))
+    await settle_down()
+    await scheduler.stop()
+    assert journal.count("cancelled") == 3 and journal.count("finished") == 1 and journal.count("in_flight") == 0
+
+
+async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
+    scheduler, workers, journal = make()
+    sample = SampleId(7, 0)
+    done = trajectory(scheduler.schedule.order(sample, 0))
+    journal.state[sample, 0] = "finished"
+    journal.state[SampleId(7, 1), 0] = "lost"
+    scheduler.next_group = 8
+    scheduler.restore([done], {sample: 0, SampleId(7, 1): 0})
+    scheduler.start()
+    await settle_down()
+    assert {key for key in workers.open if key[0].group == 7} == {(SampleId(7, 1), 1)}
+    workers.finish_group(7)
+    workers.finish_group(8)
+    assert [group.id for group in (await scheduler.next_batch(1)).groups] == [7, 8]
+
+
+async def test_a_journal_that_fails_stops_the_run() -> None:
+    class FullDisk(MemoryJournal):
+        def finished(self, trajectory: Trajectory) -> None:
+            raise RunError("the disk is full")
+
+    workers = Workers()
+    scheduler = Scheduler(schedule(), workers, FullDisk(), V0)
+    scheduler.start()
+    await settle_down()
+    workers.finish_group(0)
+    with pytest.raises(RunError, match="the disk is full"):
+        await scheduler.next_batch(1)
+
+
+def test_the_same_seed_gives_the_same_tasks_and_epochs_differ() -> None:
+    first, again, other = schedule(tasks=5), schedule(tasks=5), schedule(tasks=5, seed=2)
+
+    def visited(of: Schedule, groups: range) -> list[int]:
+        return [of.order(SampleId(group, 0), 0).task_index for group in groups]
+
+    assert visited(first, range(10)) == visited(again, range(10)) != visited(other, range(10))
+    assert sorted(visited(first, range(5))) == sorted(visited(first, range(5, 10))) == list(range(5))
+    assert first.order(SampleId(0, 0), 0).seed != first.order(SampleId(5, 0), 0).seed
