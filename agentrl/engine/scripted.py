@@ -1,0 +1,323 @@
+"""The shipped fake engine: real ids, logprobs, versions, delays and failures, with no model behind them.
+
+    engine = await ScriptedEngine.ready(["The answer is 4.", Die()])
+
+It keeps the whole Engine contract. What a real engine would compute is replaced by `ZipfPolicy`, a true distribution
+over the vocabulary that depends on the weights and on every token before: whoever scores a sequence gets the sampled
+logprobs back only with the same weights and the very same context.
+"""
+
+# ruff: noqa: ARG002 (most calls of a fake end at once: no deadline can run out)
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.engine.zipf import ZipfPolicy
+from agentrl.errors import DeadlineError, EngineDiedError, EngineRefusedError, WeightsError
+from agentrl.types import Capabilities, Completion, FinishReason, Manifest, Prompt, Sampling, Version, VersionSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A reply drawn from the engine's own distribution with the request's seed and temperature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Die:
+    """The engine process dies when it meets this request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """The request is never answered: it ends by its deadline, its cancellation or the engine's death."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """The request fails with `error`."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """`reply`, after `until()` is over: an event's `wait`, or a sleep."""
+
+    until: Callable[[], Awaitable[object]]
+    reply: Reply
+
+
+Reply = str | Sequence[int] | Sampled | Die | Hang | Raise | Delay
+Script = Sequence[Reply] | Callable[[tuple[int, ...], int], Reply]
+
+
+def utf8(text: str) -> list[int]:
+    """The default encoding: one token for each byte, 256 in all."""
+    return list(text.encode())
+
+
+CAPABILITIES = Capabilities(sleep=True, weight_transfer=("scripted",), max_model_len=4096)
+
+
+class ScriptedEngine:
+    """An Engine that answers request i with `script(prompt_ids, i)`, or with `script[i]`, starting over at its end.
+
+    A text is encoded and followed by the request's first stop token; ids are given as they are; without a script every
+    reply is `Sampled`. With `pace`, `pace()` is awaited before each token (a semaphore's `acquire` hands out tokens one
+    by one); without it a reply is sampled at once. What a loaded bucket holds, its "names" and "digests" say.
+    """
+
+    def __init__(
+        self,
+        script: Script = (Sampled(),),
+        *,
+        encode: Callable[[str], Sequence[int]] = utf8,
+        vocab_size: int = 256,
+        capabilities: Capabilities = CAPABILITIES,
+        pace: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        self._script = script
+        self._encode = encode
+        self._vocab_size = vocab_size
+        self._capabilities = capabilities
+        self._pace = pace
+        self._requests = 0
+        self._started = self._paused = self._asleep = False
+        self._dead = ""
+        self._running = asyncio.Event()
+        self._waits: set[asyncio.Timeout] = set()
+        self._version: Version | None = None
+        self._policy = ZipfPolicy(vocab_size, "")
+        self._received: dict[str, str] | None = None
+
+    @classmethod
+    async def ready(cls, script: Script = (Sampled(),), **options: Any) -> ScriptedEngine:
+        """An engine that has started and serves version 0; `options` are the constructor's."""
+        engine = cls(script, **options)
+        await engine.start(1.0)
+        await engine.pause(1.0)
+        await engine.start_update(1.0)
+        await engine.finish_update(Manifest(Version(0, 0), ()), 1.0)
+        await engine.resume(1.0)
+        return engine
+
+    async def start(self, deadline_s: float) -> Capabilities:
+        """Become ready, holding no published version."""
+        self._check_alive()
+        self._started = True
+        return self._capabilities
+
+    async def generate(self, prompt: Prompt, sampling: Sampling, deadline_s: float) -> Completion:
+        """What the script says to this request, as a completion of `prompt`."""
+        self._check_serves(prompt.ids)
+        number, self._requests = self._requests, self._requests + 1
+        reply = self._script(prompt.ids, number) if callable(self._script) else self._script[number % len(self._script)]
+        async with self._deadline(f"generation {number}", deadline_s):
+            await asyncio.sleep(0)  # no engine answers within the caller's own tick
+            plan = await self._planned(reply, sampling)
+            return await self._decode(prompt.ids, plan, sampling)
+
+    async def score(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
+        """Logprobs at temperature 1 of ids[1:] under the version served."""
+        if not self._capabilities.score:
+            raise EngineRefusedError("this engine cannot score: its capabilities say score=False")
+        self._check_serves(ids)
+        async with self._deadline("score", deadline_s):
+            await self._running.wait()
+        return self._policy.score(ids)
+
+    async def pause(self, deadline_s: float) -> None:
+        """Sample no further token until `resume`."""
+        self._check_alive()
+        self._paused = True
+        self._settle()
+
+    async def resume(self, deadline_s: float) -> None:
+        """Go on, the requests in flight under the version now served."""
+        self._check_alive()
+        if self._received is not None:
+            raise EngineRefusedError("resume inside an update: finish the update, or restart the engine if it failed")
+        self._paused = False
+        self._settle()
+
+    async def sleep(self, deadline_s: float) -> None:
+        """Serve nothing until `wake`."""
+        self._check_alive()
+        if not self._capabilities.sleep:
+            raise EngineRefusedError("this engine cannot sleep: its capabilities say sleep=False")
+        self._asleep = True
+        self._version = None
+        self._settle()
+
+    async def wake(self, deadline_s: float) -> None:
+        """The end of `sleep`; serves again once weights are published."""
+        self._check_alive()
+        if not self._capabilities.sleep:
+            raise EngineRefusedError("this engine cannot sleep: its capabilities say sleep=False")
+        self._asleep = False
+
+    async def init_transfer(self, info: dict[str, Any], deadline_s: float) -> None:
+        """There is no sender to meet: buckets are described, not sent."""
+        self._check_alive()
+
+    async def start_update(self, deadline_s: float) -> None:
+        """Begin an update; the engine must be paused."""
+        self._check_alive()
+        if not self._paused or self._received is not None:
+            raise EngineRefusedError("start_update: pause the engine first, and finish the update before")
+        self._received = {}
+
+    async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
+        """Take note of what the bucket holds."""
+        self._check_alive()
+        if self._received is None:
+            raise EngineRefusedError("load outside an update: call start_update first")
+        self._received.update(zip(bucket["names"], bucket["digests"], strict=True))
+
+    async def finish_update(self, manifest: Manifest, deadline_s: float) -> None:
+        """Serve `manifest.version` if what was received equals the manifest; else raise and refuse to go on."""
+        self._check_alive()
+        if self._received is None:
+            raise EngineRefusedError("finish_update outside an update: call start_update first")
+        compare(self._received, manifest)
+        self._received = None
+        self._version = manifest.version
+        self._policy = ZipfPolicy.of(manifest, self._vocab_size)
+
+    async def version(self) -> Version | None:
+        """The version served, None before the first publication."""
+        self._check_alive()
+        return self._version
+
+    async def close(self) -> None:
+        """End the engine; requests in flight get EngineDiedError."""
+        self.kill("the engine was closed")
+
+    def kill(self, reason: str = "the engine was killed") -> None:
+        """Die as a process does: every caller, waiting or to come, gets EngineDiedError."""
+        if self._dead:
+            return
+        self._dead = reason
+        for wait in self._waits:
+            if not wait.expired():
+                wait.reschedule(0.0)
+
+    @asynccontextmanager
+    async def _deadline(self, what: str, deadline_s: float) -> AsyncIterator[None]:
+        """Ends what is awaited inside at the deadline (DeadlineError) or at the engine's death (EngineDiedError)."""
+        wait = asyncio.timeout(deadline_s)
+        try:
+            async with wait:
+                self._waits.add(wait)
+                try:
+                    yield
+                finally:
+                    self._waits.discard(wait)
+        except TimeoutError as error:
+            if not wait.expired():
+                raise
+            self._check_alive()
+            raise DeadlineError(f"{what}: not done after {deadline_s} s") from error
+
+    def _settle(self) -> None:
+        """Let tokens flow, or stop them, as the state now says."""
+        if self._paused or self._asleep or self._version is None:
+            self._running.clear()
+        else:
+            self._running.set()
+
+    def _check_alive(self) -> None:
+        if self._dead:
+            raise EngineDiedError(f"{self._dead}: start another engine")
+
+    def _check_serves(self, ids: tuple[int, ...]) -> None:
+        self._check_alive()
+        if self._version is None or not self._started:
+            raise EngineRefusedError("the engine holds no published weights: start it and publish a version first")
+        if not ids or min(ids) < 0 or max(ids) >= self._vocab_size:
+            raise EngineRefusedError(f"the prompt must hold ids from 0 to {self._vocab_size - 1}, at least one")
+        if len(ids) >= self._capabilities.max_model_len:
+            raise EngineRefusedError(
+                f"a prompt of {len(ids)} tokens leaves no room in {self._capabilities.max_model_len}: shorten it"
+            )
+
+    async def _planned(self, reply: Reply, sampling: Sampling) -> Sequence[int] | None:
+        """The ids the script wants sampled, None for the distribution's own."""
+        match reply:
+            case Sampled():
+                return None
+            case Delay(until=until, reply=later):
+                await until()
+                return await self._planned(later, sampling)
+            case Hang():
+                never: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
+                return await never
+            case Raise(error=error):
+                raise error
+            case Die():
+                self.kill("the script let the engine die")
+                raise EngineDiedError(self._dead)
+            case str(text):
+                ends = [text.find(stop) for stop in sampling.stop if stop in text]
+                ids = [*self._encode(text[: min(ends, default=None)]), *sampling.stop_token_ids[:1]]
+            case _:
+                ids = [*reply]
+        unknown = [token for token in ids if not 0 <= token < self._vocab_size]
+        if unknown:
+            raise EngineRefusedError(f"the script says token {unknown[0]}, known are 0 to {self._vocab_size - 1}")
+        return ids
+
+    async def _decode(self, prompt: tuple[int, ...], plan: Sequence[int] | None, sampling: Sampling) -> Completion:
+        """Sample token by token: the plan's, or without one the distribution's."""
+        room = min(sampling.max_tokens, self._capabilities.max_model_len - len(prompt))
+        rng = random.Random(sampling.seed if sampling.seed is not None else self._requests)
+        ids: list[int] = []
+        logprobs: list[float] = []
+        starts: list[tuple[Version, int]] = []
+        served, policy, state = None, self._policy, 0
+        while len(ids) < room and (plan is None or len(ids) < len(plan)):
+            await self._may_sample()
+            if served != self._version:
+                assert self._version is not None, "tokens flow only while a version is served"
+                served, policy, state = self._version, self._policy, self._policy.context((*prompt, *ids))
+                starts.append((served, len(ids)))
+            token = policy.sample(state, sampling.temperature, rng) if plan is None else plan[len(ids)]
+            ids.append(token)
+            logprobs.append(policy.logprob(state, token, sampling.temperature))
+            state = policy.context((token,), state)
+            if token in sampling.stop_token_ids:
+                return _completion(ids, logprobs, starts, "stop")
+        return _completion(ids, logprobs, starts, "stop" if plan is not None and len(ids) == len(plan) else "length")
+
+    async def _may_sample(self) -> None:
+        if self._pace is not None:
+            await self._pace()
+        if not self._running.is_set():
+            await self._running.wait()
+
+
+def _completion(
+    ids: list[int], logprobs: list[float], starts: list[tuple[Version, int]], finish_reason: FinishReason
+) -> Completion:
+    ends = [start for _, start in starts[1:]] + [len(ids)]
+    spans = tuple(VersionSpan(version, start, end) for (version, start), end in zip(starts, ends, strict=True))
+    return Completion(tuple(ids), tuple(logprobs), spans if ids else (), finish_reason)
+
+
+def compare(received: dict[str, str], manifest: Manifest) -> None:
+    """WeightsError naming the first tensor that is missing, different or unknown; `received` maps names to digests."""
+    for tensor in manifest.tensors:
+        if tensor.name not in received:
+            raise WeightsError(f"version {manifest.version}: tensor {tensor.name} never arrived: restart the engine")
+        if received[tensor.name] != tensor.digest:
+            raise WeightsError(f"version {manifest.version}: tensor {tensor.name} differs: restart the engine")
+    unknown = sorted(received.keys() - {tensor.name for tensor in manifest.tensors})
+    if unknown:
+        raise WeightsError(
+            f"version {manifest.version}: tensor {unknown[0]} is not in the manifest: restart the engine"
+        )
