@@ -1,0 +1,84 @@
+"""The rollout workers of a run: episodes go out, trajectories come back, dead workers are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from agentrl.cluster import Cluster, Remote, Role
+from agentrl.errors import DeadlineError, RunError
+from agentrl.rollout.orders import EpisodeOrder
+from agentrl.rollout.scheduler import WorkerLostError
+from agentrl.types import Trajectory
+
+GRACE_S = 60.0
+START_S = 300.0
+
+
+class Workers:
+    """Groups are dealt over the workers in turn; the members of a group share one.
+
+    `role(i)` describes worker i; `register` is told of every process. After more than `restarts` deaths the run stops.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        role: Callable[[int], Role],
+        count: int,
+        restarts: int,
+        register: Callable[[str, int], None],
+    ) -> None:
+        self._cluster, self._role, self._restarts, self._register = cluster, role, restarts, register
+        self._workers = [cluster.spawn(role(i)) for i in range(count)]
+        self._locks = [asyncio.Lock() for _ in range(count)]
+        self.deaths = 0
+
+    async def start(self) -> None:
+        """Wait until every worker has made its environment and tokenizer."""
+        await asyncio.gather(*(self._registered(i) for i in range(len(self._workers))))
+
+    async def task_count(self, split: str) -> int | None:
+        """How many tasks a split has, None when it is endless."""
+        count: int | None = await self._workers[0].call("task_count", split, deadline_s=START_S)
+        return count
+
+    async def dispatch(self, order: EpisodeOrder) -> Trajectory:
+        """Run one episode. Raises WorkerLostError when its worker died or does not answer: it is replaced then."""
+        index = order.sample.group % len(self._workers)
+        worker = self._workers[index]
+        try:
+            return await self._run(worker, order)
+        except WorkerLostError as error:
+            await self._replace(index, worker, str(error))
+            raise
+
+    async def broadcast(self, method: str, *args: Any) -> None:
+        """Call a method of every worker."""
+        await asyncio.gather(*(worker.call(method, *args, deadline_s=GRACE_S) for worker in self._workers))
+
+    async def _run(self, worker: Remote, order: EpisodeOrder) -> Trajectory:
+        deadline_s = order.episode_timeout_s + GRACE_S
+        try:
+            trajectory: Trajectory = await worker.call("run", order, deadline_s=deadline_s)
+        except DeadlineError as error:
+            raise WorkerLostError(
+                f"{error}; its own deadline of {order.episode_timeout_s:.0f} s did not end it"
+            ) from None
+        return trajectory
+
+    async def _replace(self, index: int, dead: Remote, why: str) -> None:
+        async with self._locks[index]:
+            if self._workers[index] is not dead:
+                return
+            self.deaths += 1
+            if self.deaths > self._restarts:
+                raise RunError(f"rollout workers died {self.deaths} times (engine.restarts = {self._restarts}): {why}")
+            dead.kill()
+            self._workers[index] = self._cluster.spawn(self._role(index))
+            await self._registered(index)
+
+    async def _registered(self, index: int) -> None:
+        worker = self._workers[index]
+        self._register(worker.name, await worker.pid(START_S))
