@@ -10,7 +10,10 @@ from agentrl.run.statistics import Interval
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Wall-clock seconds of the driver by what it waited for; the sum is the length of the step."""
+    """Wall-clock seconds of the driver by what it waited for. In a step they add up to its length.
+
+    An evaluation has a record of its own: `evaluate` is 0 in a step and filled in a run's summary.
+    """
 
     rollout: float = 0.0
     learn: float = 0.0

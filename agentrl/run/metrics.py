@@ -1,0 +1,168 @@
+"""Where the records of a run go: metrics.jsonl always, TensorBoard and Weights & Biases when asked."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from dataclasses import fields, replace
+from typing import Any, Protocol
+
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.run.folder import RunFolder
+from agentrl.run.lines import Lines, read_lines
+from agentrl.run.record import EvaluationRecord, StepRecord
+
+
+class Tracker(Protocol):
+    """Something that draws curves."""
+
+    def log(self, scalars: dict[str, float], step: int, at: float) -> None:
+        """Add a point to each curve; `at` is in Unix seconds."""
+
+    def close(self) -> None:
+        """Write everything out."""
+
+
+class Metrics:
+    """Writes every record to the run folder and to the trackers that the configuration asks for.
+
+    Raises ConfigError, before anything is written, for a tracker that is not installed.
+    """
+
+    def __init__(self, folder: RunFolder, config: Config) -> None:
+        if config.track.wandb and importlib.util.find_spec("wandb") is None:
+            raise ConfigError("track.wandb is on, but wandb is not installed. `pip install wandb`, or turn it off.")
+        self._steps, self._evaluations = Lines(folder.metrics), Lines(folder.evaluations)
+        self._trackers: list[Tracker] = []
+        if config.track.tensorboard:
+            self._trackers.append(TensorBoard(folder))
+        if config.track.wandb:
+            self._trackers.append(WeightsAndBiases(folder, config))
+
+    def step(self, record: StepRecord) -> None:
+        """Record one optimizer batch."""
+        record = replace(record, learner=replace(record.learner, samples=()))
+        self._steps.append(record)
+        self._track(step_scalars(record), record.step, record.at)
+
+    def evaluation(self, record: EvaluationRecord) -> None:
+        """Record one evaluation."""
+        self._evaluations.append(record)
+        self._track(evaluation_scalars(record), record.step, record.at)
+
+    def close(self) -> None:
+        """Write everything out and close. Idempotent."""
+        self._steps.close()
+        self._evaluations.close()
+        for tracker in self._trackers:
+            tracker.close()
+        self._trackers.clear()
+
+    def _track(self, scalars: dict[str, float], step: int, at: float) -> None:
+        for tracker in self._trackers:
+            tracker.log({name: value for name, value in scalars.items() if math.isfinite(value)}, step, at)
+
+
+def read_steps(folder: RunFolder) -> list[StepRecord]:
+    """The steps of the present lineage, in order: a step that was done again after a resume counts once."""
+    return _lineage(read_lines(folder.metrics, StepRecord))
+
+
+def read_evaluations(folder: RunFolder) -> list[EvaluationRecord]:
+    """The evaluations of the present lineage, in order."""
+    return _lineage(read_lines(folder.evaluations, EvaluationRecord))
+
+
+def _lineage(records: list[Any]) -> list[Any]:
+    kept: list[Any] = []
+    for record in records:
+        while kept and kept[-1].step >= record.step:
+            kept.pop()
+        kept.append(record)
+    return kept
+
+
+def step_scalars(r: StepRecord) -> dict[str, float]:
+    """The curves of a step, by name."""
+    learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name != "samples"}
+    seconds = {f"seconds/{f.name}": getattr(r.seconds, f.name) for f in fields(r.seconds)}
+    return {
+        "reward/mean": r.reward_mean,
+        "reward/std": r.reward_std,
+        **{
+            f"samples/{name}": getattr(r, name)
+            for name in ("trained", "filtered", "stale", "invalid", "lost", "truncated")
+        },
+        "groups/all": r.groups,
+        "groups/mixed": r.groups_mixed,
+        "length/mean": r.length_mean,
+        "length/max": r.length_max,
+        "length/turns": r.turns_mean,
+        "staleness/mean": r.staleness_mean,
+        "staleness/mid_updates": r.mid_updates,
+        "speed/sampled_per_s": r.sampled_per_s,
+        "speed/trained_per_s": r.trained_per_s,
+        "speed/tokens_per_s": r.tokens_per_s,
+        **learner,
+        **seconds,
+        "seconds/total": r.seconds.total,
+    }
+
+
+def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
+    """The curves of an evaluation, by name."""
+    return {
+        "eval/pass_at_1": r.pass_at_1.mean,
+        "eval/pass_at_1_low": r.pass_at_1.low,
+        "eval/pass_at_1_high": r.pass_at_1.high,
+        f"eval/pass_at_{r.k}": r.pass_at_k.mean,
+        "eval/reward": r.reward_mean,
+        "eval/length": r.length_mean,
+        "eval/invalid": r.invalid,
+        "eval/seconds": r.seconds,
+    }
+
+
+class TensorBoard:
+    """TensorBoard's own event writer, without torch."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(str(folder.tensorboard), flush_secs=10)
+
+    def log(self, scalars: dict[str, float], step: int, at: float) -> None:
+        """Add a point to each curve."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._writer.add_event(Event(wall_time=at, step=step, summary=Summary(value=values)))
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write everything out."""
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """One Weights & Biases run, named like the run folder."""
+
+    def __init__(self, folder: RunFolder, config: Config) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=config.track.wandb_project,
+            name=folder.path.name,
+            dir=str(folder.path),
+            config=config.model_dump(mode="json"),
+        )
+
+    def log(self, scalars: dict[str, float], step: int, at: float) -> None:
+        """Add a point to each curve."""
+        self._run.log({**scalars, "step": step, "_timestamp": at})
+
+    def close(self) -> None:
+        """Write everything out."""
+        self._run.finish()

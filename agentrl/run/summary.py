@@ -1,0 +1,116 @@
+"""How a run ended: summary.json, and the closing words in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from agentrl.run.conservation import Verdict
+from agentrl.run.folder import RunFolder
+from agentrl.run.ledger import Counts
+from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run came to. `ended` says why it stopped; `before` and `after` are its first and last evaluation."""
+
+    ended: str
+    steps: int
+    seconds_total: float
+    seconds: Seconds
+    before: EvaluationRecord | None
+    after: EvaluationRecord | None
+    tokens_sampled: int
+    tokens_trained: int
+    counts: Counts
+    conservation: Verdict
+    incarnations: int
+    packages: dict[str, str]
+
+
+def summarize(
+    ended: str,
+    seconds_total: float,
+    steps: Sequence[StepRecord],
+    evaluations: Sequence[EvaluationRecord],
+    counts: Counts,
+    conservation: Verdict,
+    incarnations: int,
+    packages: dict[str, str],
+) -> Summary:
+    """Add up the records of a run; `seconds_total` is the wall clock from the command to its end."""
+    return Summary(
+        ended=ended,
+        steps=steps[-1].step if steps else 0,
+        seconds_total=seconds_total,
+        seconds=sum((record.seconds for record in steps), Seconds(evaluate=sum(e.seconds for e in evaluations))),
+        before=evaluations[0] if evaluations else None,
+        after=evaluations[-1] if len(evaluations) > 1 else None,
+        tokens_sampled=sum(record.action_tokens for record in steps),
+        tokens_trained=sum(record.learner.tokens for record in steps),
+        counts=counts,
+        conservation=conservation,
+        incarnations=incarnations,
+        packages=packages,
+    )
+
+
+def write(folder: RunFolder, summary: Summary) -> None:
+    """Write summary.json."""
+    folder.summary.write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+
+
+def read(folder: RunFolder) -> Summary | None:
+    """The summary of a run, None when it has not ended."""
+    return msgspec.json.decode(folder.summary.read_bytes(), type=Summary) if folder.summary.exists() else None
+
+
+def closing(summary: Summary, folder: RunFolder) -> RenderableType:
+    """What the terminal says at the end: the score, what became of the samples, the law, and where to look."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for name, value in _facts(summary):
+        table.add_row(name, value)
+    law = summary.conservation
+    style = "green" if law.holds else "bold red"
+    table.add_row("conservation law", Text(str(law), style=style))
+    table.add_row("report", Text(str(folder.report), style="cyan"))
+    return Group(Text(f"\n{summary.ended}", style="bold"), table)
+
+
+def _facts(s: Summary) -> list[tuple[str, str]]:
+    facts = [("held-out score", words) for words in [score_words(s.before, s.after)] if words]
+    c = s.counts
+    fates = ("trained", "filtered", "stale", "invalid", "cancelled", "lost", "finished", "rolled_back")
+    told = [f"{getattr(c, fate)} {fate.replace('_', ' ')}" for fate in fates if getattr(c, fate) or fate == "trained"]
+    phases = [(name, getattr(s.seconds, name)) for name in Seconds.__slots__]
+    shares = [f"{name} {value:.0f} s" for name, value in sorted(phases, key=lambda p: -p[1]) if value >= 0.5]
+    return [
+        *facts,
+        ("steps", f"{s.steps} in {duration(s.seconds_total)}" + (f" ({', '.join(shares)})" if shares else "")),
+        ("attempts", f"{c.dispatched} dispatched: {', '.join(told)}"),
+        ("tokens", f"{s.tokens_sampled:,} sampled, {s.tokens_trained:,} trained"),
+    ]
+
+
+def score_words(before: EvaluationRecord | None, after: EvaluationRecord | None) -> str:
+    """'pass@1 0.070 [0.05, 0.09] → 0.812 [0.78, 0.84]', or what there is of it."""
+    if before is None:
+        return ""
+    first = f"pass@1 {before.pass_at_1}"
+    return first if after is None else f"{first} → {after.pass_at_1}"
+
+
+def duration(seconds: float) -> str:
+    """'8 s', '3 min 20 s', '2 h 05 min'."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
