@@ -1,0 +1,79 @@
+"""The one place where an exception becomes data: a bad rollout is a Trajectory with a reason, not a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from agentrl.errors import AgentRLError, EngineDiedError, EngineError, VerifierError
+from agentrl.types import StopReason
+
+
+class Phase(StrEnum):
+    """What an episode is doing; whoever raises without saying whose fault it is, is judged by this."""
+
+    SETUP = "setup"
+    RENDER = "render"
+    GENERATE = "generate"
+    STEP = "step"
+    SCORE = "score"
+    TEARDOWN = "teardown"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an episode could not go on, and in words where."""
+
+    stop_reason: StopReason
+    error: str
+
+
+@dataclass(slots=True)
+class Caught:
+    """What `boundary` caught, if anything."""
+
+    failure: Failure | None = None
+
+
+@contextmanager
+def boundary(phase: Callable[[], Phase]) -> Iterator[Caught]:
+    """Runs its body; an exception becomes `failure`, judged by `phase()` at that moment.
+
+    A cancellation of the running task flies on, and so do KeyboardInterrupt and SystemExit. A CancelledError that nobody
+    asked for (a library cancelled itself) is a failure like any other.
+    """
+    caught = Caught()
+    try:
+        yield caught
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        caught.failure = Failure(StopReason.CANCELLED, f"{phase()}: cancelled from inside")
+    except Exception as error:
+        caught.failure = Failure(classify(error, phase()), f"{phase()}: {describe(error)}")
+
+
+def classify(error: Exception, phase: Phase) -> StopReason:
+    """The StopReason of an exception: by its `fault` where it has one, else by the phase."""
+    if isinstance(error, EngineError) and not isinstance(error, EngineDiedError) and phase is Phase.GENERATE:
+        return StopReason.MODEL_ERROR
+    if getattr(error, "fault", "program") == "infra":
+        return StopReason.INFRA_ERROR
+    if isinstance(error, VerifierError) or phase is Phase.SCORE:
+        return StopReason.VERIFIER_ERROR
+    return StopReason.MODEL_ERROR if phase in (Phase.RENDER, Phase.GENERATE) else StopReason.ENV_ERROR
+
+
+def describe(error: Exception) -> str:
+    """What was raised and, where it does not say so itself, in which file and line."""
+    if isinstance(error, AgentRLError):
+        return f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

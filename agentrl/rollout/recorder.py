@@ -1,0 +1,62 @@
+"""What the engine saw and sampled, token by token: the sequences of one episode."""
+
+from __future__ import annotations
+
+from agentrl.errors import EngineError
+from agentrl.types import Completion, Segment, TokenSequence
+
+Ids = tuple[int, ...]
+
+
+class Recorder:
+    """Takes contexts and completions in the order of the engine's calls.
+
+    `begin` starts a sequence (the first, or one whose history was rewritten: all of it is context there), so a sampled
+    token has mask 1 in exactly one sequence. `prompt` is what the engine must continue.
+    """
+
+    def __init__(self) -> None:
+        self.prompt: Ids = ()
+        self._sequences: list[list[Segment]] = []
+
+    def begin(self, ids: Ids, turn: int = 0) -> None:
+        """A new sequence with `ids` as its context."""
+        self.prompt = ids
+        self._sequences.append([Segment(ids, is_action=False, turn=turn)])
+
+    def context(self, ids: Ids, turn: int) -> None:
+        """What follows in the same sequence and was not sampled."""
+        self.prompt += ids
+        self._sequences[-1].append(Segment(ids, is_action=False, turn=turn))
+
+    def action(self, completion: Completion, turn: int, policy: str = "policy", agent: str = "agent") -> None:
+        """What the engine sampled after `prompt`. Raises EngineError when its parts do not fit together."""
+        check(completion)
+        self.prompt += completion.ids
+        self._sequences[-1].append(
+            Segment(completion.ids, True, completion.logprobs, completion.versions, turn, policy, agent)
+        )
+
+    def sequences(self) -> tuple[TokenSequence, ...]:
+        """All that holds sampled tokens; context that nothing was sampled after is left out."""
+        trimmed = (_until_last_action(segments) for segments in self._sequences)
+        return tuple(TokenSequence(segments) for segments in trimmed if segments)
+
+
+def check(completion: Completion) -> None:
+    """One logprob for each id, and version spans that cover all ids in order without a gap."""
+    length, covered = len(completion.ids), 0
+    for span in completion.versions:
+        if span.start != covered or span.end < span.start:
+            break
+        covered = span.end
+    if len(completion.logprobs) != length or covered != length:
+        raise EngineError(
+            f"the engine returned {length} ids with {len(completion.logprobs)} logprobs and version spans "
+            f"{[(span.start, span.end) for span in completion.versions]}: each id needs one of each"
+        )
+
+
+def _until_last_action(segments: list[Segment]) -> tuple[Segment, ...]:
+    actions = [n for n, segment in enumerate(segments) if segment.is_action and segment.ids]
+    return tuple(segments[: actions[-1] + 1]) if actions else ()

@@ -1,0 +1,132 @@
+"""Tokens sampled stay as they were sampled, whatever the template; text comes back as messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentrl.errors import ConfigError
+from agentrl.rollout.renderer import FamilyRenderer, TemplateRenderer, load_renderer
+from agentrl.types import Message, ToolSpec
+from tests.unit.rollout import templates
+from tests.unit.rollout.templates import encode, qwen3_tokenizer, tokenizer
+
+TEXT = st.text(max_size=30).filter(lambda text: "<|" not in text)
+TOOL = ToolSpec(name="add", description="Add.", parameters={"type": "object", "properties": {"a": {"type": "integer"}}})
+STABLE = {"tiny": "", "smol": templates.SMOL, "tools": templates.TOOLS}
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def said(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize("template", STABLE.values(), ids=STABLE)
+@given(question=TEXT, answer=TEXT, more=st.lists(TEXT, min_size=1, max_size=3), is_cut=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_an_extended_conversation_is_the_one_the_template_renders(
+    template: str, question: str, answer: str, more: list[str], is_cut: bool
+) -> None:
+    renderer = load_renderer(tokenizer(template))
+    prompt = renderer.first([user(question)])
+    sampled = encode(tokenizer(template), answer) + (() if is_cut else renderer.stop_token_ids[:1])
+    new = [user(text) for text in more]
+    added = renderer.extend(prompt, sampled, said(answer), new)
+    assert added is not None
+    assert prompt + sampled + added == renderer.first([user(question), said(answer), *new])
+
+
+@given(sampled=st.lists(st.integers(0, 319), min_size=1, max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_no_sampled_token_is_ever_replaced_even_where_its_text_tokenises_otherwise(sampled: list[int]) -> None:
+    renderer = load_renderer(tokenizer())
+    prompt = renderer.first([user("q")])
+    reply = renderer.parse(prompt, tuple(sampled))
+    added = renderer.extend(prompt, tuple(sampled), {**reply, "content": "x"}, [user("next")])
+    closing = () if sampled[-1] in renderer.stop_token_ids else renderer.stop_token_ids[:1]
+    assert added == closing + encode(tokenizer(), "\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_thinking_that_the_template_strips_from_history_begins_a_new_branch() -> None:
+    renderer = load_renderer(tokenizer(templates.STRIPS))
+    prompt = renderer.first([user("q")])
+    ids = encode(tokenizer(), "<think>\nhm\n</think>\n\n4<|im_end|>")
+    reply = renderer.parse(prompt, ids)
+    assert reply == {"role": "assistant", "content": "4", "reasoning_content": "hm"}
+    assert renderer.extend(prompt, ids, reply, [user("more")]) is None
+    plain = encode(tokenizer(), "4<|im_end|>")
+    assert renderer.extend(prompt, plain, renderer.parse(prompt, plain), [user("more")]) is not None
+
+
+def test_a_template_that_rewrites_its_beginning_is_never_extended() -> None:
+    renderer = load_renderer(tokenizer(templates.COUNTS))
+    ids = encode(tokenizer(), "4<|im_end|>")
+    assert renderer.extend(renderer.first([user("q")]), ids, said("4"), [user("more")]) is None
+
+
+def test_the_end_of_a_turn_is_found_in_the_template_where_the_tokenizer_names_another() -> None:
+    made: Any = templates.copy.deepcopy(tokenizer())
+    made.eos_token = "<|endoftext|>"
+    assert load_renderer(made).stop_token_ids == (*encode(made, "<|im_end|>"), *encode(made, "<|endoftext|>"))
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused_with_what_to_do() -> None:
+    made: Any = templates.copy.deepcopy(tokenizer())
+    made.chat_template = None
+    with pytest.raises(ConfigError, match="instruct model"):
+        TemplateRenderer(made)
+
+
+# --- tools ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("template", STABLE.values(), ids=STABLE)
+def test_a_tool_call_and_its_result_extend_the_conversation(template: str) -> None:
+    made = tokenizer(template)
+    renderer = load_renderer(made)
+    prompt = renderer.first([user("1+2?")], [TOOL])
+    assert '"add"' in made.decode(prompt)
+    sampled = encode(made, '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><|im_end|>')
+    reply = renderer.parse(prompt, sampled, [TOOL], turn=3)
+    call = {"id": "call_3_0", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    assert reply == {"role": "assistant", "content": "", "tool_calls": [call]}
+    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call_3_0", "name": "add"}
+    added = renderer.extend(prompt, sampled, reply, [result], [TOOL])
+    assert added is not None
+    text = made.decode(added)
+    assert "3" in text
+    assert "add" not in text
+    assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")
+    assert "tool_call>" in made.decode(renderer.first([user("1+2?"), reply, result], [TOOL]))
+
+
+# --- a family that `renderers` knows --------------------------------------------------------------------------
+
+
+def test_a_known_family_renders_extends_and_parses_by_its_own_renderer() -> None:
+    made = qwen3_tokenizer()
+    renderer = load_renderer(made)
+    assert isinstance(renderer, FamilyRenderer)
+    prompt = renderer.first([user("1+2?")], [TOOL])
+    sampled = encode(made, '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><|im_end|>')
+    reply = renderer.parse(prompt, sampled, [TOOL])
+    assert reply["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
+    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call_0_0", "name": "add"}
+    added = renderer.extend(prompt, sampled, reply, [result], [TOOL])
+    assert added is not None
+    assert made.decode(added).startswith("\n<|im_start|>user\n<tool_response>\n3")
+    assert renderer.extend(prompt, sampled, reply, [user("and now?")], [TOOL]) is None
+
+
+def test_a_malformed_call_of_a_known_family_keeps_its_text() -> None:
+    made = qwen3_tokenizer()
+    renderer = load_renderer(made)
+    prompt = renderer.first([user("1+2?")], [TOOL])
+    reply = renderer.parse(prompt, encode(made, "<tool_call>{broken</tool_call><|im_end|>"), [TOOL])
+    assert reply["tool_calls"][0]["function"] == {"name": "", "arguments": "{broken"}
