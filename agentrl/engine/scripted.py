@@ -61,7 +61,7 @@ def utf8(text: str) -> list[int]:
     return list(text.encode())
 
 
-CAPABILITIES = Capabilities(sleep=True, weight_transfer=("scripted",), max_model_len=4096)
+CAPABILITIES = Capabilities(sleep=True, weight_transfer=("shm",), max_model_len=4096)
 
 
 class ScriptedEngine:
@@ -69,7 +69,8 @@ class ScriptedEngine:
 
     A text is encoded and followed by the request's first stop token; ids are given as they are; without a script every
     reply is `Sampled`. With `pace`, `pace()` is awaited before each token (a semaphore's `acquire` hands out tokens one
-    by one); without it a reply is sampled at once. What a loaded bucket holds, its "names" and "digests" say.
+    by one); without it a reply is sampled at once. A bucket lists its "tensors" by "name",
+    as the shared-memory transfer does; a "digest" beside the name is compared with the manifest's.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class ScriptedEngine:
         self._waits: set[asyncio.Timeout] = set()
         self._version: Version | None = None
         self._policy = ZipfPolicy(vocab_size, "")
-        self._received: dict[str, str] | None = None
+        self._received: dict[str, str | None] | None = None
 
     @classmethod
     async def ready(cls, script: Script = (Sampled(),), **options: Any) -> ScriptedEngine:
@@ -177,7 +178,7 @@ class ScriptedEngine:
         self._check_alive()
         if self._received is None:
             raise EngineRefusedError("load outside an update: call start_update first")
-        self._received.update(zip(bucket["names"], bucket["digests"], strict=True))
+        self._received.update((tensor["name"], tensor.get("digest")) for tensor in bucket["tensors"])
 
     async def finish_update(self, manifest: Manifest, deadline_s: float) -> None:
         """Serve `manifest.version` if what was received equals the manifest; else raise and refuse to go on."""
@@ -309,12 +310,12 @@ def _completion(
     return Completion(tuple(ids), tuple(logprobs), spans if ids else (), finish_reason)
 
 
-def compare(received: dict[str, str], manifest: Manifest) -> None:
-    """WeightsError naming the first tensor that is missing, different or unknown; `received` maps names to digests."""
+def compare(received: dict[str, str | None], manifest: Manifest) -> None:
+    """WeightsError naming the first tensor that is missing, different or unknown; digests by name."""
     for tensor in manifest.tensors:
         if tensor.name not in received:
             raise WeightsError(f"version {manifest.version}: tensor {tensor.name} never arrived: restart the engine")
-        if received[tensor.name] != tensor.digest:
+        if received[tensor.name] not in (None, tensor.digest):
             raise WeightsError(f"version {manifest.version}: tensor {tensor.name} differs: restart the engine")
     unknown = sorted(received.keys() - {tensor.name for tensor in manifest.tensors})
     if unknown:

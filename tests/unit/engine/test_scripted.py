@@ -45,7 +45,7 @@ class ScriptedKit(Kit):
         await engine.start_update(1.0)
         for tensor in tensors[1:] if fault == "dropped" else tensors:
             digest = "old" if fault == "stale" and tensor is tensors[-1] else tensor.digest
-            await engine.load({"names": [tensor.name], "digests": [digest]}, 1.0)
+            await engine.load({"tensors": [{"name": tensor.name, "digest": digest}]}, 1.0)
         await engine.finish_update(manifest_of(version), 1.0)
         return version
 
@@ -173,15 +173,18 @@ async def test_a_scripted_death_takes_the_hanging_requests_along() -> None:
         await asyncio.wait_for(hanging, 1.0)
 
 
-async def test_a_death_in_the_tick_of_a_deadline_still_ends_the_request() -> None:
-    for ticks in range(6):
-        engine = await ScriptedEngine.ready([Hang()])
-        hanging = asyncio.create_task(engine.generate(PROMPT, Sampling(8), 0.0))
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        engine.kill()
-        with pytest.raises((DeadlineError, EngineDiedError)):
-            await asyncio.wait_for(hanging, 1.0)
+async def test_a_death_in_the_very_tick_of_a_deadline_reaches_the_others() -> None:
+    loop = asyncio.get_running_loop()
+    engine = await ScriptedEngine.ready([Hang()])
+    deadlines_s = [0.01, 60.0] * 8
+    tasks = [asyncio.create_task(engine.generate(PROMPT, Sampling(8), deadline_s)) for deadline_s in deadlines_s]
+    await asyncio.sleep(0)
+    killing = loop.call_later(0.01, engine.kill)
+    while loop.time() <= killing.when():
+        pass  # hold the loop until both timers are due: they fire in one tick, the deadline first
+    ended, _ = await asyncio.wait(tasks, timeout=1.0)
+    assert len(ended) == len(tasks)
+    assert all(isinstance(task.exception(), EngineDiedError) for task in ended)
 
 
 async def test_with_a_pace_an_update_falls_between_two_tokens() -> None:
@@ -217,9 +220,19 @@ async def test_what_is_missing_different_or_unknown_in_an_update_is_named() -> N
         await engine.start(1.0)
         await engine.pause(1.0)
         await engine.start_update(1.0)
-        await engine.load({"names": list(received), "digests": list(received.values())}, 1.0)
+        await engine.load({"tensors": [{"name": name, "digest": received[name]} for name in received]}, 1.0)
         with pytest.raises(WeightsError, match=message):
             await engine.finish_update(manifest, 1.0)
+
+
+async def test_a_bucket_that_tells_no_digests_is_checked_by_name() -> None:
+    engine = ScriptedEngine()
+    await engine.start(1.0)
+    await engine.pause(1.0)
+    await engine.start_update(1.0)
+    await engine.load({"path": "0.bin", "tensors": [{"name": "embed"}, {"name": "layer"}]}, 1.0)
+    with pytest.raises(WeightsError, match="head never arrived"):
+        await engine.finish_update(manifest_of(Version(0, 1)), 1.0)
 
 
 async def test_without_the_capability_sleep_and_score_are_refused() -> None:
