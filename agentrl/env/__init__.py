@@ -1,0 +1,42 @@
+"""What an environment author touches. Importing it makes every announced env known to `gymnasium.make`."""
+
+from agentrl.env.base import Env, Policy
+from agentrl.env.episode import Context, Episode, Reply, Start, StepResult, Turn
+from agentrl.env.limits import Limits
+from agentrl.env.registry import announced, make_env, register_with_gymnasium, resolve
+from agentrl.env.resources import close_shared, shared
+from agentrl.env.rewards import reward
+from agentrl.env.settings import EnvConfig, load_config
+from agentrl.env.tasks import Task, Tasks, TaskSource
+from agentrl.env.tools import tool
+from agentrl.types import Message, Signal, StopReason, text_of
+
+__all__ = [
+    "Context",
+    "Env",
+    "EnvConfig",
+    "Episode",
+    "Limits",
+    "Message",
+    "Policy",
+    "Reply",
+    "Signal",
+    "Start",
+    "StepResult",
+    "StopReason",
+    "Task",
+    "TaskSource",
+    "Tasks",
+    "Turn",
+    "announced",
+    "close_shared",
+    "load_config",
+    "make_env",
+    "resolve",
+    "reward",
+    "shared",
+    "text_of",
+    "tool",
+]
+
+register_with_gymnasium()

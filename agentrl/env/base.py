@@ -1,0 +1,166 @@
+"""Env: what an author writes, and what the framework drives."""
+# ruff: noqa: ARG002  (the defaults of the author's surface ignore what an author would use)
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from agentrl.env.authored import AuthorCode
+from agentrl.env.episode import Context, Episode, Reply, Start, StepResult, Turn
+from agentrl.env.face import Face
+from agentrl.env.judging import judge, judge_group, score
+from agentrl.env.limits import Limits
+from agentrl.env.resources import Resources, resources_of
+from agentrl.env.rewards import rewards_of
+from agentrl.env.settings import EnvConfig, load_config
+from agentrl.env.tasks import IndexedTasks, Task, Tasks
+from agentrl.env.toolcalls import answer
+from agentrl.env.tools import tools_of
+from agentrl.errors import EnvError
+from agentrl.types import Message, Signal, StopReason
+
+T = TypeVar("T")
+MaybeAsync: TypeAlias = T | Awaitable[T]
+Policy = Sequence[Message | str] | Callable[[list[Message]], Message | str]
+"""Who plays the assistant: its turns in order, or a function of the messages so far."""
+
+
+class Env(Face):
+    """An environment: tasks, what is said, and what it is worth. One object per episode, cheap to make.
+
+    Write `tasks` and `setup`, and `@reward` methods or `score`; `respond` for several turns; `@tool` methods for tools.
+    Every method may be `async def` or plain. A plain one runs in a thread, where it may block; with `blocking = False`
+    plain methods run on the event loop itself: for code of microseconds that never waits.
+    """
+
+    Config: ClassVar[type[EnvConfig]] = EnvConfig
+    limits: Limits = Limits()
+    blocking: ClassVar[bool] = True
+
+    config: Any
+    ctx: Context
+
+    def __init__(self, config: EnvConfig | None = None, *, split: str = "train", **options: Any) -> None:
+        super().__init__(split)
+        self.config = config if config is not None else load_config(type(self), options)
+        self.resources: Resources | None = None
+        self.code = AuthorCode(type(self).__name__, self.blocking)
+        self._is_open = False
+
+    # ---- the author's surface
+
+    @abstractmethod
+    def tasks(self, split: str) -> MaybeAsync[Tasks]:
+        """The tasks of "train" or "test" (see `agentrl.env.tasks.Tasks` for what may be returned)."""
+
+    @abstractmethod
+    def setup(self, task: Task, ctx: Context) -> MaybeAsync[list[Message]]:
+        """Begin an episode: the first messages."""
+
+    def respond(self, turn: Turn, ctx: Context) -> MaybeAsync[Reply]:
+        """Answer a turn. By default the episode goes on while the assistant calls tools, and ends when it does not."""
+        return Reply.go_on() if turn.results else Reply.end()
+
+    def score(self, ctx: Context) -> MaybeAsync[Sequence[Signal] | Signal | float]:
+        """What the episode is worth. Where it is not written, the episode's `@reward` methods say."""
+        return ()
+
+    def teardown(self, ctx: Context) -> MaybeAsync[None]:
+        """Give back what `setup` took; runs once, however the episode ended."""
+
+    def oracle(self, task: Task) -> Policy:
+        """A policy that solves this task, as evidence that it can be solved."""
+        raise EnvError(f"{type(self).__name__} ships no oracle; write oracle(task)")
+
+    def canaries(self, task: Task) -> Mapping[str, Policy]:
+        """Policies that must not score well, by what each of them tries."""
+        return {}
+
+    # ---- the driver's surface
+
+    async def asize(self, split: str, seed: int = 0) -> int | None:
+        """How many tasks a split has; None when they are endless."""
+        return (await self._tasks(split, seed)).size
+
+    async def atask(self, split: str, index: int, seed: int = 0) -> Task:
+        """The task at `index`: the same for the same (config, split, seed, index), in every process."""
+        return (await self._tasks(split, seed))[index]
+
+    async def areset(self, task: Task, *, seed: int = 0, member: int = 0, deadline_s: float = 3600.0) -> Start:
+        """Begin an episode of `task` as member `member` of its group, to end within `deadline_s` seconds."""
+        await self.aclose()
+        await self._share()
+        self.ctx = Context.begin(task, seed, member, deadline_s)
+        self._is_open = True
+        messages = await self.code.call(self.setup, task, self.ctx, timeout_s=self.limits.setup_timeout_s)
+        self.ctx.messages.extend(messages)
+        return Start(tuple(messages), tuple(deepcopy(tool.spec) for tool in tools_of(type(self)).values()))
+
+    async def astep(self, action: Message | str) -> StepResult:
+        """Take the assistant's turn: run its tool calls in order, let `respond` answer, judge the turn."""
+        self._check_open()
+        ctx = self.ctx
+        message = Message(role="assistant", content=action) if isinstance(action, str) else action
+        ctx.messages.append(message)
+        results = tuple([await answer(self, call) for call in message.get("tool_calls") or ()])
+        turn = Turn(len(ctx.turns), message, results)
+        ctx.turns.append(turn)
+        ctx.messages.extend(results)
+        reply = await self._respond(turn)
+        ctx.messages.extend(reply.messages)
+        signals = await judge(self, "turn", turn.index)
+        ctx.signals.extend(signals)
+        return StepResult((*results, *reply.messages), reply.done, signals)
+
+    async def afinish(self, stop_reason: StopReason) -> tuple[Signal, ...]:
+        """Every signal of the episode, those of its turns included; none where its end allows no score."""
+        self._check_open()
+        self.ctx.stop_reason = stop_reason
+        if not (stop_reason.is_scored or (stop_reason is StopReason.DEADLINE and self.limits.is_timed)):
+            return ()
+        final = await (judge(self, "episode") if type(self).score is Env.score else score(self))
+        return (*self.ctx.signals, *final)
+
+    async def agroup(self, episodes: Sequence[Episode]) -> tuple[tuple[Signal, ...], ...]:
+        """The group rewards: a tuple of signals for each finished episode of one group. Needs no `areset`."""
+        await self._share()
+        columns = [await judge_group(self, reward, episodes) for reward in rewards_of(type(self), "group")]
+        return tuple(tuple(column[i] for column in columns) for i in range(len(episodes)))
+
+    async def aclose(self) -> None:
+        """Tear the episode down. Idempotent."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if type(self).teardown is not Env.teardown:
+            await self.code.call(self.teardown, self.ctx, timeout_s=self.limits.teardown_timeout_s)
+
+    @classmethod
+    def has_group_rewards(cls) -> bool:
+        """True when `agroup` has something to say."""
+        return bool(rewards_of(cls, "group"))
+
+    # ---- inside
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise EnvError(f"{type(self).__name__}: no episode is running; a reset begins one")
+
+    async def _share(self) -> Resources:
+        self.resources = resources_of(type(self), self.config)
+        await self.resources.ready()
+        return self.resources
+
+    async def _tasks(self, split: str, seed: int) -> IndexedTasks:
+        return await (await self._share()).tasks(split, seed)
+
+    async def _respond(self, turn: Turn) -> Reply:
+        if type(self).respond is Env.respond:
+            return Reply.go_on() if turn.results else Reply.end()
+        reply = await self.code.call(self.respond, turn, self.ctx, timeout_s=self.limits.turn_timeout_s)
+        if not isinstance(reply, Reply):
+            raise EnvError(f"{type(self).__name__}.respond returned {reply!r}; return a Reply")
+        return reply

@@ -1,0 +1,107 @@
+"""Names to environment classes: announced by installed packages, or a file or folder of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import gymnasium
+
+from agentrl.env.authored import caught, describe
+from agentrl.env.base import Env
+from agentrl.env.files import is_path, load_path
+from agentrl.env.settings import load_config
+from agentrl.errors import ConfigError, UnknownNameError
+
+GROUP = "agentrl.envs"
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """An environment that an installed distribution announces in the entry-point group `agentrl.envs`."""
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+    entry: EntryPoint
+
+
+@cache
+def announced() -> dict[str, Announced]:
+    """Every announced environment by name; ConfigError when two distributions announce one name."""
+    found: dict[str, Announced] = {}
+    for entry in entry_points(group=GROUP):
+        distribution = entry.dist.name if entry.dist else ""
+        item = Announced(entry.name, entry.value, distribution, entry.dist.version if entry.dist else "", entry)
+        other = found.setdefault(entry.name, item)
+        if other.target != item.target:
+            raise ConfigError(
+                f"environment {entry.name!r} is announced by {other.distribution} and by {distribution}; uninstall one"
+            )
+    return found
+
+
+def resolve(name: str) -> type[Env]:
+    """The environment class called `name`: `math`, `owner/name`, `owner/name@1.2`, `./agent_func.py` or `./folder`.
+
+    Raises UnknownNameError for a name nobody announces, and ConfigError for one that cannot be loaded.
+    """
+    if is_path(name):
+        return load_path(name)
+    bare, _, version = name.partition("@")
+    item = find(bare)
+    if version and item.version.split(".")[: len(version.split("."))] != version.split("."):
+        raise ConfigError(
+            f"environment {name!r}: {item.distribution} {item.version} is installed; "
+            f"pip install '{item.distribution}=={version}.*' or leave the version out"
+        )
+    return load(item)
+
+
+def find(name: str) -> Announced:
+    """The announced environment called `name`; for `owner/name`, `name` announced by a distribution of that owner."""
+    known = announced()
+    owner, _, last = name.rpartition("/")
+    if name in known:
+        return known[name]
+    if owner and last in known and known[last].distribution.lower().startswith(f"{owner.lower()}-"):
+        return known[last]
+    hint = f"If a package provides it, install it: pip install {package_name(name)} (or the name in its README)."
+    raise UnknownNameError("environment", name, known, hint)
+
+
+def package_name(name: str) -> str:
+    """By convention, the distribution that announces `name`."""
+    return "agentrl-env-" + name.replace("/", "-")
+
+
+def load(item: Announced) -> type[Env]:
+    """Import the class; ConfigError names the package and what its import raised."""
+    outcome = caught(item.entry.load, ())
+    if outcome.error is not None:
+        raise ConfigError(
+            f"environment {item.name!r} of {item.distribution} {item.version} ({item.target}) does not import: "
+            f"{describe(outcome.error)}"
+        ) from outcome.error
+    if not (isinstance(outcome.value, type) and issubclass(outcome.value, Env)):
+        raise ConfigError(
+            f"environment {item.name!r}: {item.target} of {item.distribution} is no agentrl.env.Env class"
+        )
+    return outcome.value
+
+
+def make_env(name: str, **options: Any) -> Env:
+    """One environment object; `options` are its `--env.*` keys."""
+    env_class = resolve(name)
+    return env_class(load_config(env_class, options))
+
+
+def register_with_gymnasium() -> None:
+    """Make every announced environment known to `gymnasium.make` as `agentrl/<name>-v0`; nothing is imported for it."""
+    for item in announced().values():
+        env_id = f"agentrl/{item.name.replace('/', '.')}-v0"
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=item.target)

@@ -1,0 +1,54 @@
+"""The two spaces of a conversation, in Gymnasium's terms."""
+# ruff: noqa: ARG002  (`sample` keeps Gymnasium's signature; masks have no meaning here)
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium import Space
+
+from agentrl.types import Message
+
+ROLES = ("system", "user", "assistant", "tool")
+WORDS = ("yes", "no", "1", "2", "3", "higher", "lower", "I", "think", "the", "answer", "is")
+
+
+def is_message(value: Any) -> bool:
+    """True for a chat message: a known role, and text or typed parts as content."""
+    return isinstance(value, dict) and value.get("role") in ROLES and isinstance(value.get("content"), str | list)
+
+
+class ChatSpace(Space[list[Message]]):
+    """Lists of messages: what an environment says."""
+
+    def contains(self, x: Any) -> bool:
+        """True for a list of messages, the empty one included."""
+        return isinstance(x, list) and all(map(is_message, x))
+
+    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
+        """One user message of random words."""
+        return [Message(role="user", content=words(self))]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ChatSpace)
+
+
+class TurnSpace(Space[Message | str]):
+    """Turns of the assistant: its text, or its message with tool calls."""
+
+    def contains(self, x: Any) -> bool:
+        """True for text and for an assistant's message."""
+        return isinstance(x, str) or (is_message(x) and x["role"] == "assistant")
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Message | str:
+        """A few random words, as text."""
+        return words(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TurnSpace)
+
+
+def words(space: Space[Any]) -> str:
+    """One to six random words from the space's own generator."""
+    count = int(space.np_random.integers(1, 7))
+    return " ".join(WORDS[i] for i in space.np_random.integers(0, len(WORDS), count))

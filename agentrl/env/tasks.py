@@ -1,0 +1,115 @@
+"""Tasks, and the one way the framework reads them: by integer index, for ever the same task."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
+
+from agentrl.errors import EnvError
+
+MOST_TASKS_YIELDED = 1_000_000
+WINDOW = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem. An author gives `id` and `data`; the framework fills in where it stands: `split` and `index`."""
+
+    id: str
+    data: Any = None
+    split: str = ""
+    index: int = -1
+
+
+@runtime_checkable
+class TaskSource(Protocol):
+    """Tasks by index; with `__len__` as well when they are finitely many."""
+
+    def __getitem__(self, index: int, /) -> Task:
+        """The task at `index`."""
+
+
+Tasks = TaskSource | Callable[[random.Random], Task | Iterator[Task]] | Iterator[Task]
+"""What `Env.tasks(split)` may return:
+
+- a list or anything indexable: finitely many tasks where it has a length;
+- a function of a `random.Random` that returns one task: endless, task i is drawn from a generator of its own;
+- a function of a `random.Random` that yields tasks: endless, replayed up to the index that is asked for;
+- an iterator (`tasks` itself yields): finitely many, read at once.
+"""
+
+
+class Stream:
+    """Index-addressable view of a seeded generator; keeps the last tasks and replays for older ones."""
+
+    def __init__(self, start: Callable[[], Iterator[Task]]) -> None:
+        self._start = start
+        self._restart()
+
+    def _restart(self) -> None:
+        self._iterator = self._start()
+        self._next = 0
+        self._recent: dict[int, Task] = {}
+
+    def __getitem__(self, index: int) -> Task:
+        if index < self._next and index not in self._recent:
+            self._restart()
+        while self._next <= index:
+            try:
+                self._recent[self._next] = next(self._iterator)
+            except StopIteration as end:
+                raise IndexError(f"the task generator ended after {self._next} tasks, before {index}") from end
+            self._recent.pop(self._next - WINDOW, None)
+            self._next += 1
+        return self._recent[index]
+
+
+class Drawn:
+    """Endless tasks, each drawn with a generator of its own, so that none depends on another."""
+
+    def __init__(self, draw: Callable[[random.Random], Any], key: str) -> None:
+        self._draw = draw
+        self._key = key
+
+    def __getitem__(self, index: int) -> Any:
+        return self._draw(random.Random(f"{self._key}/{index}"))
+
+
+class IndexedTasks:
+    """The tasks of one split under one seed, as the framework sees them: `size` is None when they are endless."""
+
+    def __init__(self, source: Tasks, split: str, seed: int) -> None:
+        self.split = split
+        self._source = indexed(source, f"{seed}/{split}")
+        length = getattr(self._source, "__len__", None)
+        self.size: int | None = int(length()) if length is not None else None
+
+    def __getitem__(self, index: int) -> Task:
+        if index < 0 or (self.size is not None and index >= self.size):
+            raise IndexError(f"task {index} of split {self.split!r}: there are {self.size} tasks")
+        task = self._source[index]
+        if not isinstance(task, Task):
+            raise EnvError(f"task {index} of split {self.split!r} is a {type(task).__name__}; give agentrl.env.Task")
+        return replace(task, split=self.split, index=index)
+
+
+def indexed(source: Tasks, key: str) -> TaskSource:
+    """Whatever `tasks(split)` returned, as something with `__getitem__`; `key` seeds the endless kinds."""
+    if isinstance(source, Iterator):
+        tasks = list(islice(source, MOST_TASKS_YIELDED + 1))
+        if len(tasks) > MOST_TASKS_YIELDED:
+            raise EnvError("tasks() yields without end; return a function of a random.Random instead")
+        return tasks
+    if isinstance(source, TaskSource):
+        return source
+    if inspect.isgeneratorfunction(source):
+        return Stream(lambda: source(random.Random(key)))
+    if callable(source):
+        return Drawn(source, key)
+    raise EnvError(
+        f"tasks() returned a {type(source).__name__}; return a list, a function of a random.Random, or yield"
+    )

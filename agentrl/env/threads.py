@@ -1,0 +1,126 @@
+"""Blocking calls of environments, each on a thread that can be given up when it hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from agentrl.errors import DeadlineError, EnvError
+
+
+class Stage(Enum):
+    """Where a call stands."""
+
+    QUEUED = 0
+    RUNNING = 1
+    GIVEN_UP = 2
+    ENDED = 3
+
+
+class Call:
+    """One blocking call and the future that its caller awaits."""
+
+    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.function = function
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.stage = Stage.QUEUED
+        self.started_at = 0.0
+
+    def publish(self, result: Any) -> None:
+        """Hand `result` to the caller; runs on the caller's loop."""
+        if not self.future.done():
+            self.future.set_result(result)
+
+
+class Threads:
+    """At most `size` daemon threads. A call past its deadline loses its thread, and another takes its place.
+
+    A thread cannot be killed, so lost ones are counted, and above `most_lost` no further call is taken.
+    """
+
+    def __init__(self, size: int = 32, most_lost: int = 256) -> None:
+        self.size = size
+        self.most_lost = most_lost
+        self.lost = 0
+        self._alive = 0
+        self._idle = 0
+        self._queue: deque[Call] = deque()
+        self._ready = threading.Condition()
+
+    async def run(self, function: Callable[[], Any], timeout_s: float, what: str) -> Any:
+        """The result of `function()`, which must not raise. The deadline counts from the moment it starts to run."""
+        call = Call(function, asyncio.get_running_loop())
+        self._submit(call, what)
+        try:
+            return await self._outcome(call, timeout_s, what)
+        finally:
+            self._give_up(call)
+
+    async def _outcome(self, call: Call, timeout_s: float, what: str) -> Any:
+        wait_s = timeout_s
+        while True:
+            await asyncio.wait({call.future}, timeout=wait_s)
+            if call.future.done():
+                return call.future.result()
+            running = call.stage is not Stage.QUEUED
+            wait_s = call.started_at + timeout_s - time.monotonic() if running else timeout_s
+            if wait_s <= 0:
+                raise DeadlineError(f"{what} ran longer than {timeout_s:g} s")
+
+    def _submit(self, call: Call, what: str) -> None:
+        with self._ready:
+            if self.lost >= self.most_lost:
+                raise EnvError(f"{what}: {self.lost} earlier calls hang in threads; give that code timeouts of its own")
+            self._queue.append(call)
+            self._serve()
+
+    def _serve(self) -> None:
+        if self._idle >= len(self._queue):
+            self._ready.notify()
+        elif self._alive < self.size:
+            self._alive += 1
+            threading.Thread(target=self._work, name="agentrl-env", daemon=True).start()
+
+    def _give_up(self, call: Call) -> None:
+        with self._ready:
+            if call.stage is Stage.QUEUED:
+                self._queue.remove(call)
+            elif call.stage is Stage.RUNNING:
+                self._alive -= 1
+                self.lost += 1
+                if self._queue:
+                    self._serve()
+            if call.stage is not Stage.ENDED:
+                call.stage = Stage.GIVEN_UP
+
+    def _take(self) -> Call:
+        with self._ready:
+            while not self._queue:
+                self._idle += 1
+                self._ready.wait()
+                self._idle -= 1
+            call = self._queue.popleft()
+            call.stage = Stage.RUNNING
+            call.started_at = time.monotonic()
+            return call
+
+    def _work(self) -> None:
+        while True:
+            call = self._take()
+            result = call.function()
+            with self._ready:
+                if call.stage is Stage.GIVEN_UP:
+                    self.lost -= 1
+                    return
+                call.stage = Stage.ENDED
+            if not call.loop.is_closed():
+                call.loop.call_soon_threadsafe(call.publish, result)
+
+
+THREADS = Threads()

@@ -1,0 +1,152 @@
+"""Tools: methods an environment offers the model, described by their annotations and docstring."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+
+from agentrl.errors import ConfigError, did_you_mean
+from agentrl.types import Message, ToolCall, ToolSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
+MARK = "__agentrl_tool__"
+ARGUMENT = re.compile(r"^\s{2,}\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+
+
+def tool(method: F) -> F:
+    """Offer this method to the model. Its annotations are checked, its docstring is what the model reads.
+
+    The first paragraph describes the tool; an `Args:` section describes its parameters. It returns text, or anything
+    JSON can hold. What it raises is told to the model, unless the exception says `fault = "infra"`.
+    """
+    setattr(method, MARK, True)
+    return method
+
+
+class BadCallError(Exception):
+    """A call the model got wrong; the message is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool of an environment class."""
+
+    spec: ToolSpec
+    arguments: type[BaseModel]
+
+    def read(self, arguments: dict[str, Any] | str) -> dict[str, Any]:
+        """The checked and converted keyword arguments of a call; BadCallError says what is wrong with them."""
+        try:
+            given = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+            values = self.arguments.model_validate(given)
+        except json.JSONDecodeError as error:
+            raise BadCallError(f"the arguments are not valid JSON: {error}") from error
+        except ValidationError as error:
+            faults = [f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()]
+            raise BadCallError("; ".join(faults)) from error
+        return {name: getattr(values, field) for name, field in self._fields() if field in values.model_fields_set}
+
+    def _fields(self) -> Iterator[tuple[str, str]]:
+        return ((info.alias or name, name) for name, info in self.arguments.model_fields.items())
+
+
+class Schema(GenerateJsonSchema):
+    """JSON schema without pydantic's titles: every token of it is read by the model."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+
+@cache
+def tools_of(env_class: type) -> dict[str, Tool]:
+    """The tools of an environment class by name, in the order they were written; built once per class."""
+    return {name: describe_tool(env_class, name, method) for name, method in marked(env_class, MARK)}
+
+
+def marked(owner: type, mark: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The methods of a class that carry `mark`, in the order of definition, base classes first."""
+    names = dict.fromkeys(name for base in reversed(owner.__mro__) for name in vars(base))
+    for name in names:
+        method = inspect.getattr_static(owner, name)
+        if callable(method) and hasattr(method, mark):
+            yield name, method
+
+
+def describe_tool(env_class: type, name: str, method: Callable[..., Any]) -> Tool:
+    """Build the tool from the method's signature; ConfigError says which annotation is missing or cannot be used."""
+    where = f"@tool {env_class.__name__}.{name}"
+    summary, told = read_docstring(method)
+    arguments = argument_model(method, told, where)
+    try:
+        parameters = arguments.model_json_schema(schema_generator=Schema)
+    except PydanticUserError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    for schema in (parameters, *parameters.get("$defs", {}).values()):
+        schema.pop("title", None)
+    parameters.setdefault("properties", {})
+    return Tool(ToolSpec(name=name, description=summary, parameters=parameters), arguments)
+
+
+def argument_model(method: Callable[..., Any], told: dict[str, str], where: str) -> type[BaseModel]:
+    """A pydantic model of the method's parameters. Fields get neutral names: a parameter may be called `copy`."""
+    try:
+        hints = get_type_hints(method, include_extras=True)
+    except NameError as error:
+        raise ConfigError(f"{where}: {error}; its annotations must be names of its module") from error
+    fields: dict[str, Any] = {}
+    for number, parameter in enumerate(list(inspect.signature(method).parameters.values())[1:]):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise ConfigError(f"{where}: parameter {parameter} cannot be given by name; write plain parameters")
+        if parameter.name not in hints:
+            raise ConfigError(
+                f"{where}: parameter {parameter.name!r} has no annotation; write e.g. {parameter.name}: str"
+            )
+        default = ... if parameter.default is parameter.empty else parameter.default
+        info = Field(default, alias=parameter.name, description=told.get(parameter.name))
+        fields[f"argument_{number}"] = (hints[parameter.name], info)
+    try:
+        return create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
+    except PydanticUserError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def read_docstring(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """The first paragraph, and what the `Args:` section says of each parameter."""
+    text = inspect.getdoc(method) or ""
+    summary = " ".join(text.split("\n\n")[0].split())
+    section = re.split(r"^(?:Args|Arguments|Parameters):\s*$", text, maxsplit=1, flags=re.MULTILINE)
+    told: dict[str, str] = {}
+    name = ""
+    for line in section[1].splitlines() if len(section) > 1 else []:
+        if match := ARGUMENT.match(line):
+            name = match[1]
+            told[name] = match[2].strip()
+        elif line.strip() and not line.startswith(" "):
+            break
+        elif line.strip() and name:
+            told[name] += f" {line.strip()}"
+    return summary, told
+
+
+def unknown_tool(name: str, tools: dict[str, Tool]) -> str:
+    """What the model is told when it calls a tool that does not exist."""
+    return f"unknown tool {name!r}.{did_you_mean(name, tools)}"
+
+
+def tool_message(call: ToolCall, content: Any) -> Message:
+    """The answer to one call: text as it is, anything else as JSON."""
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
+    message = Message(role="tool", content=text, name=call["function"]["name"])
+    if "id" in call:
+        message["tool_call_id"] = call["id"]
+    return message

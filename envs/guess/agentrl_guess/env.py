@@ -1,0 +1,110 @@
+"""The environment: a hidden number, "higher" and "lower"."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Reply, Task, Turn, reward, text_of
+
+NUMBER = re.compile(r"(?<![\d.])-?\d{1,9}(?![\d])")
+TEST_SHARE = 4
+
+
+class GuessConfig(EnvConfig):
+    """The `--env.*` keys."""
+
+    low: int = Field(1, ge=0, description="smallest number that may be hidden")
+    high: int = Field(10, le=100_000, description="largest number that may be hidden")
+    turns: int = Field(4, ge=1, le=16, description="guesses in one episode")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.high - self.low < TEST_SHARE:
+            raise ValueError(f"high must be at least low + {TEST_SHARE}, so that both splits hold a number")
+        return self
+
+
+class GuessEnv(Env):
+    """Find a hidden number; each guess is answered by "higher" or "lower"."""
+
+    Config = GuessConfig
+    config: GuessConfig
+    limits = Limits(max_turns=16)
+    blocking = False
+
+    def tasks(self, split: str) -> list[Task]:
+        """One task for each number of the range: about a quarter of the numbers is hidden in "test" only."""
+        numbers = range(self.config.low, self.config.high + 1)
+        ranked = sorted(numbers, key=lambda n: hashlib.sha256(f"guess/{n}".encode()).digest())
+        held_out = set(ranked[: max(1, len(ranked) // TEST_SHARE)])
+        chosen = [n for n in numbers if (n in held_out) == (split == "test")]
+        return [Task(f"{self.config.low}-{self.config.high}/{n}", n) for n in chosen]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        """Tell the rules; the range that is still possible is kept in `ctx.state`."""
+        low, high = self.config.low, self.config.high
+        ctx.state.secret, ctx.state.low, ctx.state.high = task.data, low, high
+        ctx.state.found, ctx.state.consistent = False, 0
+        text = f"Guess my number. It is between {low} and {high}. Answer with one number."
+        return [Message(role="user", content=text)]
+
+    def respond(self, turn: Turn, ctx: Context) -> Reply:
+        """Compare the guess with the number; the episode ends when it is found or the turns are used up."""
+        state, guess = ctx.state, read_guess(turn.text)
+        state.found = guess == state.secret
+        if guess is not None and state.low <= guess <= state.high:
+            state.consistent += 1
+        if state.found or len(ctx.turns) >= self.config.turns:
+            return Reply.end()
+        if guess is None:
+            return Reply.say("I cannot find a number. Answer with one number.")
+        if guess < state.secret:
+            state.low = max(state.low, guess + 1)
+            return Reply.say(f"My number is higher than {guess}.")
+        state.high = min(state.high, guess - 1)
+        return Reply.say(f"My number is lower than {guess}.")
+
+    @reward
+    def found(self, ctx: Context) -> float:
+        """1 for the first guess, a little less for each further one, at least a half; 0 when it was not found."""
+        return 1.0 - 0.5 * (len(ctx.turns) - 1) / self.config.turns if ctx.state.found else 0.0
+
+    @reward(weight=0.2)
+    def consistent(self, ctx: Context) -> float:
+        """The share of turns that guessed a number which was still possible."""
+        return float(ctx.state.consistent / max(1, len(ctx.turns)))
+
+    def oracle(self, task: Task) -> Policy:
+        """Bisection: it reads the feedback, not the secret."""
+        return lambda messages: str(bisect(self.config.low, self.config.high, messages))
+
+    def canaries(self, task: Task) -> Mapping[str, Policy]:
+        """Ways to talk instead of guessing."""
+        everything = " ".join(map(str, range(self.config.low, self.config.high + 1)))
+        return {
+            "silence": [""] * self.config.turns,
+            "every number at once": [everything] * self.config.turns,
+            "claims to have found it": ["I found your number, well done."] * self.config.turns,
+        }
+
+
+def read_guess(text: str) -> int | None:
+    """The one number of a turn; None when there is none, or when there are several different ones."""
+    numbers = {int(match) for match in NUMBER.findall(text)}
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+def bisect(low: int, high: int, messages: list[Message]) -> int:
+    """The middle of what the feedback leaves possible."""
+    for message in messages[1:]:
+        words = text_of(message).rstrip(".").split()
+        if message["role"] == "user" and "higher" in words:
+            low = int(words[-1]) + 1
+        elif message["role"] == "user" and "lower" in words:
+            high = int(words[-1]) - 1
+    return (low + high) // 2
