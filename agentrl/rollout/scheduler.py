@@ -1,4 +1,4 @@
-"""Which sample is run when, and which may be trained: groups, staleness, retries, and the bound on what is outstanding."""
+"""Which sample is run when, and which may be trained: groups, staleness, retries, the bound on what is outstanding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -16,6 +16,7 @@ from agentrl.errors import AgentRLError, DeadlineError, RunError
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.types import Group, SampleId, StopReason, Trajectory, Version, age
 
+GroupScore = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Trajectory]]]
 Outcome = Literal["filtered", "stale", "invalid", "cancelled", "lost"]
 
 
@@ -100,6 +101,8 @@ class _OpenGroup:
     dispatched_at: Version
     back: dict[int, Trajectory] = field(default_factory=dict)
     given_up: set[int] = field(default_factory=set)
+    recorded: set[int] = field(default_factory=set)
+    is_scored: bool = False
 
     @property
     def settled(self) -> int:
@@ -120,6 +123,7 @@ class Scheduler:
 
     Runs on one asyncio loop. `dispatch` runs an order somewhere and raises WorkerLostError when its process died.
     `held` is the version the learner holds; `forks` is where each incarnation of the run began (see `types.age`).
+    `score_group`, when the env has group rewards, adds them to the finished members of a group.
     """
 
     def __init__(
@@ -130,9 +134,10 @@ class Scheduler:
         held: Version,
         forks: tuple[int, ...] = (0,),
         next_group: int = 0,
+        score_group: GroupScore | None = None,
     ) -> None:
         self.schedule, self.held, self.forks, self.next_group = schedule, held, forks, next_group
-        self._dispatch, self._journal = dispatch, journal
+        self._dispatch, self._journal, self._score_group = dispatch, journal, score_group
         self._open: dict[int, _OpenGroup] = {}
         self._ready: dict[int, Group] = {}
         self._in_training = 0
@@ -159,6 +164,7 @@ class Scheduler:
             group = self._open.setdefault(trajectory.sample.group, _OpenGroup(trajectory.sample.group, self.held))
             self._note(trajectory)
             group.back[trajectory.sample.member] = trajectory
+            group.recorded.add(trajectory.sample.member)
         for group in list(self._open.values()):
             samples = [SampleId(group.id, m) for m in range(self.schedule.group_size) if m not in group.back]
             self._launch([self.schedule.order(sample, attempts.get(sample, -1) + 1) for sample in samples])
@@ -194,6 +200,10 @@ class Scheduler:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        unscored = [
+            (t.sample, t.attempt) for g in self._open.values() for m, t in g.back.items() if m not in g.recorded
+        ]
+        self._settle(unscored, "cancelled", "the run stopped before its group was scored")
 
     @property
     def outstanding(self) -> int:
@@ -215,9 +225,12 @@ class Scheduler:
     def _launch(self, orders: list[EpisodeOrder]) -> None:
         self._journal.dispatched(orders)
         for order in orders:
-            task = asyncio.create_task(self._run(order), name=f"sample {order.sample}")
-            self._tasks.add(task)
-            task.add_done_callback(self._landed)
+            self._begin(self._run(order))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._landed)
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -233,22 +246,24 @@ class Scheduler:
             raise
         except WorkerLostError as error:
             self._settle([(order.sample, order.attempt)], "lost", str(error))
-            self._retry(order, str(error))
+            self._retry(order)
             return
-        self._journal.finished(trajectory)
-        self._arrived(order, trajectory)
-
-    def _arrived(self, order: EpisodeOrder, trajectory: Trajectory) -> None:
-        self._note(trajectory)
         if trajectory.stop_reason in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):
+            self._record(trajectory)
             self._settle_invalid(trajectory)
-            self._retry(order, trajectory.error)
+            self._retry(order)
             return
+        if self._score_group is None:
+            self._record(trajectory)
         group = self._open[order.sample.group]
         group.back[order.sample.member] = trajectory
         self._close_if_complete(group)
 
-    def _retry(self, order: EpisodeOrder, why: str) -> None:
+    def _record(self, trajectory: Trajectory) -> None:
+        self._journal.finished(trajectory)
+        self._note(trajectory)
+
+    def _retry(self, order: EpisodeOrder) -> None:
         if order.attempt + 1 < self.schedule.max_attempts:
             self._launch([dataclasses.replace(order, attempt=order.attempt + 1)])
             return
@@ -261,6 +276,34 @@ class Scheduler:
     def _close_if_complete(self, group: _OpenGroup) -> None:
         if group.settled < self.schedule.group_size:
             return
+        if self._score_group is None or group.is_scored:
+            self._close(group)
+        else:
+            self._begin(self._score(group, self._score_group))
+
+    async def _score(self, group: _OpenGroup, score_group: GroupScore) -> None:
+        """Add the group rewards; the members count as finished only now."""
+        members = [t for t in group.back.values() if t.sample.member not in group.recorded]
+        try:
+            scored = await score_group(list(group.back.values()))
+        except WorkerLostError as error:
+            self._lose(group, members, str(error))
+            return
+        for trajectory in scored:
+            if trajectory.sample.member not in group.recorded:
+                self._record(trajectory)
+            group.back[trajectory.sample.member] = trajectory
+        group.is_scored = True
+        self._close(group)
+
+    def _lose(self, group: _OpenGroup, members: list[Trajectory], why: str) -> None:
+        self._settle([(t.sample, t.attempt) for t in members], "lost", why)
+        for trajectory in members:
+            del group.back[trajectory.sample.member]
+        for trajectory in members:
+            self._retry(self.schedule.order(trajectory.sample, trajectory.attempt))
+
+    def _close(self, group: _OpenGroup) -> None:
         del self._open[group.id]
         members = [group.back[m] for m in sorted(group.back)]
         for trajectory in members:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -298,6 +299,55 @@ async def test_a_journal_that_fails_stops_the_run() -> None:
     workers.finish_group(0)
     with pytest.raises(RunError, match="the disk is full"):
         await scheduler.next_batch(1)
+
+
+async def test_group_rewards_are_added_before_a_sample_counts_as_finished() -> None:
+    workers, journal = Workers(), MemoryJournal()
+
+    async def add_rank(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        assert journal.count("finished") == 0
+        return [dataclasses.replace(t, signals=(*t.signals, Signal("rank", 1.0, scope="group"))) for t in members]
+
+    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=add_rank)
+    scheduler.start()
+    await settle_down()
+    workers.finish_group(0)
+    batch = await scheduler.next_batch(1)
+    assert [t.reward for t in batch.groups[0].trajectories] == [1.0, 2.0] and journal.count("finished") == 2
+
+
+async def test_a_worker_lost_while_scoring_a_group_loses_the_group_not_the_samples() -> None:
+    workers, journal = Workers(), MemoryJournal()
+    failures = iter([WorkerLostError("gone")])
+
+    async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        for failure in failures:
+            raise failure
+        return members
+
+    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=score)
+    scheduler.start()
+    await settle_down()
+    workers.finish_group(0)
+    await settle_down()
+    assert journal.count("lost") == 2 and {attempt for _, attempt in workers.open} == {1}
+    workers.finish_group(0)
+    assert (await scheduler.next_batch(1)).groups[0].id == 0
+
+
+async def test_stopping_before_a_group_is_scored_settles_its_members() -> None:
+    workers, journal = Workers(), MemoryJournal()
+
+    async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        raise AssertionError("the group is not complete")
+
+    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=score)
+    scheduler.start()
+    await settle_down()
+    workers.finish(SampleId(0, 0))
+    await settle_down()
+    await scheduler.stop()
+    assert journal.count("cancelled") == 2
 
 
 def test_the_same_seed_gives_the_same_tasks_and_epochs_differ() -> None:
