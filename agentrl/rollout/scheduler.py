@@ -253,10 +253,11 @@ class Scheduler:
             self._settle_invalid(trajectory)
             self._retry(order)
             return
-        if self._score_group is None:
-            self._record(trajectory)
         group = self._open[order.sample.group]
         group.back[order.sample.member] = trajectory
+        if self._score_group is None:
+            self._record(trajectory)
+            group.recorded.add(order.sample.member)
         self._close_if_complete(group)
 
     def _record(self, trajectory: Trajectory) -> None:

@@ -133,7 +133,8 @@ async def test_synchronous_sampling_waits_for_the_publication() -> None:
     workers.finish_group(1)
     batch = await scheduler.next_batch(1)
     await settle_down()
-    assert [group.id for group in batch.groups] == [0, 1] and not workers.open
+    assert [group.id for group in batch.groups] == [0, 1]
+    assert not workers.open
     scheduler.published(Version(0, 1))
     await settle_down()
     assert {sample.group for sample, _ in workers.open} == {2, 3}
@@ -166,7 +167,8 @@ async def test_no_sample_over_the_bound_is_handed_out() -> None:
     for group in (3, 4):
         workers.finish_group(group, Version(0, 2))
     batch = await scheduler.next_batch(1)
-    assert [group.id for group in batch.groups] == [3, 4] and max(batch.ages) <= 1
+    assert [group.id for group in batch.groups] == [3, 4]
+    assert max(batch.ages) <= 1
     assert journal.count("stale") == 2
 
 
@@ -195,7 +197,8 @@ async def test_one_stale_member_leaves_its_group_and_a_group_of_one_is_filtered(
     workers.finish_group(2, Version(0, 2))
     batch = await scheduler.next_batch(1)
     assert [(group.id, len(group.trajectories)) for group in batch.groups] == [(0, 2), (2, 3)]
-    assert journal.count("stale") == 3 and journal.count("filtered") == 1
+    assert journal.count("stale") == 3
+    assert journal.count("filtered") == 1
 
 
 async def test_a_lost_worker_costs_an_attempt_not_a_sample() -> None:
@@ -268,7 +271,9 @@ async def test_stopping_settles_every_open_attempt_and_keeps_the_finished() -> N
     workers.finish(SampleId(0, 0))
     await settle_down()
     await scheduler.stop()
-    assert journal.count("cancelled") == 3 and journal.count("finished") == 1 and journal.count("in_flight") == 0
+    assert journal.count("cancelled") == 3
+    assert journal.count("finished") == 1
+    assert journal.count("in_flight") == 0
 
 
 async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
@@ -313,7 +318,8 @@ async def test_group_rewards_are_added_before_a_sample_counts_as_finished() -> N
     await settle_down()
     workers.finish_group(0)
     batch = await scheduler.next_batch(1)
-    assert [t.reward for t in batch.groups[0].trajectories] == [1.0, 2.0] and journal.count("finished") == 2
+    assert [t.reward for t in batch.groups[0].trajectories] == [1.0, 2.0]
+    assert journal.count("finished") == 2
 
 
 async def test_a_worker_lost_while_scoring_a_group_loses_the_group_not_the_samples() -> None:
@@ -330,7 +336,8 @@ async def test_a_worker_lost_while_scoring_a_group_loses_the_group_not_the_sampl
     await settle_down()
     workers.finish_group(0)
     await settle_down()
-    assert journal.count("lost") == 2 and {attempt for _, attempt in workers.open} == {1}
+    assert journal.count("lost") == 2
+    assert {attempt for _, attempt in workers.open} == {1}
     workers.finish_group(0)
     assert (await scheduler.next_batch(1)).groups[0].id == 0
 
