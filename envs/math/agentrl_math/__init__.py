@@ -1,0 +1,22 @@
+"""Mathematics tasks with a verifier that cannot be hung, crashed or made to run what a model wrote."""
+
+from typing import TYPE_CHECKING, Any
+
+from agentrl_math.policy import Policy
+from agentrl_math.verdict import Status, Verdict
+from agentrl_math.verify import averify
+from agentrl_math.verify import verify as verify
+
+if TYPE_CHECKING:
+    from agentrl_math.env import MathEnv
+
+__all__ = ["MathEnv", "Policy", "Status", "Verdict", "averify", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """MathEnv on demand: the worker processes import this package without the framework."""
+    if name == "MathEnv":
+        from agentrl_math.env import MathEnv
+
+        return MathEnv
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

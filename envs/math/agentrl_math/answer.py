@@ -1,0 +1,313 @@
+"""A cleaned answer becomes a structure: number, text, list, set, tuple or interval, union, matrix, relation."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from agentrl_math import expr
+from agentrl_math.expr import Node, ParseError
+from agentrl_math.latex import clean, words
+from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, LimitExceeded
+from agentrl_math.units import split_unit
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One expression, its unit ("" for none) and the text it came from."""
+
+    node: Node
+    unit: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Based:
+    """A numeral with its base: digits are compared, not values."""
+
+    digits: str
+    base: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """An answer in words, by its comparable form."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A formula outside the grammar, by its cleaned text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Items:
+    """Several answers; `kind` is list, set, a pair of brackets such as "(]", or ":" for a ratio or time."""
+
+    kind: str
+    members: tuple["Answer", ...]
+
+
+@dataclass(frozen=True)
+class Union:
+    """Sets joined by \\cup or "or"."""
+
+    members: tuple["Answer", ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    rows: tuple[tuple["Answer", ...], ...]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """sides[0] ops[0] sides[1] ops[1] …"""
+
+    ops: tuple[str, ...]
+    sides: tuple["Answer", ...]
+    texts: tuple[str, ...]
+
+
+Answer = Scalar | Based | Words | Opaque | Items | Union | Matrix | Relation
+
+_MATRIX = re.compile(r"^\\begin\s*\{([pb]?matrix|smallmatrix|array)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$", re.DOTALL)
+_BASED = re.compile(r"^(-?[0-9A-Z]+(?:\.[0-9A-Z]+)?)\s*_\s*(?:\{\s*(?:\\text\s*\{\s*)?(\w+)\s*\}?\s*\}|(\d+|[a-z]+))$")
+_BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
+               "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16", "bin": "2", "hex": "16", "oct": "8"}  # fmt: skip
+_CHOICE = re.compile(r"^\(?\s*([A-Z])\s*\)?$|^\\text\s*\{\s*\(?\s*([A-Za-z])\s*\)?\s*[.:]?\s*\}$")
+_LABELLED = re.compile(r"^(?:\(\s*([A-Z])\s*\)|\\text\s*\{\s*\(?([A-Z])\s*[).:]\s*\}|([A-Z])\s*[).:])\s*(?=\S)(.+)$")
+_WORDY = re.compile(r"^(?:[A-Za-z][A-Za-z'\-]*[ ,.]*)+$")
+_RELATION = re.compile(r"\\(?:le|ge|ne|approx|equiv|in|to|sim|subset|subseteq|notin)(?![A-Za-z])|<=|>=|!=|[=<>:]")
+_SEPARATOR = re.compile(r",|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}|\\(?:land|lor)(?![A-Za-z])|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
+_CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")
+_THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
+_REALS = {"allrealnumbers", "allreals", "mathbbr", "reals", "therealnumbers", "setofrealnumbers", "allrealnumbersx"}
+_EMPTY = {"emptyset", "emptyset", "theemptyset"}
+
+
+@lru_cache(maxsize=4096)
+def readings(text: str) -> tuple[Answer, ...]:
+    """The structures a raw answer can be read as: one, or two where commas may group thousands or part items."""
+    if len(text) > MAX_ANSWER_CHARS:
+        raise LimitExceeded(f"longer than {MAX_ANSWER_CHARS} characters")
+    cleaned = clean(text)
+    joined = _THOUSANDS.sub(lambda m: m.group().replace(",", ""), cleaned) if _bare(cleaned) else cleaned
+    if joined == cleaned:
+        return (read(cleaned),)
+    return (read(joined), read(cleaned))
+
+
+def _bare(text: str) -> bool:
+    """Whether no bracket makes the commas those of a tuple or set."""
+    return not re.search(r"\(\s*-?\d{1,3},|\[\s*-?\d{1,3},|\\\{\s*-?\d{1,3},|,\d{3}\s*[)\]]|,\d{3}\s*\\\}", text)
+
+
+def read(text: str, depth: int = 0) -> Answer:
+    """The structure of a cleaned answer; Words or Opaque where it is no formula of ours."""
+    if depth > MAX_DEPTH:
+        raise LimitExceeded("nested too deeply")
+    text = text.strip()
+    for reader in (_special, _choice, _wordy, _plus_minus, _several, _related, _united, _bracketed, _matrix, _based):
+        answer = reader(text, depth + 1)
+        if answer is not None:
+            return answer
+    return _scalar(text)
+
+
+def _special(text: str, depth: int) -> Answer | None:
+    plain = words(text)
+    if plain in _REALS:
+        return Items("()", (Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))))
+    if plain in _EMPTY or re.fullmatch(r"\\\{\s*\\\}", text):
+        return Items("set", ())
+    return None
+
+
+def _choice(text: str, depth: int) -> Answer | None:
+    found = _CHOICE.match(text)
+    if found and (text[0] in "(\\"):
+        return Words((found.group(1) or found.group(2)).casefold())
+    return None
+
+
+def _wordy(text: str, depth: int) -> Answer | None:
+    inner = re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)
+    if inner and re.search(r"\d", inner.group(1)):
+        return read(inner.group(1), depth)
+    if inner:
+        return Words(words(text)) if not _SEPARATOR.search(inner.group(1)) else _several(inner.group(1), depth)
+    if _WORDY.match(text) and re.search(r"[A-Za-z]{3,}", text) and not _is_formula(text):
+        return None if _SEPARATOR.search(text) else Words(words(text))
+    return None
+
+
+def _is_formula(text: str) -> bool:
+    """Whether these letters are a function or a constant rather than words."""
+    return bool(re.fullmatch(r"[- ]*(?:pi|infinity|inf|oo|(?:sqrt|sin|cos|tan|ln|log|exp) ?[a-z]{1,2})", text))
+
+
+def _plus_minus(text: str, depth: int) -> Answer | None:
+    r"""1 \pm x is the two answers 1 + x and 1 - x, as one list."""
+    if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", text) or _split(text, _SEPARATOR)[1:]:
+        return None
+    if text[0] in "([\\" and _is_bracketed(text):
+        return None
+    signed = [_signs(text, plus, minus) for plus, minus in (("+", "-"), ("-", "+"))]
+    return Items("list", tuple(read(part, depth) for part in signed))
+
+
+def _is_bracketed(text: str) -> bool:
+    return text.startswith(("(", "[", "\\{", "\\begin")) and _closes_last(text)
+
+
+def _signs(text: str, plus: str, minus: str) -> str:
+    text = re.sub(r"\\pm(?![A-Za-z])", plus, text)
+    return re.sub(r"\\mp(?![A-Za-z])", minus, text)
+
+
+def _several(text: str, depth: int) -> Answer | None:
+    parts = [part for part in (part.strip() for part, _ in _split(text, _SEPARATOR)) if part]
+    if len(parts) < 2:
+        return None
+    if len(parts) > MAX_ITEMS:
+        raise LimitExceeded(f"more than {MAX_ITEMS} answers")
+    members = _flat(tuple(read(part, depth) for part in parts))
+    return _shared_name(members)
+
+
+def _flat(members: tuple[Answer, ...]) -> tuple[Answer, ...]:
+    flat: list[Answer] = []
+    for member in members:
+        flat.extend(member.members if isinstance(member, Items) and member.kind == "list" else [member])
+    return tuple(flat)
+
+
+def _shared_name(members: tuple[Answer, ...]) -> Answer:
+    """`x=1, 2` and `x=1 or x=2` list the values of x; `x<1 or x>2` is a union."""
+    first = members[0]
+    if isinstance(first, Relation) and first.ops == ("=",) and not any(isinstance(m, Relation) for m in members[1:]):
+        return Relation(("=",), (first.sides[0], Items("list", (first.sides[1], *members[1:]))), (first.texts[0], ""))
+    names = {m.texts[0] for m in members if isinstance(m, Relation) and m.ops == ("=",)}
+    if len(names) == 1 and all(isinstance(m, Relation) and m.ops == ("=",) for m in members):
+        values = _flat(tuple(m.sides[1] for m in members if isinstance(m, Relation)))
+        return Relation(("=",), (first.sides[0], Items("list", values)), (names.pop(), ""))  # type: ignore[union-attr]
+    return Items("list", members)
+
+
+def _related(text: str, depth: int) -> Answer | None:
+    pieces = _split(text, _RELATION)
+    if len(pieces) < 2:
+        return None
+    texts = tuple(piece.strip() for piece, _ in pieces)
+    ops = tuple(_OPS.get(op, op) for _, op in pieces[:-1])
+    if set(ops) == {":"}:
+        return Items(":", tuple(read(piece, depth) for piece in texts)) if all(texts) else Opaque(text)
+    if ops == ("~",) and not texts[0]:
+        return read(texts[1], depth)
+    if not all(texts) or ":" in ops:
+        return Opaque(text)
+    return Relation(ops, tuple(read(piece, depth) for piece in texts), texts)
+
+
+_OPS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\approx": "~", "\\in": "in", "\\sim": "~", "\\equiv": "=="}
+
+
+def _united(text: str, depth: int) -> Answer | None:
+    parts = _split(text, _CUP)
+    return Union(tuple(read(part, depth) for part, _ in parts)) if len(parts) > 1 else None
+
+
+def _bracketed(text: str, depth: int) -> Answer | None:
+    if text.startswith("\\{") and text.endswith("\\}") and _closes_last(text):
+        inner = read(text[2:-2], depth)
+        return Items("set", inner.members if isinstance(inner, Items) and inner.kind == "list" else (inner,))
+    if text.startswith("\\langle") and text.endswith("\\rangle"):
+        return read(f"({text[7:-7]})", depth)
+    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or not _closes_last(text):
+        return None
+    parts = [part.strip() for part, _ in _split(text[1:-1], re.compile("[,;]"))]
+    if len(parts) == 1:
+        return read(parts[0], depth) if text[0] + text[-1] == "()" and parts[0] else None
+    if len(parts) > MAX_ITEMS:
+        raise LimitExceeded(f"more than {MAX_ITEMS} answers")
+    members = tuple(read(part, depth) for part in parts)
+    if text[0] == "[" and all(isinstance(m, Items) and m.kind == "[]" for m in members):
+        return Matrix(tuple(m.members for m in members if isinstance(m, Items)))
+    return Items(text[0] + text[-1], members)
+
+
+def _matrix(text: str, depth: int) -> Answer | None:
+    found = _MATRIX.match(text)
+    if not found:
+        return None
+    rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?", found.group(2)) if row.strip()]
+    return Matrix(tuple(tuple(read(cell, depth) for cell in row.split("&")) for row in rows))
+
+
+def _based(text: str, depth: int) -> Answer | None:
+    found = _BASED.match(text)
+    if not found or not re.match(r"-?\d|-?[A-F]+\d", found.group(1)):
+        return None
+    base = (found.group(2) or found.group(3)).lower()
+    return Based(found.group(1).lstrip("0") or "0", _BASE_WORDS.get(base, base))
+
+
+def _scalar(text: str) -> Answer:
+    number, unit = split_unit(text)
+    for candidate, its_unit in ((text, ""), (number, unit)) if not unit else ((number, unit),):
+        try:
+            return Scalar(expr.parse(candidate), its_unit, candidate)
+        except ParseError:
+            continue
+    return Opaque(text)
+
+
+def unlabelled(text: str) -> tuple[str, str] | None:
+    r"""`(C) 12` as its label and its content."""
+    found = _LABELLED.match(clean(text))
+    return (found.group(1) or found.group(2) or found.group(3), found.group(4)) if found else None
+
+
+def _closes_last(text: str) -> bool:
+    """Whether the bracket that opens the text is closed by its last one; `(a] ∪ [b)` is not."""
+    pieces = _depths(text)
+    return all(depth > 0 for _, depth in pieces[:-1]) if pieces else False
+
+
+_BRACKET = re.compile(r"\\begin\s*\{|\\end\s*\{|\\[{}]|\\\\|\\l(?:angle|floor|ceil)|\\r(?:angle|floor|ceil)|[(\[{)\]}]")
+
+
+def _depths(text: str) -> list[tuple[int, int]]:
+    """(position, depth behind it) of every bracket."""
+    found, depth = [], 0
+    for match in _BRACKET.finditer(text):
+        token = match.group()
+        if token == "\\\\":
+            continue
+        if token.startswith("\\begin"):
+            depth += 2
+        elif token.startswith("\\end"):
+            pass
+        elif token in ("(", "[", "{", "\\{") or token.startswith("\\l"):
+            depth += 1
+        else:
+            depth -= 1
+        found.append((match.start(), depth))
+    return found
+
+
+def _split(text: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    """The parts of a text between matches outside every bracket, each with the separator behind it."""
+    parts, start = [], 0
+    marks = [(len(text), 0), *reversed(_depths(text))]
+    depth, mark = 0, marks.pop()
+    for match in pattern.finditer(text):
+        while mark[0] < match.start() and marks:
+            depth, mark = mark[1], marks.pop()
+        if depth == 0:
+            parts.append((text[start : match.start()], match.group().strip()))
+            start = match.end()
+    return [*parts, (text[start:], "")]

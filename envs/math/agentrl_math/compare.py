@@ -1,0 +1,327 @@
+"""Whether two answers are the same answer: structure first, then the numbers through a `Judge`."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Protocol
+
+from agentrl_math.answer import Answer, Based, Items, Matrix, Opaque, Relation, Scalar, Union, Words
+from agentrl_math.exact import Inexact, TooLarge, Undefined, exact, huge
+from agentrl_math.expr import Node, symbols
+from agentrl_math.latex import squeeze, words
+from agentrl_math.limits import FAST_BITS
+from agentrl_math.policy import Policy
+from agentrl_math.units import differ
+
+
+class Undecided(Exception):
+    """This judge cannot tell; a slower one may."""
+
+
+class GoldUndefined(Exception):
+    """The gold has no value."""
+
+
+class Judge(Protocol):
+    """Decides on expressions; every method may raise Undecided, GoldUndefined or Undefined."""
+
+    def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool: ...
+
+    def proportional(self, gold: Node, given: Node, positive: bool) -> bool: ...
+
+    def opaque(self, gold: str, given: str) -> bool: ...
+
+
+_SIGNS = re.compile(r"[\^_=+*/<>]|\\frac")
+HUNDRED = Node("num", value=Fraction(100))
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=", "~": "~", "==": "=="}
+_NAME_PARTS = re.compile(
+    r"\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|omega|Delta|angle|triangle|"
+    r"measuredangle|overline|widehat|hat|vec|ell)(?![a-z])|(?<=[A-Za-z])\([^()=]*\)|[{}]"
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Compares under one policy with one judge."""
+
+    judge: Judge
+    policy: Policy
+
+    def same(self, gold: Answer, given: Answer) -> bool:
+        """Whether `given` is the answer `gold`."""
+        if isinstance(gold, Relation) or isinstance(given, Relation):
+            return self._related(gold, given)
+        if isinstance(gold, Words | Opaque) or isinstance(given, Words | Opaque):
+            return self._texts(gold, given)
+        if isinstance(gold, Union) or isinstance(given, Union):
+            return self._unions(gold, given)
+        if isinstance(gold, Items) or isinstance(given, Items):
+            return self._items(gold, given)
+        if isinstance(gold, Matrix) and isinstance(given, Matrix):
+            return [len(row) for row in gold.rows] == [len(row) for row in given.rows] and all(
+                self._ordered(a, b) for a, b in zip(gold.rows, given.rows, strict=True)
+            )
+        if isinstance(gold, Scalar) and isinstance(given, Scalar):
+            return self._scalars(gold, given)
+        return isinstance(gold, Based) and gold == given
+
+    def _scalars(self, gold: Scalar, given: Scalar) -> bool:
+        if "percent" in (gold.unit, given.unit) and gold.unit != given.unit:
+            return self._percent(gold, given)
+        if differ(gold.unit, given.unit, self.policy.units):
+            return False
+        return self._equal(gold.node, given.node)
+
+    def _percent(self, gold: Scalar, given: Scalar) -> bool:
+        if self.policy.percent == "required":
+            return False
+        if self._equal(_value(gold), _value(given)):
+            return True
+        plain = given if gold.unit == "percent" else gold
+        return self.policy.percent == "optional" and _exceeds_one(plain.node) and self._equal(gold.node, given.node)
+
+    def _equal(self, gold: Node, given: Node) -> bool:
+        return self.judge.equal(gold, given, self.policy.rounding)
+
+    def _texts(self, gold: Answer, given: Answer) -> bool:
+        a, b = _text(gold), _text(given)
+        if a is None or b is None:
+            return False
+        if isinstance(gold, Words) or isinstance(given, Words):
+            return words(a) == words(b) != "" and not _SIGNS.search(a + b)
+        return squeeze(a) == squeeze(b) or ("\\" in a + b and self.judge.opaque(a, b))
+
+    def _unions(self, gold: Answer, given: Answer) -> bool:
+        a, b = _pieces(gold), _pieces(given)
+        return a is not None and b is not None and self._unordered(a, b)
+
+    def _items(self, gold: Answer, given: Answer) -> bool:
+        a, b = _as_items(gold), _as_items(given)
+        if a is None or b is None:
+            return False
+        if a.kind in ("list", "set") and b.kind in ("list", "set"):
+            ordered = self.policy.order == "strict" and a.kind == b.kind == "list"
+            return (self._ordered if ordered else self._unordered)(a.members, b.members)
+        if a.kind != b.kind and {a.kind, b.kind} != {"list", "[]"}:
+            return False
+        if a.kind != b.kind and len(a.members) < 3:
+            return False
+        free = self.policy.order == "free" and a.kind in ("()", "[]")
+        return (self._unordered if free else self._ordered)(a.members, b.members)
+
+    def _ordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
+        return len(gold) == len(given) and all(self.same(a, b) for a, b in zip(gold, given, strict=True))
+
+    def _unordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
+        if len(gold) != len(given):
+            return False
+        left = list(given)
+        for member in gold:
+            found = next((other for other in left if self.same(member, other)), None)
+            if found is None:
+                return False
+            left.remove(found)
+        return True
+
+    def _related(self, gold: Answer, given: Answer) -> bool:
+        if isinstance(gold, Relation) and isinstance(given, Relation):
+            return self._relations(gold, given)
+        relation, other = (gold, given) if isinstance(gold, Relation) else (given, gold)
+        assert isinstance(relation, Relation)
+        as_set = _interval(relation)
+        if as_set is not None:
+            return not isinstance(other, Scalar) and self._directed(relation is gold, as_set, other)
+        if relation.ops == ("in",):
+            return _is_name(relation.texts[0]) and self._directed(relation is gold, relation.sides[1], other)
+        return self._values(relation, other, relation is gold)
+
+    def _directed(self, is_gold: bool, one: Answer, other: Answer) -> bool:
+        return self.same(one, other) if is_gold else self.same(other, one)
+
+    def _values(self, relation: Relation, other: Answer, is_gold: bool) -> bool:
+        """`x = 5`, `m+n = 2+3 = 5` and `x = 1/3 ≈ 0.333` give a value; every side of an = must have it."""
+        if not set(relation.ops) <= {"=", "~"}:
+            return False
+        named = _is_name(relation.texts[0]) and not _names(relation.sides[0]) & _names(other)
+        start = 1 if named else 0
+        segments: list[list[Answer]] = [[]]
+        for op, side in zip(("=", *relation.ops)[start:], relation.sides[start:], strict=True):
+            if op == "~" and segments[-1]:
+                segments.append([])
+            segments[-1].append(side)
+        matched = [all(self._directed(is_gold, side, other) for side in segment) for segment in segments]
+        return any(matched) and (all(matched) or self._near(segments))
+
+    def _near(self, segments: list[list[Answer]]) -> bool:
+        """Whether sides joined by ≈ lie within a hundredth of each other, so that `1 ≈ 2 ≈ 3` is no answer."""
+        near = replace(self, policy=replace(self.policy, rounding=0.01))
+        return all(near.same(segments[0][0], side) for segment in segments for side in segment)
+
+    def _relations(self, gold: Relation, given: Relation) -> bool:
+        a, b = _interval(gold), _interval(given)
+        if a is not None and b is not None:
+            return words(_variable(gold)) == words(_variable(given)) and self.same(a, b)
+        if len(gold.ops) > 1 and gold.ops == given.ops:
+            return self._ordered(gold.sides, given.sides)
+        if len(gold.ops) > 1 or len(given.ops) > 1:
+            return self._chain(gold, given)
+        if gold.ops[0] in ("=", "in") and given.ops[0] in ("=", "in") and squeeze(gold.texts[0]) == squeeze(given.texts[0]):
+            return self.same(gold.sides[1], given.sides[1])
+        return self._moved(gold, given)
+
+    def _chain(self, gold: Relation, given: Relation) -> bool:
+        """`y = 2x + x = 3x` for `y = 3x`: each step must hold."""
+        if gold.ops != ("=",) or set(given.ops) != {"="}:
+            return False
+        return squeeze(gold.texts[0]) == squeeze(given.texts[0]) and all(
+            self.same(gold.sides[1], side) for side in given.sides[1:]
+        )
+
+    def _moved(self, gold: Relation, given: Relation) -> bool:
+        """Whether the differences of the sides are proportional: 2x + 4y = 3 and y = -x/2 + 3/4."""
+        op = given.ops[0]
+        sign = 1 if gold.ops[0] == op else -1
+        if gold.ops[0] not in (op, _FLIPPED.get(op)) or op not in ("=", "!=", "<", ">", "<=", ">="):
+            return False
+        a, b = _difference(gold), _difference(given)
+        if a is None or b is None:
+            return False
+        b = b if sign == 1 else Node("neg", (b,))
+        return self.judge.proportional(a, b, positive=op not in ("=", "!="))
+
+
+@dataclass(frozen=True)
+class Quick:
+    """Decides in this process what small rationals decide."""
+
+    def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
+        a, b = infinity(gold), infinity(given)
+        if a or b:
+            return a == b
+        left, right = _small(gold), _small(given)
+        if isinstance(left, Undefined):
+            raise GoldUndefined
+        if left is None or (right is None and not huge(given)):
+            raise Undecided
+        if right is None:
+            return False
+        return not isinstance(right, Undefined) and close(left, right, rounding)
+
+    def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
+        if gold == given:
+            return True
+        raise Undecided
+
+    def opaque(self, gold: str, given: str) -> bool:
+        raise Undecided
+
+
+def close(gold: Fraction, given: Fraction, rounding: float | int | str) -> bool:
+    """Equality of rationals under the rounding policy."""
+    if rounding == "exact" or isinstance(rounding, str):
+        return gold == given
+    if isinstance(rounding, int):
+        return _rounded(gold, rounding) == _rounded(given, rounding)
+    return abs(gold - given) <= Fraction(rounding) * abs(gold)
+
+
+def _rounded(value: Fraction, decimals: int) -> int:
+    """Half away from zero, as in school."""
+    scaled = abs(value) * 10**decimals + Fraction(1, 2)
+    return (scaled.numerator // scaled.denominator) * (-1 if value < 0 else 1)
+
+
+def infinity(node: Node) -> int:
+    """1 or -1 for an infinity, else 0."""
+    if node.op == "neg":
+        return -infinity(node.args[0])
+    return 1 if node.op == "inf" else 0
+
+
+def _small(node: Node) -> Fraction | Undefined | None:
+    try:
+        return exact(node, FAST_BITS)
+    except Undefined as undefined:
+        return undefined
+    except (Inexact, TooLarge):
+        return None
+
+
+def _value(scalar: Scalar) -> Node:
+    return Node("div", (scalar.node, HUNDRED)) if scalar.unit == "percent" else scalar.node
+
+
+def _exceeds_one(node: Node) -> bool:
+    value = _small(node)
+    return isinstance(value, Fraction) and abs(value) > 1
+
+
+def _text(answer: Answer) -> str | None:
+    if isinstance(answer, Words | Opaque | Scalar):
+        return answer.text
+    return None
+
+
+def _as_items(answer: Answer) -> Items | None:
+    if isinstance(answer, Items):
+        return answer
+    return Items("set", (answer,)) if isinstance(answer, Scalar | Based) else None
+
+
+def _pieces(answer: Answer) -> tuple[Answer, ...] | None:
+    """The members of a union; a list of inequalities is one."""
+    if isinstance(answer, Union):
+        return answer.members
+    if isinstance(answer, Items) and answer.kind == "list":
+        pieces = [_interval(member) for member in answer.members if isinstance(member, Relation)]
+        whole = tuple(piece for piece in pieces if piece is not None)
+        return whole if len(whole) == len(answer.members) else None
+    return (answer,) if isinstance(answer, Items) else None
+
+
+def _interval(relation: Relation) -> Items | None:
+    """The interval that `x > 3` or `1 <= x < 2` names."""
+    ops = relation.ops
+    if not set(ops) <= {"<", "<="} and not set(ops) <= {">", ">="}:
+        return None
+    sides, texts = relation.sides, relation.texts
+    if ops[0][0] == ">":
+        sides, texts, ops = sides[::-1], texts[::-1], tuple(_FLIPPED[op] for op in ops[::-1])
+    low, high = Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))
+    if len(ops) == 1 and _is_variable(texts[0]) and _is_constant(sides[1]):
+        return Items("(" + ("]" if ops[0] == "<=" else ")"), (low, sides[1]))
+    if len(ops) == 1 and _is_variable(texts[1]) and _is_constant(sides[0]):
+        return Items(("[" if ops[0] == "<=" else "(") + ")", (sides[0], high))
+    if len(ops) == 2 and _is_variable(texts[1]) and _is_constant(sides[0]) and _is_constant(sides[2]):
+        return Items(("[" if ops[0] == "<=" else "(") + ("]" if ops[1] == "<=" else ")"), (sides[0], sides[2]))
+    return None
+
+
+def _variable(relation: Relation) -> str:
+    return next(text for text in relation.texts if _is_variable(text))
+
+
+def _is_variable(text: str) -> bool:
+    return bool(re.fullmatch(r"(?![ei]$)[A-Za-z](?:_\{?\w+\}?)?|\\(?:theta|alpha|beta|lambda|phi)\s*", text.strip()))
+
+
+def _is_constant(answer: Answer) -> bool:
+    return isinstance(answer, Scalar) and not symbols(answer.node)
+
+
+def _is_name(text: str) -> bool:
+    """Whether the left side of an = only names what the right side is: x, f(2), m+n, AB, Area, (x, y)."""
+    return not re.search(r"[^A-Za-z '|+,()]", _NAME_PARTS.sub(" ", text))
+
+
+def _names(answer: Answer) -> frozenset[str]:
+    return symbols(answer.node) if isinstance(answer, Scalar) else frozenset()
+
+
+def _difference(relation: Relation) -> Node | None:
+    left, right = relation.sides[0], relation.sides[1]
+    if not isinstance(left, Scalar) or not isinstance(right, Scalar):
+        return None
+    return Node("add", (left.node, Node("neg", (right.node,))))

@@ -1,0 +1,147 @@
+"""Many spellings of a formula become one: Unicode, spacing, sizing, fonts and synonyms."""
+
+import re
+import unicodedata
+
+from agentrl_math.extract import boxes, closing_brace
+
+_SUPERSCRIPT = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
+_SUBSCRIPT = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
+_VULGAR = {
+    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
+    "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
+}  # fmt: skip
+_UNICODE = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
+    "∙": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ",
+    "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "°": r"^\circ ", "±": r"\pm ",
+    "∓": r"\mp ", "∠": r"\angle ", "ℝ": r"\mathbb{R}", "√": r"\sqrt ", "…": r"\ldots ", "θ": r"\theta ",
+    "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ",
+    "€": r"\text{euro}", "£": r"\text{pound}", "’": "'", "“": '"', "”": '"', "\u00a0": " ", "\u2009": " ",
+    "\u200b": "", "\ufeff": "", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ",
+    "⌈": r"\lceil ", "⌉": r"\rceil ", "∨": r"\lor ", "∧": r"\land ",
+}  # fmt: skip
+_SYNONYMS = {
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge",
+    "neq": "ne", "lt": "<", "gt": ">", "times": "*", "cdot": "*", "ast": "*", "div": "/", "dots": "ldots",
+    "cdots": "ldots", "dotsc": "ldots", "varnothing": "emptyset", "lvert": "|", "rvert": "|", "vert": "|",
+    "mid": "|", "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "bar": "overline", "dbinom": "binom",
+    "tbinom": "binom", "degree": "^\\circ", "simeq": "approx", "thickapprox": "approx", "colon": ":", "land": ",",
+    "wedge": ",", "lor": ",", "vee": ",", "varphi": "phi", "rightarrow": "to", "lparen": "(", "rparen": ")",
+}  # fmt: skip
+_DROPPED = {
+    "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr",
+    "displaystyle", "textstyle", "limits", "middle", "bf", "rm", "it", "nonumber", "boldmath", "hfill", "noindent",
+}  # fmt: skip
+_SPACES = {"quad", "qquad", "thinspace", "enspace", "space"}
+_TEXTS = {"text", "textbf", "textrm", "textit", "textnormal", "textsf", "texttt", "mbox", "hbox", "mathrm", "mathit",
+          "mathsf", "mathtt", "operatorname", "emph", "mathbf", "boldsymbol", "bm", "pmb"}  # fmt: skip
+_FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln",
+              "log", "exp", "arccot", "min", "max", "gcd", "lcm"}  # fmt: skip
+_COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+
+
+def clean(text: str) -> str:
+    r"""One spelling: ASCII and few commands, fonts as \text{...}, no delimiters; meaning is left as it is."""
+    text = _ascii(text.strip())
+    text = _unboxed(text)
+    text = re.sub(r"(?<=\d)\s*(?:\\!|\{\s*,\s*\}|,\s*\\!)+\s*,?\s*(?:\\!\s*)*(?=\d{3})", "\u0001", text)
+    text = re.sub(r"(?<=\d)\\[,: ](?=\d{3}(?!\d))", "\u0001", text).replace("\u0001", "")
+    text = _COMMAND.sub(_command, text)
+    text = re.sub(r"\\hspace\{[^{}]*\}|\\phantom\{[^{}]*\}|\\!|\\label\{[^{}]*\}", "", text)
+    text = re.sub(r"(?<!\\)\\[,;:> ]|~|&(?=\s*=)", " ", text)
+    text = re.sub(r"(?<!\\)\\[()[\]]|(?<!\\)\$\$", " ", text)
+    text = _dollars(text)
+    text = re.sub(r"\^\{?\s*\\circ\s*\}?", "^\\\\circ ", text)
+    text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text).replace("**", "").replace("`", "")
+    text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", " * ", text.replace("\\%", "%"))
+    text = _TEXT.sub(_plain_text, text)
+    return re.sub(r"\s+", " ", text).strip().rstrip(".,;:\\").strip()
+
+
+def _ascii(text: str) -> str:
+    text = re.sub(r"(\d?)([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar, text)
+    text = re.sub(f"[{''.join(_SUPERSCRIPT)}]+", lambda m: "^{" + "".join(_SUPERSCRIPT[c] for c in m.group()) + "}", text)
+    text = re.sub(f"[{''.join(_SUBSCRIPT)}]+", lambda m: "_{" + "".join(_SUBSCRIPT[c] for c in m.group()) + "}", text)
+    text = "".join(_UNICODE.get(char, char) for char in text)
+    return unicodedata.normalize("NFKC", text)
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    above, below = _VULGAR[match.group(2)].split("/")
+    return f"{match.group(1)}\\frac{{{above}}}{{{below}}}"
+
+
+def _unboxed(text: str) -> str:
+    for _ in range(8):
+        found = boxes(text)
+        if not found or found[-1].content is None:
+            return text
+        box = found[-1]
+        text = f"{text[: box.start]} {box.content} {text[box.end :]}"
+    return text
+
+
+def _command(match: re.Match[str]) -> str:
+    name = match.group(1)
+    if name in _DROPPED:
+        return ""
+    if name in _SPACES:
+        return " "
+    if name in _TEXTS:
+        return "\\text"
+    if name not in _SYNONYMS:
+        return match.group()
+    word = _SYNONYMS[name]
+    return f"\\{word} " if word[0].isalpha() else f" {word} "
+
+
+def _dollars(text: str) -> str:
+    r"""Formula delimiters go, a price keeps its sign as `\$`."""
+    if text.count("$") - text.count("\\$") == 1 and re.match(r"-?\$\s?[\d.]", text):
+        return text.replace("$", "\\$")
+    return re.sub(r"(?<!\\)\$", " ", text)
+
+
+def _plain_text(match: re.Match[str]) -> str:
+    r"""A function or one letter in a font is itself; "and"/"or" separate; other words stay \text."""
+    inner = match.group(1)
+    word = inner.strip()
+    if word in _FUNCTIONS:
+        return f"\\{word} "
+    if word.lower() in ("and", "or", ", and", ", or", ",and"):
+        return " , "
+    if re.fullmatch(r"[A-Za-z]|[-+]?[\d.,/]+|", word):
+        return word + " "
+    return f"\\text{{{inner}}}"
+
+
+def squeeze(text: str) -> str:
+    """Cleaned, and without the spaces that part nothing: the form in which opaque answers are compared."""
+    text = _TEXT.sub(r"\1", clean(text))
+    return re.sub(r"(?<![A-Za-z0-9]) +| +(?![A-Za-z0-9])", "", text).strip()
+
+
+def words(text: str) -> str:
+    r"""Case, spaces, punctuation and \text gone: the form in which words are compared."""
+    bare = re.sub(r"\\[A-Za-z]+", lambda m: m.group()[1:], _TEXT.sub(r"\1", clean(text)))
+    return re.sub(r"[\W_]+", "", bare.casefold())
+
+
+def is_balanced(text: str) -> bool:
+    """Whether every brace closes and none closes too early."""
+    depth = 0
+    for match in re.finditer(r"\\.|[{}]", text, re.DOTALL):
+        depth += {"{": 1, "}": -1}.get(match.group(), 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def group_at(text: str, start: int) -> tuple[str, int] | None:
+    """The {...} at `start` and the position behind it."""
+    if text[start : start + 1] != "{":
+        return None
+    end = closing_brace(text, start)
+    return None if end is None else (text[start + 1 : end], end + 1)

@@ -1,0 +1,24 @@
+"""Sizes beyond which an answer is not looked at: bounds on work that needs no process to enforce them."""
+
+MAX_SEARCHED_CHARS = 200_000
+"""Only this much of the end of a response is searched for an answer."""
+MAX_ANSWER_CHARS = 2_000
+"""The longest gold of MATH has 159 characters."""
+MAX_DEPTH = 40
+MAX_ITEMS = 200
+FAST_BITS = 4_096
+"""Rationals up to this size are computed in the calling process, in microseconds."""
+EXACT_BITS = 2_000_000
+"""Rationals up to this size are exact in the worker; 2006! has 19,000 bits."""
+
+
+class LimitExceeded(ValueError):
+    """The text is larger or deeper than any answer."""
+MEMORY_BYTES = 2 << 30
+"""The address space of a worker."""
+COMPUTE_S = 2.0
+"""What one comparison may take in a worker."""
+QUEUE_S = 60.0
+"""How long a comparison may wait for a worker."""
+START_S = 60.0
+"""How long a worker may take to start, imports included."""

@@ -1,0 +1,44 @@
+"""The second reader, for formulas outside our grammar: math-verify, whose every "equal" is proved again."""
+
+from typing import Any
+
+import sympy
+from math_verify import LatexExtractionConfig, parse, verify
+
+_CONFIG = (LatexExtractionConfig(boxed_match_priority=-1),)
+_DIGITS = 60
+
+
+def equal(gold: str, given: str) -> bool:
+    """Whether math-verify reads both, calls them equal, and a check of our own agrees."""
+    left, right = _read(gold), _read(given)
+    if left is None or right is None:
+        return False
+    said = verify(left, right, float_rounding=30, numeric_precision=_DIGITS, timeout_seconds=None)
+    return bool(said) and _proved(left, right)
+
+
+def _read(text: str) -> Any:
+    found = parse(f"${text}$", _CONFIG, fallback_mode="no_fallback", parsing_timeout=None)
+    return found[0] if found and isinstance(found[0], sympy.Basic) else None
+
+
+def _proved(left: Any, right: Any) -> bool:
+    if left == right:
+        return True
+    if isinstance(left, sympy.Set) and isinstance(right, sympy.Set):
+        return bool(left.symmetric_difference(right) == sympy.S.EmptySet)
+    if not isinstance(left, sympy.Expr) or not isinstance(right, sympy.Expr):
+        return False
+    difference = (left - right).doit()
+    if difference.free_symbols:
+        return bool(sympy.simplify(difference) == 0)
+    return _is_zero(difference, left.doit())
+
+
+def _is_zero(difference: Any, size: Any) -> bool:
+    """Exactly for rationals, else to many digits of the size of the numbers compared."""
+    if difference.is_Rational:
+        return bool(difference == 0)
+    value, scale = sympy.N(difference, _DIGITS, chop=False), sympy.N(size, _DIGITS)
+    return bool(abs(value) <= sympy.Float(10, _DIGITS) ** (10 - _DIGITS) * abs(scale))

@@ -1,0 +1,38 @@
+"""What a verification says."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Status(str, Enum):
+    """The five outcomes; each equals its plain string."""
+
+    CORRECT = "correct"
+    INCORRECT = "incorrect"
+    NO_ANSWER = "no_answer"
+    GOLD_INVALID = "gold_invalid"
+    VERIFIER_FAILED = "verifier_failed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One graded response: `status`, why, and the text that was taken as its answer."""
+
+    status: Status
+    reason: str = ""
+    extracted: str | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether this says something about the response, rather than about the gold or the verifier."""
+        return self.status not in (Status.GOLD_INVALID, Status.VERIFIER_FAILED)
+
+    @property
+    def reward(self) -> float | None:
+        """1.0 for a correct answer, 0.0 for any other valid verdict, None for an invalid one."""
+        if not self.valid:
+            return None
+        return 1.0 if self.status is Status.CORRECT else 0.0

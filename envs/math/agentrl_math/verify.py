@@ -1,0 +1,186 @@
+"""`verify(response, gold)`: the plain cases here and now, the rest in a worker that can be killed."""
+
+import asyncio
+import re
+import time
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from agentrl_math import pool as pools
+from agentrl_math.answer import Answer, Items, Opaque, Relation, Scalar, Union, readings, unlabelled
+from agentrl_math.compare import Comparison, GoldUndefined, Quick, Undecided, close
+from agentrl_math.exact import Inexact, TooLarge, Undefined, exact
+from agentrl_math.extract import Extraction, from_gold, from_response
+from agentrl_math.latex import clean, is_balanced, squeeze
+from agentrl_math.limits import FAST_BITS, LimitExceeded
+from agentrl_math.literal import is_value, literal
+from agentrl_math.policy import Policy
+from agentrl_math.pool import Pool, PoolError
+from agentrl_math.verdict import Status, Verdict
+
+
+def verify(response: str, gold: str, **policy: Any) -> Verdict:
+    """Whether `response` answers `gold`, by the keywords of `Policy`; from any thread, in about 2 s at most.
+
+    Never raises for what the texts hold; TypeError or ValueError for a policy that does not exist.
+    """
+    grading = _graded(response, gold, Policy.of(**policy))
+    return grading if isinstance(grading, Verdict) else grading.decided(pools.default())
+
+
+async def averify(response: str, gold: str, **policy: Any) -> Verdict:
+    """`verify` for an event loop, which it does not block."""
+    grading = _graded(response, gold, Policy.of(**policy))
+    if isinstance(grading, Verdict):
+        return grading
+    pool, asked = pools.default(), time.monotonic()
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(pool.threads, lambda: grading.decided(pool, time.monotonic() - asked))
+
+
+@dataclass(frozen=True)
+class _Gold:
+    """A gold once read; `invalid` says why it cannot be graded against."""
+
+    text: str
+    number: Fraction | None = None
+    answers: tuple[Answer, ...] = ()
+    invalid: str = ""
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A grading that this process could not decide."""
+
+    gold: str
+    given: tuple[str, ...]
+    policy: Policy
+    extracted: str
+
+    def decided(self, pool: Pool, waited_s: float = 0.0) -> Verdict:
+        """The verdict of a worker; verifier_failed when it gives none."""
+        load = any("\\" in text for text in (self.gold, *self.given)) and self._needs_second()
+        request = {"gold": self.gold, "given": self.given, "policy": asdict(self.policy), "load": load}
+        try:
+            reply = pool.ask(request, waited_s)
+        except PoolError as problem:
+            return Verdict(Status.VERIFIER_FAILED, str(problem), self.extracted)
+        if "same" in reply:
+            return _verdict(reply["same"], self.extracted)
+        if reply["error"] == "gold":
+            return Verdict(Status.GOLD_INVALID, "the gold has no value", self.extracted)
+        return Verdict(Status.VERIFIER_FAILED, str(reply.get("reason")), self.extracted)
+
+    def _needs_second(self) -> bool:
+        return any(_has_opaque(answer) for text in (self.gold, *self.given) for answer in readings(text))
+
+
+def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
+    target = _gold(gold)
+    if target.invalid:
+        return Verdict(Status.GOLD_INVALID, target.invalid)
+    found = from_response(response, policy, target.number is not None)
+    if found is None or not found.text.strip() or not squeeze(found.text[:9000]):
+        return Verdict(Status.NO_ANSWER, "no answer was found where the policy looks for one")
+    if found.conflict:
+        return Verdict(Status.INCORRECT, "the boxes differ", found.text)
+    value = literal(found.text) if target.number is not None else None
+    if value is not None and target.number is not None:
+        return _verdict(close(target.number, value, policy.rounding), found.text)
+    try:
+        return _compared(target, found, policy)
+    except LimitExceeded as problem:
+        return Verdict(Status.INCORRECT, f"the answer is no answer: {problem}", found.text)
+
+
+def _compared(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Open:
+    several = any(isinstance(answer, Items | Union | Relation) for answer in target.answers)
+    given = _candidates(found.text) + ([found.joined] if found.joined and several else [])
+    comparison, undecided = Comparison(Quick(), policy), False
+    for text in given:
+        for answer in readings(text):
+            if policy.form == "value" and target.number is not None and not _is_plain(answer):
+                continue
+            for wanted in target.answers:
+                try:
+                    if comparison.same(wanted, answer):
+                        return _verdict(True, found.text)
+                except Undecided:
+                    undecided = True
+                except GoldUndefined:
+                    return Verdict(Status.GOLD_INVALID, "the gold has no value", found.text)
+    if any(squeeze(text) == squeeze(target.text) for text in given):
+        return _verdict(True, found.text)
+    return _Open(target.text, tuple(given), policy, found.text) if undecided else _verdict(False, found.text)
+
+
+def _candidates(text: str) -> list[str]:
+    """The text; of a labelled choice such as `(C) 12` also its label and its content."""
+    label = unlabelled(text) if len(text) < 500 else None
+    return [text, f"({label[0]})", label[1]] if label else [text]
+
+
+def _is_plain(answer: Answer) -> bool:
+    if isinstance(answer, Relation):
+        return _is_plain(answer.sides[-1])
+    return isinstance(answer, Scalar) and is_value(answer.node)
+
+
+def _has_opaque(answer: Answer) -> bool:
+    if isinstance(answer, Items | Union):
+        return any(map(_has_opaque, answer.members))
+    if isinstance(answer, Relation):
+        return any(map(_has_opaque, answer.sides))
+    return isinstance(answer, Opaque)
+
+
+def _verdict(same: bool, extracted: str) -> Verdict:
+    return Verdict(Status.CORRECT if same else Status.INCORRECT, "" if same else "differs from the gold", extracted)
+
+
+@lru_cache(maxsize=8192)
+def _gold(gold: str) -> _Gold:
+    if not isinstance(gold, str):
+        return _Gold("", invalid=f"the gold is {type(gold).__name__}, not text")
+    text = from_gold(gold)
+    if text is None or not text.strip():
+        return _Gold("", invalid="the gold holds no answer")
+    number = literal(text)
+    if number is not None:
+        return _Gold(text, number, _read_gold(text))
+    return _checked(text)
+
+
+def _read_gold(text: str) -> tuple[Answer, ...]:
+    label = unlabelled(text)
+    extra = readings(f"({label[0]})") + readings(label[1]) if label else ()
+    return readings(text) + extra
+
+
+def _checked(text: str) -> _Gold:
+    cleaned = clean(text)
+    if not is_balanced(cleaned):
+        return _Gold(text, invalid="the braces of the gold do not match")
+    if not re.search(r"\w|\\[A-Za-z]", cleaned) and not re.fullmatch(r"\\\{\s*\\\}", cleaned):
+        return _Gold(text, invalid="the gold holds no answer")
+    if cleaned.casefold() == "nan":
+        return _Gold(text, invalid="the gold is not a number")
+    try:
+        answers = _read_gold(text)
+    except LimitExceeded as problem:
+        return _Gold(text, invalid=f"the gold is no answer: {problem}")
+    if any(isinstance(answer, Scalar) and _is_undefined(answer) for answer in answers):
+        return _Gold(text, invalid="the gold has no value")
+    return _Gold(text, None, answers)
+
+
+def _is_undefined(answer: Scalar) -> bool:
+    try:
+        exact(answer.node, FAST_BITS)
+    except Undefined:
+        return True
+    except (Inexact, TooLarge):
+        pass
+    return False

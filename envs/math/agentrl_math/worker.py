@@ -1,0 +1,113 @@
+"""The process that computes: one request at a time, under limits, with evaluation of text switched off."""
+
+import importlib
+import json
+import re
+import resource
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+from agentrl_math.answer import readings
+from agentrl_math.compare import Comparison, GoldUndefined, Undecided
+from agentrl_math.limits import MEMORY_BYTES, LimitExceeded
+from agentrl_math.policy import Policy
+
+CPU_SLACK_S = 20
+_importing = threading.Event()
+_MESSAGE_BYTES = 1 << 18
+_NUMERAL = re.compile(r"\s*(?:Integer|Float)?\s*\(?\s*['\"]?[\d.]+['\"]?\s*\)?\s*")
+_REFUSED = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.", "socket.connect", "ctypes.",
+            "os.remove", "os.rename", "os.mkdir", "shutil.", "pty.")  # fmt: skip
+
+
+class Refused(BaseException):
+    """Something in this process tried to run text as code or to reach outside."""
+
+
+def serve(channel: socket.socket) -> None:
+    """Answer requests until the other end closes."""
+    _limit()
+    from agentrl_math.numeric import Numeric
+
+    judge = Numeric()
+    sys.dont_write_bytecode = True
+    sys.addaudithook(_guard)
+    while message := channel.recv(_MESSAGE_BYTES):
+        _limit_cpu()
+        channel.send(json.dumps(_answer(json.loads(message), judge, channel)).encode())
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+
+
+def _limit_cpu() -> None:
+    """The parent kills at its deadline; this ends a worker whose parent is gone."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_SLACK_S, hard))
+
+
+def _guard(event: str, args: tuple[Any, ...]) -> None:
+    if _importing.is_set():
+        return
+    if event.startswith(_REFUSED):
+        raise Refused(event)
+    if event == "compile" and str(args[1]).startswith("<") and not _is_numeral(args[0]):
+        raise Refused("text was about to be evaluated")
+    if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+        raise Refused("a file was about to be written")
+
+
+def _is_numeral(source: Any) -> bool:
+    """sympy.Number("12") compiles that numeral; nothing else may be compiled."""
+    text = source.decode(errors="replace") if isinstance(source, bytes) else source
+    return source is None or (isinstance(text, str) and bool(_NUMERAL.fullmatch(text)))
+
+
+def _answer(request: dict[str, Any], judge: Any, channel: socket.socket) -> dict[str, Any]:
+    """The reply: `same`, or the `error` that stood in the way. The one place that catches everything."""
+    if request.get("load") and "agentrl_math.second" not in sys.modules:
+        _load(channel)
+    try:
+        return {"same": _is_same(request, Comparison(judge, Policy(**request["policy"])))}
+    except GoldUndefined:
+        return {"error": "gold"}
+    except (Undecided, LimitExceeded) as problem:
+        return {"error": "undecided", "reason": str(problem)}
+    except (MemoryError, RecursionError) as problem:
+        return {"error": "failed", "reason": type(problem).__name__}
+    except (Exception, Refused) as problem:
+        return {"error": "failed", "reason": f"{type(problem).__name__}: {problem}"[:500]}
+
+
+def _load(channel: socket.socket) -> None:
+    """Import math-verify; the parent's clock for the answer starts when this is done."""
+    channel.send(b'{"loading": true}')
+    _importing.set()
+    importlib.import_module("agentrl_math.second")
+    _importing.clear()
+    channel.send(b'{"loaded": true}')
+
+
+def _is_same(request: dict[str, Any], comparison: Comparison) -> bool:
+    """Whether any reading of any candidate is the gold; an undecided pair counts only when none is."""
+    undecided: Undecided | None = None
+    for gold in readings(request["gold"]):
+        for text in request["given"]:
+            for given in readings(text):
+                try:
+                    if comparison.same(gold, given):
+                        return True
+                except Undecided as problem:
+                    undecided = problem
+    if undecided:
+        raise undecided
+    return False
