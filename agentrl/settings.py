@@ -97,20 +97,28 @@ def value_of(config: Config, key: str) -> Any:
     return value
 
 
-def to_toml(settings: Settings, chosen: Config) -> Iterator[str]:
-    """The lines of a TOML file that gives `chosen` again: every key with its value, source and meaning."""
+def to_toml(config: Config, settings: Settings | None = None) -> str:
+    """A TOML file that gives `config` again: every key with its value, its meaning and, by `settings`, its source."""
+    lines: list[str] = []
     section = ""
     for key, info in keys().items():
         head, _, name = key.rpartition(".")
         if head != section:
             section = head
-            yield from ("", f"[{head}]")
-        value = value_of(chosen, key)
-        source = settings.source(key) if value == value_of(settings.config, key) else "chosen for this machine"
-        setting = f"# {name} =" if value is None else f"{name} = {_toml_text(value)}"
-        yield f"{setting:<36} # {source}: {info.description}"
+            lines += ["", f"[{head}]"]
+        value = value_of(config, key)
+        text = f"# {name} =" if value is None else f"{name} = {_toml_text(value)}"
+        lines.append(f"{text:<36} # {_origin(config, settings, key)}{info.description}")
         if key == "env.name":
-            yield from (f"{k} = {_toml_text(v)}" for k, v in chosen.env.options.items())
+            lines += [f"{option} = {_toml_text(value)}" for option, value in config.env.options.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _origin(config: Config, settings: Settings | None, key: str) -> str:
+    if settings is None:
+        return ""
+    is_chosen = value_of(config, key) != value_of(settings.config, key)
+    return f"[{'chosen for this machine' if is_chosen else settings.source(key)}] "
 
 
 def _toml_text(value: Any) -> str:

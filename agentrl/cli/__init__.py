@@ -1,0 +1,1 @@
+"""The `agentrl` command: one file per command; nothing is computed here."""

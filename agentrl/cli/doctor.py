@@ -1,0 +1,21 @@
+"""`agentrl doctor`: what this machine has, and what to do about what it lacks."""
+
+from __future__ import annotations
+
+import argparse
+
+from agentrl.doctor import examine
+from agentrl.machine import detect
+
+
+def run(words: list[str]) -> int:
+    """Print every check; 1 when something is missing that training needs."""
+    argparse.ArgumentParser(prog="agentrl doctor", description="Check this machine.").parse_args(words)
+    checks = examine(detect())
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = "ok" if check.is_ok else "MISSING" if check.is_needed else "-"
+        print(f"{mark:<8} {check.name:<{width}}  {check.found}")
+        if not check.is_ok and check.fix:
+            print(f"{'':<8} {'':<{width}}  → {check.fix}")
+    return int(any(check.is_needed and not check.is_ok for check in checks))

@@ -1,0 +1,52 @@
+"""The flags that `train`, `eval` and `config` share: ten short ones, and every key of the configuration by its name."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from agentrl.errors import ConfigError
+from agentrl.settings import SHORT_FLAGS, Settings, keys, read
+
+
+def parse(command: str, meaning: str, words: list[str]) -> Settings:
+    """The settings that a command line asks for; --help prints the flags and exits."""
+    parser = argparse.ArgumentParser(
+        prog=f"agentrl {command}",
+        usage=f"agentrl {command} [--config FILE] [--FLAG VALUE ...] [--SECTION.KEY VALUE ...]",
+        description=meaning,
+        epilog=_flag_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with the same keys; flags win")
+    own, overrides = split(words)
+    return read(parser.parse_args(own).config, overrides)
+
+
+def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """(words for argparse, (name, text) of every flag that sets a key)."""
+    own: list[str] = []
+    overrides: list[tuple[str, str]] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, text = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name in ("help", "config"):
+            own.append(word)
+            own += [next(rest, "")] if word == "--config" else []
+            continue
+        value = text if equals else next(rest, "--")
+        if not equals and value.startswith("--"):
+            raise ConfigError(f"--{name} needs a value: --{name} VALUE (true or false for a switch)")
+        overrides.append((name, value))
+    return own, overrides
+
+
+def _flag_help() -> str:
+    known = keys()
+    rows = [(f"--{flag}", known[key].description or "", known[key].default) for flag, key in SHORT_FLAGS.items()]
+    lines = [f"  {flag:<13} {what}{'' if default in (None, '') else f' ({default})'}" for flag, what, default in rows]
+    example = (
+        "Every other setting by its dotted name, as in --rollout.temperature 0.8;\n`agentrl config` lists them all."
+    )
+    return "\n".join(["everyday flags (default):", *lines, "", example])

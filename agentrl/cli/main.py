@@ -1,0 +1,66 @@
+"""`agentrl COMMAND`: finds the command, runs it, and turns errors into one clear message."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+from agentrl import __version__
+from agentrl.errors import AgentRLError, UnknownNameError
+
+COMMANDS = {
+    "train": "train a model in an environment",
+    "eval": "score a model on an environment's held-out tasks",
+    "resume": "go on with a run that was stopped or killed",
+    "show": "look at a run's trajectories",
+    "config": "print every setting: value, source and meaning",
+    "doctor": "check this machine and say what to do about what is missing",
+}
+HELP = """\
+usage: agentrl COMMAND [options]
+
+{commands}
+
+`agentrl COMMAND --help` tells the options of one command.
+--debug after any command shows the traceback of an error; --version prints the version.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; 0 when it went well, 2 for an error of agentrl's own, 130 after Ctrl-C."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    is_debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        return _run(words)
+    except AgentRLError as error:
+        if is_debug:
+            raise
+        print(_red(f"error: {error}"), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (`| head`) went away; keep the interpreter from complaining when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _run(words: list[str]) -> int:
+    command = words[0] if words else "--help"
+    if command in ("-h", "--help", "help"):
+        print(HELP.format(commands="\n".join(f"  {name:<8} {what}" for name, what in COMMANDS.items())), end="")
+        return 0
+    if command == "--version":
+        print(__version__)
+        return 0
+    if command not in COMMANDS:
+        raise UnknownNameError("command", command, COMMANDS)
+    status: int = import_module(f"agentrl.cli.{command}").run(words[1:])
+    return status
+
+
+def _red(text: str) -> str:
+    is_plain = not sys.stderr.isatty() or "NO_COLOR" in os.environ
+    return text if is_plain else f"\x1b[31m{text}\x1b[0m"
