@@ -1,0 +1,1 @@
+"""A task becomes a Trajectory: renderer, episode, recorder, worker, scheduler."""

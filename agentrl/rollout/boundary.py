@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from agentrl.errors import AgentRLError, EngineDiedError, EngineError, VerifierError
-from agentrl.types import StopReason
+from agentrl.types import Signal, StopReason
 
 
 class Phase(StrEnum):
@@ -26,26 +26,26 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why an episode could not go on, and in words where."""
+class Ending:
+    """Why an episode ended; `error` says what went wrong, and where, when something did."""
 
     stop_reason: StopReason
-    error: str
+    error: str = ""
 
 
 @dataclass(slots=True)
 class Caught:
     """What `boundary` caught, if anything."""
 
-    failure: Failure | None = None
+    ending: Ending | None = None
 
 
 @contextmanager
 def boundary(phase: Callable[[], Phase]) -> Iterator[Caught]:
-    """Runs its body; an exception becomes `failure`, judged by `phase()` at that moment.
+    """Runs its body; an exception becomes an `ending`, judged by `phase()` at that moment.
 
-    A cancellation of the running task flies on, and so do KeyboardInterrupt and SystemExit. A CancelledError that nobody
-    asked for (a library cancelled itself) is a failure like any other.
+    A cancellation of the running task flies on, and so do KeyboardInterrupt and SystemExit. A CancelledError that
+    nobody asked for (a library cancelled itself) is a failure like any other.
     """
     caught = Caught()
     try:
@@ -54,9 +54,9 @@ def boundary(phase: Callable[[], Phase]) -> Iterator[Caught]:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        caught.failure = Failure(StopReason.CANCELLED, f"{phase()}: cancelled from inside")
-    except Exception as error:
-        caught.failure = Failure(classify(error, phase()), f"{phase()}: {describe(error)}")
+        caught.ending = Ending(StopReason.CANCELLED, f"{phase()}: cancelled from inside")
+    except Exception as error:  # noqa: BLE001 (this is the one place)
+        caught.ending = Ending(classify(error, phase()), f"{phase()}: {describe(error)}")
 
 
 def classify(error: Exception, phase: Phase) -> StopReason:
@@ -68,6 +68,14 @@ def classify(error: Exception, phase: Phase) -> StopReason:
     if isinstance(error, VerifierError) or phase is Phase.SCORE:
         return StopReason.VERIFIER_ERROR
     return StopReason.MODEL_ERROR if phase in (Phase.RENDER, Phase.GENERATE) else StopReason.ENV_ERROR
+
+
+def undecided(signals: Iterable[Signal]) -> Ending | None:
+    """VERIFIER_ERROR where a signal that counts has no value; None where all are decided."""
+    for signal in signals:
+        if not signal.valid and signal.weight != 0:
+            return Ending(StopReason.VERIFIER_ERROR, f"{Phase.SCORE}: {signal.name}: {signal.reason}")
+    return None
 
 
 def describe(error: Exception) -> str:

@@ -1,0 +1,201 @@
+"""One episode: the environment and the model in turns, until something ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentrl.env import Env
+from agentrl.errors import EngineError
+from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
+from agentrl.rollout.orders import EpisodeOrder
+from agentrl.rollout.recorder import Recorder
+from agentrl.rollout.renderer import Renderer
+from agentrl.rollout.scheduler import stable_hash
+from agentrl.types import (
+    Completion,
+    Message,
+    Prompt,
+    Sampling,
+    Signal,
+    StopReason,
+    Timings,
+    ToolSpec,
+    Trajectory,
+)
+
+
+class Sampler(Protocol):
+    """The part of an engine that an episode needs."""
+
+    async def generate(self, prompt: Prompt, sampling: Sampling, deadline_s: float) -> Completion:
+        """Sample one completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the episodes of one worker share. `seed` is the run's: it fixes which task an index means."""
+
+    make_env: Callable[[], Env]
+    renderer: Renderer
+    engine: Sampler
+    max_context: int
+    seed: int = 0
+
+
+class Episode:
+    """One attempt at one sample.
+
+    `run` always returns a Trajectory: whatever the env, the model or the engine does becomes its stop reason. Only a
+    cancellation flies on. The env is torn down in every case.
+    """
+
+    __slots__ = (
+        "_env", "_is_begun", "_messages", "_order", "_phase", "_recorder", "_signals", "_since", "_spent",
+        "_stage", "_task_id", "_teardown_error", "_tools", "_turns",
+    )  # fmt: skip
+
+    def __init__(self, order: EpisodeOrder, stage: Stage) -> None:
+        self._order, self._stage = order, stage
+        self._env: Env | None = None
+        self._recorder = Recorder()
+        self._messages: list[Message] = []
+        self._signals: tuple[Signal, ...] = ()
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._task_id, self._turns, self._is_begun = str(order.task_index), 0, False
+        self._teardown_error = ""
+        self._phase, self._since = Phase.SETUP, time.perf_counter()
+        self._spent: dict[Phase, float] = {}
+
+    async def run(self) -> Trajectory:
+        """Play, score, tear down."""
+        try:
+            with boundary(lambda: self._phase) as caught:
+                caught.ending = await self._score(await self._play())
+        finally:
+            await self._close()
+        assert caught.ending is not None, "the body or the boundary has set it"
+        return self._trajectory(caught.ending)
+
+    async def _play(self) -> Ending:
+        try:
+            async with asyncio.timeout(self._order.episode_timeout_s) as clock:
+                return Ending(await self._converse())
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            error = f"{self._phase}: the episode ran longer than {self._order.episode_timeout_s:g} s"
+            return Ending(StopReason.DEADLINE, error)
+
+    async def _converse(self) -> StopReason:
+        env, renderer = await self._begin(), self._stage.renderer
+        last = (self._order.max_turns or env.limits.max_turns) - 1
+        while (room := self._stage.max_context - len(self._recorder.prompt)) > 0:
+            completion = await self._generate(min(self._order.max_tokens, room))
+            self._recorder.action(completion, self._turns)
+            self._enter(Phase.RENDER)
+            prompt = self._recorder.prompt[: -len(completion.ids) or None]
+            reply = renderer.parse(prompt, completion.ids, self._tools, self._turns)
+            self._messages.append(reply)
+            self._enter(Phase.STEP)
+            result = await env.astep(reply)
+            self._messages.extend(result.messages)
+            self._signals += result.signals
+            self._turns += 1
+            if result.done or self._turns > last:
+                return self._ending(completion, room, result.done)
+            self._extend(prompt, completion, reply, result.messages)
+        return StopReason.CONTEXT_OVERFLOW
+
+    async def _begin(self) -> Env:
+        order = self._order
+        self._env = env = self._stage.make_env()
+        task = await env.atask(order.split, order.task_index, self._stage.seed)
+        self._task_id = task.id
+        start = await env.areset(task, seed=order.seed, member=order.sample.member, deadline_s=order.episode_timeout_s)
+        self._is_begun = True
+        self._messages.extend(start.messages)
+        self._tools = start.tools
+        self._enter(Phase.RENDER)
+        self._recorder.begin(self._stage.renderer.first(self._messages, self._tools))
+        return env
+
+    async def _generate(self, max_tokens: int) -> Completion:
+        self._enter(Phase.GENERATE)
+        order = self._order
+        sampling = Sampling(
+            max_tokens,
+            order.temperature,
+            stable_hash(order.seed, order.split, order.task_index, order.sample.member, self._turns),
+            self._stage.renderer.stop_token_ids,
+        )
+        completion = await self._stage.engine.generate(Prompt(self._recorder.prompt), sampling, order.turn_timeout_s)
+        if completion.finish_reason == "abort":
+            raise EngineError("the engine aborted the request; the sample is run anew")
+        return completion
+
+    def _extend(
+        self, prompt: tuple[int, ...], completion: Completion, reply: Message, new: tuple[Message, ...]
+    ) -> None:
+        """What the env said goes behind what was sampled, or into a new sequence where the history is rewritten."""
+        self._enter(Phase.RENDER)
+        renderer = self._stage.renderer
+        added = renderer.extend(prompt, completion.ids, reply, new, self._tools)
+        if added is None:
+            self._recorder.begin(renderer.first(self._messages, self._tools), self._turns)
+        else:
+            self._recorder.context(added, self._turns)
+
+    def _ending(self, completion: Completion, room: int, is_done: bool) -> StopReason:
+        """Why the last turn was the last: an answer that was cut is a truncated episode, even where the env ended it."""
+        if completion.finish_reason == "length":
+            return StopReason.CONTEXT_OVERFLOW if room < self._order.max_tokens else StopReason.MAX_TOKENS
+        return StopReason.ENV_DONE if is_done else StopReason.MAX_TURNS
+
+    async def _score(self, end: Ending) -> Ending:
+        if self._env is None or not self._is_begun:
+            return end
+        self._enter(Phase.SCORE)
+        self._signals = await self._env.afinish(end.stop_reason)
+        return undecided(self._signals) or end
+
+    async def _close(self) -> None:
+        if self._env is None:
+            return
+        self._enter(Phase.TEARDOWN)
+        with boundary(lambda: self._phase) as caught:
+            await self._env.aclose()
+        if caught.ending is not None:
+            self._teardown_error = caught.ending.error
+        self._enter(Phase.TEARDOWN)
+
+    def _enter(self, phase: Phase) -> None:
+        now = time.perf_counter()
+        self._spent[self._phase] = self._spent.get(self._phase, 0.0) + now - self._since
+        self._phase, self._since = phase, now
+
+    def _trajectory(self, end: Ending) -> Trajectory:
+        order, spent = self._order, self._spent
+        return Trajectory(
+            sample=order.sample,
+            attempt=order.attempt,
+            split=order.split,
+            task_index=order.task_index,
+            task_id=self._task_id,
+            sequences=self._recorder.sequences(),
+            messages=tuple(self._messages),
+            signals=self._signals,
+            stop_reason=end.stop_reason,
+            temperature=order.temperature,
+            turns=self._turns,
+            timings=Timings(
+                total_s=sum(spent.values()),
+                engine_s=spent.get(Phase.GENERATE, 0.0),
+                env_s=sum(spent.get(phase, 0.0) for phase in (Phase.SETUP, Phase.STEP, Phase.TEARDOWN)),
+                score_s=spent.get(Phase.SCORE, 0.0),
+            ),
+            error=end.error or self._teardown_error,
+        )

@@ -1,0 +1,157 @@
+"""Environments and engines for the tests of episodes and workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentrl.env.base import Env
+from agentrl.env.episode import Context, Episode, Reply, Turn
+from agentrl.env.limits import Limits
+from agentrl.env.rewards import reward
+from agentrl.env.settings import EnvConfig
+from agentrl.env.tasks import Task, Tasks
+from agentrl.env.tools import tool
+from agentrl.rollout.episode import Stage
+from agentrl.rollout.orders import EpisodeOrder
+from agentrl.rollout.renderer import load_renderer
+from agentrl.types import Completion, Message, Prompt, SampleId, Sampling, Trajectory
+from tests.unit.rollout.templates import tokenizer
+
+
+class InfraError(Exception):
+    """What a package outside raises when a service it needs is down."""
+
+    fault = "infra"
+
+
+class Chat(Env):
+    """Asks `turns` times; worth the number of letters said. `fault` names where it goes wrong, and `how`."""
+
+    class Config(EnvConfig):
+        """Keys."""
+
+        turns: int = 3
+        fault: str = ""
+        how: str = "raise"
+
+    limits = Limits(max_turns=8)
+    blocking = False
+    torn_down: list[int] = []  # noqa: RUF012 (shared on purpose: who was torn down)
+    reached: asyncio.Event | None = None
+
+    def tasks(self, split: str) -> Tasks:
+        return [Task(f"{split}-{i}", i) for i in range(1000)]
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        await self.trip("setup")
+        return [{"role": "user", "content": f"task {task.data}, dice {ctx.rng.random():.9f}"}]
+
+    async def respond(self, turn: Turn, ctx: Context) -> Reply:
+        await self.trip("respond")
+        if turn.results:
+            return Reply.go_on()
+        return Reply.end() if turn.index + 1 >= self.config.turns else Reply.say(f"more, {ctx.rng.random():.9f}")
+
+    async def score(self, ctx: Context) -> float:
+        await self.trip("score")
+        return float(len(ctx.text))
+
+    async def teardown(self, ctx: Context) -> None:
+        self.torn_down.append(ctx.member)
+        await self.trip("teardown")
+
+    @tool
+    async def double(self, number: int) -> int:
+        """Twice the number."""
+        await self.trip("tool")
+        return 2 * number
+
+    async def trip(self, place: str) -> None:
+        if self.config.fault != place:
+            return
+        if self.reached is not None:
+            self.reached.set()
+        match self.config.how:
+            case "raise":
+                raise KeyError("tripped")
+            case "infra":
+                raise InfraError("the service is down")
+            case "cancel":
+                raise asyncio.CancelledError
+            case "hang":
+                await asyncio.Event().wait()
+
+
+class Hasty(Chat):
+    """Whose every wait is short."""
+
+    limits = Limits(
+        max_turns=8, setup_timeout_s=0.05, turn_timeout_s=0.05, tool_timeout_s=0.05, score_timeout_s=0.05,
+        teardown_timeout_s=0.05,
+    )  # fmt: skip
+
+
+class Timed(Chat):
+    """Where time is part of the task."""
+
+    limits = Limits(max_turns=8, is_timed=True)
+
+
+class Ranked(Chat):
+    """Whose reward compares the members of a group."""
+
+    @reward(weight=2.0, scope="group")
+    async def rank(self, episodes: list[Episode]) -> list[float]:
+        await self.trip("rank")
+        return [sum(len(other.text) < len(episode.text) for other in episodes) for episode in episodes]
+
+
+@dataclass
+class Listening:
+    """An engine that remembers what it was asked and what it answered."""
+
+    engine: Any
+    calls: list[tuple[Prompt, Sampling, Completion]] = field(default_factory=list)
+
+    async def generate(self, prompt: Prompt, sampling: Sampling, deadline_s: float) -> Completion:
+        completion = await self.engine.generate(prompt, sampling, deadline_s)
+        self.calls.append((prompt, sampling, completion))
+        return completion
+
+
+def order(member: int = 0, **changes: Any) -> EpisodeOrder:
+    """An order with everyday values."""
+    values = {
+        "sample": SampleId(0, member), "attempt": 0, "split": "train", "task_index": 7, "seed": 11,
+        "temperature": 1.0, "max_tokens": 12, "max_turns": 0, "episode_timeout_s": 20.0, "turn_timeout_s": 10.0,
+    }  # fmt: skip
+    return EpisodeOrder(**{**values, **changes})
+
+
+def stage(
+    engine: Any,
+    env: Callable[..., Env] = Chat,
+    max_context: int = 4000,
+    made: Any = None,
+    **options: Any,
+) -> Stage:
+    """A stage with the tiny tokenizer (or `made`) and `env(**options)`."""
+    return Stage(lambda: env(**options), load_renderer(made or tokenizer()), engine, max_context)
+
+
+def check_law_1(trajectory: Trajectory, calls: list[tuple[Prompt, Sampling, Completion]]) -> None:
+    """Each completion is one action segment, behind exactly the ids the engine was given; nothing else is an action."""
+    actions = []
+    for sequence in trajectory.sequences:
+        before: tuple[int, ...] = ()
+        for segment in sequence.segments:
+            if segment.is_action:
+                actions.append((before, segment.ids, segment.logprobs, segment.versions))
+            before += segment.ids
+    assert actions == [(prompt.ids, c.ids, c.logprobs, c.versions) for prompt, _, c in calls]
+    for sequence in trajectory.sequences:
+        assert len(sequence.ids) == len(sequence.mask) == len(sequence.logprobs) == len(sequence.versions)
+        assert [v is not None for v in sequence.versions] == [m == 1 for m in sequence.mask]
