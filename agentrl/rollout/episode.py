@@ -13,7 +13,7 @@ from agentrl.errors import EngineError
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.recorder import Recorder
-from agentrl.rollout.renderer import Renderer
+from agentrl.rollout.renderer import Ids, Renderer
 from agentrl.rollout.scheduler import stable_hash
 from agentrl.types import (
     Completion,
@@ -137,9 +137,7 @@ class Episode:
             raise EngineError("the engine aborted the request; the sample is run anew")
         return completion
 
-    def _extend(
-        self, prompt: tuple[int, ...], completion: Completion, reply: Message, new: tuple[Message, ...]
-    ) -> None:
+    def _extend(self, prompt: Ids, completion: Completion, reply: Message, new: tuple[Message, ...]) -> None:
         """What the env said goes behind what was sampled, or into a new sequence where the history is rewritten."""
         self._enter(Phase.RENDER)
         renderer = self._stage.renderer
@@ -150,7 +148,7 @@ class Episode:
             self._recorder.context(added, self._turns)
 
     def _ending(self, completion: Completion, room: int, is_done: bool) -> StopReason:
-        """Why the last turn was the last: an answer that was cut is a truncated episode, even where the env ended it."""
+        """Why the last turn was the last: a cut answer truncates the episode, even where the env ended it."""
         if completion.finish_reason == "length":
             return StopReason.CONTEXT_OVERFLOW if room < self._order.max_tokens else StopReason.MAX_TOKENS
         return StopReason.ENV_DONE if is_done else StopReason.MAX_TURNS

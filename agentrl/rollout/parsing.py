@@ -70,9 +70,10 @@ def read_call(block: str) -> FunctionCall:
         return FunctionCall(name="", arguments=block)
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return FunctionCall(name="", arguments=block)
-    arguments = value.get("arguments", value.get("parameters", {}))
-    is_usable = isinstance(arguments, dict | str)
-    return FunctionCall(name=value["name"], arguments=arguments if is_usable else json.dumps(arguments))
+    arguments: Any = value.get("arguments", value.get("parameters", {}))
+    if not isinstance(arguments, dict | str):
+        arguments = json.dumps(arguments)
+    return FunctionCall(name=value["name"], arguments=arguments)
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:

@@ -55,7 +55,12 @@ class FamilyRenderer:
         return tuple(self._renderer.render_ids(list(messages), tools=_wire(tools), add_generation_prompt=True))
 
     def extend(
-        self, prompt: Ids, sampled: Ids, reply: Message, new: Sequence[Message], tools: Sequence[ToolSpec] = ()
+        self,
+        prompt: Ids,
+        sampled: Ids,
+        reply: Message,  # noqa: ARG002 (the family's own bridge reads `sampled`)
+        new: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
     ) -> Ids | None:
         """See `Renderer.extend`."""
         before = [*prompt, *sampled]
@@ -106,7 +111,12 @@ class TemplateRenderer:
         return tuple(self._encode(self._render(messages, tools, is_open=True)))
 
     def extend(
-        self, prompt: Ids, sampled: Ids, reply: Message, new: Sequence[Message], tools: Sequence[ToolSpec] = ()
+        self,
+        prompt: Ids,  # noqa: ARG002 (it stays as it is)
+        sampled: Ids,
+        reply: Message,
+        new: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
     ) -> Ids | None:
         """See `Renderer.extend`."""
         has_thought = "reasoning_content" in reply
@@ -122,7 +132,13 @@ class TemplateRenderer:
         is_closed = bool(sampled) and sampled[-1] in self.stop_token_ids
         return tuple(added[self._closing_length :] if is_closed else added)
 
-    def parse(self, prompt: Ids, sampled: Ids, tools: Sequence[ToolSpec] = (), turn: int = 0) -> Message:
+    def parse(
+        self,
+        prompt: Ids,  # noqa: ARG002 (every opening of one template is the same)
+        sampled: Ids,
+        tools: Sequence[ToolSpec] = (),
+        turn: int = 0,
+    ) -> Message:
         """See `Renderer.parse`."""
         text = self._tokenizer.decode([token for token in sampled if token not in self._hidden])
         return parse_reply(text, tools, turn, self._opens_thinking)
@@ -157,17 +173,18 @@ def _flat(message: Message) -> Message:
 
 def _tell_tools(messages: list[Message], tools: Sequence[ToolSpec]) -> list[Message]:
     """For a template that knows no tools: they go into the system message, and calls into what was said."""
-    told = [
-        {**message, "content": f"{message['content']}{write_calls(message['tool_calls'])}"}
-        if message.get("tool_calls")
-        else message
-        for message in messages
-    ]
+    told = [_with_calls_written(message) for message in messages]
     if not tools:
         return told
     has_system = told[0]["role"] == "system"
     system = f"{told[0]['content']}\n\n" if has_system else ""
     return [Message(role="system", content=system + describe_tools(tools)), *told[has_system:]]
+
+
+def _with_calls_written(message: Message) -> Message:
+    if not message.get("tool_calls"):
+        return message
+    return {**message, "content": f"{message['content']}{write_calls(message['tool_calls'])}"}
 
 
 def _wire(tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:

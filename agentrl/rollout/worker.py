@@ -23,8 +23,8 @@ CLOSE_TIMEOUT_S = 30.0
 class RolloutWorker:
     """Runs the episodes of one environment with one model's tokenizer.
 
-    A plain class: cluster.py gives it a process. `model` is a folder or hub id (its tokenizer is read once, here); `seed`
-    is the run's, which fixes the tasks of an endless split.
+    A plain class: cluster.py gives it a process. `model` is a folder or hub id (its tokenizer is read once, here);
+    `seed` is the run's, which fixes the tasks of an endless split.
     """
 
     def __init__(

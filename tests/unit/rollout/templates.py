@@ -25,8 +25,8 @@ TOOLS = (  # as Qwen2.5's: tools in the system message, tool results in a user t
     "{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
 )
 STRIPS = (  # thinking stays in the last answer only
-    "{% for m in messages %}{% set said = m.content %}{% if m.role == 'assistant' and not loop.last and '</think>' in said %}"
-    "{% set said = said.split('</think>')[-1].lstrip('\n') %}{% endif %}"
+    "{% for m in messages %}{% set said = m.content %}{% if m.role == 'assistant' and not loop.last "
+    "and '</think>' in said %}{% set said = said.split('</think>')[-1].lstrip('\n') %}{% endif %}"
     "{{ '<|im_start|>' + m.role + '\n' + said + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )

@@ -23,15 +23,16 @@ TEMPLATES = {
     "counts": tokenizer(templates.COUNTS),
     "qwen3": qwen3_tokenizer(),
 }
+ANY = (Sampled(),)
 THINKING = "<think>\nhm\n</think>\n\nfour"
 
 
-async def engine(script: Any = (Sampled(),), made: Any = None, **options: Any) -> ScriptedEngine:
+async def engine(script: Any = ANY, made: Any = None, **options: Any) -> ScriptedEngine:
     made = made or tokenizer()
     return await ScriptedEngine.ready(script, encode=lambda text: encode(made, text), vocab_size=len(made), **options)
 
 
-async def play(script: Any = (Sampled(),), env: Any = Chat, order_: Any = None, **options: Any) -> Trajectory:
+async def play(script: Any = ANY, env: Any = Chat, order_: Any = None, **options: Any) -> Trajectory:
     return await Episode(order_ or order(), stage(await engine(script), env, **options)).run()
 
 
