@@ -97,27 +97,44 @@ def value_of(config: Config, key: str) -> Any:
     return value
 
 
-def to_toml(config: Config, settings: Settings | None = None) -> str:
-    """A TOML file that gives `config` again: every key with its value, its meaning and, by `settings`, its source."""
+def to_toml(config: Config, settings: Settings | None = None, env: BaseModel | None = None) -> str:
+    """A TOML file that gives `config` again: every key with its value, its meaning and, by `settings`, its source.
+
+    With `env`, the env's own checked Config, its keys are told in the same way; else they stand as they were given.
+    """
     lines: list[str] = []
     section = ""
     for key, info in keys().items():
-        head, _, name = key.rpartition(".")
+        head = key.rpartition(".")[0]
         if head != section:
             section = head
             lines += ["", f"[{head}]"]
         value = value_of(config, key)
-        text = f"# {name} =" if value is None else f"{name} = {_toml_text(value)}"
-        lines.append(f"{text:<36} # {_origin(config, settings, key)}{info.description}")
+        lines.append(_toml_line(key, value, _origin(value, settings, key) + (info.description or "")))
         if key == "env.name":
-            lines += [f"{option} = {_toml_text(value)}" for option, value in config.env.options.items()]
+            lines += _env_lines(config, settings, env)
     return "\n".join(lines) + "\n"
 
 
-def _origin(config: Config, settings: Settings | None, key: str) -> str:
+def _env_lines(config: Config, settings: Settings | None, env: BaseModel | None) -> Iterator[str]:
+    if env is None:
+        yield from (_toml_line(f"env.{name}", value, "") for name, value in config.env.options.items())
+        return
+    for name, info in type(env).model_fields.items():
+        origin = _origin(config.env.options.get(name), settings, f"env.{name}")
+        yield _toml_line(f"env.{name}", getattr(env, name), origin + (info.description or ""))
+
+
+def _toml_line(key: str, value: Any, comment: str) -> str:
+    name = key.rpartition(".")[2]
+    text = f"# {name} =" if value is None else f"{name} = {_toml_text(value)}"
+    return f"{text:<36} # {comment}" if comment else text
+
+
+def _origin(value: Any, settings: Settings | None, key: str) -> str:
     if settings is None:
         return ""
-    is_chosen = value_of(config, key) != value_of(settings.config, key)
+    is_chosen = key in keys() and value != value_of(settings.config, key)
     return f"[{'chosen for this machine' if is_chosen else settings.source(key)}] "
 
 

@@ -1,0 +1,22 @@
+"""What every test shares: no hypothesis deadlines, longer limits for real processes, `gpu` only where there is one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from agentrl.machine import detect
+
+settings.register_profile("agentrl", deadline=None, database=None)
+settings.load_profile("agentrl")
+
+REAL_TIMEOUT_S = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    has_gpu = bool(detect().gpus)
+    for item in items:
+        if "gpu" in item.keywords and not has_gpu:
+            item.add_marker(pytest.mark.skip(reason="no GPU here"))
+        if "real" in item.keywords and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(REAL_TIMEOUT_S))

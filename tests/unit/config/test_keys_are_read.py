@@ -1,0 +1,89 @@
+"""No key is silently ignored: each is read somewhere outside the modules that only carry or resolve it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import agentrl
+from agentrl import config as definitions
+from agentrl.settings import keys
+
+PACKAGE = Path(agentrl.__file__).parent
+# These define, carry, resolve, check or print keys; using them is the business of all others.
+CARRIERS = {"config.py", "settings.py", "plan.py", "machine.py", "doctor.py"}
+SECTIONS = {
+    info.annotation.__name__: name
+    for name, info in definitions.Config.model_fields.items()
+    if isinstance(info.annotation, type) and issubclass(info.annotation, definitions.BaseModel)
+}
+
+
+def reads(tree: ast.AST) -> set[str]:
+    """Dotted keys that a module reads: `….section.key`, or `name.key` where `name` was declared to be that section."""
+    holders = {**{section: section for section in SECTIONS.values()}, "config": "", **_declared(tree)}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (owner := _last_name(node.value)) in holders:
+            section = holders[owner]
+            found.add(f"{section}.{node.attr}" if section else node.attr)
+    return found
+
+
+def _declared(tree: ast.AST) -> dict[str, str]:
+    """Names (arguments, fields, variables) that hold a section, by annotation or by assignment from `….section`."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.arg(arg=name, annotation=note) | ast.AnnAssign(target=ast.Name(id=name), annotation=note):
+                words = ast.unparse(note) if note else ""
+                names |= [(name, section) for kind, section in SECTIONS.items() if kind in words]
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                names |= _held(targets, values)
+            case ast.Assign(targets=[target], value=value):
+                names |= _held([target], [value])
+    return names
+
+
+def _held(targets: list[ast.expr], values: list[ast.expr]) -> dict[str, str]:
+    pairs = zip(targets, values, strict=False)
+    return {
+        _last_name(t): _last_name(v) for t, v in pairs if isinstance(v, ast.Attribute) and v.attr in SECTIONS.values()
+    }
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def unread() -> list[str]:
+    files = [path for path in PACKAGE.rglob("*.py") if path.name not in CARRIERS and path.parent.name != "cli"]
+    read = set().union(*(reads(ast.parse(path.read_text())) for path in files))
+    return [key for key in keys() if key not in read]
+
+
+def test_every_key_is_read() -> None:
+    if not (PACKAGE / "run" / "loop.py").exists():
+        pytest.skip(f"the loop is not there yet; unread: {', '.join(unread())}")
+    assert unread() == []
+
+
+@pytest.mark.parametrize(
+    ("source", "key"),
+    [
+        ("lr = config.learner.lr", "learner.lr"),
+        ("def f(section: LearnerSection): return section.lr", "learner.lr"),
+        ("class A:\n  held: LearnerSection\n  def f(self): return self.held.lr", "learner.lr"),
+        ("chosen = config.learner\nuse(chosen.lr)", "learner.lr"),
+        ("a, b = config.engine, config.learner\nuse(b.lr)", "learner.lr"),
+        ("self.steps = config.steps", "steps"),
+    ],
+)
+def test_the_scan_sees_each_way_of_reading(source: str, key: str) -> None:
+    assert key in reads(ast.parse(source))
+
+
+def test_the_scan_is_not_fooled_by_other_objects() -> None:
+    assert reads(ast.parse("optimizer.lr; report.steps; 'learner.lr'")) == set()

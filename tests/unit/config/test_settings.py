@@ -1,0 +1,138 @@
+"""A run's configuration: what is given arrives, what is unknown or wrong is refused with what, where and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.settings import SHORT_FLAGS, keys, load, read, to_toml, value_of
+
+
+def refusal(toml: Path | None = None, *overrides: tuple[str, str]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(toml, list(overrides))
+    return str(caught.value)
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    return tmp_path / "run.toml"
+
+
+def test_nothing_given_is_the_default_config() -> None:
+    assert load() == Config()
+
+
+@pytest.mark.parametrize(("flag", "key"), SHORT_FLAGS.items())
+def test_each_short_flag_sets_its_key(flag: str, key: str) -> None:
+    config = load(None, [(flag, "7")])
+    assert str(value_of(config, key)) in ("7", "7.0")
+    assert value_of(config, key) != value_of(Config(), key)
+
+
+def test_flags_win_over_the_file_and_the_later_flag_over_the_earlier(toml: Path) -> None:
+    toml.write_text("steps = 3\n[learner]\nlr = 1e-3\nzero = 2\n")
+    settings = read(toml, [("lr", "1e-4"), ("learner.lr", "1e-5")])
+    assert (settings.config.steps, settings.config.learner.lr, settings.config.learner.zero) == (3, 1e-5, 2)
+    assert settings.source("learner.lr") == "--learner.lr"
+    assert settings.source("learner.zero") == f"{toml}:4"
+    assert settings.source("learner.beta1") == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2", 2), ("0.5", 0.5), ("true", True), ("[1, 2]", [1, 2]), ("a b", "a b"), ("2024-01-01", "2024-01-01")],
+)
+def test_env_keys_reach_the_env_with_their_types(text: str, value: object) -> None:
+    assert load(None, [("env.level", text)]).env.options == {"level": value}
+
+
+def test_dashes_in_key_names_are_underscores() -> None:
+    assert load(None, [("rollout.group-size", "4")]).rollout.group_size == 4
+
+
+def test_a_name_that_is_a_number_stays_text() -> None:
+    assert load(None, [("model", "1e3")]).model.name == "1e3"
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("learner.lrr", "Did you mean 'learner.lr'?"),
+        ("lrr", "Did you mean 'learner.lr'?"),
+        ("group-sizes", "Did you mean 'rollout.group_size'?"),
+        ("temperature", "Did you mean 'rollout.temperature' or 'eval.temperature'?"),
+        ("rolout.prompts", "unknown section 'rolout' (--rolout.prompts). Did you mean 'rollout'?"),
+        ("learner", "'learner' (--learner) is a section, not a key"),
+        ("zzzzzz", "`agentrl config` lists every key"),
+        ("rollout.prompts.x", "unknown section 'rollout.prompts'"),
+    ],
+)
+def test_an_unknown_flag_is_refused_with_the_nearest_key(name: str, suggestion: str) -> None:
+    message = refusal(None, (name, "1"))
+    assert suggestion in message
+    assert f"(--{name})" in message
+
+
+def test_an_unknown_key_of_a_file_is_refused_with_its_line(toml: Path) -> None:
+    toml.write_text("[rollout]\nprompts = 4\n\n[learner]\nprompts = 3\nlrr = 1\n")
+    message = refusal(toml)
+    assert f"unknown key 'learner.lrr' ({toml}:6)" in message
+    assert f"unknown key 'learner.prompts' ({toml}:5). Did you mean 'rollout.prompts'?" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("lr", "-1", "learner.lr must be greater than 0, got -1 (--lr). Meaning: peak learning rate"),
+        ("lr", "inf", "learner.lr must be a finite number, got inf (--lr)"),
+        ("steps", "many", "steps must be an integer"),
+        ("learner.zero", "7", "learner.zero must be 0, 1, 2 or 3, got 7"),
+        ("track.wandb", "maybe", "track.wandb must be a boolean"),
+        ("rollout.temperature", "0", "rollout.temperature must be greater than 0"),
+        ("env.name.x", "1", "env.name must be a string"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_key_value_place_and_meaning(name: str, text: str, words: str) -> None:
+    assert words in refusal(None, (name, text))
+
+
+def test_all_wrong_values_are_told_at_once() -> None:
+    assert len(refusal(None, ("lr", "-1"), ("steps", "x"), ("seed", "-3")).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("steps = \n", "is not valid TOML: Invalid value (at line 1"),
+        ("learner = 3\n", "is a section, not a key"),
+        ("steps = 2024-01-01\n", "steps must be an integer"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_name(toml: Path, text: str, words: str) -> None:
+    toml.write_text(text)
+    message = refusal(toml)
+    assert words in message
+    assert str(toml) in message
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    assert "cannot read the configuration file" in refusal(tmp_path / "none.toml")
+
+
+def test_env_keys_that_contradict_each_other_are_refused() -> None:
+    assert "so it has no keys inside" in refusal(None, ("env.a", "1"), ("env.a.b", "2"))
+
+
+def test_the_toml_of_a_config_gives_the_config_again(toml: Path) -> None:
+    flags = [("env.level", "2"), ("env.data", 'odd "name".jsonl'), ("env.a.b", "3"), ("out", "x/y"), ("lr", "1e-6")]
+    settings = read(None, flags)
+    toml.write_text(to_toml(settings.config, settings))
+    assert load(toml) == settings.config
+
+
+def test_every_key_has_a_meaning() -> None:
+    assert [key for key, info in keys().items() if not info.description] == []
