@@ -89,6 +89,8 @@ async def within(awaitable: Awaitable[Any], timeout_s: float, what: str) -> Outc
     task = asyncio.ensure_future(caught_async(awaitable))
     try:
         await asyncio.wait({task}, timeout=timeout_s)
+        if task.cancelled():
+            return Outcome(error=EnvError(f"{what} cancelled itself"))
         if task.done():
             return task.result()
     finally:

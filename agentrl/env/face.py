@@ -85,7 +85,7 @@ class Face(gymnasium.Env[list[Message], Message | str], ABC):
         is_last = len(self.ctx.turns) >= self.limits.max_turns
         stop_reason = StopReason.ENV_DONE if result.done else StopReason.MAX_TURNS if is_last else None
         if stop_reason is not None:
-            everything = await self.afinish(stop_reason)
-            signals = everything[len(everything) - len(self.ctx.signals) :]
+            paid = len(self.ctx.signals) - len(signals)
+            signals = (await self.afinish(stop_reason))[paid:]
             await self.aclose()
         return result, signals, stop_reason

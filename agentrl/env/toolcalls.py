@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agentrl.env.authored import AuthorDeadlineError, Outcome
-from agentrl.env.tools import BadCallError, tool_message, tools_of, unknown_tool
+from agentrl.env.authored import AuthorDeadlineError, Outcome, caught
+from agentrl.env.tools import BadCallError, as_text, tool_message, tools_of, unknown_tool
 from agentrl.types import Message, ToolCall
 
 if TYPE_CHECKING:
@@ -28,10 +28,12 @@ async def answer(env: Env, call: ToolCall) -> Message:
     return tool_message(call, said(outcome, name))
 
 
-def said(outcome: Outcome, name: str) -> object:
+def said(outcome: Outcome, name: str) -> str:
     """What the model reads: the tool's value, or its error in one line."""
     if outcome.error is None:
-        return outcome.value
+        outcome = caught(as_text, (outcome.value,))
+    if outcome.error is None:
+        return str(outcome.value)
     if isinstance(outcome.error, AuthorDeadlineError):
         return f"error: {outcome.error}"
     if getattr(outcome.error, "fault", None) == "infra":

@@ -46,10 +46,7 @@ class Tool:
     def read(self, arguments: dict[str, Any] | str) -> dict[str, Any]:
         """The checked and converted keyword arguments of a call; BadCallError says what is wrong with them."""
         try:
-            given = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-            values = self.arguments.model_validate(given)
-        except json.JSONDecodeError as error:
-            raise BadCallError(f"the arguments are not valid JSON: {error}") from error
+            values = self.arguments.model_validate(as_object(arguments))
         except ValidationError as error:
             faults = [f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()]
             raise BadCallError("; ".join(faults)) from error
@@ -138,14 +135,29 @@ def read_docstring(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     return summary, told
 
 
+def as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
+    """The arguments as an object. A model may write anything: text that is no JSON, nested too deep, a huge number."""
+    try:
+        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError) as error:
+        raise BadCallError(f"the arguments are not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadCallError("the arguments must be a JSON object")
+    return value
+
+
 def unknown_tool(name: str, tools: dict[str, Tool]) -> str:
     """What the model is told when it calls a tool that does not exist."""
     return f"unknown tool {name!r}.{did_you_mean(name, tools)}"
 
 
-def tool_message(call: ToolCall, content: Any) -> Message:
-    """The answer to one call: text as it is, anything else as JSON."""
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
+def as_text(value: Any) -> str:
+    """What a tool returned as the model reads it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def tool_message(call: ToolCall, text: str) -> Message:
+    """The answer to one call."""
     message = Message(role="tool", content=text, name=call["function"]["name"])
     if "id" in call:
         message["tool_call_id"] = call["id"]

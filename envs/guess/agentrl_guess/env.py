@@ -1,4 +1,5 @@
 """The environment: a hidden number, "higher" and "lower"."""
+# ruff: noqa: ARG002  (policies of this game need not know the task)
 
 from __future__ import annotations
 

@@ -1,0 +1,190 @@
+"""Author code that hangs, raises or blocks never holds an episode, a thread slot or the process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from agentrl.env import Context, Limits, Message, Reply, StopReason, Task, Turn
+from agentrl.env.authored import AuthorDeadlineError
+from agentrl.env.threads import THREADS, Threads
+from agentrl.errors import DeadlineError, EnvError
+from tests.unit.env.worlds import Echo, InfraError, Talk
+
+
+class Hangs(Talk):
+    limits = Limits(max_turns=4, setup_timeout_s=0.05, turn_timeout_s=0.05, teardown_timeout_s=0.05)
+    where = ""
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return await self.maybe("setup") or [{"role": "user", "content": "go"}]
+
+    async def respond(self, turn: Turn, ctx: Context) -> Reply:
+        return await self.maybe("respond") or Reply.end()
+
+    async def teardown(self, ctx: Context) -> None:
+        await self.maybe("teardown")
+
+    async def maybe(self, where: str) -> None:
+        if self.where == where:
+            await asyncio.Event().wait()
+
+
+async def play(env: Hangs) -> None:
+    await env.areset(Task("t"))
+    await env.astep("x")
+    await env.aclose()
+
+
+@pytest.mark.parametrize("where", ["setup", "respond", "teardown"])
+async def test_every_method_has_a_deadline(where: str) -> None:
+    env = Hangs()
+    env.where = where
+    with pytest.raises(DeadlineError, match=rf"Hangs\.{where} ran longer than 0\.05 s") as caught:
+        await play(env)
+    assert isinstance(caught.value, AuthorDeadlineError)
+    assert caught.value.fault == "program"
+    env.where = ""
+    await env.aclose()
+
+
+async def test_a_coroutine_that_ignores_its_cancellation_cannot_hold_the_episode() -> None:
+    release = asyncio.Event()
+
+    class Stubborn(Hangs):
+        async def respond(self, turn: Turn, ctx: Context) -> Reply:
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    continue
+            return Reply.end()
+
+    env = Stubborn()
+    await env.areset(Task("t"))
+    began = time.monotonic()
+    with pytest.raises(DeadlineError):
+        await env.astep("x")
+    assert time.monotonic() - began < 5
+    release.set()
+    await asyncio.sleep(0)
+    await env.aclose()
+
+
+async def test_a_hanging_thread_is_replaced_and_its_slot_comes_back() -> None:
+    threads, release, before = Threads(size=1), threading.Event(), set(threading.enumerate())
+    with pytest.raises(DeadlineError):
+        await threads.run(release.wait, 0.05, "hang")
+    assert threads.lost == 1
+    runner = await threads.run(threading.current_thread, 5, "next")
+    (hung,) = [t for t in threading.enumerate() if t.name == "agentrl-env" and t not in before and t is not runner]
+    release.set()
+    await asyncio.to_thread(hung.join, 5)
+    assert (hung.is_alive(), threads.lost) == (False, 0)
+
+
+async def test_waiting_for_a_thread_does_not_count_against_the_deadline() -> None:
+    threads = Threads(size=1)
+    results = await asyncio.gather(*(threads.run(lambda: time.sleep(0.04), 0.1, "slow") for _ in range(6)))
+    assert results == [None] * 6
+    assert threads.lost == 0
+
+
+async def test_too_many_hanging_threads_are_refused_by_name() -> None:
+    threads, release = Threads(size=2, most_lost=2), threading.Event()
+    for _ in range(2):
+        with pytest.raises(DeadlineError):
+            await threads.run(release.wait, 0.02, "Env.setup")
+    with pytest.raises(EnvError, match=r"Env\.setup: 2 earlier calls hang"):
+        await threads.run(release.wait, 0.02, "Env.setup")
+    release.set()
+
+
+async def test_a_cancelled_episode_gives_its_thread_up() -> None:
+    threads, release, running = Threads(size=1), threading.Event(), threading.Event()
+
+    def block() -> None:
+        running.set()
+        release.wait()
+
+    task = asyncio.create_task(threads.run(block, 30, "block"))
+    await asyncio.to_thread(running.wait, 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await threads.run(lambda: 1, 5, "next") == 1
+    release.set()
+
+
+def test_a_hanging_env_does_not_keep_the_process_alive() -> None:
+    program = """
+import asyncio, threading
+from agentrl.env.threads import THREADS
+from agentrl.errors import DeadlineError
+async def main():
+    try:
+        await THREADS.run(threading.Event().wait, 0.05, "hang")
+    except DeadlineError:
+        print("given up")
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert ended.stdout == "given up\n"
+
+
+async def test_what_setup_raises_says_where() -> None:
+    class Raises(Echo):
+        def setup(self, task: Task, ctx: Context) -> list[Message]:
+            raise KeyError("row")
+
+    with pytest.raises(EnvError, match=r"Raises\.setup raised KeyError: 'row' \(test_deadlines\.py:\d+\)") as caught:
+        await Raises().areset(Task("t"))
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+async def test_an_exception_that_names_its_fault_flies_as_it_is() -> None:
+    class Lost(Echo):
+        async def respond(self, turn: Turn, ctx: Context) -> Reply:
+            raise InfraError("no route")
+
+    env = Lost()
+    await env.areset(Task("t"))
+    with pytest.raises(InfraError):
+        await env.astep("x")
+
+
+async def test_teardown_runs_once_however_often_the_env_is_closed() -> None:
+    ended: list[str] = []
+
+    class Ends(Echo):
+        def teardown(self, ctx: Context) -> None:
+            ended.append(ctx.task.id)
+
+    env = Ends()
+    await env.areset(Task("a"))
+    await env.areset(Task("b"))
+    await env.aclose()
+    await env.aclose()
+    assert ended == ["a", "b"]
+
+
+@pytest.mark.parametrize("env_class", [Echo, Talk])
+async def test_a_thousand_episodes_at_once(env_class: type[Echo]) -> None:
+    async def play(number: int) -> float:
+        env = env_class()
+        await env.areset(await env.atask("train", number % 10), member=number)
+        while not (await env.astep("3")).done:
+            pass
+        signals = await env.afinish(StopReason.ENV_DONE)
+        await env.aclose()
+        return sum(s.value for s in signals if s.value is not None)
+
+    rewards = await asyncio.gather(*(play(number) for number in range(1000)))
+    assert sum(rewards) == (100 if env_class is Echo else 8000)
+    assert THREADS.lost == 0
+    assert sum(t.name == "agentrl-env" for t in threading.enumerate()) <= THREADS.size + 8

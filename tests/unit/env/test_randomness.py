@@ -1,0 +1,52 @@
+"""Law 8: the same seed gives the same randomness, and no episode touches another's."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agentrl.env import Env, StopReason, Task
+from tests.unit.env.worlds import Talk
+
+
+async def play(env: Env, task: Task, seed: int = 0, member: int = 0) -> list[str]:
+    """Everything the env said in one episode."""
+    await env.areset(task, seed=seed, member=member)
+    for turn in range(4):
+        await env.astep("a" * turn)
+        await asyncio.sleep(0)
+    await env.afinish(StopReason.ENV_DONE)
+    await env.aclose()
+    return [str(m["content"]) for m in env.ctx.messages]
+
+
+async def test_twins_run_side_by_side_are_equal() -> None:
+    task = await Talk().atask("train", 5)
+    alone = await play(Talk(), task, 3, 1)
+    crowd = await asyncio.gather(*(play(Talk(), task, 3, member) for member in (1, 0, 1, 2, 1)))
+    assert crowd[0] == crowd[2] == crowd[4] == alone
+
+
+async def test_members_of_a_group_differ() -> None:
+    task = await Talk().atask("train", 5)
+    group = await asyncio.gather(*(play(Talk(), task, 3, member) for member in range(8)))
+    assert len({tuple(said) for said in group}) == 8
+
+
+async def test_seed_split_and_index_each_change_the_randomness() -> None:
+    said = [
+        await play(Talk(), task, seed)
+        for seed in (0, 1)
+        for task in (
+            Task("t", split="train", index=0),
+            Task("t", split="test", index=0),
+            Task("t", split="train", index=1),
+        )
+    ]
+    assert len({tuple(s) for s in said}) == 6
+
+
+async def test_tasks_follow_from_seed_split_and_index() -> None:
+    one, other = Talk(), Talk()
+    assert await one.atask("train", 9, seed=4) == await other.atask("train", 9, seed=4)
+    tasks = [await one.atask(split, index, seed) for split in ("train", "test") for index in (0, 1) for seed in (0, 1)]
+    assert len({task.data for task in tasks}) == 8

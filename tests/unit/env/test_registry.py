@@ -1,0 +1,151 @@
+"""One resolver for every kind of name, and errors that say what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import pytest
+from pydantic import Field
+
+from agentrl.env import Env, EnvConfig, load_config, make_env, registry, resolve
+from agentrl.errors import ConfigError, UnknownNameError
+from tests.unit.env.worlds import Echo
+
+FILE = """
+from agentrl.env import Env, Task, reward
+
+class Mine(Env):
+    def tasks(self, split):
+        return [Task("one")]
+
+    def setup(self, task, ctx):
+        return [{"role": "user", "content": "hi"}]
+
+    @reward
+    def polite(self, ctx):
+        return 1.0
+"""
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_announced_names_resolve() -> None:
+    assert resolve("guess").__name__ == "GuessEnv"
+    assert resolve("guess@0.1").__name__ == "GuessEnv"
+    assert resolve("agentrl/guess@0.1.0") is resolve("guess")
+    assert gymnasium.spec("agentrl/guess-v0").entry_point == "agentrl_guess:GuessEnv"
+
+
+def test_unknown_names_get_the_nearest_one_and_what_to_install() -> None:
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'guess'.*pip install agentrl-env-gues "):
+        resolve("gues")
+    with pytest.raises(UnknownNameError, match="pip install agentrl-env-acme-maze"):
+        resolve("acme/maze")
+    with pytest.raises(UnknownNameError):
+        resolve("acme/guess")
+
+
+def test_another_version_than_the_installed_one_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"agentrl-env-guess 0\.1\.0 is installed; pip install 'agentrl-env-guess==9\.1"
+    ):
+        resolve("guess@9.1")
+
+
+def test_two_packages_with_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [registry.EntryPoint("maze", target, registry.GROUP) for target in ("a:Maze", "b:Maze")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
+    with pytest.raises(ConfigError, match=r"announced by .* and by"):
+        registry.announced.__wrapped__()
+
+
+def test_a_package_that_does_not_import_is_named() -> None:
+    for target, said in (("no_such_module:Maze", "does not import: ModuleNotFoundError"), ("json:dumps", "is no")):
+        entry = registry.EntryPoint("maze", target, registry.GROUP)
+        with pytest.raises(ConfigError, match=said):
+            registry.load(registry.Announced("maze", target, "acme-maze", "1.0", entry))
+
+
+def test_a_file_and_a_folder_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "mine.py", FILE)
+    write(tmp_path, "folder/env.py", FILE)
+    write(tmp_path, "other/agent_func.py", FILE)
+    monkeypatch.chdir(tmp_path)
+    for name in ("./mine.py", "mine.py", str(tmp_path / "mine.py"), "./folder", "./other"):
+        assert resolve(name).__name__ == "Mine"
+    assert resolve("./mine.py") is resolve(str(tmp_path / "mine.py"))
+    assert resolve("./mine.py") is not resolve("./folder")
+    observation, _ = resolve("./mine.py")().reset(seed=1)
+    assert observation == [{"role": "user", "content": "hi"}]
+
+
+def test_an_environment_package_resolves_from_its_source_folder(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "pyproject.toml",
+        '[project]\nname = "x"\n[project.entry-points."agentrl.envs"]\nx = "src_env_x:Mine"\n',
+    )
+    write(tmp_path, "src_env_x/__init__.py", FILE)
+    assert resolve(f"{tmp_path}").__name__ == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import agentrl\n\n1 / 0\n", r"bad\.py:3: ZeroDivisionError: division by zero"),
+        ("x = 1\ndef f(:\n", r"bad\.py:2: SyntaxError"),
+        ("import no_such_thing\n", r"bad\.py:1: ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("raise SystemExit(3)\n", r"bad\.py:1"),
+        ("x = 1\n", r"must define exactly one agentrl\.env\.Env subclass.*found: none"),
+        (FILE + FILE.replace("Mine", "Other"), r"found: Mine, Other"),
+        ("from agentrl.env import Env\nclass Half(Env): ...\n", r"found: Half"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        resolve(write(tmp_path, "bad.py", text))
+
+
+def test_missing_and_empty_paths_say_what_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        resolve(str(tmp_path / "none.py"))
+    with pytest.raises(ConfigError, match=r"neither env\.py nor agent_func\.py"):
+        resolve(str(tmp_path))
+
+
+class Maze(Echo):
+    class Config(EnvConfig):
+        width: int = Field(3, ge=2)
+        walls: bool = True
+
+
+def test_env_keys_are_checked_and_converted() -> None:
+    config = load_config(Maze, {"width": "5", "walls": "false"})
+    assert (config.width, config.walls) == (5, False)  # type: ignore[attr-defined]
+    assert load_config(Maze, {}) == Maze.Config()
+
+
+def test_bad_env_keys_are_explained() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown key of Maze 'env\.widht'\. Did you mean 'env\.width'\?"):
+        load_config(Maze, {"widht": 4})
+    with pytest.raises(ConfigError, match=r"Maze: env\.width: Input should be greater than or equal to 2"):
+        load_config(Maze, {"width": 1})
+
+
+def test_make_env_takes_its_keys_by_name() -> None:
+    env = make_env("guess", high=30)
+    assert isinstance(env, Env)
+    assert env.config.high == 30
+
+
+def test_importing_the_contract_is_light() -> None:
+    program = "import agentrl.env, sys; print(*{'torch','ray','vllm','deepspeed','transformers'} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert ended.stdout.strip() == ""

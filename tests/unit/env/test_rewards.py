@@ -1,0 +1,145 @@
+"""Rewards become signals; a failure is an invalid signal, never a 0."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agentrl.env import Context, Episode, Limits, Signal, StopReason, Task, reward
+from tests.unit.env.worlds import Echo, Talk
+
+
+async def finish(env: Echo, stop_reason: StopReason = StopReason.ENV_DONE) -> tuple[Signal, ...]:
+    await env.areset(Task("t", 3))
+    await env.astep("3")
+    signals = await env.afinish(stop_reason)
+    await env.aclose()
+    return signals
+
+
+class Broken(Echo):
+    @reward(weight=0.25)
+    def raises(self, ctx: Context) -> float:
+        return 1 / 0
+
+    @reward
+    async def hangs(self, ctx: Context) -> float:
+        await asyncio.Event().wait()
+        return 1.0
+
+    @reward
+    def forgets(self, ctx: Context) -> None: ...
+
+    @reward
+    def not_a_number(self, ctx: Context) -> float:
+        return float("nan")
+
+    @reward
+    def exits(self, ctx: Context) -> float:
+        raise SystemExit(1)
+
+    @reward
+    async def cancels_itself(self, ctx: Context) -> float:
+        raise asyncio.CancelledError
+
+    limits = Limits(score_timeout_s=0.05)
+
+
+async def test_a_reward_that_fails_is_invalid_with_its_reason() -> None:
+    right, *broken = await finish(Broken())
+    assert (right.name, right.value, right.valid) == ("right", 1.0, True)
+    assert [(s.valid, s.value) for s in broken] == [(False, None)] * 6
+    said = {s.name: s.reason for s in broken}
+    assert "ZeroDivisionError" in said["raises"]
+    assert "test_rewards.py:" in said["raises"]
+    assert "longer than 0.05 s" in said["hangs"]
+    assert "returned None" in said["forgets"]
+    assert "nan" in said["not_a_number"]
+    assert "SystemExit" in said["exits"]
+    assert "cancelled itself" in said["cancels_itself"]
+    assert broken[0].weight == 0.25
+
+
+async def test_a_signal_keeps_its_evidence_and_gets_the_method_s_name_and_weight() -> None:
+    class Careful(Echo):
+        @reward(weight=3.0)
+        def right(self, ctx: Context) -> Signal:
+            return Signal("x", 0.5, evidence={"seen": ctx.text})
+
+    (signal,) = await finish(Careful())
+    assert signal == Signal("right", 0.5, 3.0, evidence={"seen": "3"}, verifier="Careful.right")
+
+
+async def test_score_may_return_a_number_a_signal_or_several() -> None:
+    class Scored(Echo):
+        result: object = 0.5
+
+        def score(self, ctx: Context) -> object:
+            return self.result
+
+    assert [(s.name, s.value) for s in await finish(Scored())] == [("score", 0.5)]
+    Scored.result = [Signal("a", 1.0, weight=2.0), Signal.invalid("b", "no gold")]
+    a, b = await finish(Scored())
+    assert (a.weight, a.verifier, b.valid, b.reason) == (2.0, "Scored.score", False, "no gold")
+
+
+async def test_endings_without_a_score_bring_no_signals() -> None:
+    for reason in (StopReason.CANCELLED, StopReason.ENV_ERROR, StopReason.DEADLINE):
+        assert await finish(Echo(), reason) == ()
+    for reason in (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW):
+        assert len(await finish(Echo(), reason)) == 1
+
+
+async def test_a_deadline_is_scored_where_time_is_part_of_the_task() -> None:
+    class Timed(Echo):
+        limits = Limits(is_timed=True)
+
+    assert len(await finish(Timed(), StopReason.DEADLINE)) == 1
+
+
+async def test_turn_signals_name_their_turn_and_come_first() -> None:
+    env = Talk()
+    await env.areset(await env.atask("train", 0))
+    for turn in range(4):
+        result = await env.astep("x" * 9)
+        assert [(s.name, s.turn, s.value) for s in result.signals] == [("brief", turn, 0.0)]
+    signals = await env.afinish(StopReason.ENV_DONE)
+    assert [s.name for s in signals] == ["brief"] * 4 + ["whole"]
+
+
+def episodes(*lengths: int) -> list[Episode]:
+    said = [tuple({"role": "assistant", "content": str(n)} for n in range(length)) for length in lengths]
+    return [Episode(Task("t"), i, messages, (), StopReason.ENV_DONE) for i, messages in enumerate(said)]  # type: ignore[arg-type]
+
+
+async def test_group_rewards_see_the_finished_episodes() -> None:
+    assert Talk.has_group_rewards()
+    assert not Echo.has_group_rewards()
+    rows = await Talk().agroup(episodes(1, 3, 3))
+    assert [[(s.name, s.value, s.weight, s.scope) for s in row] for row in rows] == [
+        [("best", 0.0, 2.0, "group")],
+        [("best", 1.0, 2.0, "group")],
+        [("best", 1.0, 2.0, "group")],
+    ]
+
+
+@pytest.mark.parametrize("result", [[1.0], None, 1 / 1])
+async def test_a_group_reward_that_does_not_fit_is_invalid_for_all(result: object) -> None:
+    class Odd(Echo):
+        @reward(scope="group")
+        def compare(self, episodes: list[Episode]) -> object:
+            return result
+
+    rows = await Odd().agroup(episodes(1, 2))
+    assert [row[0].valid for row in rows] == [False, False]
+
+
+async def test_a_group_reward_that_raises_is_invalid_for_all() -> None:
+    class Raises(Echo):
+        @reward(scope="group")
+        def compare(self, episodes: list[Episode]) -> list[float]:
+            raise KeyError("x")
+
+    rows = await Raises().agroup(episodes(1, 2))
+    assert ["KeyError" in row[0].reason for row in rows] == [True, True]
