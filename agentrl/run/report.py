@@ -1,0 +1,374 @@
+"""The report of a run: one HTML file that opens anywhere, without network and without script."""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from html import escape
+from pathlib import Path
+
+from agentrl.run import manifest, summary
+from agentrl.run.chart import SMALL, WIDE, Bars, Series, Size, histogram, legend, lines, number, stacked
+from agentrl.run.folder import RunFolder
+from agentrl.run.ledger import Ledger, Row, State
+from agentrl.run.manifest import RunManifest
+from agentrl.run.metrics import read_evaluations, read_steps
+from agentrl.run.page import card, fold, page, section, table, tile
+from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
+from agentrl.run.statistics import Interval
+from agentrl.run.store import TrajectoryStore
+from agentrl.run.summary import Summary, duration
+from agentrl.run.transcript import Decode, headline, transcript
+from agentrl.types import Trajectory
+
+PHASES = {
+    "rollout": "blue", "learn": "green", "publish": "amber", "checkpoint": "violet", "evaluate": "red", "other": "gray",
+}  # fmt: skip
+FATES = {
+    State.TRAINED: "green", State.FILTERED: "gray", State.STALE: "amber", State.INVALID: "red",
+    State.CANCELLED: "gray", State.LOST: "violet", State.FINISHED: "blue", State.IN_FLIGHT: "blue",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Everything that a report is made from."""
+
+    folder: RunFolder
+    steps: list[StepRecord]
+    evaluations: list[EvaluationRecord]
+    rows: list[Row]
+    summary: Summary | None
+    manifest: RunManifest | None
+    decode: Decode | None
+
+
+def write_report(folder: RunFolder, decode: Decode | None = None) -> Path:
+    """Write report.html from what lies in the run folder; works on a run that still goes on, too.
+
+    `decode` gives the text of each token id; without it tokens are shown as ids.
+    """
+    ledger = Ledger(folder.ledger, is_read_only=True)
+    rows = list(ledger.rows())
+    ledger.close()
+    m = Material(
+        folder,
+        read_steps(folder),
+        read_evaluations(folder),
+        rows,
+        summary.read(folder),
+        manifest.read(folder),
+        decode,
+    )
+    folder.report.write_text(render(m), encoding="utf-8")
+    return folder.report
+
+
+def render(m: Material) -> str:
+    """The whole page."""
+    parts = [
+        section(
+            "Learning",
+            "learning",
+            "Scores on tasks the model never trains on, and what training did to it.",
+            _learning(m),
+        ),
+        section("Speed", "speed", "Where the seconds of each step went, and tokens per second.", _speed(m)),
+        section(
+            "Staleness", "staleness", "How many updates old the tokens were that a step trained on.", _staleness(m)
+        ),
+        section(
+            "Samples", "samples", "What became of every attempt at a training sample, from the ledger.", _samples(m)
+        ),
+        section("Trajectories", "trajectories", "Episodes to read, as the model lived them.", _trajectories(m)),
+        section("Made of", "made-of", "The configuration as resolved, versions and hashes.", _made_of(m)),
+    ]
+    name = m.folder.path.name
+    stamp = time.strftime("%Y-%m-%d %H:%M", time.localtime())
+    foot = f"<footer>Written by agentrl on {stamp}. This file needs no network.</footer>"
+    return page(f"{name}: agentrl", _head(m) + "".join(parts) + foot)
+
+
+# --- the head -------------------------------------------------------------------------------------------------
+
+
+def _head(m: Material) -> str:
+    env = m.manifest.env.name if m.manifest else ""
+    ended = m.summary.ended if m.summary else "This run has not ended."
+    anchors = ("Learning", "Speed", "Staleness", "Samples", "Trajectories", "Made of")
+    links = "".join(f'<a href="#{name.lower().replace(" ", "-")}">{name}</a>' for name in anchors)
+    title = f"{escape(m.folder.path.name)}"
+    about = " · ".join(escape(words) for words in (f"environment {env}" if env else "", ended) if words)
+    return f'<header><h1>{title}</h1><p>{about}</p></header><nav aria-label="Sections">{links}</nav>{_tiles(m)}'
+
+
+def _tiles(m: Material) -> str:
+    out = []
+    if m.evaluations:
+        first, last = m.evaluations[0], m.evaluations[-1]
+        shown = (
+            f"{first.pass_at_1.mean:.3f} → {last.pass_at_1.mean:.3f}"
+            if last is not first
+            else f"{first.pass_at_1.mean:.3f}"
+        )
+        note = (
+            f"95 % interval {last.pass_at_1.low:.3f} to {last.pass_at_1.high:.3f}, {last.tasks} tasks x {last.samples}"
+        )
+        out.append(tile("Held-out pass@1", shown, note, is_wide=True))
+    if m.steps:
+        seconds = m.summary.seconds_total if m.summary else m.steps[-1].at - m.steps[0].at
+        pace = statistics.median(record.seconds.total for record in m.steps)
+        out.append(tile("Steps", str(m.steps[-1].step), f"{duration(seconds)} in all, {pace:.1f} s a step"))
+        sampled, trained = (
+            sum(column) for column in zip(*((r.action_tokens, r.learner.tokens) for r in m.steps), strict=True)
+        )
+        out.append(tile("Tokens sampled", number(sampled), f"{number(trained)} trained on"))
+    if m.summary:
+        law = m.summary.conservation
+        said = "no sample lost or doubled" if law.holds else law.violations[0]
+        out.append(tile("Conservation law", "holds" if law.holds else "broken", said, "good" if law.holds else "bad"))
+    return f'<div class="tiles">{"".join(out)}</div>'
+
+
+# --- curves ---------------------------------------------------------------------------------------------------
+
+
+def _learning(m: Material) -> str:
+    big = [chart for chart in (_held_out(m.evaluations), _reward(m.steps)) if chart]
+    x, reports = [r.step for r in m.steps], [r.learner for r in m.steps]
+    curves = [
+        ("Entropy", [r.entropy for r in reports], "violet", "nats per token"),
+        ("KL, sampler to learner", [r.kl_sampler for r in reports], "amber", "how far the engines' arithmetic is off"),
+        ("Gradient norm", [r.grad_norm for r in reports], "green", "before clipping"),
+        ("Loss", [r.loss for r in reports], "gray", "its level means little in policy gradients"),
+        ("Learning rate", [r.lr for r in reports], "gray", ""),
+    ]
+    if any(r.kl_reference for r in reports):
+        curves.append(("KL to the reference", [r.kl_reference for r in reports], "amber", "k3"))
+    small = [_curve(Series(name, x, y, tone, is_smoothed=True), note) for name, y, tone, note in curves]
+    small.insert(4, _length(m.steps))
+    return f'<div class="grid two">{"".join(big)}</div><div class="grid" style="margin-top:12px">{"".join(small)}</div>'
+
+
+def _held_out(evaluations: Sequence[EvaluationRecord]) -> str:
+    if not evaluations:
+        return ""
+    x = [e.step for e in evaluations]
+    one, several = [e.pass_at_1 for e in evaluations], [e.pass_at_k for e in evaluations]
+    k = evaluations[-1].k
+    series = [_scored("pass@1", x, one, "blue")]
+    if k > 1:
+        series.insert(0, _scored(f"pass@{k}", x, several, "green"))
+    names = [(s.name, s.tone) for s in reversed(series)]
+    picture = lines(series, "Held-out score", WIDE, (0.0, 1.0)) + legend(names)
+    note = f"Bands: 95 % interval ({one[-1].method}, the task as unit)."
+    return card("Held-out score", str(one[-1]), picture, note)
+
+
+def _scored(name: str, x: Sequence[float], scores: Sequence[Interval], tone: str) -> Series:
+    means, low, high = ([getattr(score, part) for score in scores] for part in ("mean", "low", "high"))
+    return Series(name, x, means, tone, low, high, has_dots=True)
+
+
+def _reward(steps: Sequence[StepRecord]) -> str:
+    if not steps:
+        return ""
+    rewards = [r.reward_mean for r in steps]
+    series = Series("reward", [r.step for r in steps], rewards, "blue", is_smoothed=True)
+    note = "Mean over the samples of a step; the bold line is a running mean."
+    return card("Training reward", f"{rewards[-1]:.3f}", lines([series], "Training reward", WIDE), note)
+
+
+def _curve(series: Series, note: str = "", size: Size = SMALL) -> str:
+    title = series.name
+    return card(title, number(series.y[-1]) if series.y else "", lines([series], title, size), note)
+
+
+def _length(steps: Sequence[StepRecord]) -> str:
+    x = [r.step for r in steps]
+    series = [
+        Series("longest", x, [r.length_max for r in steps], "gray"),
+        Series("mean", x, [r.length_mean for r in steps], "blue"),
+    ]
+    picture = lines(series, "Response length") + legend([("mean", "blue"), ("longest", "gray")])
+    return card("Response length", f"{steps[-1].length_mean:.0f} tokens" if steps else "", picture)
+
+
+def _speed(m: Material) -> str:
+    if not m.steps:
+        return ""
+    x = [r.step for r in m.steps]
+    layers = [Bars(name, [getattr(r.seconds, name) for r in m.steps], tone) for name, tone in PHASES.items()]
+    used = [layer for layer in layers if any(layer.values)]
+    picture = stacked(used, x, "Seconds by phase") + legend([(layer.name, layer.tone) for layer in used])
+    total = sum((r.seconds for r in m.steps), Seconds())
+    shares = (
+        ", ".join(f"{layer.name} {100 * sum(layer.values) / total.total:.0f} %" for layer in used)
+        if total.total
+        else ""
+    )
+    rates = [
+        Series("learned", x, [r.trained_per_s for r in m.steps], "green"),
+        Series("sampled", x, [r.sampled_per_s for r in m.steps], "blue"),
+        Series("whole step", x, [r.tokens_per_s for r in m.steps], "gray"),
+    ]
+    speed = lines(rates, "Tokens per second", WIDE) + legend([(s.name, s.tone) for s in rates])
+    return (
+        '<div class="grid two">'
+        + card(
+            "Seconds by phase", f"{statistics.median(r.seconds.total for r in m.steps):.1f} s a step", picture, shares
+        )
+        + card("Tokens per second", f"{rates[1].y[-1]:,.0f} sampled", speed, "Each over the seconds of its own phase.")
+        + "</div>"
+    )
+
+
+def _staleness(m: Material) -> str:
+    if not m.steps:
+        return ""
+    ages: Counter[int] = Counter()
+    for record in m.steps:
+        ages.update(dict(enumerate(record.staleness)))
+    oldest = max((age for age, count in ages.items() if count), default=0)
+    names = [str(age) for age in range(oldest + 1)]
+    bars = histogram(names, Bars("samples", [ages[int(name)] for name in names], "blue"), "Trained samples by age")
+    mid = sum(r.mid_updates for r in m.steps)
+    mean = Series("Mean age", [r.step for r in m.steps], [r.staleness_mean for r in m.steps], is_smoothed=True)
+    return (
+        '<div class="grid two">'
+        + card("Trained samples by age", f"at most {oldest}", bars,
+               "Updates between a sample's oldest token and the step that trained it. "
+               f"{mid} samples were sampled by more than one version.")
+        + _curve(mean, "Updates, over the samples of a step.", WIDE)
+        + "</div>"
+    )  # fmt: skip
+
+
+# --- samples --------------------------------------------------------------------------------------------------
+
+
+def _samples(m: Material) -> str:
+    if not m.rows:
+        return ""
+    counts = Counter(row.state for row in m.rows)
+    rolled_back = m.summary.counts.rolled_back if m.summary else 0
+    rows = [_fate_row(state, counts[state], len(m.rows)) for state in FATES if counts[state]]
+    rows.append(["<b>dispatched</b>", "", f"<b>{len(m.rows):,}</b>", "<b>100 %</b>"])
+    if rolled_back:
+        rows.append(["trainings rolled back by a resume", "", f"{rolled_back:,}", ""])
+    ledger = card("Ledger", "", table(["state", "", "attempts", "share"], rows, numbers=2, is_html=True))
+    return f'<div class="grid two">{ledger}{_by_length(m.rows)}</div>{_reasons(m.rows)}'
+
+
+def _fate_row(state: State, count: int, total: int) -> list[str]:
+    share = 100 * count / total
+    bar = f'<span class="share {FATES[state]}" style="width:{1.6 * share:.0f}px"></span>'
+    return [state.value.replace("_", " "), bar, f"{count:,}", f"{share:.1f} %"]
+
+
+def _reasons(rows: Sequence[Row]) -> str:
+    reasons = Counter((row.state.value, row.reason) for row in rows if row.reason)
+    shown = [[state, reason[:300], f"{count:,}"] for (state, reason), count in reasons.most_common(12)]
+    body = table(["state", "reason", "attempts"], shown, numbers=1) if shown else "<p>Every attempt was trained.</p>"
+    return card("Why samples were not trained", "", body)
+
+
+def _by_length(rows: Sequence[Row]) -> str:
+    lengths = sorted(row.tokens for row in rows if row.tokens is not None)
+    if len(lengths) < 8:
+        return ""
+    edges = sorted({lengths[len(lengths) * i // 5] for i in range(1, 5)})
+    fates = (State.TRAINED, State.STALE, State.INVALID, State.FILTERED)
+    bins: list[Counter[State]] = [Counter() for _ in range(len(edges) + 1)]
+    for row in rows:
+        if row.tokens is not None:
+            bins[bisect.bisect_right(edges, row.tokens)][row.state] += 1
+    bounds = [lengths[0], *edges, lengths[-1] + 1]
+    shown = [
+        [f"{low} to {high - 1}", f"{sum(bin_.values()):,}"]
+        + [f"{100 * bin_[f] / max(1, sum(bin_.values())):.1f} %" for f in fates]
+        for low, high, bin_ in zip(bounds, bounds[1:], bins, strict=False)
+    ]
+    body = table(["tokens", "attempts", *(fate.value for fate in fates)], shown, numbers=5)
+    return card("By response length", "", body, "Dropping stale samples favours short episodes: here is by how much.")
+
+
+# --- trajectories ---------------------------------------------------------------------------------------------
+
+
+def _trajectories(m: Material) -> str:
+    store = TrajectoryStore(m.folder.trajectories)
+    picked = [(name, store.read(row.sample, row.attempt)) for name, row in picks(m.rows)]
+    return "".join(fold(name, _told(t), transcript(t, m.decode), is_open=i == 0) for i, (name, t) in enumerate(picked))
+
+
+def _told(t: Trajectory) -> str:
+    return f"sample {t.sample}, {headline(t)}"
+
+
+def picks(rows: Sequence[Row]) -> list[tuple[str, Row]]:
+    """The attempts worth reading: best and worst (the newest of each), first, last, a stale and an invalid one."""
+    stored = sorted((r for r in rows if r.finished_at is not None), key=lambda r: r.finished_at or 0.0)
+    scored = [row for row in stored if row.reward is not None]
+    wanted: list[tuple[str, Row]] = []
+    if scored:
+        wanted = [
+            ("best", max(reversed(scored), key=lambda r: r.reward or 0.0)),
+            ("worst", min(reversed(scored), key=lambda r: r.reward or 0.0)),
+            ("first", scored[0]),
+            ("last", scored[-1]),
+        ]
+    for state in (State.STALE, State.INVALID):
+        wanted += [(state.value, row) for row in stored if row.state is state][-1:]
+    names: dict[Row, list[str]] = {}
+    for name, row in wanted:
+        names.setdefault(row, []).append(name)
+    return [(", ".join(said).capitalize(), row) for row, said in names.items()]
+
+
+# --- what it was made of --------------------------------------------------------------------------------------
+
+
+def _made_of(m: Material) -> str:
+    parts = []
+    if m.folder.config.exists():
+        text = m.folder.config.read_text(encoding="utf-8")
+        parts.append(fold("Configuration", m.folder.config.name, f"<pre>{escape(text)}</pre>"))
+    if m.manifest:
+        env = m.manifest.env
+        rows = [
+            ["python", m.manifest.python],
+            ["platform", m.manifest.platform],
+            *map(list, m.manifest.packages.items()),
+        ]
+        parts.append(fold("Versions", f"python {m.manifest.python}", table(["package", "version"], rows)))
+        files = [[env.distribution or env.name, env.version, "source", env.sha256]]
+        files += [[f.name, number(f.bytes), "data", f.sha256] for f in m.manifest.data]
+        files += [[f.name, number(f.bytes), "model", f.sha256] for f in m.manifest.model]
+        parts.append(
+            fold("Hashes", "environment, data, model", table(["name", "version or bytes", "what", "sha256"], files))
+        )
+    if m.steps:
+        parts.append(fold("Numbers", "every step, as in metrics.jsonl", _numbers(m.steps)))
+    return "".join(parts)
+
+
+def _numbers(steps: Sequence[StepRecord]) -> str:
+    names = [f.name for f in fields(Seconds)]
+    head = ["step", "reward", "trained", "stale", "invalid", "filtered", "length", "entropy", "KL", "grad norm", *names]
+    rows = [
+        [str(r.step), f"{r.reward_mean:.3f}", str(r.trained), str(r.stale), str(r.invalid), str(r.filtered)]
+        + [
+            f"{r.length_mean:.1f}",
+            f"{r.learner.entropy:.3f}",
+            f"{r.learner.kl_sampler:.5f}",
+            f"{r.learner.grad_norm:.3f}",
+        ]
+        + [f"{getattr(r.seconds, name):.2f}" for name in names]
+        for r in steps
+    ]
+    return table(head, rows, numbers=len(head) - 1)
