@@ -48,7 +48,8 @@ class EngineClient:
 
     A request goes to the engine with the fewest in flight, or to the one its `key` (a conversation) went to before,
     whose cache holds the prefix. When an engine dies its requests are sent again elsewhere, `resends` times at most;
-    when none is left they wait for `restarted`. All within the request's deadline.
+    when none is left they wait for `restarted`. All within the request's deadline. `client` is a name that no process
+    before or beside this one had.
     """
 
     def __init__(self, engines: Sequence[Transport], client: str, resends: int = 3) -> None:

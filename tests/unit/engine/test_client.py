@@ -12,7 +12,7 @@ import pytest
 from agentrl.engine import client as client_module
 from agentrl.engine import server as server_module
 from agentrl.engine.client import EngineClient, Outcome, Request
-from agentrl.engine.scripted import Delay, Die, Hang, Raise, Sampled, Script, ScriptedEngine
+from agentrl.engine.scripted import Delay, Die, Hang, Raise, Reply, Sampled, Script, ScriptedEngine
 from agentrl.engine.server import EngineServer
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError
 from agentrl.types import Prompt, Sampling
@@ -31,7 +31,7 @@ class Wire:
     def __init__(self, server: EngineServer) -> None:
         self.server = server
         self.submits: list[int] = []
-        self.collects = 0
+        self.collects = self.collecting = 0
         self.cancelled: list[int] = []
         self.submitted = asyncio.Event()
         self._cut = asyncio.Event()
@@ -48,6 +48,7 @@ class Wire:
     async def collect(self, client: str, timeout_s: float) -> list[Outcome]:
         self._check()
         self.collects += 1
+        self.collecting += 1
         collecting = asyncio.create_task(self.server.collect(client, timeout_s))
         cutting = asyncio.create_task(self._cut.wait())
         try:
@@ -56,6 +57,7 @@ class Wire:
             outcomes: list[Outcome] = pickle.loads(pickle.dumps(await collecting))
             return outcomes
         finally:
+            self.collecting -= 1
             collecting.cancel()
             cutting.cancel()
 
@@ -71,6 +73,18 @@ class Wire:
     def _check(self) -> None:
         if self._cut.is_set():
             raise ProcessGoneError("the actor died")
+
+
+def held(aborted: asyncio.Event) -> Delay:
+    """A reply that never comes; `aborted` is set when the engine stops waiting for it."""
+
+    async def until() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            aborted.set()
+
+    return Delay(until, "never")
 
 
 async def wire_to(script: Script = ("ok",)) -> Wire:
@@ -131,24 +145,44 @@ async def test_requests_go_to_the_engine_with_the_fewest_in_flight(connect: Conn
     assert [sum(wire.submits) for wire in wires] == [100, 100, 100]
 
 
-async def test_a_conversation_stays_with_its_engine(connect: Connect) -> None:
-    wires = [await wire_to(lambda prompt, _: [prompt[0]]) for _ in range(2)]
-    client = connect(*wires)
-    for _ in range(4):
-        await asyncio.gather(*(client.generate(Prompt((i,)), SAMPLING, 5.0, key=f"talk {i}") for i in range(3)))
-    assert [sum(wire.submits) for wire in wires] == [8, 4]
+async def test_a_conversation_stays_with_its_engine_though_another_has_less_to_do(connect: Connect) -> None:
+    def script(prompt: tuple[int, ...], _: int) -> Reply:
+        return "ok" if prompt == (1, 2, 3) else Hang()
+
+    home, other = await wire_to(script), await wire_to(script)
+    client = connect(home, other)
+    await client.generate(PROMPT, SAMPLING, 5.0, key="talk")
+    busy = asyncio.create_task(client.generate(Prompt((9,)), SAMPLING, 60.0))
+    await asyncio.sleep(0)
+    await client.generate(PROMPT, SAMPLING, 5.0, key="talk")
+    assert (sum(home.submits), sum(other.submits)) == (3, 0)
+    busy.cancel()
+
+
+async def test_a_pending_request_is_waited_for_not_asked_about(connect: Connect) -> None:
+    wire = await wire_to(["ok", Hang()])
+    client = connect(wire)
+    await client.generate(PROMPT, SAMPLING, 5.0)
+    with pytest.raises(DeadlineError):
+        await client.generate(PROMPT, SAMPLING, 0.02)
+    assert wire.collects <= 4
+
+
+async def test_a_lost_engine_is_asked_nothing_more(connect: Connect) -> None:
+    wire = await wire_to([Hang()])
+    client = connect(wire, resends=0)
+    call = asyncio.create_task(client.generate(PROMPT, SAMPLING, 60.0))
+    await wire.submitted.wait()
+    client.lose(0, "its node went down")
+    with pytest.raises(EngineDiedError, match="its node went down"):
+        await asyncio.wait_for(call, 1.0)
+    await asyncio.sleep(0)
+    assert wire.collecting == 0
 
 
 async def test_cancelling_a_call_aborts_the_request_in_the_engine(connect: Connect) -> None:
     aborted = asyncio.Event()
-
-    async def until() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            aborted.set()
-
-    wire = await wire_to([Delay(until, "never"), "next"])
+    wire = await wire_to([held(aborted), "next"])
     client = connect(wire)
     call = asyncio.create_task(client.generate(PROMPT, SAMPLING, 60.0))
     await wire.submitted.wait()
@@ -278,27 +312,32 @@ async def test_a_request_that_kills_every_engine_is_not_sent_for_ever(connect: C
 
 
 async def test_closing_aborts_what_is_in_flight_on_both_sides(connect: Connect) -> None:
-    wire = await wire_to([Hang()])
+    aborted = asyncio.Event()
+    wire = await wire_to([held(aborted)])
     client = connect(wire)
     call = asyncio.create_task(client.generate(PROMPT, SAMPLING, 60.0))
     await wire.submitted.wait()
+    await asyncio.sleep(0)
     await client.close()
     with pytest.raises(EngineDiedError, match="closed"):
         await asyncio.wait_for(call, 1.0)
+    await asyncio.wait_for(aborted.wait(), 1.0)
     await client.close()
+
+
+async def test_an_aborted_request_has_no_outcome() -> None:
+    server = EngineServer(await ScriptedEngine.ready([Hang()]))
+    await server.submit("client", [(0, "generate", ((1,), (), 8), 60.0)])
+    await asyncio.sleep(0)
+    await server.cancel("client", [0])
+    assert await server.collect("client", 0.01) == []
+    await server.close()
 
 
 async def test_the_requests_of_a_client_that_fell_silent_are_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     aborted = asyncio.Event()
-
-    async def until() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            aborted.set()
-
     monkeypatch.setattr(server_module, "LEASE_S", 0.02)
-    server = EngineServer(await ScriptedEngine.ready([Delay(until, "never")]))
+    server = EngineServer(await ScriptedEngine.ready([held(aborted)]))
     await server.submit("dead", [(0, "generate", ((1,), (), 8), 60.0)])
     await asyncio.wait_for(aborted.wait(), 1.0)
     await server.close()
