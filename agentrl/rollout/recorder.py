@@ -45,12 +45,10 @@ class Recorder:
 
 def check(completion: Completion) -> None:
     """One logprob for each id, and version spans that cover all ids in order without a gap."""
-    length, covered = len(completion.ids), 0
-    for span in completion.versions:
-        if span.start != covered or span.end < span.start:
-            break
-        covered = span.end
-    if len(completion.logprobs) != length or covered != length:
+    length = len(completion.ids)
+    starts = [0, *(span.end for span in completion.versions)]
+    ends = [*(span.start for span in completion.versions), length]
+    if len(completion.logprobs) != length or starts != ends or starts != sorted(starts):
         raise EngineError(
             f"the engine returned {length} ids with {len(completion.logprobs)} logprobs and version spans "
             f"{[(span.start, span.end) for span in completion.versions]}: each id needs one of each"

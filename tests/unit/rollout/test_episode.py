@@ -10,7 +10,7 @@ import pytest
 from agentrl.engine.scripted import Delay, Die, Hang, Raise, Sampled, ScriptedEngine
 from agentrl.errors import EngineError
 from agentrl.rollout.episode import Episode
-from agentrl.types import StopReason, Trajectory, text_of
+from agentrl.types import Manifest, StopReason, Trajectory, Version, text_of
 from tests.unit.rollout import templates
 from tests.unit.rollout.cases import Chat, Hasty, Listening, Timed, check_law_1, order, stage
 from tests.unit.rollout.templates import encode, qwen3_tokenizer, tokenizer
@@ -74,6 +74,33 @@ async def test_a_tool_call_and_its_result_stay_one_sequence() -> None:
     assert len(trajectory.sequences) == 1
     assert [text_of(m) for m in trajectory.messages if m["role"] == "tool"] == ["42"]
     assert trajectory.stop_reason is StopReason.ENV_DONE
+
+
+async def test_an_update_in_mid_generation_is_on_the_record() -> None:
+    tokens, sampled = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def pace() -> None:
+        sampled.release()
+        await tokens.acquire()
+
+    scripted = await engine(["fourfour"], pace=pace)
+    heard = Listening(scripted)
+    running = asyncio.ensure_future(Episode(order(), stage(heard, turns=1)).run())
+    for _ in range(3):
+        tokens.release()
+        await sampled.acquire()
+    await scripted.pause(1.0)
+    await scripted.start_update(1.0)
+    await scripted.finish_update(Manifest(Version(0, 1), ()), 1.0)
+    await scripted.resume(1.0)
+    for _ in range(20):
+        tokens.release()
+    trajectory = await running
+    check_law_1(trajectory, heard.calls)
+    versions = [v for v in trajectory.sequences[0].versions if v is not None]
+    assert set(versions) == {Version(0, 0), Version(0, 1)}
+    assert versions == sorted(versions)
+    assert trajectory.oldest_version == Version(0, 0)
 
 
 # --- law 8 ----------------------------------------------------------------------------------------------------
