@@ -16,6 +16,7 @@ from rich.text import Text
 from agentrl.run.folder import RunFolder
 from agentrl.run.record import EvaluationRecord, StepRecord
 from agentrl.run.summary import Summary, closing, duration
+from agentrl.run.terminal import visible
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 96
@@ -80,7 +81,7 @@ class View:
     # --- drawing --------------------------------------------------------------------------------------------
 
     def _line(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(Text(visible(text)), soft_wrap=True)
 
     def _left_words(self) -> str:
         left = self.left_s()
@@ -155,7 +156,8 @@ def step_words(r: StepRecord, steps: int) -> str:
     dropped = "".join(f" · {count} {name}" for name, count in fates if count)
     return (
         f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens"
-        f" · entropy {r.learner.entropy:.2f} · KL {r.learner.kl_sampler:.4f} · staleness {r.staleness_mean:.2f}{dropped} · {speed_words(r)}"
+        f" · entropy {r.learner.entropy:.2f} · KL {r.learner.kl_sampler:.4f} · staleness {r.staleness_mean:.2f}"
+        f"{dropped} · {speed_words(r)}"
     )
 
 

@@ -104,7 +104,7 @@ footer { margin-top: 64px; color: var(--faint); font-size: 13px; }
 @media (max-width: 560px) {
   main { padding: 28px 14px 64px; }
   .grid, .grid.two { grid-template-columns: 1fr; }
-  .tile.wide { grid-column: auto; }
+  .tile.wide { grid-column: 1 / -1; }
   .message { grid-template-columns: 1fr; gap: 2px; }
 }
 @media print { details > .inside { display: block; } body { background: none; } }

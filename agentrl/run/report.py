@@ -141,14 +141,14 @@ def _learning(m: Material) -> str:
     big = [chart for chart in (_held_out(m.evaluations), _reward(m.steps)) if chart]
     x, reports = [r.step for r in m.steps], [r.learner for r in m.steps]
     curves = [
-        ("Entropy", [r.entropy for r in reports], "violet", "nats per token"),
-        ("KL, sampler to learner", [r.kl_sampler for r in reports], "amber", "how far the engines' arithmetic is off"),
-        ("Gradient norm", [r.grad_norm for r in reports], "green", "before clipping"),
-        ("Loss", [r.loss for r in reports], "gray", "its level means little in policy gradients"),
+        ("Entropy", [r.entropy for r in reports], "violet", "Nats per token."),
+        ("KL, sampler to learner", [r.kl_sampler for r in reports], "amber", "How far the engines' arithmetic is off."),
+        ("Gradient norm", [r.grad_norm for r in reports], "green", "Before clipping."),
+        ("Loss", [r.loss for r in reports], "gray", "Its level means little in policy gradients."),
         ("Learning rate", [r.lr for r in reports], "gray", ""),
     ]
     if any(r.kl_reference for r in reports):
-        curves.append(("KL to the reference", [r.kl_reference for r in reports], "amber", "k3"))
+        curves.append(("KL to the reference", [r.kl_reference for r in reports], "amber", "The k3 estimator."))
     small = [_curve(Series(name, x, y, tone, is_smoothed=True), note) for name, y, tone, note in curves]
     small.insert(4, _length(m.steps))
     return f'<div class="grid two">{"".join(big)}</div><div class="grid" style="margin-top:12px">{"".join(small)}</div>'

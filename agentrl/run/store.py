@@ -254,7 +254,7 @@ class TrajectoryStore:
         except OSError as error:
             os.ftruncate(self._file, self._end)
             os.lseek(self._file, self._end, os.SEEK_SET)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             run = self.folder.parent
             raise RunError(
