@@ -60,7 +60,7 @@ def is_intact(folder: Path) -> bool:
     """True when every file of a converted model is as it was written."""
     try:
         digests = json.loads((folder / _DIGESTS).read_text())
-        return all(_sha256(folder / name) == digest for name, digest in digests.items())
+        return bool(digests) and all(_sha256(folder / name) == digest for name, digest in digests.items())
     except (OSError, ValueError, AttributeError):
         return False
 

