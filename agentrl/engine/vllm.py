@@ -1,0 +1,376 @@
+"""vLLM as an Engine: one AsyncLLM in this process, its EngineCore in a child.
+
+Nothing is sampled before the first publication, so every token has a version. Importing this module does not import
+vllm: `start` sets the environment that vllm reads at its import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import multiprocessing
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError, WeightsError
+from agentrl.types import Capabilities, Completion, FinishReason, Manifest, Prompt, Sampling, Version, VersionSpan
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.outputs import RequestOutput
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+T = TypeVar("T")
+
+_WORKER_EXTENSION = "agentrl.weights.plugin.WorkerReport"
+_CLOSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class VllmSpec:
+    """How to start one vLLM engine; 0 means chosen for the machine. `transfer` is shm, nccl or ipc."""
+
+    model: str
+    dtype: str = "bfloat16"
+    max_model_len: int = 1024
+    max_sequences: int = 256
+    tensor_parallel: int = 1
+    threads: int = 0
+    kv_cache_gib: float = 0.0
+    gpu_memory: float = 0.0
+    eager: bool = True
+    prefix_caching: bool = True
+    seed: int = 0
+    transfer: str = "shm"
+    device: str = "cpu"
+
+
+class Process(NamedTuple):
+    """A process for the run's registry: the start time (clock ticks since boot) tells it from a later one of its id."""
+
+    pid: int
+    started: int
+
+
+def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
+    """The variables vllm and its children must find before vllm is imported; `cores` are those this process may use."""
+    variables = {
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if Path(spec.model).is_dir():
+        variables["HF_HUB_OFFLINE"] = "1"
+    if spec.device == "cpu":
+        threads = min(spec.threads or len(cores), len(cores))
+        variables["OMP_NUM_THREADS"] = str(threads)
+        if spec.tensor_parallel == 1:
+            # The model then runs inside the EngineCore: one process less to start and to talk to.
+            variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    return variables
+
+
+class VllmEngine:
+    """See `agentrl.engine.base.Engine`."""
+
+    def __init__(self, spec: VllmSpec) -> None:
+        self.spec = spec
+        self._llm: AsyncLLM | None = None
+        self._children: list[BaseProcess] = []
+        self._death: asyncio.Future[None] | None = None
+        self._version: Version | None = None
+        self._fault = ""
+        self._is_paused = False
+        self._numbers = itertools.count()
+
+    # ---------------------------------------------------------------------------------------------- life
+
+    async def start(self, deadline_s: float) -> Capabilities:
+        """Load the model; the engine then waits for its first publication."""
+        os.environ.update(environment(self.spec, sorted(os.sched_getaffinity(0))))
+        before = set(multiprocessing.active_children())
+        building = asyncio.create_task(asyncio.to_thread(_build, self.spec))
+        done, _ = await asyncio.wait({building}, timeout=deadline_s)
+        self._children = [child for child in multiprocessing.active_children() if child not in before]
+        if not done:
+            _kill(self._children)  # the thread that builds ends by this
+            await asyncio.wait({building}, timeout=_CLOSE_S)
+            raise DeadlineError(f"the engine of {self.spec.model} did not start within {deadline_s:.0f} s")
+        if (error := building.exception()) is not None:
+            raise EngineError(f"vLLM could not start with {self.spec.model}: {error}") from error
+        self._llm = building.result()
+        self._death = asyncio.get_running_loop().create_future()
+        for child in self._children:
+            asyncio.get_running_loop().add_reader(child.sentinel, self._on_death)
+        return Capabilities(
+            sleep=self.spec.device != "cpu",
+            weight_transfer=(self.spec.transfer,),
+            max_model_len=self._llm.model_config.max_model_len,
+        )
+
+    async def close(self) -> None:
+        """End the engine and its processes, by force when they have not ended within 10 s."""
+        self._on_death()
+        if self._llm is not None:
+            llm, self._llm = self._llm, None
+            await asyncio.to_thread(llm.shutdown, _CLOSE_S)
+        await asyncio.to_thread(_kill, self._children)
+
+    def processes(self) -> list[Process]:
+        """This process and the engine's own, for whoever must end them when nobody here can."""
+        pids = [os.getpid(), *(child.pid for child in self._children if child.pid is not None)]
+        return [Process(pid, started) for pid in pids if (started := _start_time(pid)) is not None]
+
+    # ---------------------------------------------------------------------------------------------- sampling
+
+    async def generate(self, prompt: Prompt, sampling: Sampling, deadline_s: float) -> Completion:
+        """Sample one completion."""
+        output = await self._request(prompt.ids, _sampling_params(sampling), deadline_s)
+        sampled = output.outputs[0]
+        ids = tuple(sampled.token_ids)
+        logprobs: Any = sampled.logprobs or ()
+        spans = tuple(VersionSpan(Version.parse(s.version), s.start, s.end) for s in sampled.weight_versions or ())
+        return Completion(ids, _chosen(ids, logprobs), spans, _finish_reason(sampled.finish_reason))
+
+    async def score(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
+        """Logprobs at temperature 1 of ids[1:]. vLLM never reads the prefix cache for prompt logprobs."""
+        if len(ids) < 2:
+            return ()
+        output = await self._request(ids, _scoring_params(), deadline_s)
+        logprobs: Any = output.prompt_logprobs
+        return _chosen(ids[1:], logprobs[1:])
+
+    async def _request(self, ids: tuple[int, ...], params: SamplingParams, deadline_s: float) -> RequestOutput:
+        if self._version is None:
+            raise EngineRefusedError("the engine holds no published version yet; publish weights before sampling")
+        return await self._call("sampling", lambda llm: _last_output(llm, next(self._numbers), ids, params), deadline_s)
+
+    # ---------------------------------------------------------------------------------------------- pauses
+
+    async def pause(self, deadline_s: float) -> None:
+        """Stop sampling, keep what is in flight, clear every cache."""
+        await self._call("pausing", lambda llm: llm.pause_generation(mode="keep", clear_cache=True), deadline_s)
+        self._is_paused = True
+
+    async def resume(self, deadline_s: float) -> None:
+        """Go on; refused after an update that failed."""
+        self._refuse_if_faulty()
+        await self._call("resuming", lambda llm: llm.resume_generation(), deadline_s)
+        self._is_paused = False
+
+    async def sleep(self, deadline_s: float) -> None:
+        """Give the GPU's memory back, weights included."""
+        self._refuse_on_cpu("sleep")
+        await self._call("going to sleep", lambda llm: llm.sleep(level=2, mode="keep"), deadline_s)
+        self._version, self._is_paused = None, True
+
+    async def wake(self, deadline_s: float) -> None:
+        """Take the memory again and stay paused until weights are published."""
+        self._refuse_on_cpu("wake")
+        await self._call("waking", lambda llm: llm.wake_up(), deadline_s)
+
+    # ---------------------------------------------------------------------------------------------- weights
+
+    async def init_transfer(self, info: dict[str, Any], deadline_s: float) -> None:
+        """Meet the sender: `info` goes to the transfer backend as it is."""
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        request = WeightTransferInitRequest(init_info=info)
+        await self._call("meeting the sender", lambda llm: llm.init_weight_transfer_engine(request), deadline_s)
+
+    async def start_update(self, deadline_s: float) -> None:
+        """Begin an update; from here on the engine serves nothing until `finish_update` has succeeded."""
+        if not self._is_paused:
+            raise EngineRefusedError("an update needs a paused engine; call pause first")
+        self._refuse_if_faulty()
+        with self._faulty_unless_done():
+            await self._call("starting an update", lambda llm: llm.start_weight_update(), deadline_s)
+
+    async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
+        """Receive one bucket."""
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        request = WeightTransferUpdateRequest(update_info=bucket)
+        with self._faulty_unless_done():
+            await self._call("loading weights", lambda llm: llm.update_weights(request), deadline_s)
+
+    async def finish_update(self, manifest: Manifest, deadline_s: float) -> None:
+        """Judge what arrived, in the workers themselves, and serve it under `manifest.version`."""
+        promised = {spec.name: spec.digest for spec in manifest.tensors}
+        with self._faulty_unless_done():
+            await self._call("finishing an update", lambda llm: llm.finish_weight_update(), deadline_s)
+            faults = await self._call(
+                "verifying weights", lambda llm: llm.collective_rpc("verify_weights", args=(promised,)), deadline_s
+            )
+            if fault := next(filter(None, faults), ""):
+                raise WeightsError(f"version {manifest.version} did not arrive whole: {fault}; restart the engine")
+            label = str(manifest.version)
+            await self._call("naming a version", lambda llm: llm.update_weight_version(label), deadline_s)
+        self._version = manifest.version
+
+    async def version(self) -> Version | None:
+        """The version served."""
+        return self._version
+
+    # ---------------------------------------------------------------------------------------------- guards
+
+    async def _call(self, what: str, call: Callable[[AsyncLLM], Awaitable[T]], deadline_s: float) -> T:
+        """`call(llm)` under a deadline; fails at once when the engine dies, aborts its request when cancelled."""
+        if self._llm is None or self._death is None:
+            raise EngineRefusedError(f"{what}: the engine is not started, or closed")
+        task: asyncio.Future[T] = asyncio.ensure_future(call(self._llm))
+        try:
+            waited_for: list[asyncio.Future[Any]] = [task, self._death]
+            await asyncio.wait(waited_for, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            task.cancel()
+        if not task.done() or self._death.done():
+            await asyncio.wait({task}, timeout=1.0)
+        if self._death.done():
+            raise EngineDiedError(f"{what}: the engine process of {self.spec.model} is gone; restart the engine")
+        if task.cancelled():
+            raise DeadlineError(f"{what} took longer than {deadline_s:g} s")
+        return _result(what, task)
+
+    def _on_death(self) -> None:
+        if self._death is None or self._death.done():
+            return
+        self._death.set_result(None)
+        for child in self._children:
+            asyncio.get_running_loop().remove_reader(child.sentinel)
+
+    @contextmanager
+    def _faulty_unless_done(self) -> Iterator[None]:
+        self._version, self._fault = None, "an update did not come to its end"
+        yield
+        self._fault = ""
+
+    def _refuse_if_faulty(self) -> None:
+        if self._fault:
+            raise EngineRefusedError(f"{self._fault}: the engine must be restarted, never resumed")
+
+    def _refuse_on_cpu(self, what: str) -> None:
+        if self.spec.device == "cpu":
+            raise EngineRefusedError(f"vLLM on a CPU cannot {what}; see capabilities.sleep")
+
+
+def _build(spec: VllmSpec) -> AsyncLLM:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    return AsyncLLM.from_engine_args(_engine_args(spec))
+
+
+def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
+    from vllm.config.weight_transfer import WeightTransferConfig
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    memory: dict[str, Any] = {}
+    if spec.device == "cpu" or spec.kv_cache_gib:
+        memory["kv_cache_memory_bytes"] = int((spec.kv_cache_gib or _kv_cache_gib()) * (1 << 30))
+    elif spec.gpu_memory:
+        memory["gpu_memory_utilization"] = spec.gpu_memory
+    return AsyncEngineArgs(
+        model=spec.model,
+        dtype=spec.dtype,
+        max_model_len=spec.max_model_len,
+        max_num_seqs=spec.max_sequences,
+        tensor_parallel_size=spec.tensor_parallel,
+        enforce_eager=spec.eager,
+        enable_prefix_caching=spec.prefix_caching,
+        enable_sleep_mode=spec.device != "cpu",
+        seed=spec.seed,
+        logprobs_mode="processed_logprobs",
+        worker_extension_cls=_WORKER_EXTENSION,
+        weight_transfer_config=WeightTransferConfig(backend=f"agentrl_{spec.transfer}"),
+        disable_log_stats=True,
+        **memory,
+    )
+
+
+def _kv_cache_gib() -> float:
+    """An eighth of the machine's memory, between 1 and 8 GiB; pages are taken only when they are used."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return min(8.0, max(1.0, total / 8))
+
+
+async def _last_output(llm: AsyncLLM, number: int, ids: tuple[int, ...], params: SamplingParams) -> RequestOutput:
+    from vllm.inputs.engine import tokens_input
+
+    outputs = [output async for output in llm.generate(tokens_input(list(ids)), params, str(number))]
+    return outputs[-1]
+
+
+def _sampling_params(sampling: Sampling) -> SamplingParams:
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    return SamplingParams(
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        seed=sampling.seed,
+        stop_token_ids=list(sampling.stop_token_ids),
+        stop=list(sampling.stop),
+        logprobs=0,
+        flat_logprobs=True,
+        detokenize=bool(sampling.stop),
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )
+
+
+def _scoring_params() -> SamplingParams:
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    return SamplingParams(
+        max_tokens=1,
+        prompt_logprobs=0,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )
+
+
+def _chosen(ids: tuple[int, ...], logprobs: Sequence[Any]) -> tuple[float, ...]:
+    return tuple(float(place[token].logprob) for token, place in zip(ids, logprobs, strict=True))
+
+
+def _finish_reason(reason: str | None) -> FinishReason:
+    return cast(FinishReason, reason) if reason in ("stop", "length") else "abort"
+
+
+def _result(what: str, task: asyncio.Future[T]) -> T:
+    from vllm.exceptions import VLLMClientError
+    from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+    try:
+        return task.result()
+    except EngineDeadError as error:
+        raise EngineDiedError(f"{what}: the engine process is gone; restart the engine") from error
+    except (VLLMClientError, ValueError) as error:
+        raise EngineRefusedError(f"{what}: {error}") from error
+    except EngineGenerateError as error:
+        raise EngineError(f"{what}: {error.__cause__ or error}") from error
+
+
+def _kill(children: list[BaseProcess]) -> None:
+    for child in children:
+        child.kill()
+    for child in children:
+        child.join(_CLOSE_S)
+
+
+def _start_time(pid: int) -> int | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return None
+    return int(fields[19])

@@ -1,0 +1,57 @@
+"""What agentrl adds to vLLM's processes by vLLM's own means: transfer backends, a worker method, an end in time.
+
+`register` is an entry point of the group `vllm.general_plugins`; naming `WorkerReport` as the engine's
+`worker_extension_cls` imports this module, which has the same effect where the entry point is not installed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from functools import cache
+from typing import Any
+
+from agentrl.errors import WeightsError
+from agentrl.weights.verify import verify
+
+BACKENDS = {
+    "shm": ("agentrl_shm", "agentrl.weights.receiver", "ObservedSharedMemory"),
+    "nccl": ("agentrl_nccl", "agentrl.weights.gpu", "ObservedNccl"),
+    "ipc": ("agentrl_ipc", "agentrl.weights.gpu", "ObservedIpc"),
+}
+
+
+@cache
+def register() -> None:
+    """Announce the transfer backends and end this process when the one that started it ends. Idempotent."""
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+    for name, module, class_name in BACKENDS.values():
+        WeightTransferEngineFactory.register_engine(name, module, class_name)
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=(parent,), name="end-with-parent", daemon=True).start()
+
+
+class WorkerReport:
+    """Mixed into vLLM's worker: `collective_rpc("verify_weights", args=(promised,))` judges the last update."""
+
+    weight_transfer_engine: Any
+
+    def verify_weights(self, promised: dict[str, str]) -> str:
+        """What is wrong with what this worker received, given the promised digests by name; "" when all is well."""
+        try:
+            verify(promised, self.weight_transfer_engine.observer.received())
+        except WeightsError as error:
+            return str(error)
+        return ""
+
+
+def _end_with(parent: Any) -> None:
+    # A killed actor cannot end its engine; the kernel closes the pipe that this waits on.
+    parent.join()
+    os._exit(1)
+
+
+if multiprocessing.parent_process() is not None:
+    register()

@@ -1,0 +1,105 @@
+"""The trainer's side of the shared-memory transfer: weights become buckets, files that engines on this machine map."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentrl.types import Manifest, TensorSpec, Version
+from agentrl.weights.digest import tensor_digest
+
+Bucket = dict[str, Any]
+NamedTensor = tuple[str, torch.Tensor]
+_ALIGN = 64
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A publication written down: what `Engine.load` and `Engine.finish_update` take, and the files' folders."""
+
+    buckets: tuple[Bucket, ...]
+    manifest: Manifest
+    folders: tuple[Path, ...]
+
+    def discard(self) -> None:
+        """Remove the files; engines that still map them are not disturbed. Idempotent."""
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def stage(
+    named_tensors: Iterable[NamedTensor], version: Version, fallback: Path, bucket_bytes: int = 256 << 20
+) -> Staged:
+    """Write tensors, by checkpoint names, as buckets of at most `bucket_bytes`; a larger tensor has one to itself.
+
+    The files lie in a new folder under /dev/shm; what does not fit there goes to a new folder under `fallback`.
+    """
+    folders: dict[Path, Path] = {}
+    buckets: list[Bucket] = []
+    specs: list[TensorSpec] = []
+    try:
+        for number, group in enumerate(_groups(named_tensors, bucket_bytes)):
+            size = sum(_padded(tensor.nbytes) for _, tensor in group)
+            root = _root(size, fallback)
+            if root not in folders:
+                folders[root] = Path(tempfile.mkdtemp(prefix="agentrl-weights-", dir=root))
+            buckets.append(_write(group, folders[root] / f"{number}.bin", size))
+            specs.extend(_spec(name, tensor) for name, tensor in group)
+    except BaseException:
+        for folder in folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Staged(tuple(buckets), Manifest(version, tuple(specs)), tuple(folders.values()))
+
+
+def _groups(named_tensors: Iterable[NamedTensor], bucket_bytes: int) -> Iterator[list[NamedTensor]]:
+    group: list[NamedTensor] = []
+    size = 0
+    for name, tensor in named_tensors:
+        if group and size + _padded(tensor.nbytes) > bucket_bytes:
+            yield group
+            group, size = [], 0
+        group.append((name, tensor.detach().contiguous()))
+        size += _padded(tensor.nbytes)
+    if group:
+        yield group
+
+
+def _root(size: int, fallback: Path) -> Path:
+    if _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > size + (16 << 20):
+        return _SHARED_MEMORY
+    return fallback
+
+
+def _write(group: list[NamedTensor], path: Path, size: int) -> Bucket:
+    tensors = []
+    with path.open("w+b") as file:
+        os.posix_fallocate(file.fileno(), 0, max(size, 1))  # a full disk is an error here, not a SIGBUS later
+        memory = torch.frombuffer(mmap.mmap(file.fileno(), 0), dtype=torch.uint8)
+    offset = 0
+    for name, tensor in group:
+        memory[offset : offset + tensor.nbytes].copy_(tensor.reshape(-1).view(torch.uint8))
+        tensors.append({"name": name, "dtype": _dtype_name(tensor), "shape": list(tensor.shape), "offset": offset})
+        offset += _padded(tensor.nbytes)
+    return {"path": str(path), "tensors": tensors}
+
+
+def _spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    return TensorSpec(name, tuple(tensor.shape), _dtype_name(tensor), tensor_digest(tensor))
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGN) * _ALIGN
