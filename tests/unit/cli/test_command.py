@@ -1,0 +1,212 @@
+"""The `agentrl` command: quick help, one clear message for an error, nothing heavy before it is needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from agentrl.cli import main as entry
+from agentrl.cli.flags import split
+from agentrl.cli.main import COMMANDS, main
+from agentrl.errors import ConfigError
+from agentrl.run.folder import RunFolder
+from agentrl.run.store import TrajectoryStore
+from agentrl.settings import SHORT_FLAGS
+from agentrl.types import SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory, Version, VersionSpan
+
+HEAVY = ("torch", "ray", "vllm", "deepspeed", "transformers")
+
+
+def agentrl(*words: str) -> list[str]:
+    return [sys.executable, "-c", "import sys; from agentrl.cli.main import main; sys.exit(main())", *words]
+
+
+def test_help_answers_within_half_a_second() -> None:
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run(agentrl("--help"), check=True, capture_output=True, timeout=30)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["doctor"], ["train", "--lrr", "1"]])
+def test_nothing_heavy_is_imported_for_an_answer(words: list[str]) -> None:
+    code = (
+        "import sys\nfrom agentrl.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        f"print('heavy', [m for m in {HEAVY} if m in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60)
+    assert answer.stdout.splitlines()[-1] == "heavy []"
+
+
+def test_the_installed_entry_point_is_main() -> None:
+    from importlib.metadata import entry_points
+
+    (point,) = entry_points(group="console_scripts", name="agentrl")
+    assert point.load() is main
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"agentrl {command}" in capsys.readouterr().out
+
+
+def test_the_ten_everyday_flags_are_in_the_help_of_train(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = capsys.readouterr().out
+    assert len(SHORT_FLAGS) == 10
+    assert all(f"--{flag} " in text for flag in SHORT_FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian"], "unknown command 'trian'. Did you mean 'train'?"),
+        (["train", "--learner.lrr", "1"], "Did you mean 'learner.lr'?"),
+        (["train", "--lr"], "--lr needs a value"),
+        (["train", "--lr", "--steps", "3"], "--lr needs a value"),
+        (["train", "--algo", "grop"], "Did you mean 'grpo'?"),
+        (["config", "--env", "ges"], "Did you mean 'guess'?"),
+        (["config", "--env", "guess", "--env.hihg", "3"], "Did you mean 'env.high'?"),
+        (["train", "--config", "none.toml"], "cannot read the configuration file none.toml"),
+        (["show", "nowhere"], "no run in nowhere"),
+        (["resume", "nowhere"], "no run in nowhere"),
+    ],
+)
+def test_an_error_is_one_message_on_stderr_and_exit_code_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback() -> None:
+    with pytest.raises(ConfigError):
+        main(["train", "--lr", "-1", "--debug"])
+
+
+def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry, "_run", interrupted)
+    assert main(["train"]) == 130
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    answer = subprocess.run(agentrl("config", "--env", "guess"), stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    os.close(writing)
+    assert (answer.returncode, answer.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "overrides"),
+    [
+        (["--lr", "1e-6"], [], [("lr", "1e-6")]),
+        (["--learner.lr=-1"], [], [("learner.lr", "-1")]),
+        (["--env.text", "-x"], [], [("env.text", "-x")]),
+        (["--env.text=--x=y"], [], [("env.text", "--x=y")]),
+        (["--config", "a.toml", "--steps", "3"], ["--config", "a.toml"], [("steps", "3")]),
+        (["--config=a.toml"], ["--config=a.toml"], []),
+    ],
+)
+def test_flags_are_split_from_the_rest(words: list[str], own: list[str], overrides: list[tuple[str, str]]) -> None:
+    assert split(words) == (own, overrides)
+
+
+def test_config_prints_a_file_that_gives_the_same_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "--env", "guess", "--env.high", "20", "--lr", "1e-6"]) == 0
+    first = capsys.readouterr().out
+    file = tmp_path / "run.toml"
+    file.write_text(first)
+    assert tomllib.loads(first)["env"]["high"] == 20
+    assert main(["config", "--config", str(file)]) == 0
+    assert tomllib.loads(capsys.readouterr().out) == tomllib.loads(first)
+
+
+def test_config_tells_where_each_value_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["config", "--env", "guess", "--env.high", "20", "--lr", "1e-6"])
+    lines = capsys.readouterr().out.splitlines()
+    told = {line.split(" = ")[0]: line for line in lines if " = " in line}
+    assert "[--lr] peak learning rate" in told["lr"]
+    assert "[--env.high]" in told["high"]
+    assert "[chosen for this machine]" in told["device"]
+    assert "[default]" in told["beta1"]
+
+
+def test_doctor_says_what_is_there_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) in (0, 1)
+    text = capsys.readouterr().out
+    for name in ("cores", "memory", "GPUs", "torchvision trap", "docker", "bubblewrap", "environments"):
+        assert name in text
+    assert ("MISSING" in text or "\n-  " in text) == ("→" in text)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.config.write_text("")
+    action = Segment((1, 2), True, (-0.5, -0.25), (VersionSpan(Version(0, 3), 0, 2),))
+    trajectory = Trajectory(
+        sample=SampleId(4, 1),
+        attempt=0,
+        split="train",
+        task_index=7,
+        task_id="3+4",
+        sequences=(TokenSequence((Segment((9,), False), action)),),
+        messages=({"role": "user", "content": "3+4? [bold]"}, {"role": "assistant", "content": "7"}),
+        signals=(Signal("correct", 1.0), Signal("style", None, valid=False, weight=0.0, reason="judge is gone")),
+        stop_reason=StopReason.ENV_DONE,
+        turns=1,
+    )
+    store = TrajectoryStore(folder.trajectories)
+    store.append([trajectory])
+    store.close()
+    return folder.path
+
+
+def test_show_lists_trajectories(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run_folder)]) == 0
+    header, row = capsys.readouterr().out.strip().splitlines()
+    assert header.split() == ["sample", "attempt", "task", "reward", "ended", "turns", "tokens", "version"]
+    assert row.split() == ["4-1", "0", "3+4", "1.000", "env_done", "1", "2", "0.3"]
+
+
+def test_show_tells_everything_about_one(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run_folder), "4-1"]) == 0
+    text = capsys.readouterr().out
+    for words in ("3+4? [bold]", "assistant", "correct x 1 = 1.0", "invalid: judge is gone", "env_done"):
+        assert words in text
+
+
+@pytest.mark.parametrize(("sample", "words"), [("9-9", "no trajectory of sample 9-9"), ("x", "names no sample")])
+def test_show_refuses_a_sample_that_is_not_there(
+    run_folder: Path, sample: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(run_folder), sample]) == 2
+    assert words in capsys.readouterr().err
