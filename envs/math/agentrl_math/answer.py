@@ -74,7 +74,7 @@ class Relation:
 Answer = Scalar | Based | Words | Opaque | Items | Union | Matrix | Relation
 
 _MATRIX = re.compile(r"^\\begin\s*\{([pb]?matrix|smallmatrix|array)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$", re.DOTALL)
-_BASED = re.compile(r"^(-?[0-9A-Z]+(?:\.[0-9A-Z]+)?)\s*_\s*(?:\{\s*(?:\\text\s*\{\s*)?(\w+)\s*\}?\s*\}|(\d+|[a-z]+))$")
+_BASED = re.compile(r"^\(?(-?[0-9A-Z]+(?:\.[0-9A-Z]+)?)\)?\s*_\s*(?:\{\s*(?:\\text\s*\{\s*)?(\w+)\s*\}?\s*\}|(\d+|[a-z]+))$")
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
                "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16", "bin": "2", "hex": "16", "oct": "8"}  # fmt: skip
 _CHOICE = re.compile(r"^\(?\s*([A-Z])\s*\)?$|^\\text\s*\{\s*\(?\s*([A-Za-z])\s*\)?\s*[.:]?\s*\}$")
@@ -224,6 +224,9 @@ def _bracketed(text: str, depth: int) -> Answer | None:
     if text.startswith("\\{") and text.endswith("\\}") and _closes_last(text):
         inner = read(text[2:-2], depth)
         return Items("set", inner.members if isinstance(inner, Items) and inner.kind == "list" else (inner,))
+    if text.startswith("{") and text.endswith("}") and _closes_last(text):
+        inner = read(text[1:-1], depth)
+        return Items("set", inner.members) if isinstance(inner, Items) and inner.kind == "list" else inner
     if text.startswith("\\langle") and text.endswith("\\rangle"):
         return read(f"({text[7:-7]})", depth)
     if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or not _closes_last(text):
@@ -257,6 +260,8 @@ def _based(text: str, depth: int) -> Answer | None:
 
 def _scalar(text: str) -> Answer:
     number, unit = split_unit(text)
+    if unit == "degree" and re.search(r"sin|cos|tan|cot|sec|csc", number):
+        number, unit = text, ""
     for candidate, its_unit in ((text, ""), (number, unit)) if not unit else ((number, unit),):
         try:
             return Scalar(expr.parse(candidate), its_unit, candidate)

@@ -127,14 +127,16 @@ class Comparison:
 
     def _related(self, gold: Answer, given: Answer) -> bool:
         if isinstance(gold, Relation) and isinstance(given, Relation):
-            return self._relations(gold, given)
+            a, b = _membership(gold), _membership(given)
+            return self._relations(gold, given) if a is gold and b is given else self.same(a, b)
         relation, other = (gold, given) if isinstance(gold, Relation) else (given, gold)
         assert isinstance(relation, Relation)
         as_set = _interval(relation)
         if as_set is not None:
             return not isinstance(other, Scalar) and self._directed(relation is gold, as_set, other)
-        if relation.ops == ("in",):
-            return _is_name(relation.texts[0]) and self._directed(relation is gold, relation.sides[1], other)
+        member = _membership(relation)
+        if member is not relation:
+            return self._directed(relation is gold, member, other)
         return self._values(relation, other, relation is gold)
 
     def _directed(self, is_gold: bool, one: Answer, other: Answer) -> bool:
@@ -299,6 +301,11 @@ def _interval(relation: Relation) -> Items | None:
     return None
 
 
+def _membership(relation: Relation) -> Answer:
+    """The set in `x in S`; any other relation as it is."""
+    return relation.sides[1] if relation.ops == ("in",) and _is_name(relation.texts[0]) else relation
+
+
 def _variable(relation: Relation) -> str:
     return next(text for text in relation.texts if _is_variable(text))
 
@@ -317,7 +324,7 @@ def _is_name(text: str) -> bool:
 
 
 def _names(answer: Answer) -> frozenset[str]:
-    return symbols(answer.node) if isinstance(answer, Scalar) else frozenset()
+    return symbols(answer.node) if isinstance(answer, Scalar) and answer.node.op != "unknown" else frozenset()
 
 
 def _difference(relation: Relation) -> Node | None:

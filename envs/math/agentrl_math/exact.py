@@ -57,6 +57,13 @@ def bounded(value: Fraction, bits: int) -> Fraction:
     return value
 
 
+def _multiply(*factors: Fraction, bits: int) -> Fraction:
+    product = Fraction(1)
+    for factor in factors:
+        product = bounded(product * factor, bits)
+    return product
+
+
 def divide(a: Fraction, b: Fraction, bits: int = 0) -> Fraction:
     if b == 0:
         raise Undefined("division by zero")
@@ -129,7 +136,7 @@ def _binomial(a: Fraction, b: Fraction, bits: int) -> Fraction:
 _RULES = {
     "add": lambda *args, bits: sum(args, Fraction(0)),
     "neg": lambda a, bits: -a,
-    "mul": lambda a, b, bits: a * b,
+    "mul": _multiply,
     "div": divide,
     "pow": power,
     "root": _root,

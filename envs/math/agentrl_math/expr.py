@@ -83,13 +83,9 @@ class _Parser:
         return found
 
     def sum(self) -> Node:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise LimitExceeded("nested too deeply")
         terms = [self.signed_product()]
         while self.peek("+", "-"):
             terms.append(self.signed_product())
-        self.depth -= 1
         return terms[0] if len(terms) == 1 else Node("add", tuple(terms))
 
     def signed_product(self) -> Node:
@@ -101,22 +97,23 @@ class _Parser:
         return Node("neg", (node,)) if negative else node
 
     def product(self) -> Node:
-        node = self.power()
+        above, below = [self.power()], []
         while True:
             if self.take("*"):
-                node = Node("mul", (node, self.signed_power()))
+                above.append(self.signed_power())
             elif self.take("/"):
-                node = Node("div", (node, self.signed_power()))
+                below.append(self.signed_power())
             elif self._starts_factor():
-                node = Node("mul", (node, self.power()))
+                above.append(self.power())
             else:
-                return node
+                return Node("div", (_product(above), _product(below))) if below else _product(above)
 
     def signed_power(self) -> Node:
-        if self.take("-"):
-            return Node("neg", (self.signed_power(),))
-        self.take("+")
-        return self.power()
+        negative = False
+        while self.peek("+", "-"):
+            negative ^= self.text[self.at] == "-"
+            self.at += 1
+        return Node("neg", (self.power(),)) if negative else self.power()
 
     def _starts_factor(self) -> bool:
         self.space()
@@ -131,7 +128,7 @@ class _Parser:
         return self.postfix(self.base())
 
     def postfix(self, node: Node) -> Node:
-        while True:
+        for _ in range(MAX_DEPTH):
             if self.peek("^"):
                 self.at += 1
                 node = self.raised(node)
@@ -143,6 +140,7 @@ class _Parser:
                 node = Node("factorial", (node,))
             else:
                 return node
+        raise LimitExceeded("too many exponents or factorials in a row")
 
     def raised(self, node: Node) -> Node:
         if self.take("\\circ"):
@@ -154,10 +152,18 @@ class _Parser:
         self.space()
         if self.peek("{"):
             return self.group("{", "}")
-        if self.take("-"):
-            return Node("neg", (self.script(),))
-        node = self.base()
-        return Node("pow", (node, self.script())) if self.take("^") else node
+        negative = False
+        while self.take("-"):
+            negative = not negative
+        parts = [self.base()]
+        while self.take("^"):
+            parts.append(self.group("{", "}") if self.peek("{") else self.base())
+        if len(parts) > MAX_DEPTH:
+            raise LimitExceeded("too many exponents in a row")
+        node = parts.pop()
+        while parts:
+            node = Node("pow", (parts.pop(), node))
+        return Node("neg", (node,)) if negative else node
 
     def group(self, opening: str, closing: str) -> Node:
         self.need(opening)
@@ -168,6 +174,14 @@ class _Parser:
         return node
 
     def base(self) -> Node:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise LimitExceeded("nested too deeply")
+        node = self._base()
+        self.depth -= 1
+        return node
+
+    def _base(self) -> Node:
         self.space()
         char = self.text[self.at : self.at + 1]
         if char.isdigit() or char == ".":
@@ -304,16 +318,18 @@ class _Parser:
         self.space()
         if self.peek("(", "{", "["):
             return self.postfix(self.base()) if self.peek("{") else self.base()
-        node = self.power()
-        while self._starts_factor() and not self.text.startswith(_FUNCTION_WORDS, self.at):
-            if self.peek("("):
-                break
-            node = Node("mul", (node, self.power()))
-        return node
+        factors = [self.power()]
+        while self._starts_factor() and not self.text.startswith(_FUNCTION_WORDS, self.at) and not self.peek("("):
+            factors.append(self.power())
+        return _product(factors)
 
 
 _CLOSERS = ("\\rfloor", "\\rceil", "\\}", "\\rangle")
 _FUNCTION_WORDS = tuple("\\" + name for name in FUNCTIONS) + tuple(FUNCTIONS)
+
+
+def _product(factors: list[Node]) -> Node:
+    return factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
 
 
 def _repeating(text: str, cycle: str) -> Fraction:

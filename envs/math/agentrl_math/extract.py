@@ -25,11 +25,11 @@ _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]"
 _DIGITS = r"\d[\d,]*(?:\.\d+)?|\.\d+"
 _UNIT = r"(?:\s?(?:[cmk]?m|in|ft|kg|g|s|h)(?:\^\{?[23]\}?|[²³])?\b)?"
 _NUMBER = re.compile(
-    rf"(?<![\w.,])(?P<number>[-−+]?\\?[$£€]?\s?(?:\\[dt]?frac\s*\{{-?\d+\}}\s*\{{\d+\}}|(?:{_DIGITS})(?:\s?/\s?\d+)?)"
+    rf"(?<![\w.,])(?P<number>[-−+]?(?:\\?[$£€]\s?)?(?:\\[dt]?frac\s*\{{-?\d+\}}\s*\{{\d+\}}|(?:{_DIGITS})(?:\s?/\s?\d+)?)"
     rf"(?:\s?\\?%)?){_UNIT}(?![\w^])"
 )
 _OPERAND = re.compile(r"(?:[\w)}]\s*(?:[*+×/^_÷·−-]|\\times|\\cdot|\\div)|\d\s*[xX])\s*$|[\^_]\{?\s*$")
-_OPERATOR = re.compile(r"[ \t]*(?:[*+×/^÷·<>]|=\s*[^\s=]|\\times|\\cdot|\\div|-\s*\d)")
+_OPERATOR = re.compile(r"[ \t]*(?:[*+×/^÷·<>=]|\\times|\\cdot|\\div|-\s*\d)")
 _HEDGE = re.compile(rf"(?:{_DIGITS})\s*(?:,|\bor\b|\band\b|;)[\s,]*(?:\bor\b|\band\b)?\s*\$?$")
 _RUN = re.compile(rf"(?:(?:{_DIGITS})\s+){{3,}}$")
 
@@ -210,6 +210,7 @@ def last_number(text: str) -> Extraction | None:
 def _whole_or_formula(text: str) -> Extraction | None:
     whole = text.strip()
     formulas = _FORMULA.findall(whole[-2 * MAX_ANSWER_CHARS :])
-    if formulas and (len(whole) > MAX_WHOLE_CHARS or "\n" in whole or re.search(r"[A-Za-z]{3,} [A-Za-z]{2,}", whole)):
+    prose = re.findall(r"[A-Za-z]+", _FORMULA.sub(" ", whole[-2 * MAX_ANSWER_CHARS :]))
+    if formulas and (len(whole) > MAX_WHOLE_CHARS or "\n" in whole or len(prose) > 1):
         return Extraction(next(part for part in formulas[-1] if part).strip())
     return Extraction(whole) if whole and len(whole) <= MAX_WHOLE_CHARS and "\n" not in whole else None

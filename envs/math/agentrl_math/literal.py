@@ -41,7 +41,8 @@ def is_value(node: Node) -> bool:
     if node.op == "add":
         return len(node.args) == 2 and node.args[0].op == node.args[1].op == "num" and _is_part(node.args[1])
     if node.op == "mul":
-        return is_value(node.args[0]) and node.args[1].op == "pow" and node.args[1].args[0].value == 10
+        scale = node.args[-1]
+        return len(node.args) == 2 and is_value(node.args[0]) and scale.op == "pow" and scale.args[0].value == 10
     return node.op == "num"
 
 

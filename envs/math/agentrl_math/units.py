@@ -47,24 +47,24 @@ _POWER = re.compile(r"^(.+?)\s*\^?\{?([23])\}?$")
 _TEXT_UNIT = re.compile(r"\\text\s*\{([^{}]*)\}\s*(\^\s*\{?\s*[23]\s*\}?)?\s*$")
 _SIGN_UNIT = re.compile(r"(%|\^\\circ\s*(?:[CF]\b)?)\s*$")
 _LONG_WORD_UNIT = re.compile(
-    r"(?<=[\d)}])\s*((?:(?:square|sq|cubic|cu)\.? )?[A-Za-z]{2,}(?:[ /-][A-Za-z]{2,}){0,5})\s*(\^\s*\{?[23]\}?)?\s*$"
+    r"(?<=[\d)}])\s*((?:(?:square|sq|cubic|cu)\.? )?[A-Za-z]{2,}(?:[ -][A-Za-z]{2,}|/[A-Za-z]+){0,5})\s*(\^\s*\{?[23]\}?)?\s*$"
 )
 _LETTER_UNIT = re.compile(r"(?<=\d)\s+(m|g|s|h|l|L)(\^\s*\{?[23]\}?)?\s*$")
 _MATH_WORDS = {"pi", "sin", "cos", "tan", "ln", "log", "exp", "sqrt", "oo", "inf", "infinity", "and", "or", "i", "e"}
 _PREFIX = re.compile(r"^(-?)\s*(?:(\\\$)|\\text\s*\{\s*(euro|pound|Rs\.?|USD|\$)\s*\}|(?:USD|Rs\.?)(?=\s*\d))\s*(?=[-\d.\\])")
 
 
-def split_unit(text: str) -> tuple[str, str]:
+def split_unit(text: str, depth: int = 3) -> tuple[str, str]:
     """(number, unit): `5\\text{ cm}^2` is ("5", "cm^2"); the unit is "" where there is none."""
     prefix = _PREFIX.match(text)
-    if prefix:
-        rest, trailing = split_unit(text[prefix.end() :])
+    if prefix and depth:
+        rest, trailing = split_unit(text[prefix.end() :], depth - 1)
         return prefix.group(1) + rest, trailing or canonical(prefix.group(2) or prefix.group(3) or "dollar")
     for pattern in (_SIGN_UNIT, _TEXT_UNIT, _LONG_WORD_UNIT, _LETTER_UNIT):
         found = pattern.search(text)
-        if found and found.start() > 0 and not _MATH_WORDS & set(re.split(r"[ /-]", found.group(1).lower())):
+        if found and depth and found.start() > 0 and not _MATH_WORDS & set(re.split(r"[ /-]", found.group(1).lower())):
             unit = found.group(1) + (found.group(2) or "" if pattern.groups > 1 else "")
-            rest, inner = split_unit(text[: found.start()].strip())
+            rest, inner = split_unit(text[: found.start()].strip(), depth - 1)
             return rest, canonical(f"{inner} {unit}" if inner not in ("", "dollar") else unit)
     return text, ""
 

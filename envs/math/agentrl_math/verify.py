@@ -163,7 +163,8 @@ def _checked(text: str) -> _Gold:
     cleaned = clean(text)
     if not is_balanced(cleaned):
         return _Gold(text, invalid="the braces of the gold do not match")
-    if not re.search(r"\w|\\[A-Za-z]", cleaned) and not re.fullmatch(r"\\\{\s*\\\}", cleaned):
+    bare = cleaned.replace("\\ldots", "")
+    if not re.search(r"\w|\\[A-Za-z]", bare) and not re.fullmatch(r"\\\{\s*\\\}", cleaned):
         return _Gold(text, invalid="the gold holds no answer")
     if cleaned.casefold() == "nan":
         return _Gold(text, invalid="the gold is not a number")
