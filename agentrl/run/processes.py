@@ -1,0 +1,157 @@
+"""Every process a run starts, on record: whoever opens the run folder next can end what was left behind.
+
+A process is a pid together with its start time and the machine's boot id: a pid alone may name another process by now.
+Whoever starts a process registers it before it is used, grandchildren that can outlive their parent included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from agentrl.errors import RunError
+
+FILE = "processes.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process, told apart from every other that had or will have its pid."""
+
+    role: str
+    pid: int
+    started: int  # clock ticks after boot
+    boot: str
+
+
+def register(folder: Path, role: str, pid: int | None = None) -> Process:
+    """Record a running process (this one when no pid is given); on disk when this returns."""
+    pid = os.getpid() if pid is None else pid
+    entry = _table().get(pid)
+    if entry is None:
+        raise RunError(f"process {pid} ({role}) ended before it was registered: see its log for the cause")
+    process = Process(role, pid, entry.started, _boot())
+    # A line of its own even when the last writer was killed in the middle of its line.
+    line = f"\n{json.dumps(asdict(process))}\n".encode()
+    descriptor = os.open(folder / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, line)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return process
+
+
+def registered(folder: Path) -> list[Process]:
+    """Every process on record, in the order of registration."""
+    path = folder / FILE
+    if not path.exists():
+        return []
+    return [process for line in path.read_text(errors="replace").splitlines() for process in _parsed(line)]
+
+
+def leftovers(folder: Path) -> list[Process]:
+    """The registered processes that still run, and their descendants; never this process or those it descends from."""
+    boot, table = _boot(), _table()
+    ours = set(_ancestry(os.getpid(), table))
+    roles = {p.pid: p.role for p in registered(folder) if p.boot == boot and _is(p, table) and p.pid not in ours}
+    found = []
+    for pid in table.keys() - ours:
+        root = next((ancestor for ancestor in _ancestry(pid, table) if ancestor in roles), None)
+        if root is not None:
+            role = roles[pid] if pid in roles else f"child of {roles[root]}"
+            found.append(Process(role, pid, table[pid].started, boot))
+    return sorted(found, key=lambda process: process.started)
+
+
+def end_leftovers(folder: Path, deadline_s: float) -> list[Process]:
+    """End all that `leftovers` names and return it: SIGTERM first, SIGKILL in the second half of the deadline.
+
+    Raises RunError naming what outlives even that.
+    """
+    ends_at = time.monotonic() + deadline_s
+    running: dict[int, Process] = {}  # by a descriptor that stays with the process when its pid is used again
+    found: dict[int, Process] = {}
+    with ExitStack() as descriptors:
+        for signal_number, until in ((signal.SIGTERM, ends_at - deadline_s / 2), (signal.SIGKILL, ends_at)):
+            new = [process for process in leftovers(folder) if process.pid not in {p.pid for p in running.values()}]
+            running |= _opened(new, descriptors)
+            found |= running
+            for descriptor in running:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal_number)
+            _wait_for_ends(running, until)
+    if running:
+        names = ", ".join(f"{process.role} (pid {process.pid})" for process in running.values())
+        raise RunError(f"still running {deadline_s} s after they were told to end: {names}. End them, then resume")
+    return list(found.values())
+
+
+class _Entry(NamedTuple):
+    """What /proc says of a process that runs."""
+
+    parent: int
+    started: int
+
+
+def _table() -> dict[int, _Entry]:
+    """Every process of this machine by pid; zombies have ended."""
+    table = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, parent, *rest = path.read_text(errors="replace").rpartition(")")[2].split()
+            if state not in "ZX":
+                table[int(path.parent.name)] = _Entry(int(parent), int(rest[17]))
+    return table
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _is(process: Process, table: dict[int, _Entry]) -> bool:
+    return process.pid in table and table[process.pid].started == process.started
+
+
+def _ancestry(pid: int, table: dict[int, _Entry]) -> Iterator[int]:
+    """The process, its parent, and so on."""
+    while pid in table:
+        yield pid
+        pid = table[pid].parent
+
+
+def _parsed(line: str) -> Iterator[Process]:
+    """The process of a line; none when its writer was killed in the middle of it."""
+    with suppress(json.JSONDecodeError, TypeError):
+        yield Process(**json.loads(line))
+
+
+def _opened(processes: Iterable[Process], descriptors: ExitStack) -> dict[int, Process]:
+    """A descriptor for each process that still is the one meant."""
+    opened = {}
+    for process in processes:
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(process.pid)
+            descriptors.callback(os.close, descriptor)
+            if _is(process, _table()):
+                opened[descriptor] = process
+    return opened
+
+
+def _wait_for_ends(running: dict[int, Process], until: float) -> None:
+    """Take out of `running` what ends before the time `until`."""
+    poll = select.poll()
+    for descriptor in running:
+        poll.register(descriptor, select.POLLIN)
+    while running and (left_s := until - time.monotonic()) > 0:
+        for descriptor, _ in poll.poll(left_s * 1000):
+            poll.unregister(descriptor)
+            del running[descriptor]
