@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,10 +29,12 @@ from agentrl.types import (
 
 
 class Sampler(Protocol):
-    """The part of an engine that an episode needs."""
+    """What an episode needs of the engines; `agentrl.engine.client.EngineClient` has it."""
 
-    async def generate(self, prompt: Prompt, sampling: Sampling, deadline_s: float) -> Completion:
-        """Sample one completion."""
+    async def generate(
+        self, prompt: Prompt, sampling: Sampling, deadline_s: float, key: Hashable | None = None
+    ) -> Completion:
+        """Sample one completion; requests with one `key` continue each other, and an engine may hold their prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ class Episode:
             stable_hash(order.seed, order.split, order.task_index, order.sample.member, self._turns),
             self._stage.renderer.stop_token_ids,
         )
-        completion = await self._stage.engine.generate(Prompt(self._recorder.prompt), sampling, order.turn_timeout_s)
+        prompt, key = Prompt(self._recorder.prompt), (order.sample, order.attempt)
+        completion = await self._stage.engine.generate(prompt, sampling, order.turn_timeout_s, key)
         if completion.finish_reason == "abort":
             raise EngineError("the engine aborted the request; the sample is run anew")
         return completion

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,15 +111,19 @@ class Ranked(Chat):
 
 @dataclass
 class Listening:
-    """An engine that remembers what it was asked and what it answered."""
+    """A client of one engine that remembers what it was asked and what was answered."""
 
     engine: Any
     calls: list[tuple[Prompt, Sampling, Completion]] = field(default_factory=list)
+    keys: list[Hashable] = field(default_factory=list)
 
-    async def generate(self, prompt: Prompt, sampling: Sampling, deadline_s: float) -> Completion:
+    async def generate(
+        self, prompt: Prompt, sampling: Sampling, deadline_s: float, key: Hashable | None = None
+    ) -> Completion:
         completion = await self.engine.generate(prompt, sampling, deadline_s)
         self.calls.append((prompt, sampling, completion))
-        return completion
+        self.keys.append(key)
+        return completion  # type: ignore[no-any-return]
 
 
 def order(member: int = 0, **changes: Any) -> EpisodeOrder:
@@ -132,14 +136,15 @@ def order(member: int = 0, **changes: Any) -> EpisodeOrder:
 
 
 def stage(
-    engine: Any,
+    engine: Any,  # of its own kind, or Listening
     env: Callable[..., Env] = Chat,
     max_context: int = 4000,
     made: Any = None,
     **options: Any,
 ) -> Stage:
     """A stage with the tiny tokenizer (or `made`) and `env(**options)`."""
-    return Stage(lambda: env(**options), load_renderer(made or tokenizer()), engine, max_context)
+    heard = engine if isinstance(engine, Listening) else Listening(engine)
+    return Stage(lambda: env(**options), load_renderer(made or tokenizer()), heard, max_context)
 
 
 def check_law_1(trajectory: Trajectory, calls: list[tuple[Prompt, Sampling, Completion]]) -> None:

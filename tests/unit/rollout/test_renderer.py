@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
+from agentrl.embedded import EMBEDDED, cache_folder
 from agentrl.errors import ConfigError
 from agentrl.rollout.renderer import FamilyRenderer, TemplateRenderer, load_renderer
 from agentrl.types import Message, ToolSpec
 from tests.unit.rollout import templates
 from tests.unit.rollout.templates import encode, qwen3_tokenizer, tokenizer
 
+SMOL = cache_folder() / EMBEDDED
 TEXT = st.text(max_size=30).filter(lambda text: "<|" not in text)
 TOOL = ToolSpec(name="add", description="Add.", parameters={"type": "object", "properties": {"a": {"type": "integer"}}})
 STABLE = {"tiny": "", "smol": templates.SMOL, "tools": templates.TOOLS}
+
+
+@functools.cache
+def smol_tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(SMOL)
 
 
 def user(text: str) -> Message:
@@ -51,6 +60,22 @@ def test_no_sampled_token_is_ever_replaced_even_where_its_text_tokenises_otherwi
     added = renderer.extend(prompt, tuple(sampled), {**reply, "content": "x"}, [user("next")])
     closing = () if sampled[-1] in renderer.stop_token_ids else renderer.stop_token_ids[:1]
     assert added == closing + encode(tokenizer(), "\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n")
+
+
+@pytest.mark.skipif(not (SMOL / "tokenizer.json").is_file(), reason="the embedded model is not in the cache")
+@given(sampled=st.lists(st.integers(17, 49151), min_size=1, max_size=12), is_cut=st.booleans(), text=TEXT)
+@settings(max_examples=200, deadline=None)
+def test_the_embedded_models_tokens_survive_where_a_second_tokenisation_would_change_them(
+    sampled: list[int], is_cut: bool, text: str
+) -> None:
+    made = smol_tokenizer()
+    renderer = load_renderer(made)
+    assert made.chat_template == templates.SMOL
+    prompt, ids = renderer.first([user(text)]), (*sampled, *(() if is_cut else renderer.stop_token_ids))
+    added = renderer.extend(prompt, ids, renderer.parse(prompt, ids), [user(text)])
+    assert added is not None
+    whole = renderer.first([user(text), said(made.decode(sampled)), user(text)])
+    assert made.decode(prompt + ids + added) == made.decode(whole)
 
 
 def test_thinking_that_the_template_strips_from_history_begins_a_new_branch() -> None:

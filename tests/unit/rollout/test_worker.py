@@ -43,9 +43,11 @@ async def make(model: str, tmp_path: Path) -> AsyncIterator[Make]:
         await made.close()
 
 
-async def engine(*script: Any) -> ScriptedEngine:
-    return await ScriptedEngine.ready(
-        script or (Sampled(),), encode=lambda text: encode(tokenizer(), text), vocab_size=len(tokenizer())
+async def engine(*script: Any) -> Listening:
+    return Listening(
+        await ScriptedEngine.ready(
+            script or (Sampled(),), encode=lambda text: encode(tokenizer(), text), vocab_size=len(tokenizer())
+        )
     )
 
 
@@ -70,7 +72,7 @@ async def test_a_thousand_episodes_at_once_keep_law_1_and_leave_no_task(make: Ma
             together.set()
         await together.wait()
 
-    heard = Listening(await engine(Delay(meet, Sampled())))
+    heard = await engine(Delay(meet, Sampled()))
     worker = make(heard, turns=2)
     before = asyncio.all_tasks()
     orders = [order(i % 8, sample=SampleId(i // 8, i % 8), task_index=i // 8) for i in range(1000)]
@@ -83,8 +85,15 @@ async def test_a_thousand_episodes_at_once_keep_law_1_and_leave_no_task(make: Ma
 
 
 async def test_one_alone_is_recorded_exactly(make: Make) -> None:
-    heard = Listening(await engine())
+    heard = await engine()
     check_law_1(await make(heard).run(order()), heard.calls)
+
+
+async def test_the_turns_of_an_attempt_go_where_their_prefix_is(make: Make) -> None:
+    heard = await engine()
+    worker = make(heard)
+    await asyncio.gather(worker.run(order(0)), worker.run(order(1)), worker.run(order(1, attempt=1)))
+    assert sorted(collections.Counter(heard.keys).values()) == [3, 3, 3]
 
 
 async def test_group_rewards_see_the_whole_group_and_add_to_the_rest(make: Make) -> None:
