@@ -64,7 +64,7 @@ def leftovers(folder: Path) -> list[Process]:
     ours = set(_ancestry(os.getpid(), table))
     roles = {p.pid: p.role for p in registered(folder) if p.boot == boot and _is(p, table) and p.pid not in ours}
     found = []
-    for pid in table.keys() - ours:
+    for pid in table:
         root = next((ancestor for ancestor in _ancestry(pid, table) if ancestor in roles), None)
         if root is not None:
             role = roles[pid] if pid in roles else f"child of {roles[root]}"

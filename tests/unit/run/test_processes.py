@@ -70,7 +70,8 @@ def test_a_zombie_has_ended(tmp_path: Path, start: Start) -> None:
         register(tmp_path, "worker", child.pid)
 
 
-def test_this_process_and_those_it_descends_from_are_never_leftovers(tmp_path: Path) -> None:
+def test_this_process_and_those_it_descends_from_are_never_leftovers(tmp_path: Path, start: Start) -> None:
+    start(WAITS)  # nor are children of theirs that nobody registered
     register(tmp_path, "driver")
     register(tmp_path, "shell", os.getppid())
     assert leftovers(tmp_path) == []
