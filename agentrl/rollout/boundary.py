@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from agentrl.errors import AgentRLError, EngineDiedError, EngineError, VerifierError
+from agentrl.errors import AgentRLError, EngineDiedError, EngineError, EnvError, VerifierError
 from agentrl.types import Signal, StopReason
 
 
@@ -67,7 +67,8 @@ def classify(error: Exception, phase: Phase) -> StopReason:
         return StopReason.INFRA_ERROR
     if isinstance(error, VerifierError) or phase is Phase.SCORE:
         return StopReason.VERIFIER_ERROR
-    return StopReason.MODEL_ERROR if phase in (Phase.RENDER, Phase.GENERATE) else StopReason.ENV_ERROR
+    is_models = phase in (Phase.RENDER, Phase.GENERATE) and not isinstance(error, EnvError)
+    return StopReason.MODEL_ERROR if is_models else StopReason.ENV_ERROR
 
 
 def undecided(signals: Iterable[Signal]) -> Ending | None:

@@ -9,7 +9,7 @@ from jinja2 import TemplateError
 from renderers import ParsedResponse, ToolCallParseStatus, create_renderer
 from renderers.base import MODEL_RENDERER_MAP
 
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, describe_tools, parse_reply, write_calls
 from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, text_of
 
@@ -168,7 +168,12 @@ def _said(content: str) -> Message:
 
 def _flat(message: Message) -> Message:
     """Templates of text models want text, not parts."""
-    return message if isinstance(message["content"], str) else {**message, "content": text_of(message)}
+    content = message["content"]
+    if isinstance(content, str):
+        return message
+    if any(part["type"] == "image" for part in content):
+        raise EnvError(f"a {message['role']} message holds an image, and this model's chat template takes text only")
+    return {**message, "content": text_of(message)}
 
 
 def _tell_tools(messages: list[Message], tools: Sequence[ToolSpec]) -> list[Message]:

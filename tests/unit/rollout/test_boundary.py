@@ -37,6 +37,7 @@ from tests.unit.rollout.cases import InfraError
         (DeadlineError("x"), Phase.GENERATE, StopReason.INFRA_ERROR),
         (ValueError("x"), Phase.GENERATE, StopReason.MODEL_ERROR),
         (ValueError("x"), Phase.RENDER, StopReason.MODEL_ERROR),
+        (EnvError("an image"), Phase.RENDER, StopReason.ENV_ERROR),
     ],
     ids=lambda value: value.value if isinstance(value, Phase) else type(value).__name__,
 )

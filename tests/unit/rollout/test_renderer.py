@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from agentrl.embedded import EMBEDDED, cache_folder
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.renderer import FamilyRenderer, TemplateRenderer, load_renderer
 from agentrl.types import Message, ToolSpec
 from tests.unit.rollout import templates
@@ -106,6 +106,14 @@ def test_a_tokenizer_without_a_chat_template_is_refused_with_what_to_do() -> Non
     made.chat_template = None
     with pytest.raises(ConfigError, match="instruct model"):
         TemplateRenderer(made)
+
+
+def test_parts_are_flattened_for_a_text_model_and_an_image_is_refused() -> None:
+    renderer = load_renderer(tokenizer())
+    parts: Message = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+    assert renderer.first([parts]) == renderer.first([user("ab")])
+    with pytest.raises(EnvError, match="image"):
+        renderer.first([{"role": "user", "content": [{"type": "image", "image": "cat.png"}]}])
 
 
 # --- tools ----------------------------------------------------------------------------------------------------
