@@ -1,4 +1,4 @@
-"""Requests of many episodes to the engines, few calls on the wire: the side of the rollout worker.
+"""Requests of many episodes to the engines, few calls on the wire.
 
     episodes ─ generate ─▶ EngineClient ══ submit, cancel ══▶ EngineServer ─ generate ─▶ Engine
                (one process of workers)  ◀═════ collect ═════   (the engine's process)
@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Hashable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
+from agentrl.engine.base import Engine
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError
 from agentrl.types import Completion, Prompt, Sampling, Version, VersionSpan
 
@@ -22,6 +25,7 @@ Outcome = tuple[int, str, Any]  # number, "" or the kind of the error, result or
 
 COLLECT_S = 20.0  # how long one `collect` waits for an outcome
 GRACE_S = 40.0  # how much later a sign of life may come before the other side counts as dead
+LEASE_S = COLLECT_S + GRACE_S
 FAREWELL_S = 5.0
 MAX_HOMES = 1 << 16
 _ERRORS = {kind.__name__: kind for kind in (EngineError, EngineDiedError, EngineRefusedError, DeadlineError)}
@@ -38,9 +42,6 @@ class Transport(Protocol):
 
     async def cancel(self, client: str, numbers: Sequence[int]) -> None:
         """Abort these requests: they have no outcome."""
-
-    async def disconnect(self, client: str) -> None:
-        """Abort every request of this client."""
 
 
 class EngineClient:
@@ -176,10 +177,12 @@ class _Link:
         """Lose the engine on purpose, having told it so."""
         if self.loss:
             return
+        numbers = list(self.waiting)
         self.lose("the client was closed")
-        farewell = self._call(self._engine.disconnect(self._client))
-        await asyncio.wait([farewell], timeout=FAREWELL_S)
-        farewell.cancel()
+        if numbers:
+            farewell = self._call(self._engine.cancel(self._client, numbers))
+            await asyncio.wait([farewell], timeout=FAREWELL_S)
+            farewell.cancel()
 
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
@@ -232,3 +235,106 @@ class _Link:
             future.set_exception(_ERRORS[kind](result))
         else:
             future.set_exception(EngineError(f"the engine raised {kind}: {result}"))
+
+
+class EngineServer:
+    """An engine that also answers clients in batches: for them a Transport, for all else the engine it wraps.
+
+    A client that was not heard of for `LEASE_S` is dead: its requests are aborted.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._mailboxes: dict[str, _Mailbox] = {}
+        self._leases: dict[str, asyncio.TimerHandle] = {}
+        self._operations = {"generate": self._generate, "score": self._score}
+
+    async def submit(self, client: str, requests: Sequence[Request]) -> None:
+        """Begin these requests."""
+        mailbox = self._mailbox(client)
+        for number, operation, arguments, deadline_s in requests:
+            mailbox.begin(number, self._operations[operation](arguments, deadline_s))
+
+    async def collect(self, client: str, timeout_s: float) -> list[Outcome]:
+        """The outcomes that are ready, as soon as there are any; none after `timeout_s`."""
+        mailbox = self._mailbox(client)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await mailbox.is_worth_a_look.wait()
+        return mailbox.take()
+
+    async def cancel(self, client: str, numbers: Sequence[int]) -> None:
+        """Abort these requests: they have no outcome."""
+        mailbox = self._mailbox(client)
+        for number in numbers:
+            mailbox.abort(number)
+
+    async def close(self) -> None:
+        """Abort every request and end the engine. Idempotent."""
+        for client, lease in list(self._leases.items()):
+            lease.cancel()
+            self._expire(client)
+        await self._engine.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def _generate(self, arguments: tuple[Any, ...], deadline_s: float) -> tuple[Any, ...]:
+        ids, media, *sampling = arguments
+        completion = await self._engine.generate(Prompt(ids, media), Sampling(*sampling), deadline_s)
+        spans = tuple((*span.version, span.start, span.end) for span in completion.versions)
+        return completion.ids, completion.logprobs, spans, completion.finish_reason
+
+    async def _score(self, arguments: tuple[Any, ...], deadline_s: float) -> tuple[float, ...]:
+        (ids,) = arguments
+        return await self._engine.score(ids, deadline_s)
+
+    def _mailbox(self, client: str) -> _Mailbox:
+        """The client's mailbox, its lease renewed."""
+        if (lease := self._leases.get(client)) is not None:
+            lease.cancel()
+        self._leases[client] = asyncio.get_running_loop().call_later(LEASE_S, self._expire, client)
+        return self._mailboxes.setdefault(client, _Mailbox())
+
+    def _expire(self, client: str) -> None:
+        del self._leases[client]
+        self._mailboxes.pop(client).close()
+
+
+class _Mailbox:
+    """The requests of one client in flight, and the outcomes it has not collected."""
+
+    def __init__(self) -> None:
+        self.is_worth_a_look = asyncio.Event()
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._outcomes: list[Outcome] = []
+
+    def begin(self, number: int, call: Coroutine[Any, Any, Any]) -> None:
+        """Run a request; its outcome will lie here."""
+        self._tasks[number] = task = asyncio.create_task(call)
+        task.add_done_callback(partial(self._ended, number))
+
+    def abort(self, number: int) -> None:
+        """Cancel a request if it still runs; it has no outcome."""
+        if (task := self._tasks.pop(number, None)) is not None:
+            task.cancel()
+
+    def take(self) -> list[Outcome]:
+        """Every outcome so far, once."""
+        outcomes, self._outcomes = self._outcomes, []
+        self.is_worth_a_look.clear()
+        return outcomes
+
+    def close(self) -> None:
+        """Abort everything and send a waiting `collect` home."""
+        for number in list(self._tasks):
+            self.abort(number)
+        self.is_worth_a_look.set()
+
+    def _ended(self, number: int, task: asyncio.Task[Any]) -> None:
+        error = EngineError("the engine dropped the request") if task.cancelled() else task.exception()
+        if self._tasks.pop(number, None) is None:
+            return
+        outcome = (number, "", task.result()) if error is None else (number, type(error).__name__, str(error))
+        self._outcomes.append(outcome)
+        self.is_worth_a_look.set()

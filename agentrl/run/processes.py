@@ -32,67 +32,67 @@ class Process:
     boot: str
 
 
-def register(folder: Path, role: str, pid: int | None = None) -> Process:
-    """Record a running process (this one when no pid is given); on disk when this returns."""
-    pid = os.getpid() if pid is None else pid
-    entry = _table().get(pid)
-    if entry is None:
-        raise RunError(f"process {pid} ({role}) ended before it was registered: see its log for the cause")
-    process = Process(role, pid, entry.started, _boot())
-    # A line of its own even when the last writer was killed in the middle of its line.
-    line = f"\n{json.dumps(asdict(process))}\n".encode()
-    descriptor = os.open(folder / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(descriptor, line)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return process
+class Processes:
+    """The registry in one run folder."""
 
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
 
-def registered(folder: Path) -> list[Process]:
-    """Every process on record, in the order of registration."""
-    path = folder / FILE
-    if not path.exists():
-        return []
-    return [process for line in path.read_text(errors="replace").splitlines() for process in _parsed(line)]
+    def register(self, role: str, pid: int) -> None:
+        """Record a running process; on disk when this returns."""
+        entry = _table().get(pid)
+        if entry is None:
+            raise RunError(f"process {pid} ({role}) ended before it was registered: see its log for the cause")
+        process = Process(role, pid, entry.started, _boot())
+        # A line of its own even when the last writer was killed in the middle of its line.
+        line = f"\n{json.dumps(asdict(process))}\n".encode()
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
+    def registered(self) -> list[Process]:
+        """Every process on record, in the order of registration."""
+        if not self._path.exists():
+            return []
+        return [process for line in self._path.read_text(errors="replace").splitlines() for process in _parsed(line)]
 
-def leftovers(folder: Path) -> list[Process]:
-    """The registered processes that still run, and their descendants; never this process or those it descends from."""
-    boot, table = _boot(), _table()
-    ours = set(_ancestry(os.getpid(), table))
-    roles = {p.pid: p.role for p in registered(folder) if p.boot == boot and _is(p, table) and p.pid not in ours}
-    found = []
-    for pid in table:
-        root = next((ancestor for ancestor in _ancestry(pid, table) if ancestor in roles), None)
-        if root is not None:
-            role = roles[pid] if pid in roles else f"child of {roles[root]}"
-            found.append(Process(role, pid, table[pid].started, boot))
-    return sorted(found, key=lambda process: process.started)
+    def leftovers(self) -> list[Process]:
+        """The registered processes that still run, and their descendants; never this process or its ancestors."""
+        boot, table = _boot(), _table()
+        ours = set(_ancestry(os.getpid(), table))
+        roles = {p.pid: p.role for p in self.registered() if p.boot == boot and _is(p, table) and p.pid not in ours}
+        found = []
+        for pid in table:
+            root = next((ancestor for ancestor in _ancestry(pid, table) if ancestor in roles), None)
+            if root is not None:
+                role = roles[pid] if pid in roles else f"child of {roles[root]}"
+                found.append(Process(role, pid, table[pid].started, boot))
+        return sorted(found, key=lambda process: process.started)
 
+    def end_leftovers(self, deadline_s: float) -> list[Process]:
+        """End all that `leftovers` names and return it: SIGTERM first, SIGKILL in the second half of the deadline.
 
-def end_leftovers(folder: Path, deadline_s: float) -> list[Process]:
-    """End all that `leftovers` names and return it: SIGTERM first, SIGKILL in the second half of the deadline.
-
-    Raises RunError naming what outlives even that.
-    """
-    ends_at = time.monotonic() + deadline_s
-    running: dict[int, Process] = {}  # by a descriptor that stays with the process when its pid is used again
-    found: dict[int, Process] = {}
-    with ExitStack() as descriptors:
-        for signal_number, until in ((signal.SIGTERM, ends_at - deadline_s / 2), (signal.SIGKILL, ends_at)):
-            new = [process for process in leftovers(folder) if process.pid not in {p.pid for p in running.values()}]
-            running |= _opened(new, descriptors)
-            found |= running
-            for descriptor in running:
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(descriptor, signal_number)
-            _wait_for_ends(running, until)
-    if running:
-        names = ", ".join(f"{process.role} (pid {process.pid})" for process in running.values())
-        raise RunError(f"still running {deadline_s} s after they were told to end: {names}. End them, then resume")
-    return list(found.values())
+        Raises RunError naming what outlives even that.
+        """
+        ends_at = time.monotonic() + deadline_s
+        running: dict[int, Process] = {}  # by a descriptor that stays with the process when its pid is used again
+        found: dict[int, Process] = {}
+        with ExitStack() as descriptors:
+            for signal_number, until in ((signal.SIGTERM, ends_at - deadline_s / 2), (signal.SIGKILL, ends_at)):
+                new = [process for process in self.leftovers() if process.pid not in {p.pid for p in running.values()}]
+                running |= _opened(new, descriptors)
+                found |= running
+                for descriptor in running:
+                    with suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(descriptor, signal_number)
+                _wait_for_ends(running, until)
+        if running:
+            names = ", ".join(f"{process.role} (pid {process.pid})" for process in running.values())
+            raise RunError(f"still running {deadline_s} s after they were told to end: {names}. End them, then resume")
+        return list(found.values())
 
 
 class _Entry(NamedTuple):

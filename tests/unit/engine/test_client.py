@@ -10,12 +10,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from agentrl.engine import client as client_module
-from agentrl.engine import server as server_module
-from agentrl.engine.client import EngineClient, Outcome, Request
+from agentrl.engine.client import EngineClient, EngineServer, Outcome, Request
 from agentrl.engine.scripted import Delay, Die, Hang, Raise, Reply, Sampled, Script, ScriptedEngine
-from agentrl.engine.server import EngineServer
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError
-from agentrl.types import Prompt, Sampling
+from agentrl.types import Prompt, Sampling, Version
 
 PROMPT = Prompt((1, 2, 3))
 SAMPLING = Sampling(8, stop_token_ids=(0,))
@@ -65,10 +63,6 @@ class Wire:
         self._check()
         self.cancelled.extend(numbers)
         await self.server.cancel(client, numbers)
-
-    async def disconnect(self, client: str) -> None:
-        self._check()
-        await self.server.disconnect(client)
 
     def _check(self) -> None:
         if self._cut.is_set():
@@ -336,16 +330,17 @@ async def test_an_aborted_request_has_no_outcome() -> None:
 
 async def test_the_requests_of_a_client_that_fell_silent_are_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     aborted = asyncio.Event()
-    monkeypatch.setattr(server_module, "LEASE_S", 0.02)
+    monkeypatch.setattr(client_module, "LEASE_S", 0.02)
     server = EngineServer(await ScriptedEngine.ready([held(aborted)]))
     await server.submit("dead", [(0, "generate", ((1,), (), 8), 60.0)])
     await asyncio.wait_for(aborted.wait(), 1.0)
     await server.close()
 
 
-async def test_closing_the_server_closes_its_engine() -> None:
+async def test_the_server_is_the_engine_to_all_others_and_closes_it() -> None:
     engine = await ScriptedEngine.ready()
     server = EngineServer(engine)
+    assert await server.version() == Version(0, 0)
     await server.close()
     with pytest.raises(EngineDiedError):
         await engine.version()

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from agentrl.errors import RunError
-from agentrl.run.processes import FILE, Process, end_leftovers, leftovers, register, registered
+from agentrl.run.processes import FILE, Process, Processes
 
 WAITS = "print(flush=True); input()"
 IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); input()"
 HAS_A_CHILD = f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {WAITS!r}]); c.wait()"
 REGISTERS_ITSELF = (
-    "import sys; from pathlib import Path; from agentrl.run.processes import register, leftovers;"
-    "register(Path(sys.argv[1]), 'self'); print(leftovers(Path(sys.argv[1])), flush=True)"
+    "import os, sys; from pathlib import Path; from agentrl.run.processes import Processes;"
+    "p = Processes(Path(sys.argv[1])); p.register('self', os.getpid()); print(p.leftovers(), flush=True)"
 )
 
 Start = Callable[[str], "subprocess.Popen[bytes]"]
@@ -47,34 +47,36 @@ def start() -> Iterator[Start]:
 
 def test_a_registered_process_is_on_disk_with_its_start_time(tmp_path: Path, start: Start) -> None:
     child = start(WAITS)
-    process = register(tmp_path, "engine 0", child.pid)
-    assert registered(tmp_path) == [process]
+    Processes(tmp_path).register("engine 0", child.pid)
+    process = Processes(tmp_path).registered()[-1]
+    assert Processes(tmp_path).registered() == [process]
     assert json.loads((tmp_path / FILE).read_text())["role"] == "engine 0"
 
 
 def test_a_living_process_is_a_leftover_until_it_ends(tmp_path: Path, start: Start) -> None:
     child = start(WAITS)
-    process = register(tmp_path, "worker", child.pid)
-    assert leftovers(tmp_path) == [process]
+    Processes(tmp_path).register("worker", child.pid)
+    process = Processes(tmp_path).registered()[-1]
+    assert Processes(tmp_path).leftovers() == [process]
     child.communicate(b"\n", timeout=10)
-    assert leftovers(tmp_path) == []
+    assert Processes(tmp_path).leftovers() == []
 
 
 def test_a_zombie_has_ended(tmp_path: Path, start: Start) -> None:
     child = start(WAITS)
-    register(tmp_path, "worker", child.pid)
+    Processes(tmp_path).register("worker", child.pid)
     os.kill(child.pid, signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert leftovers(tmp_path) == []
+    assert Processes(tmp_path).leftovers() == []
     with pytest.raises(RunError, match="ended before"):
-        register(tmp_path, "worker", child.pid)
+        Processes(tmp_path).register("worker", child.pid)
 
 
 def test_this_process_and_those_it_descends_from_are_never_leftovers(tmp_path: Path, start: Start) -> None:
     start(WAITS)  # nor are children of theirs that nobody registered
-    register(tmp_path, "driver")
-    register(tmp_path, "shell", os.getppid())
-    assert leftovers(tmp_path) == []
+    Processes(tmp_path).register("driver", os.getpid())
+    Processes(tmp_path).register("shell", os.getppid())
+    assert Processes(tmp_path).leftovers() == []
     output = subprocess.run(
         [sys.executable, "-c", REGISTERS_ITSELF, str(tmp_path)], capture_output=True, text=True, check=True
     ).stdout
@@ -82,20 +84,20 @@ def test_this_process_and_those_it_descends_from_are_never_leftovers(tmp_path: P
 
 
 def test_leftovers_end_with_their_descendants(tmp_path: Path, start: Start) -> None:
-    register(tmp_path, "engine", start(HAS_A_CHILD).pid)
-    register(tmp_path, "worker", start(WAITS).pid)
-    ended = end_leftovers(tmp_path, 10.0)
+    Processes(tmp_path).register("engine", start(HAS_A_CHILD).pid)
+    Processes(tmp_path).register("worker", start(WAITS).pid)
+    ended = Processes(tmp_path).end_leftovers(10.0)
     assert sorted(process.role for process in ended) == ["child of engine", "engine", "worker"]
-    assert leftovers(tmp_path) == []
+    assert Processes(tmp_path).leftovers() == []
     assert not any(is_running(process) for process in ended)
 
 
 def test_what_ignores_sigterm_is_killed_and_its_orphans_too(tmp_path: Path, start: Start) -> None:
     stubborn = start(IGNORES_SIGTERM)
     parent = start(HAS_A_CHILD.replace(repr(WAITS), repr(IGNORES_SIGTERM)))
-    register(tmp_path, "stubborn", stubborn.pid)
-    register(tmp_path, "parent", parent.pid)
-    ended = end_leftovers(tmp_path, 1.0)
+    Processes(tmp_path).register("stubborn", stubborn.pid)
+    Processes(tmp_path).register("parent", parent.pid)
+    ended = Processes(tmp_path).end_leftovers(1.0)
     assert sorted(process.role for process in ended) == ["child of parent", "parent", "stubborn"]
     assert stubborn.wait(10) == -signal.SIGKILL
     assert parent.wait(10) == -signal.SIGTERM
@@ -107,25 +109,28 @@ def test_a_process_that_has_the_pid_of_a_dead_one_is_not_touched(
     tmp_path: Path, start: Start, change: dict[str, object]
 ) -> None:
     child = start(WAITS)
-    process = register(tmp_path, "engine", child.pid)
+    Processes(tmp_path).register("engine", child.pid)
+    process = Processes(tmp_path).registered()[-1]
     recorded = replace(process, **change)  # type: ignore[arg-type]
     (tmp_path / FILE).write_text(json.dumps({"role": "engine", **fields(recorded)}) + "\n")
-    assert registered(tmp_path) == [recorded]
-    assert leftovers(tmp_path) == []
-    assert end_leftovers(tmp_path, 1.0) == []
+    assert Processes(tmp_path).registered() == [recorded]
+    assert Processes(tmp_path).leftovers() == []
+    assert Processes(tmp_path).end_leftovers(1.0) == []
     assert child.poll() is None
 
 
 def test_a_line_cut_short_by_a_kill_hides_no_other(tmp_path: Path, start: Start) -> None:
-    first = register(tmp_path, "first", start(WAITS).pid)
+    Processes(tmp_path).register("first", start(WAITS).pid)
+    first = Processes(tmp_path).registered()[-1]
     with (tmp_path / FILE).open("a") as file:
         file.write('{"role": "torn", "pi')
-    second = register(tmp_path, "second", start(WAITS).pid)
-    assert registered(tmp_path) == [first, second]
+    Processes(tmp_path).register("second", start(WAITS).pid)
+    second = Processes(tmp_path).registered()[-1]
+    assert Processes(tmp_path).registered() == [first, second]
 
 
 def test_a_folder_without_a_registry_has_no_leftovers(tmp_path: Path) -> None:
-    assert (leftovers(tmp_path), end_leftovers(tmp_path, 1.0)) == ([], [])
+    assert (Processes(tmp_path).leftovers(), Processes(tmp_path).end_leftovers(1.0)) == ([], [])
 
 
 def fields(process: Process) -> dict[str, object]:
