@@ -68,6 +68,9 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "TOKENIZERS_PARALLELISM": "false",
     }
+    if spec.transfer == "ipc":
+        # CUDA handles travel to the EngineCore, a child of this process, as pickles.
+        variables["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     if Path(spec.model).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     if spec.device == "cpu":
@@ -125,7 +128,7 @@ class VllmEngine:
             await asyncio.to_thread(llm.shutdown, _CLOSE_S)
         await asyncio.to_thread(_kill, self._children)
 
-    def processes(self) -> list[Process]:
+    def pids(self) -> list[Process]:
         """This process and the engine's own, for whoever must end them when nobody here can."""
         pids = [os.getpid(), *(child.pid for child in self._children if child.pid is not None)]
         return [Process(pid, started) for pid in pids if (started := _start_time(pid)) is not None]
@@ -226,7 +229,8 @@ class VllmEngine:
     async def _call(self, what: str, call: Callable[[AsyncLLM], Awaitable[T]], deadline_s: float) -> T:
         """`call(llm)` under a deadline; fails at once when the engine dies, aborts its request when cancelled."""
         if self._llm is None or self._death is None:
-            raise EngineRefusedError(f"{what}: the engine is not started, or closed")
+            self._raise_if_dead(what)
+            raise EngineRefusedError(f"{what}: the engine was not started")
         task: asyncio.Future[T] = asyncio.ensure_future(call(self._llm))
         try:
             waited_for: list[asyncio.Future[Any]] = [task, self._death]
@@ -235,11 +239,14 @@ class VllmEngine:
             task.cancel()
         if not task.done() or self._death.done():
             await asyncio.wait({task}, timeout=1.0)
-        if self._death.done():
-            raise EngineDiedError(f"{what}: the engine process of {self.spec.model} is gone; restart the engine")
+        self._raise_if_dead(what)
         if task.cancelled():
             raise DeadlineError(f"{what} took longer than {deadline_s:g} s")
         return _result(what, task)
+
+    def _raise_if_dead(self, what: str) -> None:
+        if self._death is not None and self._death.done():
+            raise EngineDiedError(f"{what}: the engine process of {self.spec.model} is gone; restart the engine")
 
     def _on_death(self) -> None:
         if self._death is None or self._death.done():

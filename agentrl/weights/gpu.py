@@ -1,0 +1,16 @@
+"""The transfers between GPUs inside vLLM's workers: vLLM's own engines, observed. Not yet verified on a GPU."""
+
+from __future__ import annotations
+
+from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
+
+from agentrl.weights.receiver import Observed
+
+
+class ObservedNccl(Observed, NCCLWeightTransferEngine):  # type: ignore[misc]
+    """Broadcast from the learner's first rank to every worker."""
+
+
+class ObservedIpc(Observed, IPCWeightTransferEngine):  # type: ignore[misc]
+    """The learner's tensors, mapped into the workers on the same GPU."""
