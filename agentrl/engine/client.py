@@ -269,13 +269,6 @@ class EngineServer:
         for number in numbers:
             mailbox.abort(number)
 
-    async def close(self) -> None:
-        """Abort every request and end the engine. Idempotent."""
-        for client, lease in list(self._leases.items()):
-            lease.cancel()
-            self._expire(client)
-        await self._engine.close()
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 

@@ -337,11 +337,15 @@ async def test_the_requests_of_a_client_that_fell_silent_are_aborted(monkeypatch
     await server.close()
 
 
-async def test_the_server_is_the_engine_to_all_others_and_closes_it() -> None:
-    engine = await ScriptedEngine.ready()
+async def test_the_server_is_the_engine_to_all_others_and_tells_its_clients_of_the_end() -> None:
+    engine = await ScriptedEngine.ready([Hang()])
     server = EngineServer(engine)
     assert await server.version() == Version(0, 0)
+    await server.submit("client", [(0, "generate", ((1,), (), 8), 60.0)])
+    await asyncio.sleep(0)
     await server.close()
+    [(number, kind, _)] = await server.collect("client", 1.0)
+    assert (number, kind) == (0, "EngineDiedError")
     with pytest.raises(EngineDiedError):
         await engine.version()
 
