@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from agentrl.types import Manifest, SampleId, Version
+from agentrl.types import SampleId, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,11 @@ class TrainSequence:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one batch did, the same on every rank except `samples`, `tokens` and the timings."""
+    """What one batch did, the same on every rank except `samples`, `tokens` and the timings.
+
+    `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once. The means are over
+    the tokens that went through the model; where nothing had a signal they are 0.0 and `skipped_steps` says so.
+    """
 
     loss: float
     grad_norm: float
@@ -42,6 +46,7 @@ class StepReport:
     optimizer_steps: int
     samples: tuple[SampleId, ...]
     seconds: float
+    skipped_steps: int = 0
 
 
 class Learner(Protocol):
@@ -53,11 +58,11 @@ class Learner(Protocol):
     def logprobs(self, ids: list[list[int]], temperature: float = 1.0) -> list[list[float]]:
         """Logprobs of ids[1:] for each sequence, in the compute type that trains."""
 
-    def manifest(self, version: Version) -> Manifest:
-        """Every tensor of the current weights, in checkpoint names, with its digest."""
+    def stage(self, version: Version) -> Any:
+        """Write the present weights down for the engines: rank 0 returns a `weights.sender.Staged`, the others None."""
 
     def save(self, folder: Path) -> None:
-        """Write model, optimizer, schedule and random state; the model part loads with `from_pretrained`."""
+        """Write model, optimizer and schedule, whole or not at all; the model part loads with `from_pretrained`."""
 
     def load(self, folder: Path) -> None:
         """The inverse of `save`: training goes on exactly."""

@@ -1,0 +1,46 @@
+"""The terms of a policy loss: pure functions on tensors. Suffixes: T tokens, V vocabulary."""
+# ruff: noqa: N803, N806
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def ppo_clip(
+    logprobs_T: Tensor, old_T: Tensor, advantages_T: Tensor, clip_low: float, clip_high: float
+) -> tuple[Tensor, Tensor]:
+    """PPO's clipped loss of each token, and where the clip held it (bool).
+
+    -min(r A, clip(r, 1 - low, 1 + high) A), r = exp(logprob - old). Schulman et al., arXiv:1707.06347; high > low is
+    DAPO's clip-higher (arXiv:2503.14476), which leaves room for unlikely tokens to grow.
+    """
+    ratio_T = torch.exp(logprobs_T - old_T)
+    free_T = -advantages_T * ratio_T
+    held_T = -advantages_T * ratio_T.clamp(1 - clip_low, 1 + clip_high)
+    return torch.maximum(free_T, held_T), held_T > free_T
+
+
+def kl_k3(logprobs_T: Tensor, other_T: Tensor) -> Tensor:
+    """KL(policy of `logprobs` || other) of each token sampled from the former: exp(d) - d - 1, d = other - logprobs.
+
+    Schulman's k3 estimator (joschu.net/blog/kl-approx.html): unbiased, never negative.
+    """
+    difference_T = other_T - logprobs_T
+    return torch.exp(difference_T) - difference_T - 1
+
+
+def entropy(probs_TV: Tensor, logprobs_TV: Tensor) -> Tensor:
+    """Entropy in nats of each token's distribution."""
+    return -torch.linalg.vecdot(probs_TV, logprobs_TV)
+
+
+def truncated_importance(logprobs_T: Tensor, sampler_T: Tensor, cap: float) -> Tensor:
+    """min(cap, learner / sampler) of each token, without gradient.
+
+    Corrects for a sampler whose numbers (kernels, precision, age) are not quite the learner's.
+    """
+    return torch.exp(logprobs_T.detach() - sampler_T).clamp(max=cap)
+
+
+LOSSES = {"ppo_clip": ppo_clip}

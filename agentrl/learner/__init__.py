@@ -1,0 +1,1 @@
+"""The learner: a batch becomes new weights."""

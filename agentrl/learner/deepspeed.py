@@ -1,0 +1,318 @@
+"""One rank of the learner on DeepSpeed: ZeRO 0-3, gloo on CPU and NCCL on GPUs."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from agentrl.algorithms import algorithm
+from agentrl.config import AlgorithmSection, LearnerSection
+from agentrl.errors import LearnerError, RunError
+from agentrl.learner import checkpoint
+from agentrl.learner.base import StepReport, TrainSequence
+from agentrl.learner.batch import minibatches, plan, trees
+from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
+from agentrl.learner.objective import Measured, Objective
+from agentrl.learner.pack import Pack, filler, pack
+from agentrl.learner.schedule import rate
+from agentrl.types import SampleId, Version
+from agentrl.weights.sender import Staged, stage
+
+DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, EOFError, AssertionError, pickle.UnpicklingError)
+
+
+@dataclass(frozen=True)
+class LearnerSpec:
+    """What a learner rank is made of; picklable. `steps` is the length of the run in batches, for the schedule.
+
+    `device` is cpu or cuda. Weights are staged in shared memory, or under `staging` where that is too small.
+    """
+
+    model: Path
+    steps: int
+    dtype: str = "auto"
+    device: str = "cpu"
+    learner: LearnerSection = field(default_factory=LearnerSection)
+    algorithm: AlgorithmSection = field(default_factory=AlgorithmSection)
+    gradient_checkpointing: bool = False
+    staging: Path = Path(tempfile.gettempdir())
+    bucket_bytes: int = 256 << 20
+
+
+class DeepSpeedLearner:
+    """A `Learner`. Parameters, gradients and optimizer state are float32; matrix products run in the spec's dtype.
+
+    bfloat16 compute is torch's autocast over float32 parameters: gradients accumulate in float32 at every ZeRO stage.
+    It draws no random numbers. A collective that another rank does not answer fails after `learner.step_timeout_s`.
+    """
+
+    def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
+        self.spec, self.rank, self.ranks = spec, rank, world_size
+        self._compute = DTYPES[spec.dtype]
+        self._device = torch.device("cuda", 0) if spec.device == "cuda" else torch.device("cpu")
+        self._loss_name = algorithm(spec.algorithm.name).loss
+        self._updates = 0
+        if spec.learner.threads:
+            torch.set_num_threads(spec.learner.threads)
+        with self._named("start"):
+            os.environ["LOCAL_RANK"] = "0"  # a rank sees one GPU, or none
+            deepspeed.init_distributed(
+                dist_backend="nccl" if spec.device == "cuda" else "gloo",
+                auto_mpi_discovery=False,
+                verbose=False,
+                timeout=timedelta(seconds=spec.learner.step_timeout_s),
+                init_method=f"tcp://{master_addr}:{master_port}",
+                rank=rank,
+                world_size=world_size,
+            )
+            self._reference = self._frozen() if spec.algorithm.kl_weight > 0 else None
+            self._model = load_model(spec.model, self._compute, gradient_checkpointing=spec.gradient_checkpointing)
+            self._engine = self._deepspeed(self._model)
+
+    def _frozen(self) -> PackedModel:
+        model = load_model(self.spec.model, self._compute)
+        return model.to(self._device, self._compute).eval().requires_grad_(False)
+
+    def _deepspeed(self, model: PackedModel) -> Any:
+        section = self.spec.learner
+        if section.zero == 3:
+            deepspeed.zero.register_external_parameter(model, model.head_weight)
+        optimizer = torch.optim.AdamW(
+            model.parameters(),
+            lr=section.lr,
+            betas=(section.beta1, section.beta2),
+            weight_decay=section.weight_decay,
+            fused=True,
+        )
+        zero: dict[str, Any] = {"stage": section.zero}
+        if section.offload:
+            zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+        config = {
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_accumulation_steps": 1,
+            "gradient_clipping": section.max_grad_norm if section.zero else 0.0,  # at stage 0 see _apply
+            "zero_optimization": zero,
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,
+            "torch_autocast": {
+                "enabled": self._compute != torch.float32,
+                "dtype": str(self._compute).removeprefix("torch."),
+            },
+            "steps_per_print": None,
+        }
+        return deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
+
+    # ----------------------------------------------------------------------------------------------------------
+    # Training.
+
+    def step(self, batch: list[TrainSequence]) -> StepReport:
+        """See `Learner.step`.
+
+        A sequence whose advantages are all 0 counts among the tokens but needs no forward pass while there is no KL term: its
+        loss and gradient are exactly 0. A part without any signal is skipped whole: momentum may not move weights on no data.
+        """
+        started = time.monotonic()
+        with self._named("step"):
+            parts = minibatches(batch, self.spec.learner.minibatches)
+            packed = [self._packs(part, self._signals(part)) for part in parts]
+            olds: list[list[Tensor]] = []
+            if len(parts) > 1:
+                olds = [[self._forward(self._engine, row) for row in packs] for packs in packed]
+            measured, losses, norms, lr = Measured(self._device), [], [], 0.0
+            for place, (part, packs) in enumerate(zip(parts, packed, strict=True)):
+                lr = self._set_rate(self._updates + place)
+                if packs:
+                    losses.append(self._accumulate(part, packs, olds[place] if olds else [], measured))
+                    norms.append(self._apply())
+            self._updates += self.spec.learner.minibatches
+            loss = sum(losses, torch.zeros((), device=self._device)) / max(1, len(losses) * self.ranks)
+            dist.all_reduce(loss)
+            dist.all_reduce(measured.sums)
+        samples = self._share(batch)
+        return StepReport(
+            loss=float(loss),
+            grad_norm=sum(norms) / max(1, len(norms)),
+            lr=lr,
+            entropy=measured.mean("entropy"),
+            kl_sampler=measured.mean("kl_sampler"),
+            kl_reference=measured.mean("kl_reference"),
+            clip_fraction=measured.mean("clipped"),
+            importance_mean=measured.mean("importance"),
+            importance_capped=measured.mean("capped"),
+            tokens=sum(sum(sequence.mask) for sequence in batch if sequence.sample in samples),
+            optimizer_steps=len(norms),
+            samples=tuple(samples),
+            seconds=time.monotonic() - started,
+            skipped_steps=len(parts) - len(norms),
+        )
+
+    def _share(self, batch: Sequence[TrainSequence]) -> dict[SampleId, None]:
+        """The samples that this rank answers for, whichever rank their tokens went through."""
+        samples = list({sequence.sample: None for sequence in batch})
+        return dict.fromkeys(samples[self.rank :: self.ranks])
+
+    def _signals(self, part: Sequence[TrainSequence]) -> list[int]:
+        if self._reference is not None:
+            return list(range(len(part)))
+        return [
+            place
+            for place, sequence in enumerate(part)
+            if any(a for a, is_action in zip(sequence.advantages, sequence.mask, strict=True) if is_action)
+        ]
+
+    def _packs(self, part: Sequence[TrainSequence], places: Sequence[int]) -> list[Pack]:
+        """This rank's forward passes, as many as every other rank's; none when no sequence is named."""
+        if not places:
+            return []
+        grown = trees(part, places)
+        passes = plan(grown, self.ranks, self.spec.learner.micro_batch_tokens)[self.rank]
+        packs = [pack(part, some) if some else filler(part, grown) for some in passes]
+        return [row.to(self._device, self._compute) for row in packs]
+
+    def _set_rate(self, update: int) -> float:
+        section = self.spec.learner
+        lr = rate(section, update, self.spec.steps * section.minibatches)
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        return lr
+
+    def _accumulate(
+        self, part: Sequence[TrainSequence], packs: Sequence[Pack], olds: Sequence[Tensor], measured: Measured
+    ) -> Tensor:
+        """Gradients of one optimizer step; returns this rank's loss, times the number of ranks."""
+        scale = self.ranks / sum(sum(sequence.mask) for sequence in part)
+        total = torch.zeros((), device=self._device)
+        self._engine.train()
+        for place, row in enumerate(packs):
+            is_last = place == len(packs) - 1
+            self._engine.set_gradient_accumulation_boundary(is_last)
+            objective = Objective(
+                self.spec.algorithm,
+                self._loss_name,
+                row,
+                scale,
+                measured,
+                olds[place] if olds else None,
+                self._forward(self._reference, row) if self._reference is not None else None,
+            )
+            loss = self._engine(row, objective)
+            self._engine.backward(loss, scale_wrt_gas=False)
+            total += loss.detach()
+            if not is_last:
+                self._engine.step()
+        return total
+
+    def _apply(self) -> float:
+        """Clip and take the optimizer step; returns the norm before clipping."""
+        if self.spec.learner.zero == 0:
+            norm = float(nn.utils.clip_grad_norm_(self._model.parameters(), self.spec.learner.max_grad_norm))
+            self._engine.step()
+            return norm
+        self._engine.step()
+        return float(self._engine.get_global_grad_norm())
+
+    @staticmethod
+    def _forward(model: Any, row: Pack) -> Tensor:
+        with torch.no_grad():
+            logprobs: Tensor = model(row)
+            return logprobs
+
+    # ----------------------------------------------------------------------------------------------------------
+    # What others ask of it.
+
+    def logprobs(self, ids: list[list[int]], temperature: float = 1.0) -> list[list[float]]:
+        """See `Learner.logprobs`; every rank computes all of it."""
+        batch = [
+            TrainSequence(
+                SampleId(n, 0), row, [0] + [1] * (len(row) - 1), [0.0] * len(row), [0.0] * len(row), temperature
+            )
+            for n, row in enumerate(ids)
+        ]
+        out: list[list[float]] = [[] for _ in ids]
+        with self._named("logprobs"):
+            for some in plan(trees(batch, range(len(batch))), 1, self.spec.learner.micro_batch_tokens)[0]:
+                row = pack(batch, some)
+                values = iter(self._forward(self._engine, row.to(self._device, self._compute)).tolist())
+                for place, actions in row.members:
+                    out[place] = [next(values) for _ in range(actions)]
+        return out
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor in the compute type, under its checkpoint name; all ranks must iterate together."""
+        model = self._model.model
+        state = {name: self._whole(tensor) for name, tensor in model.state_dict(keep_vars=True).items()}
+        return checkpoint_tensors(model, state)
+
+    def _whole(self, tensor: Tensor) -> Tensor:
+        if self.spec.learner.zero == 3 and isinstance(tensor, nn.Parameter):
+            with deepspeed.zero.GatheredParameters([tensor]):
+                return self._cast(tensor).clone()
+        return self._cast(tensor)
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        return tensor.detach().to(self._compute) if tensor.is_floating_point() else tensor.detach()
+
+    def stage(self, version: Version) -> Staged | None:
+        """See `Learner.stage`."""
+        with self._named("stage"):
+            named = self.weights()
+            if self.rank == 0:
+                return stage(named, version, self.spec.staging, self.spec.bucket_bytes)
+            collections.deque(named, maxlen=0)
+            return None
+
+    def save(self, folder: Path) -> None:
+        """See `Learner.save`."""
+        written = checkpoint.partial(folder)
+        with self._named("save"):
+            if self.rank == 0:
+                shutil.rmtree(written, ignore_errors=True)
+                written.mkdir(parents=True)
+            dist.barrier()
+            self._engine.save_checkpoint(str(written / checkpoint.STATE), tag=checkpoint.TAG)
+            named = self.weights()
+            if self.rank == 0:
+                checkpoint.write_model(self.spec.model, named, self._compute, written)
+                progress = checkpoint.Progress(self._updates, self.ranks, self.spec.learner.zero)
+                checkpoint.write_progress(written, progress)
+                checkpoint.commit(folder)
+            dist.barrier()
+
+    def load(self, folder: Path) -> None:
+        """See `Learner.load`; raises RunError for a checkpoint that cannot be read."""
+        progress = checkpoint.read_progress(folder, self.ranks, self.spec.learner.zero)
+        try:
+            found, _ = self._engine.load_checkpoint(str(folder / checkpoint.STATE), tag=checkpoint.TAG)
+        except UNREADABLE as error:
+            raise RunError(f"checkpoint {folder} cannot be read: {error}. Resume from an older one.") from error
+        if found is None:
+            raise RunError(f"checkpoint {folder} holds no training state. Resume from an older one.")
+        self._updates = progress.updates
+
+    def close(self) -> None:
+        """Leave the process group. Idempotent."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    @contextmanager
+    def _named(self, work: str) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise LearnerError(f"learner rank {self.rank} failed in {work}: {error}") from error

@@ -1,0 +1,102 @@
+"""A causal language model that reads packs: loading, attention over trees, logprobs and loss at the actions."""
+# ruff: noqa: N803, N806
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+
+from agentrl.errors import ConfigError
+from agentrl.learner.head import ActionLoss, ChunkLoss, logprobs
+from agentrl.learner.pack import Block, Pack
+
+ATTENTION = "agentrl_trees"
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    blocks: tuple[Block, ...],
+    scaling: float | None = None,
+    **unused: Any,
+) -> tuple[Tensor, None]:
+    """Attention [1, heads, N, head size] -> [1, N, heads, head size], block by block; transformers calls it in each layer."""
+    groups = query.shape[1] // key.shape[1]
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    rows = []
+    for block in blocks:
+        own = slice(block.start, block.stop)
+        keys, values = key[:, :, own], value[:, :, own]
+        if block.trunk < block.trunk_stop:
+            trunk = slice(block.trunk, block.trunk_stop)
+            keys, values = torch.cat([key[:, :, trunk], keys], 2), torch.cat([value[:, :, trunk], values], 2)
+        rows.append(
+            functional.scaled_dot_product_attention(query[:, :, own], keys, values, block.bias_QK, scale=scaling)
+        )
+    return torch.cat(rows, 2).transpose(1, 2), None
+
+
+AttentionInterface.register(ATTENTION, attend)
+
+
+class PackedModel(nn.Module):
+    """`model` over packs: the loss of the actions, or their logprobs. `compute` is the type of its matrix products."""
+
+    def __init__(self, model: PreTrainedModel, compute: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.compute = model, compute
+
+    @property
+    def head_weight(self) -> nn.Parameter:
+        """[vocabulary, hidden], the embedding itself where the two are tied."""
+        weight: nn.Parameter = self.model.get_output_embeddings().weight
+        return weight
+
+    def forward(self, pack: Pack, loss: ChunkLoss | None = None) -> Tensor:
+        """The summed loss of the pack's actions; without `loss` their logprobs, in float32."""
+        device = pack.ids_N.device.type
+        with torch.autocast(device, self.compute, enabled=self.compute != torch.float32):
+            hidden_ND = self.model.base_model(
+                input_ids=pack.ids_N[None], position_ids=pack.positions_N[None], use_cache=False, blocks=pack.blocks
+            ).last_hidden_state[0]
+        with torch.autocast(device, enabled=False):
+            hidden_AD = hidden_ND.to(self.compute)[pack.source_A]
+            weight_VD = self.head_weight.to(self.compute)
+            if loss is None:
+                return logprobs(hidden_AD, weight_VD, pack.targets_A, pack.temperature_A)
+            result: Tensor = ActionLoss.apply(hidden_AD, weight_VD, pack.targets_A, pack.temperature_A, loss)  # type: ignore[no-untyped-call]
+            return result
+
+
+def load_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False) -> PackedModel:
+    """The model in `folder` with float32 parameters; raises ConfigError when it cannot be read or trained."""
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=ATTENTION)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no model can be loaded from {folder}: {error}") from error
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    # Policy gradients compare logprobs across passes: nothing may be dropped at random.
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return PackedModel(model, compute)
+
+
+def checkpoint_tensors(model: PreTrainedModel, state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """`state` under the names of the model's checkpoint files, tied tensors once."""
+    tied = set(model.all_tied_weights_keys)
+    kept = {name: tensor for name, tensor in state.items() if name not in tied}
+    yield from revert_weight_conversion(model, kept).items()

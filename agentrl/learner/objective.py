@@ -1,0 +1,73 @@
+"""The loss of one optimizer step, and what is measured while it is computed. Suffixes: A actions, C a chunk of them."""
+# ruff: noqa: N803, N806
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from agentrl.algorithms.losses import LOSSES, kl_k3, truncated_importance
+from agentrl.config import AlgorithmSection
+from agentrl.learner.pack import Pack
+
+MEASURED = ("tokens", "entropy", "kl_sampler", "kl_reference", "clipped", "importance", "capped")
+
+
+@dataclass
+class Measured:
+    """Sums over tokens, in the order of MEASURED; they add up over chunks, passes, optimizer steps and ranks."""
+
+    device: torch.device
+    sums: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sums = torch.zeros(len(MEASURED), dtype=torch.float64, device=self.device)
+
+    def mean(self, name: str) -> float:
+        """The mean over the tokens that went through the model; 0.0 when none did."""
+        tokens = float(self.sums[0])
+        return float(self.sums[MEASURED.index(name)]) / tokens if tokens else 0.0
+
+
+@dataclass(frozen=True)
+class Objective:
+    """sum over actions of [w * clipped policy loss + kl_weight * KL to the reference] * scale, for one pack.
+
+    `scale` is ranks / tokens: DeepSpeed averages gradients over ranks, so every token of the optimizer step weighs
+    1 / tokens wherever it is. Without `old_A` the old logprobs are this very pass's, detached (ratio 1). w is the truncated
+    weight min(C, learner / sampler); with `old_logprobs = "sampler"` the sampler's are the old ones and w is 1.
+    """
+
+    section: AlgorithmSection
+    name: str
+    pack: Pack
+    scale: float
+    measured: Measured
+    old_A: Tensor | None = None
+    reference_A: Tensor | None = None
+
+    def __call__(self, place: slice, logprobs_C: Tensor, entropy_C: Tensor) -> Tensor:
+        """The chunk's loss (see `head.ChunkLoss`)."""
+        section, sampler_C = self.section, self.pack.sampler_A[place]
+        own_C = logprobs_C.detach()
+        old_C = own_C if self.old_A is None else self.old_A[place]
+        ratio_C = truncated_importance(old_C, sampler_C, float("inf"))
+        weight_C = ratio_C.clamp(max=section.importance_cap)
+        if section.old_logprobs == "sampler":
+            old_C, weight_C = sampler_C, torch.ones_like(sampler_C)
+        policy_C, clipped_C = LOSSES[self.name](
+            logprobs_C, old_C, self.pack.advantages_A[place], section.clip_low, section.clip_high
+        )
+        loss_C = weight_C * policy_C
+        kl_C = torch.zeros_like(own_C)
+        if self.reference_A is not None:
+            divergence_C = kl_k3(logprobs_C, self.reference_A[place])
+            loss_C, kl_C = loss_C + section.kl_weight * divergence_C, divergence_C.detach()
+        if self.pack.weight:
+            # KL(sampler || learner) by k3: the tokens are the sampler's.
+            values = (entropy_C, kl_k3(sampler_C, own_C), kl_C, clipped_C, weight_C, ratio_C > section.importance_cap)
+            sums = [value.double().sum() for value in (torch.ones_like(own_C), *values)]
+            self.measured.sums += torch.stack(sums)
+        return loss_C.sum() * (self.scale * self.pack.weight)
