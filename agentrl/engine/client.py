@@ -32,7 +32,7 @@ _ERRORS = {kind.__name__: kind for kind in (EngineError, EngineDiedError, Engine
 
 
 class Transport(Protocol):
-    """An EngineServer, here or in another process. A call to a process that is gone raises."""
+    """An EngineServer, here or in another process. A call raises EngineDiedError when that is gone."""
 
     async def submit(self, client: str, requests: Sequence[Request]) -> None:
         """Begin these requests."""
@@ -162,16 +162,9 @@ class _Link:
                 self._flush_soon()
 
     def lose(self, reason: str) -> None:
-        """The engine is gone: every caller learns it now."""
-        if self.loss:
-            return
-        self.loss = reason
-        for future in self.waiting.values():
-            if not future.done():
-                future.set_exception(EngineDiedError(f"the engine is gone ({reason}): its requests are lost"))
-        self.waiting.clear()
-        for call in self._calls:
-            call.cancel()
+        """The engine is gone: every caller learns it now, and nothing more is sent."""
+        self.loss = self.loss or reason
+        self._fail_all(reason)
 
     async def close(self) -> None:
         """Lose the engine on purpose, having told it so."""
@@ -211,10 +204,21 @@ class _Link:
 
     def _ended(self, call: asyncio.Task[None]) -> None:
         self._calls.discard(call)
-        if call.cancelled():
-            self.lose("a call to it was cancelled")
-        elif (error := call.exception()) is not None:
-            self.lose(f"{type(error).__name__}: {error}")
+        error = None if call.cancelled() else call.exception()
+        if isinstance(error, EngineDiedError):
+            self.lose(str(error))
+        elif error is not None:
+            self._fail_all(f"{type(error).__name__}: {error}")
+
+    def _fail_all(self, reason: str) -> None:
+        """Nothing in flight will be answered; an engine that is only late or confused may be asked again."""
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_exception(EngineDiedError(f"the engine does not answer ({reason}): its requests are lost"))
+        self.waiting.clear()
+        self._collecting = None
+        for call in self._calls:
+            call.cancel()
 
     async def _collect(self) -> None:
         while self.waiting:

@@ -19,10 +19,6 @@ PROMPT = Prompt((1, 2, 3))
 SAMPLING = Sampling(8, stop_token_ids=(0,))
 
 
-class ProcessGoneError(Exception):
-    """What a remote call to a dead process raises."""
-
-
 class Wire:
     """An EngineServer behind a wire: all that crosses is pickled and counted; `cut` is the death of its process."""
 
@@ -66,7 +62,7 @@ class Wire:
 
     def _check(self) -> None:
         if self._cut.is_set():
-            raise ProcessGoneError("the actor died")
+            raise EngineDiedError("the actor died")
 
 
 def held(aborted: asyncio.Event) -> Delay:
@@ -250,20 +246,43 @@ async def test_a_process_found_dead_at_the_next_request_fails_it_at_once(connect
         await asyncio.wait_for(client.generate(PROMPT, SAMPLING, 60.0), 1.0)
 
 
-async def test_a_process_that_gives_no_sign_of_life_counts_as_dead(
+async def test_a_process_that_gives_no_sign_of_life_is_not_waited_for(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "COLLECT_S", 0.01)
     monkeypatch.setattr(client_module, "GRACE_S", 0.01)
+    wire = await wire_to()
 
-    class Frozen(Wire):
+    async def collect(wire: Wire, client: str, timeout_s: float) -> list[Outcome]:
+        await asyncio.Event().wait()
+        return []
+
+    client = connect(wire, resends=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Wire, "collect", collect)
+        with pytest.raises(EngineDiedError, match="TimeoutError"):
+            await asyncio.wait_for(client.generate(PROMPT, SAMPLING, 60.0), 1.0)
+    await client.generate(PROMPT, SAMPLING, 1.0)
+
+
+async def test_an_engine_that_failed_one_call_is_asked_again(connect: Connect) -> None:
+    class Confused(Wire):
+        async def submit(self, client: str, requests: Sequence[Request]) -> None:
+            await super().submit(client, requests)
+            if len(self.submits) == 1:
+                raise RuntimeError("a bug of this call")
+
         async def collect(self, client: str, timeout_s: float) -> list[Outcome]:
-            await asyncio.Event().wait()
-            return []
+            try:
+                return await super().collect(client, timeout_s)
+            finally:
+                for _ in range(9):
+                    await asyncio.sleep(0)  # a call takes a while to be cancelled
 
-    client = connect(Frozen(EngineServer(await ScriptedEngine.ready([Hang()]))), resends=0)
-    with pytest.raises(EngineDiedError):
-        await asyncio.wait_for(client.generate(PROMPT, SAMPLING, 60.0), 1.0)
+    wire = Confused(EngineServer(await ScriptedEngine.ready([Hang(), "ok"])))
+    client = connect(wire)
+    assert bytes((await client.generate(PROMPT, SAMPLING, 5.0)).ids[:-1]) == b"ok"
+    assert wire.submits == [1, 1]
 
 
 async def test_requests_of_a_dead_engine_are_sent_again_to_another(connect: Connect) -> None:
