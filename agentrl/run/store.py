@@ -8,6 +8,7 @@ import mmap
 import os
 import struct
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,7 @@ DEEPEST = 32
 
 
 class _Segment(msgspec.Struct, array_like=True, gc=False):
-    """Token ids as 32-bit integers; logprobs as 32-bit floats where that is exact, else as 64-bit."""
+    """Token ids as 32-bit integers; logprobs as 32-bit floats where that is exact, else 64-bit; little endian."""
 
     ids: bytes
     is_action: bool
@@ -101,21 +102,17 @@ def decode(data: bytes) -> Trajectory:
 
 
 def _pack(s: Segment) -> _Segment:
-    count = len(s.logprobs)
-    logprobs = struct.pack(f"<{count}f", *s.logprobs)
-    float_type = "f"
-    if struct.unpack(f"<{count}f", logprobs) != s.logprobs:
-        logprobs, float_type = struct.pack(f"<{count}d", *s.logprobs), "d"
+    logprobs = array("f", s.logprobs)
+    if tuple(logprobs) != s.logprobs:
+        logprobs = array("d", s.logprobs)
     versions = [(*span.version, span.start, span.end) for span in s.versions]
-    ids = struct.pack(f"<{len(s.ids)}i", *s.ids)
-    return _Segment(ids, s.is_action, float_type, logprobs, versions, s.turn, s.policy, s.agent)
+    ids, floats = array("i", s.ids).tobytes(), logprobs.tobytes()
+    return _Segment(ids, s.is_action, logprobs.typecode, floats, versions, s.turn, s.policy, s.agent)
 
 
 def _unpack(s: _Segment) -> Segment:
-    ids = struct.unpack(f"<{len(s.ids) // 4}i", s.ids)
-    count = len(s.logprobs) // (4 if s.float_type == "f" else 8)
-    logprobs = struct.unpack(f"<{count}{s.float_type}", s.logprobs)
     versions = tuple(VersionSpan(Version(i, n), start, end) for i, n, start, end in s.versions)
+    ids, logprobs = tuple(array("i", s.ids)), tuple(array(s.float_type, s.logprobs))
     return Segment(ids, s.is_action, logprobs, versions, s.turn, s.policy, s.agent)
 
 

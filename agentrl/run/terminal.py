@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Control codes become their pictures: an escape sequence in a model's answer is shown, never obeyed by the terminal.
 PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
-PICTURES |= {127: 0x2421} | {code: 0xFFFD for code in range(128, 160)}
+PICTURES |= {127: 0x2421} | dict.fromkeys(range(128, 160), 65533)
 
 
 def visible(text: str) -> str:

@@ -89,7 +89,8 @@ def learner_report(step: int, rng: random.Random, samples: tuple[SampleId, ...] 
     return StepReport(
         loss=0.02 * rng.gauss(0, 1), grad_norm=0.8 + 0.5 * rng.random() + 2 / step, lr=2e-5,
         entropy=0.35 + 1.1 / (1 + step / 6), kl_sampler=0.004 + 0.002 * rng.random(), kl_reference=0.0,
-        clip_fraction=0.01 * rng.random(), importance_mean=1.0, importance_capped=0.001, tokens=tokens, optimizer_steps=1, samples=samples, seconds=7.0,
+        clip_fraction=0.01 * rng.random(), importance_mean=1.0, importance_capped=0.001,
+        tokens=tokens, optimizer_steps=1, samples=samples, seconds=7.0,
     )  # fmt: skip
 
 
@@ -161,7 +162,8 @@ class SyntheticRun:
             step, f"0.{step}", STARTED + 15 * step, mean, math.sqrt(mean * (1 - mean)), len(batch),
             learner_report(step, self.rng), seconds, stale=stale, invalid=invalid, groups=self.prompts, groups_mixed=3,
             prompt_tokens=400, action_tokens=sum(lengths), length_mean=sum(lengths) / len(lengths),
-            length_max=max(lengths), turns_mean=1.5, truncated=self.rng.randrange(3), staleness=tuple(ages.count(a) for a in range(3)),
+            length_max=max(lengths), turns_mean=1.5,
+            truncated=self.rng.randrange(3), staleness=tuple(ages.count(a) for a in range(3)),
             mid_updates=sum(age > 0 for age in ages),
         )  # fmt: skip
 

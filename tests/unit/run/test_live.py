@@ -1,0 +1,117 @@
+"""The live view: lines where there is no terminal, a panel in place where there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from agentrl.run import summary
+from agentrl.run.folder import RunFolder
+from agentrl.run.live import View, sparkline
+from agentrl.run.metrics import read_evaluations, read_steps
+from agentrl.run.record import StepRecord
+from tests.unit.run.synthetic import synthetic_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return synthetic_run(tmp_path_factory.mktemp("run"), 12)
+
+
+def view(is_terminal: bool, steps: int = 12) -> tuple[View, Callable[[], str]]:
+    out = io.StringIO()
+    console = Console(
+        file=out, force_terminal=is_terminal, width=120, height=40, color_system=None, legacy_windows=False
+    )
+    return View(steps, console), out.getvalue
+
+
+def test_without_a_terminal_each_step_is_one_plain_line(run: RunFolder) -> None:
+    shown, text = view(False)
+    shown.start("agentrl trains math on this machine.")
+    shown.phase("rollout")
+    for record in read_steps(run):
+        shown.step(record)
+    shown.evaluation(read_evaluations(run)[-1])
+    shown.close(summary.read(run), run)
+    lines = text().splitlines()
+    steps = [line for line in lines if line.startswith("step ")]
+    assert len(steps) == 12
+    assert steps[0].startswith("step 1/12 · reward")
+    assert steps[-1].startswith("step 12/12")
+    assert "left" in steps[0]
+    assert "left" not in steps[-1]
+    assert any(line.startswith("evaluation after step 12 · pass@1 0.") for line in lines)
+    assert "\x1b" not in text()
+    assert "conservation law" in text()
+
+
+def test_in_a_terminal_the_panel_shows_progress_and_notes_stay_above(run: RunFolder) -> None:
+    shown, text = view(True)
+    shown.start("agentrl trains math on this machine.")
+    shown.evaluation(read_evaluations(run)[0])
+    for record in read_steps(run)[:5]:
+        shown.step(record)
+    shown.phase("learn")
+    shown.note("engine 0 died: started again")
+    assert shown._live is not None
+    shown._live.refresh()
+    shown.close()
+    for words in (
+        "step 5/12",
+        "reward",
+        "staleness",
+        "tok/s sampled",
+        "left",
+        "learn · 0 s",
+        "engine 0 died",
+        "held-out",
+    ):
+        assert words in text()
+    assert "step 1/12 ·" not in text()
+
+
+def test_close_gives_the_terminal_back_and_may_be_called_twice() -> None:
+    shown, text = view(True)
+    shown.start("hello")
+    shown.close()
+    shown.close()
+    assert text().count("\x1b[?25l") == text().count("\x1b[?25h") == 1
+
+
+def test_time_left_follows_the_recent_pace(run: RunFolder) -> None:
+    shown, _ = view(False, steps=20)
+    assert shown.left_s() is None
+    records = read_steps(run)
+    for record in records:
+        shown.step(record)
+    pace = sum(r.seconds.total for r in records[-10:]) / 10
+    assert shown.left_s() == pytest.approx(8 * pace)
+
+
+def test_a_note_cannot_steer_the_terminal() -> None:
+    shown, text = view(False)
+    shown.note("the env said \x1b[2J\x07 [bold]hello[/bold]")
+    assert "\x1b" not in text()
+    assert "[bold]hello[/bold]" in text()
+
+
+def test_sparklines_go_from_lowest_to_highest() -> None:
+    assert sparkline([0.0, 1.0, 0.5]) == "▁█▅"
+    assert sparkline([1.0]) == ""
+    assert sparkline([2.0, 2.0]) == "▁▁"
+    assert sparkline([0.0, float("nan"), 1.0]) == "▁█"
+    assert len(sparkline([random.random() for _ in range(99)])) == 32
+
+
+def test_dropped_samples_are_told(run: RunFolder, tmp_path: Path) -> None:
+    shown, text = view(False)
+    record: StepRecord = dataclasses.replace(read_steps(run)[0], stale=3, invalid=2, filtered=8)
+    shown.step(record)
+    assert "2 invalid · 3 stale · 8 filtered" in text()

@@ -1,0 +1,69 @@
+"""The summary adds up, comes back from its file, and says in the terminal what matters."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from agentrl.run import summary
+from agentrl.run.conservation import Verdict
+from agentrl.run.folder import RunFolder
+from agentrl.run.metrics import read_steps
+from tests.unit.run.synthetic import synthetic_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return synthetic_run(tmp_path_factory.mktemp("run"))
+
+
+def said(told: summary.Summary, run: RunFolder) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(summary.closing(told, run))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_it_holds_what_the_run_came_to(run: RunFolder) -> None:
+    told = summary.read(run)
+    assert told is not None
+    assert told.before is not None
+    assert told.after is not None
+    assert (told.before.step, told.after.step, told.steps) == (0, 30, 30)
+    assert told.after.pass_at_1.low > told.before.pass_at_1.high
+    assert told.counts.dispatched == 480 == told.counts.trained + told.counts.stale + told.counts.invalid
+    assert told.conservation.holds
+    steps = read_steps(run)
+    assert told.tokens_sampled == sum(r.action_tokens for r in steps)
+    assert told.seconds.learn == pytest.approx(sum(r.seconds.learn for r in steps))
+    assert told.seconds.evaluate == 36.0
+    assert json.loads(run.summary.read_text())["counts"]["trained"] == told.counts.trained
+
+
+def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
+    told = summary.read(run)
+    assert told is not None
+    text = said(told, run)
+    for words in ("30 of 30 steps done", " → ", "holds", "stale", "report.html", "rollout"):
+        assert words in text
+    broken = dataclasses.replace(told, conservation=Verdict(("sample 1-1: trained 2 times, in steps [1, 2]",)))
+    assert "BROKEN: 1 violations, first: sample 1-1" in said(broken, run)
+
+
+def test_a_run_without_evaluation_or_steps_has_a_summary(run: RunFolder, tmp_path: Path) -> None:
+    told = summary.read(run)
+    assert told is not None
+    empty = summary.summarize("stopped by Ctrl-C", 3.0, [], [], told.counts, told.conservation, 1, {})
+    folder = RunFolder(tmp_path)
+    summary.write(folder, empty)
+    assert summary.read(folder) == empty
+    assert "stopped by Ctrl-C" in said(empty, folder)
+    assert summary.read(RunFolder(tmp_path / "none")) is None
+
+
+def test_durations_are_read_aloud() -> None:
+    assert [summary.duration(s) for s in (8, 200, 7500)] == ["8 s", "3 min 20 s", "2 h 05 min"]
