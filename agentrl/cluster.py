@@ -116,7 +116,7 @@ class Cluster:
     def __init__(self, namespace: str, bundles: list[dict[str, float]] | None = None) -> None:
         _quiet()
         try:
-            if os.environ.get("RAY_ADDRESS"):
+            if not self.is_local:
                 ray.init(address="auto", namespace=namespace, log_to_driver=False, configure_logging=False)
             else:
                 ray.init(
@@ -153,9 +153,14 @@ class Cluster:
         actor = ray.remote(host).options(**options).remote(role.factory, *role.args)
         return Remote(role.name, actor, role.died)
 
-    def local_pids(self) -> list[int]:
-        """Ray's own processes on this machine, when this run started them."""
-        return [] if os.environ.get("RAY_ADDRESS") else [p.pid for p in psutil.Process().children(recursive=True)]
+    @property
+    def is_local(self) -> bool:
+        """True when Ray runs on this machine alone, started by this run."""
+        return not os.environ.get("RAY_ADDRESS")
+
+    def pids(self) -> list[int]:
+        """Ray's own processes, when this run started them."""
+        return [child.pid for child in psutil.Process().children(recursive=True)] if self.is_local else []
 
     def share(self, value: Any) -> Any:
         """Put a value where every role can read it without sending it twice; pass the result as an argument."""

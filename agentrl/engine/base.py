@@ -51,6 +51,9 @@ class Engine(Protocol):
         restarted, never resumed.
         """
 
+    async def check(self, deadline_s: float) -> None:
+        """Raise EngineDiedError when the engine is gone; cheap, allowed at any time."""
+
     async def version(self) -> Version | None:
         """The version served, None before the first publication."""
 

@@ -190,6 +190,10 @@ class ScriptedEngine:
         self._version = manifest.version
         self._policy = ZipfPolicy.of(manifest, self._vocab_size)
 
+    async def check(self, deadline_s: float) -> None:
+        """Raise EngineDiedError when it was killed."""
+        self._check_alive()
+
     async def version(self) -> Version | None:
         """The version served, None before the first publication."""
         self._check_alive()

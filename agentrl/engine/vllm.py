@@ -220,6 +220,10 @@ class VllmEngine:
             await self._call("naming a version", lambda llm: llm.update_weight_version(label), deadline_s)
         self._version = manifest.version
 
+    async def check(self, deadline_s: float) -> None:
+        """Raise EngineDiedError when the engine's process is gone."""
+        await self._call("checking", lambda llm: llm.is_paused(), deadline_s)
+
     async def version(self) -> Version | None:
         """The version served."""
         return self._version

@@ -246,6 +246,7 @@ class Scheduler:
             raise
         except WorkerLostError as error:
             self._settle([(order.sample, order.attempt)], "lost", str(error))
+            self._dropped.append(("lost", str(error), 0))
             self._retry(order)
             return
         if trajectory.stop_reason in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentrl.cluster import Cluster, Remote, Role
 from agentrl.errors import DeadlineError, RunError
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.scheduler import WorkerLostError
-from agentrl.types import Trajectory
+from agentrl.types import SampleId, Trajectory
 
 GRACE_S = 60.0
 START_S = 300.0
@@ -44,29 +44,34 @@ class Workers:
         count: int | None = await self._workers[0].call("task_count", split, deadline_s=START_S)
         return count
 
+    async def has_group_rewards(self) -> bool:
+        """True when a group's trajectories must pass through `score_group` before they count."""
+        has: bool = await self._workers[0].call("has_group_rewards", deadline_s=START_S)
+        return has
+
+    async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        """The finished members of one group with their group rewards. Raises WorkerLostError."""
+        return await self._ask(trajectories[0].sample, "score_group", list(trajectories), deadline_s=START_S)
+
     async def dispatch(self, order: EpisodeOrder) -> Trajectory:
         """Run one episode. Raises WorkerLostError when its worker died or does not answer: it is replaced then."""
-        index = order.sample.group % len(self._workers)
-        worker = self._workers[index]
-        try:
-            return await self._run(worker, order)
-        except WorkerLostError as error:
-            await self._replace(index, worker, str(error))
-            raise
+        deadline_s = order.episode_timeout_s + GRACE_S
+        trajectory: Trajectory = await self._ask(order.sample, "run", order, deadline_s=deadline_s)
+        return trajectory
 
     async def broadcast(self, method: str, *args: Any) -> None:
         """Call a method of every worker."""
         await asyncio.gather(*(worker.call(method, *args, deadline_s=GRACE_S) for worker in self._workers))
 
-    async def _run(self, worker: Remote, order: EpisodeOrder) -> Trajectory:
-        deadline_s = order.episode_timeout_s + GRACE_S
+    async def _ask(self, sample: SampleId, method: str, *args: Any, deadline_s: float) -> Any:
+        """Ask the sample's worker; one that died, or that its own deadlines did not bring to an answer, is replaced."""
+        index = sample.group % len(self._workers)
+        worker = self._workers[index]
         try:
-            trajectory: Trajectory = await worker.call("run", order, deadline_s=deadline_s)
-        except DeadlineError as error:
-            raise WorkerLostError(
-                f"{error}; its own deadline of {order.episode_timeout_s:.0f} s did not end it"
-            ) from None
-        return trajectory
+            return await worker.call(method, *args, deadline_s=deadline_s)
+        except (WorkerLostError, DeadlineError) as error:
+            await self._replace(index, worker, str(error))
+            raise WorkerLostError(str(error)) from None
 
     async def _replace(self, index: int, dead: Remote, why: str) -> None:
         async with self._locks[index]:

@@ -1,0 +1,134 @@
+"""The processes of a run: engines, rollout workers and learner ranks, started side by side and ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentrl.cluster import Cluster
+from agentrl.config import Config
+from agentrl.learner.deepspeed import LearnerSpec
+from agentrl.run.engines import Engines
+from agentrl.run.folder import RunFolder
+from agentrl.run.learners import Learners
+from agentrl.run.live import View
+from agentrl.run.processes import Processes
+from agentrl.run.roles import RemoteEngine, engine_role, learner_role, worker_role
+from agentrl.run.stop import Stop
+from agentrl.run.workers import Workers
+
+END_S = 10.0
+
+Register = Callable[[str, int], None]
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Everybody who works for a run; an evaluation has no learners."""
+
+    engines: Engines
+    workers: Workers
+    learners: Learners
+
+
+@asynccontextmanager
+async def crew(
+    config: Config, model: Path, folder: RunFolder, stop: Stop, view: View, *, learns: bool = True
+) -> AsyncIterator[Crew]:
+    """The crew at work; when the context is left, however that happens, every process has ended."""
+    registry = Processes(folder.path)
+    registry.register("driver", os.getpid())
+    cluster = Cluster(f"agentrl-{folder.path.name}")
+    register = registry.register if cluster.is_local else _elsewhere
+    try:
+        for pid in cluster.pids():
+            register("ray", pid)
+        team = _spawned(cluster, config, model, folder, register, learns=learns)
+        try:
+            await stop.cut(_together(team.engines.start(), team.workers.start(), team.learners.start()))
+            _look_after(team, view, stop)
+            yield team
+        finally:
+            await team.engines.close()
+    finally:
+        await asyncio.to_thread(cluster.close)
+        await asyncio.to_thread(registry.end_leftovers, END_S)
+
+
+def _spawned(
+    cluster: Cluster, config: Config, model: Path, folder: RunFolder, register: Register, *, learns: bool
+) -> Crew:
+    engine, learner = config.engine, config.learner
+    engines = Engines(
+        cluster,
+        lambda place: engine_role(config, str(model), place),
+        engine.count,
+        engine.restarts,
+        engine.start_timeout_s,
+        register,
+    )
+    spec = LearnerSpec(
+        model=model,
+        steps=config.steps,
+        dtype=config.model.dtype,
+        device=config.device,
+        learner=learner,
+        algorithm=config.algorithm,
+        gradient_checkpointing=config.model.gradient_checkpointing,
+        staging=folder.path,
+        bucket_bytes=config.weights.bucket_mib << 20,
+    )
+    port = _free_port()
+    learners = Learners(
+        cluster, [learner_role(config, spec, rank, port) for rank in range(learner.ranks if learns else 0)], register
+    )
+    workers = Workers(
+        cluster,
+        lambda place: worker_role(config, str(model), place, engines.remotes),
+        config.rollout.workers,
+        engine.restarts,
+        register,
+    )
+    return Crew(engines, workers, learners)
+
+
+def _look_after(team: Crew, view: View, stop: Stop) -> None:
+    """From now on a dead engine is replaced, and everybody hears of it."""
+
+    async def told(place: int, engine: RemoteEngine | None, why: str) -> None:
+        if engine is None:
+            view.note(f"engine {place} is lost and started anew: {why}")
+            await team.workers.broadcast("engine_lost", place, why)
+        else:
+            view.note(f"engine {place} is back")
+            await team.workers.broadcast("engine_restarted", place, engine.remote)
+
+    team.engines.told, team.engines.failed = told, stop.call
+    team.engines.watch()
+
+
+async def _together(*starting: Awaitable[None]) -> None:
+    """Wait for all; the first failure ends the waiting."""
+    tasks = [asyncio.ensure_future(start) for start in starting]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _elsewhere(role: str, pid: int) -> None:
+    """Processes on other machines end with their Ray node, which outlives this run."""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

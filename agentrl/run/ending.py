@@ -1,0 +1,33 @@
+"""How every run ends, well or not: its law is checked, its summary and report are written, its last words said."""
+
+from __future__ import annotations
+
+from agentrl.run import manifest, summary
+from agentrl.run.folder import RunFolder
+from agentrl.run.journal import RunJournal
+from agentrl.run.live import View
+from agentrl.run.metrics import read_evaluations, read_steps
+from agentrl.run.report import write_report
+from agentrl.run.summary import Summary
+
+
+def conclude(folder: RunFolder, view: View, ended: str, seconds: float) -> Summary:
+    """Sum up the run in `folder`, which nobody writes any more."""
+    journal = RunJournal(folder)
+    try:
+        summed = summary.summarize(
+            ended=ended,
+            seconds_total=seconds,
+            steps=read_steps(folder),
+            evaluations=read_evaluations(folder),
+            counts=journal.counts(),
+            conservation=journal.verdict(),
+            incarnations=len(journal.ledger.forks()),
+            packages=manifest.packages(),
+        )
+    finally:
+        journal.close()
+    summary.write(folder, summed)
+    write_report(folder)
+    view.close(summed, folder)
+    return summed

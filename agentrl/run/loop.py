@@ -1,0 +1,99 @@
+"""The training loop, and the ways into it: train, resume, evaluate."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from agentrl import settings
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.machine import detect
+from agentrl.plan import choose
+from agentrl.run.checkpoints import steps_in
+from agentrl.run.ending import conclude
+from agentrl.run.folder import RunFolder
+from agentrl.run.live import View
+from agentrl.run.opening import Subject, opened
+from agentrl.run.session import Session
+from agentrl.run.stop import Stop
+from agentrl.run.summary import Summary
+
+
+async def loop(run: Session) -> None:
+    """Sample, score, advantage, update, publish, record: until the last step."""
+    if run.step == 0:
+        await run.evaluate()
+    run.scheduler.start()
+    while run.step < run.config.steps:
+        batch = await run.sample()
+        reports = await run.update(batch)
+        run.record(batch, reports)
+        if run.is_due(run.config.checkpoint.every):
+            await run.checkpoint()
+        if run.is_due(run.config.eval.every) and run.step < run.config.steps:
+            await run.evaluate()
+        run.stop.check()
+    await run.scheduler.stop()
+    await run.evaluate()
+
+
+def train(config: Config) -> Summary:
+    """Train in a new run folder, to the last step. `config` is resolved (`plan.choose`).
+
+    Raises what ended the run before that; it can be resumed from then on.
+    """
+    subject = Subject.of(config)
+    return asyncio.run(_run(config, subject, new_folder(config), None))
+
+
+def resume(path: Path) -> Summary:
+    """Go on with the run in a folder, from its last checkpoint."""
+    folder = RunFolder(path)
+    config = choose(settings.load(folder.config), detect(path)).config
+    steps = steps_in(folder.checkpoints)
+    return asyncio.run(_run(config, Subject.of(config), folder, steps[-1] if steps else 0))
+
+
+async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: int | None) -> Summary:
+    began = time.monotonic()
+    view, stop = View(config.steps), Stop()
+    view.start(f"The run's folder is {folder.path}.")
+    ended = f"finished {config.steps} steps"
+    try:
+        with stop.on_signals():
+            async with opened(config, subject, folder, stop, view, resumed_at) as run, closing(run):
+                await loop(run)
+    except BaseException as error:
+        reason = stop.reason(error)
+        ended = f"{reason}; go on with `agentrl resume {folder.path}`"
+        raise reason from None if reason is not error else error
+    finally:
+        summed = conclude(folder, view, ended, time.monotonic() - began)
+    return summed
+
+
+@asynccontextmanager
+async def closing(run: Session) -> AsyncIterator[None]:
+    """Whatever happens inside, what was trained is kept."""
+    try:
+        yield
+    finally:
+        await run.close()
+
+
+def new_folder(config: Config) -> RunFolder:
+    """Make the run folder and write the configuration into it. Raises ConfigError when there is a run already."""
+    path = config.out or Path("runs") / f"{Path(config.env.name).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = RunFolder(path.absolute())
+    if folder.config.exists():
+        raise ConfigError(f"{path} holds a run already: go on with `agentrl resume {path}`, or choose another --out")
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.config.write_text(settings.to_toml(config))
+    except OSError as error:
+        raise ConfigError(f"cannot write {folder.path}: {error.strerror}; choose another --out") from error
+    return folder

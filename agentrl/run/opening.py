@@ -1,0 +1,167 @@
+"""A run is opened, new or from where an earlier process left it: its records, its crew, the first publication."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import AutoTokenizer
+
+from agentrl.algorithms import algorithm
+from agentrl.config import Config
+from agentrl.env.base import Env
+from agentrl.env.registry import resolve
+from agentrl.env.settings import load_config
+from agentrl.models import locate
+from agentrl.rollout.scheduler import Schedule, Scheduler
+from agentrl.run import manifest
+from agentrl.run.checkpoints import folder_of
+from agentrl.run.crew import END_S, Crew, crew
+from agentrl.run.evaluation import Evaluation
+from agentrl.run.folder import RunFolder
+from agentrl.run.journal import RunJournal
+from agentrl.run.live import View
+from agentrl.run.metrics import Metrics
+from agentrl.run.processes import Processes
+from agentrl.run.publication import Publication
+from agentrl.run.session import Session
+from agentrl.run.stop import Stop
+from agentrl.types import Version
+from agentrl.weights.canary import Canary
+
+TRAIN, HELD_OUT = "train", "test"
+CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 x 8 = 56. What is it that you know?"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is trained or evaluated, in what: found and checked before anything heavy starts."""
+
+    env: type[Env]
+    model: Path
+
+    @classmethod
+    def of(cls, config: Config) -> Subject:
+        """Raises ConfigError for an env, an env's key or a model that does not exist."""
+        env = resolve(config.env.name)
+        load_config(env, config.env.options)
+        return cls(env, locate(config.model.name))
+
+
+@asynccontextmanager
+async def opened(
+    config: Config, subject: Subject, folder: RunFolder, stop: Stop, view: View, resumed_at: int | None
+) -> AsyncIterator[Session]:
+    """The run, ready for its loop; `resumed_at` is the step it goes on from, None for a new run."""
+    await asyncio.to_thread(Processes(folder.path).end_leftovers, END_S)
+    model = subject.model
+    journal, metrics = RunJournal(folder), Metrics(folder, config)
+    try:
+        if resumed_at is None:
+            await asyncio.to_thread(_describe, config, subject, folder)
+        incarnation = journal.ledger.begin_incarnation(resumed_at)
+        version = Version(incarnation, resumed_at or 0)
+        async with crew(config, model, folder, stop, view) as team:
+            if resumed_at:
+                checkpoint = folder_of(folder.checkpoints, resumed_at)
+                await team.learners.load(checkpoint, config.learner.step_timeout_s)
+            session = await _session(config, folder, model, journal, metrics, team, version, stop, view)
+            await stop.cut(session.open(*journal.restored()))
+            yield session
+    finally:
+        metrics.close()
+        journal.close()
+
+
+async def _session(
+    config: Config,
+    folder: RunFolder,
+    model: Path,
+    journal: RunJournal,
+    metrics: Metrics,
+    team: Crew,
+    version: Version,
+    stop: Stop,
+    view: View,
+) -> Session:
+    canary = _canary(config, model) if config.weights.verify else None
+    held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
+    scheduler = Scheduler(
+        schedule_of(config, await team.workers.task_count(TRAIN)),
+        team.workers.dispatch,
+        journal,
+        version,
+        journal.ledger.forks(),
+        journal.ledger.next_group(),
+        team.workers.score_group if await team.workers.has_group_rewards() else None,
+    )
+    return Session(
+        config=config,
+        folder=folder,
+        algorithm=algorithm(config.algorithm.name),
+        journal=journal,
+        metrics=metrics,
+        view=view,
+        stop=stop,
+        workers=team.workers,
+        learners=team.learners,
+        publication=Publication(team.learners, team.engines, canary, config.weights.publish_timeout_s),
+        scheduler=scheduler,
+        evaluation=evaluation_of(config, held_out) if config.eval.tasks else None,
+        version=version,
+        step=version.n,
+    )
+
+
+def schedule_of(config: Config, tasks: int | None) -> Schedule:
+    """The scheduler's rules, from the configuration and the length of the training split."""
+    rollout = config.rollout
+    least = max(algorithm(config.algorithm.name).needs.min_group, min(2, rollout.group_size))
+    return Schedule(
+        seed=config.seed,
+        prompts=rollout.prompts,
+        group_size=rollout.group_size,
+        max_tokens=rollout.max_tokens,
+        max_turns=rollout.max_turns,
+        temperature=rollout.temperature,
+        max_staleness=rollout.max_staleness,
+        on_stale=rollout.on_stale,
+        episode_timeout_s=rollout.episode_timeout_s,
+        turn_timeout_s=rollout.turn_timeout_s,
+        max_invalid=rollout.max_invalid,
+        min_valid=least,
+        filter_equal=config.algorithm.filter_equal,
+        tasks=tasks,
+        split=TRAIN,
+    )
+
+
+def evaluation_of(config: Config, available: int | None) -> Evaluation:
+    """What is evaluated; `available` is the length of the held-out split, None when it is endless."""
+    rollout, wanted = config.rollout, config.eval
+    return Evaluation(
+        split=HELD_OUT,
+        tasks=wanted.tasks if available is None else min(wanted.tasks, available),
+        samples=wanted.samples,
+        k=wanted.k,
+        seed=config.seed,
+        temperature=wanted.temperature,
+        max_tokens=rollout.max_tokens,
+        max_turns=rollout.max_turns,
+        episode_timeout_s=rollout.episode_timeout_s,
+        turn_timeout_s=rollout.turn_timeout_s,
+    )
+
+
+def _describe(config: Config, subject: Subject, folder: RunFolder) -> None:
+    source = manifest.env_source(config.env.name, subject.env)
+    files = [Path(value) for value in config.env.options.values() if isinstance(value, str) and Path(value).is_file()]
+    manifest.write(folder, manifest.describe(source, files, subject.model))
+
+
+def _canary(config: Config, model: Path) -> Canary:
+    ids = AutoTokenizer.from_pretrained(model)(CANARY_TEXT)["input_ids"]
+    return Canary(ids[: config.model.max_context - 1], config.model.dtype, config.weights.canary_tolerance)

@@ -1,0 +1,126 @@
+"""One run while it lives: its parts, and the steps of its loop as verbs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from agentrl.algorithms.base import Algorithm
+from agentrl.config import Config
+from agentrl.errors import LearnerError
+from agentrl.learner.base import StepReport
+from agentrl.learner.batch import train_sequences
+from agentrl.rollout.scheduler import Batch, Scheduler
+from agentrl.run.account import account
+from agentrl.run.checkpoints import folder_of, prune
+from agentrl.run.clock import Clock
+from agentrl.run.evaluation import Evaluation
+from agentrl.run.folder import RunFolder
+from agentrl.run.journal import RunJournal
+from agentrl.run.learners import Learners
+from agentrl.run.live import View
+from agentrl.run.metrics import Metrics
+from agentrl.run.publication import Publication
+from agentrl.run.stop import Stop
+from agentrl.run.workers import Workers
+from agentrl.types import SampleId, Trajectory, Version
+
+SLACK_S = 600.0
+
+
+@dataclass
+class Session:
+    """`step` counts the trained batches, `version` is what learner and engines hold.
+
+    `is_whole` is False while the learner is ahead of the journal: a checkpoint of that moment would lie.
+    """
+
+    config: Config
+    folder: RunFolder
+    algorithm: Algorithm
+    journal: RunJournal
+    metrics: Metrics
+    view: View
+    stop: Stop
+    workers: Workers
+    learners: Learners
+    publication: Publication
+    scheduler: Scheduler
+    evaluation: Evaluation | None
+    version: Version
+    step: int
+    clock: Clock = field(init=False)
+    saved_step: int = field(init=False)
+    is_whole: bool = True
+
+    def __post_init__(self) -> None:
+        self.clock = Clock(self.view.phase)
+        self.saved_step = self.step
+
+    async def open(self, finished: list[Trajectory], attempts: dict[SampleId, int]) -> None:
+        """The first publication; then samples that an earlier incarnation finished take their places again."""
+        with self.clock.phase("publish"):
+            async with self.publication.still:
+                await self.publication.publish(self.version)
+        self.scheduler.restore(finished, attempts)
+
+    async def sample(self) -> Batch:
+        """Complete groups for one batch, within the staleness bound."""
+        with self.clock.phase("rollout"):
+            patience_s = self.config.rollout.episode_timeout_s * self.scheduler.schedule.max_attempts + SLACK_S
+            return await self.stop.cut(self.scheduler.next_batch(patience_s))
+
+    async def update(self, batch: Batch) -> list[StepReport]:
+        """The batch becomes new weights in the learner, and those the engines', under the next version."""
+        sequences = train_sequences(batch.groups, self.algorithm)
+        async with self.publication.still:
+            with self.clock.phase("learn"):
+                self.is_whole = False
+                reports = await self.learners.step(sequences, self.config.learner.step_timeout_s)
+                self.step += 1
+                self.journal.trained(self.version, self.step, [report.samples for report in reports])
+                self.is_whole = True
+            with self.clock.phase("publish"):
+                self.version = Version(self.version.incarnation, self.step)
+                await self.publication.publish(self.version)
+        self.scheduler.published(self.version)
+        return reports
+
+    def record(self, batch: Batch, reports: list[StepReport]) -> None:
+        """Tell everybody what the step came to."""
+        record = account(self.step, self.version, batch, reports, self.clock.lap())
+        self.metrics.step(record)
+        self.view.step(record)
+
+    async def checkpoint(self) -> None:
+        """Write what a resume needs, unless it is written."""
+        if self.saved_step == self.step or not self.is_whole:
+            return
+        with self.clock.phase("checkpoint"):
+            self.journal.store.sync()
+            folder = folder_of(self.folder.checkpoints, self.step)
+            await self.learners.save(folder, self.stop.patience_s(self.config.learner.step_timeout_s))
+            self.journal.ledger.committed(self.step)
+            self.saved_step = self.step
+            prune(self.folder.checkpoints, self.config.checkpoint.keep)
+
+    async def evaluate(self) -> None:
+        """Score the present version on held-out tasks."""
+        if self.evaluation is None:
+            return
+        with self.clock.phase("evaluate"):
+            folder = self.folder.evaluated(self.step)
+            work = self.evaluation.run(self.workers.dispatch, self.step, self.version, folder)
+            record = await self.stop.cut(work)
+        self.metrics.evaluation(record)
+        self.view.evaluation(record)
+
+    def is_due(self, every: int) -> bool:
+        """True at every `every`-th step (0: never)."""
+        return every > 0 and self.step % every == 0
+
+    async def close(self) -> None:
+        """Cancel what is in flight, and keep what was trained if there is time for it."""
+        await self.scheduler.stop()
+        with suppress(LearnerError):
+            await self.checkpoint()

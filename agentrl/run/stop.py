@@ -1,0 +1,90 @@
+"""The end of a run before its last step: a signal, or a part that failed in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PATIENCE_S = 20.0
+
+
+class Stopped(Exception):  # noqa: N818 - no error: somebody asked for it
+    """The run was asked to stop; says by what."""
+
+
+class Stop:
+    """Work that may be cut short goes through `cut`; all else gets PATIENCE_S seconds to end by itself."""
+
+    def __init__(self) -> None:
+        self._called = asyncio.Event()
+        self._reason: BaseException = Stopped("")
+        self._main = asyncio.current_task()
+        self._called_at = 0.0
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM ask for a stop; a second one does not wait."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._called.is_set():
+            self._cancel()
+        self.call(Stopped(number.name))
+
+    def call(self, reason: BaseException) -> None:
+        """End the run: Stopped, or the error of a part without which it cannot go on."""
+        if self._called.is_set():
+            return
+        self._reason, self._called_at = reason, time.monotonic()
+        self._called.set()
+        asyncio.get_running_loop().call_later(PATIENCE_S, self._cancel)
+
+    @property
+    def is_called(self) -> bool:
+        """True when the run is to end."""
+        return self._called.is_set()
+
+    def patience_s(self, default: float) -> float:
+        """Seconds that ending may still take: `default` while nobody asked for a stop."""
+        return max(0.0, self._called_at + PATIENCE_S - time.monotonic()) if self.is_called else default
+
+    def check(self) -> None:
+        """Raise the reason when the run is to end."""
+        if self._called.is_set():
+            raise self._reason
+
+    async def cut(self, work: Awaitable[T]) -> T:
+        """The result of `work`, or the reason as soon as the run is to end."""
+        task = asyncio.ensure_future(work)
+        called = asyncio.create_task(self._called.wait())
+        try:
+            await asyncio.wait({task, called}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise self._reason
+        finally:
+            called.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    def reason(self, error: BaseException) -> BaseException:
+        """Why the run ended: a cancellation that this object caused stands for its reason."""
+        return self._reason if isinstance(error, asyncio.CancelledError) and self._called.is_set() else error
+
+    def _cancel(self) -> None:
+        if self._main is not None:
+            self._main.cancel()
