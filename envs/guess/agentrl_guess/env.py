@@ -12,8 +12,10 @@ from pydantic import Field, model_validator
 
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Reply, Task, Turn, reward, text_of
 
-NUMBER = re.compile(r"(?<![\d.])-?\d{1,9}(?![\d])")
+NUMBER = re.compile(r"(?<![\d.])-?\d{1,9}(?!\.?\d)")
 TEST_SHARE = 4
+FEEDBACK = re.compile(r"It is (higher|lower) than (-?\d+)")
+PLEA = "Answer with one number only."
 
 
 class GuessConfig(EnvConfig):
@@ -51,7 +53,7 @@ class GuessEnv(Env):
         low, high = self.config.low, self.config.high
         ctx.state.secret, ctx.state.low, ctx.state.high = task.data, low, high
         ctx.state.found, ctx.state.consistent = False, 0
-        text = f"Guess my number. It is between {low} and {high}. Answer with one number."
+        text = f"I am thinking of a number from {low} to {high}. What is it? {PLEA}"
         return [Message(role="user", content=text)]
 
     def respond(self, turn: Turn, ctx: Context) -> Reply:
@@ -63,12 +65,12 @@ class GuessEnv(Env):
         if state.found or len(ctx.turns) >= self.config.turns:
             return Reply.end()
         if guess is None:
-            return Reply.say("I cannot find a number. Answer with one number.")
+            return Reply.say(f"I cannot find a number. {PLEA}")
         if guess < state.secret:
             state.low = max(state.low, guess + 1)
-            return Reply.say(f"My number is higher than {guess}.")
+            return Reply.say(f"It is higher than {guess}. Guess again. {PLEA}")
         state.high = min(state.high, guess - 1)
-        return Reply.say(f"My number is lower than {guess}.")
+        return Reply.say(f"It is lower than {guess}. Guess again. {PLEA}")
 
     @reward
     def found(self, ctx: Context) -> float:
@@ -102,10 +104,8 @@ def read_guess(text: str) -> int | None:
 
 def bisect(low: int, high: int, messages: list[Message]) -> int:
     """The middle of what the feedback leaves possible."""
-    for message in messages[1:]:
-        words = text_of(message).rstrip(".").split()
-        if message["role"] == "user" and "higher" in words:
-            low = int(words[-1]) + 1
-        elif message["role"] == "user" and "lower" in words:
-            high = int(words[-1]) - 1
+    for message in messages:
+        if message["role"] == "user" and (told := FEEDBACK.match(text_of(message))):
+            bound = int(told[2])
+            low, high = (bound + 1, high) if told[1] == "higher" else (low, bound - 1)
     return (low + high) // 2

@@ -1,0 +1,126 @@
+"""The game is fair, its rewards mean what they say, and its own evidence holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import gymnasium
+import pytest
+from agentrl_guess import GuessConfig, GuessEnv
+from agentrl_guess.env import read_guess
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given
+from hypothesis import strategies as st
+
+import agentrl.env
+from agentrl.env import Policy, StopReason, Task, load_config, text_of
+from agentrl.errors import ConfigError
+
+
+async def play(env: GuessEnv, task: Task, policy: Policy) -> dict[str, float]:
+    """The value of each signal after an episode played by `policy`."""
+    await env.areset(task)
+    for turn in range(env.limits.max_turns):
+        action = policy(env.ctx.messages) if callable(policy) else policy[turn]
+        if (await env.astep(action)).done:
+            break
+    signals = await env.afinish(StopReason.ENV_DONE)
+    await env.aclose()
+    return {s.name: s.value for s in signals if s.value is not None}
+
+
+async def tasks_of(env: GuessEnv, split: str) -> list[Task]:
+    return [await env.atask(split, index) for index in range(await env.asize(split) or 0)]
+
+
+@pytest.mark.parametrize("high", [5, 10, 100])
+async def test_the_splits_share_no_number_and_cover_the_range(high: int) -> None:
+    env = GuessEnv(high=high)
+    train, test = [[t.data for t in await tasks_of(env, split)] for split in ("train", "test")]
+    assert sorted(train + test) == list(range(1, high + 1))
+    assert len(test) == max(1, high // 4)
+
+
+@pytest.mark.parametrize(("high", "turns"), [(7, 3), (10, 4), (100, 7)])
+async def test_the_oracle_finds_every_number_and_is_always_consistent(high: int, turns: int) -> None:
+    env = GuessEnv(high=high, turns=turns)
+    for task in [*await tasks_of(env, "train"), *await tasks_of(env, "test")]:
+        values = await play(env, task, env.oracle(task))
+        assert values["found"] >= 0.5
+        assert values["consistent"] == 1.0
+
+
+async def test_the_canaries_score_nothing() -> None:
+    env = GuessEnv()
+    for task in await tasks_of(env, "train"):
+        for policy in env.canaries(task).values():
+            assert await play(env, task, policy) == {"found": 0.0, "consistent": 0.0}
+
+
+async def test_an_earlier_find_pays_more() -> None:
+    env, task = GuessEnv(), Task("t", 3)
+    paid = [(await play(env, task, [*["9"] * late, "3"]))["found"] for late in range(4)]
+    assert paid == [1.0, 0.875, 0.75, 0.625]
+    assert (await play(env, task, ["9"] * 4))["found"] == 0.0
+
+
+async def test_guesses_that_ignore_the_answers_are_not_consistent() -> None:
+    values = await play(GuessEnv(), Task("t", 3), ["8", "9", "what?", "2"])
+    assert values["consistent"] == 2 / 4
+
+
+async def test_the_answers() -> None:
+    env = GuessEnv()
+    await env.areset(Task("t", 5))
+    said = [(await env.astep(guess)).messages for guess in ("3", "I say 8!", "hm")]
+    assert [text_of(messages[0]) for messages in said] == [
+        "It is higher than 3. Guess again. Answer with one number only.",
+        "It is lower than 8. Guess again. Answer with one number only.",
+        "I cannot find a number. Answer with one number only.",
+    ]
+    assert (await env.astep("5")).done
+    await env.aclose()
+
+
+@pytest.mark.parametrize(
+    ("text", "guess"),
+    [
+        ("7", 7),
+        ("My guess is 7.", 7),
+        ("7, so 7", 7),
+        ("-3", -3),
+        ("7 or 8", None),
+        ("1 2 3 4 5 6 7 8 9 10", None),
+        ("seven", None),
+        ("", None),
+        ("3.5", None),
+        ("9" * 5000, None),
+        ("__import__('os').getpid()", None),
+    ],
+)
+def test_what_counts_as_a_guess(text: str, guess: int | None) -> None:
+    assert read_guess(text) == guess
+
+
+@given(st.text())
+def test_no_text_breaks_the_reading_of_a_guess(text: str) -> None:
+    assert read_guess(text) is None or isinstance(read_guess(text), int)
+
+
+def test_a_range_that_cannot_be_split_is_refused() -> None:
+    with pytest.raises(ConfigError, match="high must be at least low"):
+        load_config(GuessEnv, {"low": 5, "high": 6})
+    assert load_config(GuessEnv, {"high": "30"}) == GuessConfig(high=30)
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_gymnasium_accepts_it(turns: int) -> None:
+    check_env(gymnasium.make("agentrl/guess-v0", turns=turns).unwrapped)
+
+
+def test_the_readme_runs() -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(snippet, "README.md", "exec"), {})  # noqa: S102
+    assert "guess" in agentrl.env.announced()
