@@ -43,6 +43,7 @@ nav a:hover { text-decoration: underline; }
 .tile.wide { grid-column: span 2; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 12px; }
 .grid.two { grid-template-columns: repeat(auto-fit, minmax(430px, 1fr)); }
+.grid + .grid, .grid + .card { margin-top: 12px; }
 .card header { display: flex; justify-content: space-between; align-items: baseline; gap: 12px; margin-bottom: 6px; }
 .card header b { font-weight: 600; font-size: 15px; white-space: nowrap; }
 .card > p { margin: 6px 0 0; color: var(--faint); font-size: 13px; }
@@ -125,12 +126,22 @@ def page(title: str, body: str) -> str:
     )
 
 
-def section(name: str, anchor: str, about: str, body: str) -> str:
-    """A titled part of the page; nothing when it has no body."""
-    if not body:
-        return ""
+def section(name: str, about: str, body: str) -> str:
+    """A titled part of the page."""
+    anchor = anchor_of(name)
     head = f'<h2 id="{anchor}-h">{escape(name)}</h2><p>{escape(about)}</p>'
     return f'<section id="{anchor}" aria-labelledby="{anchor}-h">{head}{body}</section>'
+
+
+def links(names: list[str]) -> str:
+    """Links to the sections of these names."""
+    items = "".join(f'<a href="#{anchor_of(name)}">{escape(name)}</a>' for name in names)
+    return f'<nav aria-label="Sections">{items}</nav>'
+
+
+def anchor_of(name: str) -> str:
+    """The id of the section of a name."""
+    return name.lower().replace(" ", "-")
 
 
 def card(title: str, value: str, body: str, note: str = "") -> str:

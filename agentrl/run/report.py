@@ -11,23 +11,19 @@ from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 
-from agentrl.run import manifest, summary
-from agentrl.run.chart import SMALL, WIDE, Bars, Series, Size, histogram, legend, lines, number, stacked
+from agentrl.run import curves, manifest, summary
+from agentrl.run.chart import number
 from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Ledger, Row, State
 from agentrl.run.manifest import RunManifest
 from agentrl.run.metrics import read_evaluations, read_steps
-from agentrl.run.page import card, fold, page, section, table, tile
+from agentrl.run.page import card, fold, links, page, section, table, tile
 from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
-from agentrl.run.statistics import Interval
 from agentrl.run.store import TrajectoryStore
 from agentrl.run.summary import Summary, duration
 from agentrl.run.transcript import Decode, headline, transcript
 from agentrl.types import Trajectory
 
-PHASES = {
-    "rollout": "blue", "learn": "green", "publish": "amber", "checkpoint": "violet", "evaluate": "red", "other": "gray",
-}  # fmt: skip
 FATES = {
     State.TRAINED: "green", State.FILTERED: "gray", State.STALE: "amber", State.INVALID: "red",
     State.CANCELLED: "gray", State.LOST: "violet", State.FINISHED: "blue", State.IN_FLIGHT: "blue",
@@ -70,40 +66,29 @@ def write_report(folder: RunFolder, decode: Decode | None = None) -> Path:
 
 def render(m: Material) -> str:
     """The whole page."""
-    parts = [
-        section(
-            "Learning",
-            "learning",
-            "Scores on tasks the model never trains on, and what training did to it.",
-            _learning(m),
-        ),
-        section("Speed", "speed", "Where the seconds of each step went, and tokens per second.", _speed(m)),
-        section(
-            "Staleness", "staleness", "How many updates old the tokens were that a step trained on.", _staleness(m)
-        ),
-        section(
-            "Samples", "samples", "What became of every attempt at a training sample, from the ledger.", _samples(m)
-        ),
-        section("Trajectories", "trajectories", "Episodes to read, as the model lived them.", _trajectories(m)),
-        section("Made of", "made-of", "The configuration as resolved, versions and hashes.", _made_of(m)),
+    learning, ages = curves.learning(m.steps, m.evaluations), curves.staleness(m.steps)
+    sections = [
+        ("Learning", "Scores on tasks the model never trains on, and what training did to it.", learning),
+        ("Speed", "Where the seconds of each step went, and tokens per second.", curves.speed(m.steps)),
+        ("Staleness", "How many updates old the tokens were that a step trained on.", ages),
+        ("Samples", "What became of every attempt at a training sample, from the ledger.", _samples(m)),
+        ("Trajectories", "Episodes to read, as the model lived them.", _trajectories(m)),
+        ("Made of", "The configuration as resolved, versions and hashes.", _made_of(m)),
     ]
-    name = m.folder.path.name
+    shown = [(name, about, body) for name, about, body in sections if body]
     stamp = time.strftime("%Y-%m-%d %H:%M", time.localtime())
     foot = f"<footer>Written by agentrl on {stamp}. This file needs no network.</footer>"
-    return page(f"{name}: agentrl", _head(m) + "".join(parts) + foot)
+    head = _head(m) + links([name for name, _, _ in shown]) + _tiles(m)
+    return page(f"{m.folder.path.name}: agentrl", head + "".join(section(*part) for part in shown) + foot)
 
 
 # --- the head -------------------------------------------------------------------------------------------------
 
 
 def _head(m: Material) -> str:
-    env = m.manifest.env.name if m.manifest else ""
     ended = m.summary.ended if m.summary else "This run has not ended."
-    anchors = ("Learning", "Speed", "Staleness", "Samples", "Trajectories", "Made of")
-    links = "".join(f'<a href="#{name.lower().replace(" ", "-")}">{name}</a>' for name in anchors)
-    title = f"{escape(m.folder.path.name)}"
-    about = " · ".join(escape(words) for words in (f"environment {env}" if env else "", ended) if words)
-    return f'<header><h1>{title}</h1><p>{about}</p></header><nav aria-label="Sections">{links}</nav>{_tiles(m)}'
+    about = f"environment {m.manifest.env.name} · {ended}" if m.manifest else ended
+    return f"<header><h1>{escape(m.folder.path.name)}</h1><p>{escape(about)}</p></header>"
 
 
 def _tiles(m: Material) -> str:
@@ -132,120 +117,6 @@ def _tiles(m: Material) -> str:
         said = "no sample lost or doubled" if law.holds else law.violations[0]
         out.append(tile("Conservation law", "holds" if law.holds else "broken", said, "good" if law.holds else "bad"))
     return f'<div class="tiles">{"".join(out)}</div>'
-
-
-# --- curves ---------------------------------------------------------------------------------------------------
-
-
-def _learning(m: Material) -> str:
-    big = [chart for chart in (_held_out(m.evaluations), _reward(m.steps)) if chart]
-    x, reports = [r.step for r in m.steps], [r.learner for r in m.steps]
-    curves = [
-        ("Entropy", [r.entropy for r in reports], "violet", "Nats per token."),
-        ("KL, sampler to learner", [r.kl_sampler for r in reports], "amber", "How far the engines' arithmetic is off."),
-        ("Gradient norm", [r.grad_norm for r in reports], "green", "Before clipping."),
-        ("Loss", [r.loss for r in reports], "gray", "Its level means little in policy gradients."),
-        ("Learning rate", [r.lr for r in reports], "gray", ""),
-    ]
-    if any(r.kl_reference for r in reports):
-        curves.append(("KL to the reference", [r.kl_reference for r in reports], "amber", "The k3 estimator."))
-    small = [_curve(Series(name, x, y, tone, is_smoothed=True), note) for name, y, tone, note in curves]
-    small.insert(4, _length(m.steps))
-    return f'<div class="grid two">{"".join(big)}</div><div class="grid" style="margin-top:12px">{"".join(small)}</div>'
-
-
-def _held_out(evaluations: Sequence[EvaluationRecord]) -> str:
-    if not evaluations:
-        return ""
-    x = [e.step for e in evaluations]
-    one, several = [e.pass_at_1 for e in evaluations], [e.pass_at_k for e in evaluations]
-    k = evaluations[-1].k
-    series = [_scored("pass@1", x, one, "blue")]
-    if k > 1:
-        series.insert(0, _scored(f"pass@{k}", x, several, "green"))
-    names = [(s.name, s.tone) for s in reversed(series)]
-    picture = lines(series, "Held-out score", WIDE, (0.0, 1.0)) + legend(names)
-    note = f"Bands: 95 % interval ({one[-1].method}, the task as unit)."
-    return card("Held-out score", str(one[-1]), picture, note)
-
-
-def _scored(name: str, x: Sequence[float], scores: Sequence[Interval], tone: str) -> Series:
-    means, low, high = ([getattr(score, part) for score in scores] for part in ("mean", "low", "high"))
-    return Series(name, x, means, tone, low, high, has_dots=True)
-
-
-def _reward(steps: Sequence[StepRecord]) -> str:
-    if not steps:
-        return ""
-    rewards = [r.reward_mean for r in steps]
-    series = Series("reward", [r.step for r in steps], rewards, "blue", is_smoothed=True)
-    note = "Mean over the samples of a step; the bold line is a running mean."
-    return card("Training reward", f"{rewards[-1]:.3f}", lines([series], "Training reward", WIDE), note)
-
-
-def _curve(series: Series, note: str = "", size: Size = SMALL) -> str:
-    title = series.name
-    return card(title, number(series.y[-1]) if series.y else "", lines([series], title, size), note)
-
-
-def _length(steps: Sequence[StepRecord]) -> str:
-    x = [r.step for r in steps]
-    series = [
-        Series("longest", x, [r.length_max for r in steps], "gray"),
-        Series("mean", x, [r.length_mean for r in steps], "blue"),
-    ]
-    picture = lines(series, "Response length") + legend([("mean", "blue"), ("longest", "gray")])
-    return card("Response length", f"{steps[-1].length_mean:.0f} tokens" if steps else "", picture)
-
-
-def _speed(m: Material) -> str:
-    if not m.steps:
-        return ""
-    x = [r.step for r in m.steps]
-    layers = [Bars(name, [getattr(r.seconds, name) for r in m.steps], tone) for name, tone in PHASES.items()]
-    used = [layer for layer in layers if any(layer.values)]
-    picture = stacked(used, x, "Seconds by phase") + legend([(layer.name, layer.tone) for layer in used])
-    total = sum((r.seconds for r in m.steps), Seconds())
-    shares = (
-        ", ".join(f"{layer.name} {100 * sum(layer.values) / total.total:.0f} %" for layer in used)
-        if total.total
-        else ""
-    )
-    rates = [
-        Series("learned", x, [r.trained_per_s for r in m.steps], "green"),
-        Series("sampled", x, [r.sampled_per_s for r in m.steps], "blue"),
-        Series("whole step", x, [r.tokens_per_s for r in m.steps], "gray"),
-    ]
-    speed = lines(rates, "Tokens per second", WIDE) + legend([(s.name, s.tone) for s in rates])
-    return (
-        '<div class="grid two">'
-        + card(
-            "Seconds by phase", f"{statistics.median(r.seconds.total for r in m.steps):.1f} s a step", picture, shares
-        )
-        + card("Tokens per second", f"{rates[1].y[-1]:,.0f} sampled", speed, "Each over the seconds of its own phase.")
-        + "</div>"
-    )
-
-
-def _staleness(m: Material) -> str:
-    if not m.steps:
-        return ""
-    ages: Counter[int] = Counter()
-    for record in m.steps:
-        ages.update(dict(enumerate(record.staleness)))
-    oldest = max((age for age, count in ages.items() if count), default=0)
-    names = [str(age) for age in range(oldest + 1)]
-    bars = histogram(names, Bars("samples", [ages[int(name)] for name in names], "blue"), "Trained samples by age")
-    mid = sum(r.mid_updates for r in m.steps)
-    mean = Series("Mean age", [r.step for r in m.steps], [r.staleness_mean for r in m.steps], is_smoothed=True)
-    return (
-        '<div class="grid two">'
-        + card("Trained samples by age", f"at most {oldest}", bars,
-               "Updates between a sample's oldest token and the step that trained it. "
-               f"{mid} samples were sampled by more than one version.")
-        + _curve(mean, "Updates, over the samples of a step.", WIDE)
-        + "</div>"
-    )  # fmt: skip
 
 
 # --- samples --------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def _tokens(sequence: TokenSequence, index: int, decode: Decode | None) -> str:
     names = [f'<i class="v{tone}">version {version}</i>' for version, tone in tones.items()]
     title = f"Tokens of sequence {index + 1}" if index else "Tokens"
     head = f'<h3>{title}: {"".join(names)} <span class="context">context</span></h3>'
-    return f'{head}<pre class="tokens">{"".join(out)}</pre>'
+    return f'{head}<pre class="tokens" tabindex="0">{"".join(out)}</pre>'
 
 
 def tones_of(sequence: TokenSequence) -> dict[Version, int]:

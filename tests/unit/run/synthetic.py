@@ -67,7 +67,7 @@ def trajectory(
         answer = text or " ".join(rng.choice(WORDS) for _ in range(rng.randrange(8, 40))) + f" {rng.randrange(18)}"
         messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
         ids = tuple(answer.encode())
-        spans = (VersionSpan(Version(0, version), 0, len(ids)),)
+        spans: tuple[VersionSpan, ...] = (VersionSpan(Version(0, version), 0, len(ids)),)
         if is_split and turn == turns - 1:
             middle = len(ids) // 2
             old, new = Version(0, version), Version(0, version + 1)

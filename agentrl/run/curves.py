@@ -1,0 +1,123 @@
+"""The curves of the report: what training did, how fast, and on how old tokens."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+from agentrl.run.chart import SMALL, WIDE, Bars, Series, Size, histogram, legend, lines, number, stacked
+from agentrl.run.page import card
+from agentrl.run.record import EvaluationRecord, StepRecord
+from agentrl.run.statistics import Interval
+
+PHASES = {
+    "rollout": "blue", "learn": "green", "publish": "amber", "checkpoint": "violet", "evaluate": "red", "other": "gray",
+}  # fmt: skip
+
+
+def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) -> str:
+    """Held-out score and reward in large, the learner's curves in small."""
+    big = [chart for chart in (_held_out(evaluations), _reward(steps)) if chart]
+    x, reports = [r.step for r in steps], [r.learner for r in steps]
+    curves = [
+        ("Entropy", [r.entropy for r in reports], "violet", "Nats per token."),
+        ("KL, sampler to learner", [r.kl_sampler for r in reports], "amber", "How far the engines' arithmetic is off."),
+        ("Gradient norm", [r.grad_norm for r in reports], "green", "Before clipping."),
+        ("Loss", [r.loss for r in reports], "gray", "Its level means little in policy gradients."),
+        ("Learning rate", [r.lr for r in reports], "gray", ""),
+    ]
+    if any(r.kl_reference for r in reports):
+        curves.append(("KL to the reference", [r.kl_reference for r in reports], "amber", "The k3 estimator."))
+    small = [_curve(Series(name, x, y, tone, is_smoothed=True), note) for name, y, tone, note in curves]
+    small.insert(4, _length(steps))
+    return f'<div class="grid two">{"".join(big)}</div><div class="grid">{"".join(small)}</div>'
+
+
+def _held_out(evaluations: Sequence[EvaluationRecord]) -> str:
+    if not evaluations:
+        return ""
+    x = [e.step for e in evaluations]
+    one, several = [e.pass_at_1 for e in evaluations], [e.pass_at_k for e in evaluations]
+    k = evaluations[-1].k
+    series = [_scored("pass@1", x, one, "blue")]
+    if k > 1:
+        series.insert(0, _scored(f"pass@{k}", x, several, "green"))
+    names = [(s.name, s.tone) for s in reversed(series)]
+    picture = lines(series, "Held-out score", WIDE, (0.0, 1.0)) + legend(names)
+    note = f"Bands: 95 % interval ({one[-1].method}, the task as unit)."
+    return card("Held-out score", str(one[-1]), picture, note)
+
+
+def _scored(name: str, x: Sequence[float], scores: Sequence[Interval], tone: str) -> Series:
+    means, low, high = ([getattr(score, part) for score in scores] for part in ("mean", "low", "high"))
+    return Series(name, x, means, tone, low, high, has_dots=True)
+
+
+def _reward(steps: Sequence[StepRecord]) -> str:
+    if not steps:
+        return ""
+    rewards = [r.reward_mean for r in steps]
+    series = Series("reward", [r.step for r in steps], rewards, "blue", is_smoothed=True)
+    note = "Mean over the samples of a step; the bold line is a running mean."
+    return card("Training reward", f"{rewards[-1]:.3f}", lines([series], "Training reward", WIDE), note)
+
+
+def _curve(series: Series, note: str = "", size: Size = SMALL) -> str:
+    title = series.name
+    return card(title, number(series.y[-1]) if series.y else "", lines([series], title, size), note)
+
+
+def _length(steps: Sequence[StepRecord]) -> str:
+    x = [r.step for r in steps]
+    series = [
+        Series("longest", x, [r.length_max for r in steps], "gray"),
+        Series("mean", x, [r.length_mean for r in steps], "blue"),
+    ]
+    picture = lines(series, "Response length") + legend([("mean", "blue"), ("longest", "gray")])
+    return card("Response length", f"{steps[-1].length_mean:.0f} tokens" if steps else "", picture)
+
+
+def speed(steps: Sequence[StepRecord]) -> str:
+    """Seconds by phase and tokens per second."""
+    return f'<div class="grid two">{_seconds(steps)}{_rates(steps)}</div>' if steps else ""
+
+
+def _seconds(steps: Sequence[StepRecord]) -> str:
+    layers = [Bars(name, [getattr(r.seconds, name) for r in steps], tone) for name, tone in PHASES.items()]
+    used = [layer for layer in layers if any(layer.values)]
+    total = sum(r.seconds.total for r in steps)
+    shares = ", ".join(f"{layer.name} {100 * sum(layer.values) / total:.0f} %" for layer in used)
+    picture = stacked(used, [r.step for r in steps], "Seconds by phase") + legend([(x.name, x.tone) for x in used])
+    return card(
+        "Seconds by phase", f"{statistics.median(r.seconds.total for r in steps):.1f} s a step", picture, shares
+    )
+
+
+def _rates(steps: Sequence[StepRecord]) -> str:
+    x = [r.step for r in steps]
+    rates = [
+        Series("learned", x, [r.trained_per_s for r in steps], "green"),
+        Series("sampled", x, [r.sampled_per_s for r in steps], "blue"),
+        Series("whole step", x, [r.tokens_per_s for r in steps], "gray"),
+    ]
+    picture = lines(rates, "Tokens per second", WIDE) + legend([(s.name, s.tone) for s in rates])
+    now = f"{steps[-1].sampled_per_s:,.0f} sampled"
+    return card("Tokens per second", now, picture, "Each over the seconds of its own phase.")
+
+
+def staleness(steps: Sequence[StepRecord]) -> str:
+    """How old the trained samples were, in all and over time."""
+    if not steps:
+        return ""
+    ages: Counter[int] = Counter()
+    for record in steps:
+        ages.update(dict(enumerate(record.staleness)))
+    oldest = max((age for age, count in ages.items() if count), default=0)
+    names = [str(age) for age in range(oldest + 1)]
+    bars = histogram(names, Bars("samples", [ages[int(name)] for name in names], "blue"), "Trained samples by age")
+    mid = sum(r.mid_updates for r in steps)
+    mean = Series("Mean age", [r.step for r in steps], [r.staleness_mean for r in steps], is_smoothed=True)
+    note = f"Updates between the oldest token and the training. More than one version sampled {mid} samples."
+    by_age = card("Trained samples by age", f"at most {oldest}", bars, note)
+    return f'<div class="grid two">{by_age}{_curve(mean, "Updates, over the samples of a step.", WIDE)}</div>'
