@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from jinja2 import TemplateError
@@ -90,6 +91,8 @@ class TemplateRenderer:
                 "chat_template.jinja into the model folder"
             )
         self._tokenizer = tokenizer
+        # The members of a group begin alike: one tokenisation, one tuple in memory.
+        self._encode_first = lru_cache(maxsize=64)(lambda text: tuple(self._encode(text)))
         self._knows_tools = True
         self._knows_tools = self._render(_PROBE) != self._render(_PROBE, (_PROBE_TOOL,))
         spoken = self._render([*_PROBE, _said(_ANSWER)])
@@ -108,7 +111,7 @@ class TemplateRenderer:
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
         """See `Renderer.first`."""
-        return tuple(self._encode(self._render(messages, tools, is_open=True)))
+        return self._encode_first(self._render(messages, tools, is_open=True))
 
     def extend(
         self,

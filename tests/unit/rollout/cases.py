@@ -20,6 +20,8 @@ from agentrl.rollout.renderer import load_renderer
 from agentrl.types import Completion, Message, Prompt, SampleId, Sampling, Trajectory
 from tests.unit.rollout.templates import tokenizer
 
+HASTE_S = 0.25
+
 
 class InfraError(Exception):
     """What a package outside raises when a service it needs is down."""
@@ -89,8 +91,8 @@ class Hasty(Chat):
     """Whose every wait is short."""
 
     limits = Limits(
-        max_turns=8, setup_timeout_s=0.05, turn_timeout_s=0.05, tool_timeout_s=0.05, score_timeout_s=0.05,
-        teardown_timeout_s=0.05,
+        max_turns=8, setup_timeout_s=HASTE_S, turn_timeout_s=HASTE_S, tool_timeout_s=HASTE_S,
+        score_timeout_s=HASTE_S, teardown_timeout_s=HASTE_S,
     )  # fmt: skip
 
 

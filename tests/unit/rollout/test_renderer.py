@@ -78,8 +78,9 @@ def test_the_embedded_models_tokens_survive_where_a_second_tokenisation_would_ch
     assert made.decode(prompt + ids + added) == made.decode(whole)
 
 
-def test_thinking_that_the_template_strips_from_history_begins_a_new_branch() -> None:
-    renderer = load_renderer(tokenizer(templates.STRIPS))
+@pytest.mark.parametrize("template", [templates.STRIPS, templates.HIDES], ids=["strips", "hides"])
+def test_thinking_that_the_template_strips_from_history_begins_a_new_branch(template: str) -> None:
+    renderer = load_renderer(tokenizer(template))
     prompt = renderer.first([user("q")])
     ids = encode(tokenizer(), "<think>\nhm\n</think>\n\n4<|im_end|>")
     reply = renderer.parse(prompt, ids)
