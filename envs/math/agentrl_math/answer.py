@@ -79,7 +79,7 @@ _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "
                "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16", "bin": "2", "hex": "16", "oct": "8"}  # fmt: skip
 _CHOICE = re.compile(r"^\(?\s*([A-Z])\s*\)?$|^\\text\s*\{\s*\(?\s*([A-Za-z])\s*\)?\s*[.:]?\s*\}$")
 _LABELLED = re.compile(r"^(?:\(\s*([A-Z])\s*\)|\\text\s*\{\s*\(?([A-Z])\s*[).:]\s*\}|([A-Z])\s*[).:])\s*(?=\S)(.+)$")
-_WORDY = re.compile(r"^(?:[A-Za-z][A-Za-z'\-]*[ ,.]*)+$")
+_WORDY = re.compile(r"^[A-Za-z][A-Za-z' ,.\-]*$")
 _RELATION = re.compile(r"\\(?:le|ge|ne|approx|equiv|in|to|sim|subset|subseteq|notin)(?![A-Za-z])|<=|>=|!=|[=<>:]")
 _SEPARATOR = re.compile(r",|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}|\\(?:land|lor)(?![A-Za-z])|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
 _CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")

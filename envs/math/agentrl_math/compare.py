@@ -205,10 +205,8 @@ class Quick:
         left, right = _small(gold), _small(given)
         if isinstance(left, Undefined):
             raise GoldUndefined
-        if left is None or (right is None and not huge(given)):
-            raise Undecided
-        if right is None:
-            return False
+        if left is None or right is None:
+            return _quick_towers(gold, given, left, right)
         return not isinstance(right, Undefined) and close(left, right, rounding)
 
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
@@ -249,6 +247,13 @@ def _small(node: Node) -> Fraction | Undefined | None:
         return undefined
     except (Inexact, TooLarge):
         return None
+
+
+def _quick_towers(gold: Node, given: Node, left: Fraction | None, right: Fraction | Undefined | None) -> bool:
+    """A small rational differs from a tower; anything else is for a slower judge."""
+    if (left is not None and huge(given)) or (isinstance(right, Fraction) and huge(gold)):
+        return False
+    raise Undecided
 
 
 def _value(scalar: Scalar) -> Node:

@@ -44,7 +44,7 @@ _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 
 def clean(text: str) -> str:
     r"""One spelling: ASCII and few commands, fonts as \text{...}, no delimiters; meaning is left as it is."""
-    text = _ascii(text.strip())
+    text = _ascii(" ".join(text.split()))
     text = _unboxed(text).replace("...", r"\ldots ")
     text = re.sub(r"(?<=\d)\s*(?:\\!|\{\s*,\s*\}|,\s*\\!)+\s*,?\s*(?:\\!\s*)*(?=\d{3})", "\u0001", text)
     text = re.sub(r"(?<=\d)\\[,: ](?=\d{3}(?!\d))", "\u0001", text).replace("\u0001", "")

@@ -18,7 +18,7 @@ MEMORY_BYTES = 2 << 30
 """The address space of a worker."""
 COMPUTE_S = 2.0
 """What one comparison may take in a worker."""
-QUEUE_S = 60.0
+QUEUE_S = 30.0
 """How long a comparison may wait for a worker."""
 START_S = 60.0
 """How long a worker may take to start, imports included."""

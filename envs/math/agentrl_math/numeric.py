@@ -138,15 +138,13 @@ def _agree(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
     """Equality to as many digits as the sizes involved call for, seen at two precisions."""
     mp.dps = BASE_DIGITS
     sight = Sight()
-    a = _gold_value(gold, env, sight)
+    a = _sized(gold, lambda: _gold_value(gold, env, sight))
     try:
-        b = evaluate(given, env, sight)
+        b = _sized(given, lambda: evaluate(given, env, sight))
     except Undefined:
         return False
-    except TooLarge:
-        if huge(given) and abs(_real(a)) < mp.mpf(2) ** HUGE_BITS:
-            return False
-        raise Undecided("too large to evaluate") from None
+    if a is None or b is None:
+        return _towers(a, b)
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
     if sight.span > MAX_SPAN:
@@ -158,6 +156,24 @@ def _agree(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
     sight = Sight()
     a, b = _real(evaluate(gold, env, sight)), _real(evaluate(given, env, sight))
     return bool(abs(a - b) <= mp.mpf(10) ** -(50 + 2 * span))
+
+
+def _sized(node: Node, value: Callable[[], Any]) -> Any:
+    """The value; None for a tower beyond evaluation."""
+    try:
+        return value()
+    except TooLarge:
+        if huge(node):
+            return None
+        raise Undecided("too large to evaluate") from None
+
+
+def _towers(a: Any, b: Any) -> bool:
+    """False when one side is a tower and the other is not; two towers cannot be compared."""
+    known = a if b is None else b
+    if known is not None and abs(_real(known)) < mp.mpf(2) ** HUGE_BITS:
+        return False
+    raise Undecided("too large to compare")
 
 
 def _far_apart(a: Any, b: Any) -> bool:
@@ -173,8 +189,6 @@ def _gold_value(gold: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
         return evaluate(gold, env, sight)
     except Undefined:
         raise GoldUndefined from None
-    except TooLarge:
-        raise Undecided("the gold is too large to evaluate") from None
 
 
 def _rounds(gold: Node, given: Node, rounding: float | int | str) -> bool:

@@ -21,23 +21,30 @@ from agentrl_math.pool import Pool, PoolError
 from agentrl_math.verdict import Status, Verdict
 
 
-def verify(response: str, gold: str, **policy: Any) -> Verdict:
+def verify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any) -> Verdict:
     """Whether `response` answers `gold`, by the keywords of `Policy`; from any thread, in about 2 s at most.
 
-    Never raises for what the texts hold; TypeError or ValueError for a policy that does not exist.
+    `pool` computes what is not plain; by default one pool per process, made when first needed. Never raises for what the texts hold; TypeError or ValueError for a policy that does not exist.
     """
     grading = _graded(response, gold, Policy.of(**policy))
-    return grading if isinstance(grading, Verdict) else grading.decided(pools.default())
+    return grading if isinstance(grading, Verdict) else grading.decided(pool or pools.default())
 
 
-async def averify(response: str, gold: str, **policy: Any) -> Verdict:
+async def averify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any) -> Verdict:
     """`verify` for an event loop, which it does not block."""
     grading = _graded(response, gold, Policy.of(**policy))
     if isinstance(grading, Verdict):
         return grading
-    pool, asked = pools.default(), time.monotonic()
+    computing, asked = pool or pools.default(), time.monotonic()
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(pool.threads, lambda: grading.decided(pool, time.monotonic() - asked))
+    return await loop.run_in_executor(
+        computing.threads, lambda: grading.decided(computing, time.monotonic() - asked)
+    )
+
+
+def why_ungradable(gold: str) -> str:
+    """Why nothing can be graded against this gold; empty when something can."""
+    return _gold(gold).invalid
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,130 @@
+"""The environment: one question, one response, and the verifier's verdict."""
+# ruff: noqa: ARG002  (setup and the policies need not know the context)
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Signal, Task, Tasks, reward, shared
+from agentrl_math import generator
+from agentrl_math.data import Row, Source, is_held_out
+from agentrl_math.extract import from_gold
+from agentrl_math.pool import Pool
+from agentrl_math.verify import averify
+
+ASK_FOR_A_BOX = "{question}\n\nPut the final answer in \\boxed{}."
+
+
+class MathConfig(EnvConfig):
+    """The `--env.*` keys: where the tasks come from, how they are put, and the verifier's policy."""
+
+    level: Literal[1, 2, 3, 4] = Field(1, description="1: one digit, + and ×; 2: two digits; 3: steps; 4: stories")
+    data: str = Field("", description="a JSONL, JSON or Parquet file, or a Hugging Face dataset id, instead of a level")
+    data_heldout: str = Field("", description="the same for the held-out tasks; '' holds out a share of `data`")
+    data_subset: str = Field("", description="which configuration of a Hugging Face dataset")
+    heldout_share: float = Field(0.05, gt=0, lt=1, description="share of `data` held out when `data_heldout` is ''")
+    question_column: str = Field("", description="column of the question; '' finds GSM8K's and MATH's")
+    answer_column: str = Field("", description="column of the gold; '' finds GSM8K's and MATH's")
+    system: str = Field("", description="system message; '' sends none")
+    template: str = Field("", description="user message, with {question} in it; '' asks for a box when there is `data`")
+    form: Literal["auto", "any", "value"] = Field("auto", description="auto: value for levels, any for `data`")
+    percent: Literal["optional", "value", "required"] = Field("optional", description="see agentrl_math.Policy")
+    units: Literal["optional", "required", "ignore"] = Field("optional", description="see agentrl_math.Policy")
+    rounding: Literal["exact"] | int | float = Field("exact", description="exact, decimals, or a relative tolerance")
+    order: Literal["auto", "strict", "free"] = Field("auto", description="see agentrl_math.Policy")
+    box: Literal["last", "first", "only", "all"] = Field("last", description="which \\boxed counts")
+    think: Literal["auto", "open", "ignore"] = Field("auto", description="see agentrl_math.Policy")
+    fallback: Literal["auto", "number", "none"] = Field("auto", description="what counts where nothing is marked")
+
+
+POLICY_KEYS = ("percent", "units", "rounding", "order", "box", "think", "fallback")
+
+
+class MathEnv(Env):
+    """Answer a question; 1 when the answer equals the gold, 0 when it does not, invalid when nobody can tell."""
+
+    Config = MathConfig
+    config: MathConfig
+    limits = Limits(score_timeout_s=120)
+    blocking = False
+
+    @shared
+    def pool(self) -> Pool:
+        """The verifier processes of this worker."""
+        return Pool()
+
+    async def tasks(self, split: str) -> Tasks:
+        """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""
+        if self.config.data:
+            return await asyncio.to_thread(self._rows, split)
+        if split == "test":
+            return [_task(self.config.level, problem) for problem in generator.held_out_problems(self.config.level)]
+        return _drawn(self.config.level)
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        """The question, after the system message if there is one."""
+        template = self.config.template or (ASK_FOR_A_BOX if self.config.data else "{question}")
+        user = Message(role="user", content=template.replace("{question}", task.data.question))
+        return [Message(role="system", content=self.config.system), user] if self.config.system else [user]
+
+    @reward
+    async def correct(self, ctx: Context) -> Signal:
+        """The verdict on the response."""
+        verdict = await averify(ctx.text, ctx.task.data.answer, pool=self.pool, form=self._form(), **self._policy())
+        return Signal("correct", verdict.reward, valid=verdict.valid, reason=verdict.reason, evidence=verdict.extracted)
+
+    def oracle(self, task: Task) -> Policy:
+        """The gold, boxed."""
+        return [f"{self._opened()}\\boxed{{{from_gold(task.data.answer)}}}"]
+
+    def canaries(self, task: Task) -> Mapping[str, Policy]:
+        """Ways to say something without answering."""
+        gold = from_gold(task.data.answer)
+        said = {
+            "silence": "",
+            "junk": "I am not sure, but it is surely a fine number.",
+            "every number": ", ".join(map(str, range(500))),
+            "every number boxed": f"\\boxed{{{', '.join(map(str, range(150)))}}}",
+            "an empty box": f"It is {gold}: \\boxed{{}}",
+            "still thinking": f"<think>It is \\boxed{{{gold}}}",
+            "the question boxed": f"\\boxed{{{task.data.question.removeprefix('What is ').rstrip('?')}}}",
+            "code": "\\boxed{__import__('os').getpid()}",
+        }
+        return {name: [self._opened() + text] for name, text in said.items()}
+
+    def _opened(self) -> str:
+        return "</think>" if self.config.think == "open" else ""
+
+    def _form(self) -> str:
+        if self.config.form != "auto":
+            return self.config.form
+        return "any" if self.config.data else "value"
+
+    def _policy(self) -> dict[str, str | int | float]:
+        return {key: getattr(self.config, key) for key in POLICY_KEYS}
+
+    def _rows(self, split: str) -> list[Task]:
+        held_out = self._source(self.config.data_heldout).rows() if self.config.data_heldout else None
+        if held_out is not None and split == "test":
+            return [Task(row.place, row) for row in held_out]
+        rows, unseen = self._source(self.config.data).rows(), {row.question for row in held_out or ()}
+        return [Task(row.place, row) for row in rows if self._is_in(row, split, unseen)]
+
+    def _is_in(self, row: Row, split: str, unseen: set[str]) -> bool:
+        if self.config.data_heldout:
+            return row.question not in unseen
+        return is_held_out(row.question, self.config.heldout_share) == (split == "test")
+
+    def _source(self, name: str) -> Source:
+        return Source(name, self.config.question_column, self.config.answer_column, self.config.data_subset)
+
+
+def _task(level: int, problem: generator.Problem) -> Task:
+    return Task(f"level{level}/{problem.question}", problem)
+
+
+def _drawn(level: int) -> Callable[[random.Random], Task]:
+    return lambda rng: _task(level, generator.problem(level, rng))

@@ -1,0 +1,163 @@
+"""The environment ships tasks, grades through the verifier, and its own evidence holds."""
+
+import json
+from importlib.metadata import entry_points
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from agentrl.env import StopReason, close_shared, load_config, text_of
+from agentrl.errors import ConfigError, DataError
+from agentrl_math import MathEnv
+from agentrl_math.generator import LEVELS, is_held_out
+
+DATA = [{"question": f"What is {i} halves?", "answer": f"It is...\n#### {i / 2}"} for i in range(60)]
+
+
+@pytest.fixture(autouse=True)
+async def closed():
+    yield
+    await close_shared()
+
+
+@pytest.fixture()
+def data(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n".join(map(json.dumps, DATA)))
+    return str(path)
+
+
+async def graded(env, task, policy):
+    await env.areset(task)
+    await env.astep(policy[0])
+    (signal,) = await env.afinish(StopReason.ENV_DONE)
+    await env.aclose()
+    return signal
+
+
+async def all_tasks(env, split):
+    return [await env.atask(split, i) for i in range(await env.asize(split))]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_the_oracle_scores_one_and_the_canaries_nothing(level):
+    env = MathEnv(level=level)
+    tasks = [await env.atask("train", i) for i in range(4)] + [await env.atask("test", i) for i in range(4)]
+    for task in tasks:
+        assert (await graded(env, task, env.oracle(task))).value == 1.0
+        for name, policy in env.canaries(task).items():
+            signal = await graded(env, task, policy)
+            assert (signal.value, signal.valid) == (0.0, True), name
+
+
+async def test_the_oracle_and_canaries_hold_for_data_and_an_open_think(data):
+    for options in ({}, {"think": "open"}, {"fallback": "none"}, {"box": "only"}):
+        env = MathEnv(data=data, **options)
+        task = await env.atask("train", 3)
+        assert (await graded(env, task, env.oracle(task))).value == 1.0
+        for name, policy in env.canaries(task).items():
+            assert (await graded(env, task, policy)).value == 0.0, name
+
+
+async def test_train_is_endless_and_resumes_at_any_index():
+    first, again = MathEnv(level=3), MathEnv(level=3)
+    assert await first.asize("train") is None
+    tasks = [await first.atask("train", i, seed=7) for i in range(20)]
+    assert await again.atask("train", 19, seed=7) == tasks[19]
+    assert await again.atask("train", 5, seed=7) == tasks[5]
+    assert [await first.atask("train", i, seed=8) for i in range(20)] != tasks
+
+
+async def test_level_one_tests_on_pairs_it_never_trains_on():
+    env = MathEnv()
+    assert await env.asize("test") == 30
+    train = {(await env.atask("train", i)).data.key for i in range(500)}
+    assert not any(is_held_out(1, key) for key in train)
+    assert not train & {task.data.key for task in await all_tasks(env, "test")}
+
+
+async def test_the_prompt_is_short_and_the_answer_is_the_last_number():
+    env = MathEnv()
+    task = await env.atask("test", 0)
+    (message,) = (await env.areset(task)).messages
+    assert text_of(message) == task.data.question == "What is 2 + 2?"
+    for said, value in (("2 + 2 = 4", 1.0), ("The answer is 4.", 1.0), ("2 + 2", 0.0), ("5", 0.0), (r"\boxed{2+2}", 0.0)):
+        assert (await graded(env, task, [said])).value == value, said
+
+
+async def test_templates_and_system_messages_are_used(data):
+    env = MathEnv(system="Be brief.", template="Q: {question} {x}")
+    system, user = (await env.areset(await env.atask("test", 0))).messages
+    assert (text_of(system), text_of(user)) == ("Be brief.", "Q: What is 2 + 2? {x}")
+    (boxed,) = (await MathEnv(data=data).areset(await env.atask("test", 0))).messages
+    assert "\\boxed{}" in text_of(boxed)
+
+
+async def test_a_share_of_data_is_held_out_or_another_file(data, tmp_path):
+    env = MathEnv(data=data, heldout_share=0.3)
+    train, test = [{t.data.question for t in await all_tasks(env, split)} for split in ("train", "test")]
+    assert train | test == {row["question"] for row in DATA}
+    assert not train & test
+    assert test
+    other = tmp_path / "test.jsonl"
+    other.write_text("\n".join(map(json.dumps, DATA[:10])))
+    env = MathEnv(data=data, data_heldout=str(other))
+    train, test = [[t.data.question for t in await all_tasks(env, split)] for split in ("train", "test")]
+    assert test == [row["question"] for row in DATA[:10]]
+    assert train == [row["question"] for row in DATA[10:]]
+
+
+async def test_faults_in_data_reach_the_user(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        await MathEnv(data=str(tmp_path / "none.jsonl")).asize("train")
+
+
+async def test_a_verdict_nobody_can_give_is_an_invalid_signal(data):
+    env = MathEnv(data=data)
+    task = await env.atask("train", 0)
+    await env.areset(task)
+    env.pool.close()
+    await env.astep(r"\boxed{\sqrt{2}}")
+    (signal,) = await env.afinish(StopReason.ENV_DONE)
+    assert (signal.valid, signal.value) == (False, None)
+    assert "closed" in signal.reason
+
+
+async def test_every_policy_key_reaches_the_verifier(tmp_path):
+    rows = [{"question": "a third?", "answer": "1/3"}, {"question": "half?", "answer": "50%"}]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    cases = [
+        (0, r"\boxed{0.333}", {"rounding": 3}, 1.0),
+        (0, r"\boxed{0.333}", {"rounding": "3"}, 1.0),
+        (0, r"\boxed{0.333}", {}, 0.0),
+        (1, r"\boxed{50}", {"percent": "value"}, 0.0),
+        (1, r"\boxed{50}", {}, 1.0),
+        (0, r"\boxed{1/3} \boxed{1/2}", {"box": "first"}, 1.0),
+        (0, r"<think>\boxed{1/3}", {"think": "ignore"}, 1.0),
+        (0, "It is 1/3", {"fallback": "none"}, 0.0),
+        (0, r"\boxed{\sqrt{1/9}}", {"form": "value"}, 0.0),
+        (0, r"\boxed{\sqrt{1/9}}", {}, 1.0),
+        (0, r"\boxed{1/3\text{ cm}}", {"units": "required"}, 0.0),
+        (0, r"\boxed{1/3, 1/3}", {"order": "free"}, 0.0),
+    ]
+    for index, said, options, value in cases:
+        env = MathEnv(data=str(path), data_heldout=str(path), **options)
+        assert (await graded(env, await env.atask("test", index), [said])).value == value, (said, options)
+
+
+def test_unknown_keys_and_values_are_refused():
+    with pytest.raises(ConfigError, match=r"env\.level"):
+        load_config(MathEnv, {"levle": 1})
+    with pytest.raises(ConfigError, match="level"):
+        load_config(MathEnv, {"level": 9})
+
+
+def test_every_key_is_documented():
+    assert all(field.description for field in MathEnv.Config.model_fields.values())
+
+
+def test_gymnasium_accepts_it():
+    assert "math" in {entry.name for entry in entry_points(group="agentrl.envs")}
+    check_env(gymnasium.make("agentrl/math-v0").unwrapped, skip_render_check=True)
