@@ -24,8 +24,8 @@ CONCURRENT_CALLS = 100_000
 class Role:
     """A plain object that wants a process: `factory(*args)` makes it there.
 
-    `is_blocking` objects answer one call at a time in their main thread; others live on an asyncio loop. `gpus` may be a
-    fraction. Roles with the same `bundle` share its GPUs. `died` is what a caller gets when the process is gone.
+    `is_blocking` objects answer one call at a time in their main thread; others live on an asyncio loop. `gpus` may be
+    a fraction; roles with the same `bundle` share its GPUs. `died` is what a caller gets when the process is gone.
     """
 
     name: str

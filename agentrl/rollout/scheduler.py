@@ -54,14 +54,14 @@ class Schedule:
     max_invalid: float
     min_valid: int = 2
     filter_equal: bool = False
+    steps: int = 1 << 30
     tasks: int | None = None
     split: str = "train"
     max_attempts: int = 3
 
-    @property
-    def capacity(self) -> int:
+    def capacity(self, held: Version) -> int:
         """Groups that may be outstanding: in flight, buffered, or in the batch that is not yet published."""
-        return (self.max_staleness + 1) * self.prompts
+        return min(self.max_staleness + 1, self.steps - held.n) * self.prompts
 
     def order(self, sample: SampleId, attempt: int) -> EpisodeOrder:
         """The order for an attempt; a later epoch over the same tasks draws fresh randomness."""
@@ -141,6 +141,7 @@ class Scheduler:
         self._open: dict[int, _OpenGroup] = {}
         self._ready: dict[int, Group] = {}
         self._in_training = 0
+        self._in_flight: set[tuple[SampleId, int]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
@@ -203,7 +204,9 @@ class Scheduler:
         unscored = [
             (t.sample, t.attempt) for g in self._open.values() for m, t in g.back.items() if m not in g.recorded
         ]
-        self._settle(unscored, "cancelled", "the run stopped before its group was scored")
+        self._settle([*self._in_flight, *unscored], "cancelled", "the run stopped")
+        self._in_flight.clear()
+        self._open.clear()
 
     @property
     def outstanding(self) -> int:
@@ -217,7 +220,7 @@ class Scheduler:
     # --- dispatch -------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        while self._running and self.outstanding < self.schedule.capacity:
+        while self._running and self.outstanding < self.schedule.capacity(self.held):
             group = self._open[self.next_group] = _OpenGroup(self.next_group, self.held)
             self.next_group += 1
             self._launch([self.schedule.order(SampleId(group.id, m), 0) for m in range(self.schedule.group_size)])
@@ -225,6 +228,7 @@ class Scheduler:
     def _launch(self, orders: list[EpisodeOrder]) -> None:
         self._journal.dispatched(orders)
         for order in orders:
+            self._in_flight.add((order.sample, order.attempt))
             self._begin(self._run(order))
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
@@ -241,14 +245,13 @@ class Scheduler:
     async def _run(self, order: EpisodeOrder) -> None:
         try:
             trajectory = await self._dispatch(order)
-        except asyncio.CancelledError:
-            self._settle([(order.sample, order.attempt)], "cancelled", "the run stopped")
-            raise
         except WorkerLostError as error:
+            self._in_flight.discard((order.sample, order.attempt))
             self._settle([(order.sample, order.attempt)], "lost", str(error))
             self._dropped.append(("lost", str(error), 0))
             self._retry(order)
             return
+        self._in_flight.discard((order.sample, order.attempt))
         if trajectory.stop_reason in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):
             self._record(trajectory)
             self._settle_invalid(trajectory)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from agentrl.cluster import Cluster
 from agentrl.config import Config
-from agentrl.learner.deepspeed import LearnerSpec
 from agentrl.run.engines import Engines
 from agentrl.run.folder import RunFolder
 from agentrl.run.learners import Learners
@@ -63,7 +62,7 @@ async def crew(
 def _spawned(
     cluster: Cluster, config: Config, model: Path, folder: RunFolder, register: Register, *, learns: bool
 ) -> Crew:
-    engine, learner = config.engine, config.learner
+    engine = config.engine
     engines = Engines(
         cluster,
         lambda place: engine_role(config, str(model), place),
@@ -72,21 +71,8 @@ def _spawned(
         engine.start_timeout_s,
         register,
     )
-    spec = LearnerSpec(
-        model=model,
-        steps=config.steps,
-        dtype=config.model.dtype,
-        device=config.device,
-        learner=learner,
-        algorithm=config.algorithm,
-        gradient_checkpointing=config.model.gradient_checkpointing,
-        staging=folder.path,
-        bucket_bytes=config.weights.bucket_mib << 20,
-    )
-    port = _free_port()
-    learners = Learners(
-        cluster, [learner_role(config, spec, rank, port) for rank in range(learner.ranks if learns else 0)], register
-    )
+    port, ranks = _free_port(), range(config.learner.ranks if learns else 0)
+    learners = Learners(cluster, [learner_role(config, model, folder.path, rank, port) for rank in ranks], register)
     workers = Workers(
         cluster,
         lambda place: worker_role(config, str(model), place, engines.remotes),

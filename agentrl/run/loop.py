@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agentrl import settings
 from agentrl.config import Config
-from agentrl.errors import ConfigError
+from agentrl.errors import AgentRLError, ConfigError
 from agentrl.machine import detect
 from agentrl.plan import choose
 from agentrl.run.checkpoints import steps_in
@@ -19,7 +19,7 @@ from agentrl.run.folder import RunFolder
 from agentrl.run.live import View
 from agentrl.run.opening import Subject, opened
 from agentrl.run.session import Session
-from agentrl.run.stop import Stop
+from agentrl.run.stop import Stop, Stopped
 from agentrl.run.summary import Summary
 
 
@@ -62,15 +62,16 @@ async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: 
     began = time.monotonic()
     view, stop = View(config.steps), Stop()
     view.start(f"The run's folder is {folder.path}.")
-    ended = f"finished {config.steps} steps"
+    ended = "ended by an error of agentrl itself"
     try:
         with stop.on_signals():
             async with opened(config, subject, folder, stop, view, resumed_at) as run, closing(run):
                 await loop(run)
-    except BaseException as error:
+        ended = f"finished {config.steps} steps"
+    except (AgentRLError, Stopped, asyncio.CancelledError) as error:
         reason = stop.reason(error)
         ended = f"{reason}; go on with `agentrl resume {folder.path}`"
-        raise reason from None if reason is not error else error
+        raise reason from None
     finally:
         summed = conclude(folder, view, ended, time.monotonic() - began)
     return summed

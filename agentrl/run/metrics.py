@@ -158,6 +158,7 @@ class WeightsAndBiases:
             dir=str(folder.path),
             config=config.model_dump(mode="json"),
         )
+        self._run.define_metric("*", step_metric="step")
 
     def log(self, scalars: dict[str, float], step: int, at: float) -> None:
         """Add a point to each curve."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from agentrl.config import Config
 from agentrl.env.base import Env
 from agentrl.env.registry import resolve
 from agentrl.env.settings import load_config
+from agentrl.errors import ConfigError
 from agentrl.models import locate
 from agentrl.rollout.scheduler import Schedule, Scheduler
 from agentrl.run import manifest
@@ -48,7 +50,16 @@ class Subject:
         """Raises ConfigError for an env, an env's key or a model that does not exist."""
         env = resolve(config.env.name)
         load_config(env, config.env.options)
-        return cls(env, locate(config.model.name))
+        model = locate(config.model.name)
+        longest = json.loads((model / "config.json").read_text()).get(
+            "max_position_embeddings", config.model.max_context
+        )
+        if config.model.max_context > longest:
+            raise ConfigError(
+                f"model.max_context is {config.model.max_context}, but {config.model.name} reads at most {longest} "
+                f"tokens: set --model.max_context {longest} or less"
+            )
+        return cls(env, model)
 
 
 @asynccontextmanager
@@ -134,6 +145,7 @@ def schedule_of(config: Config, tasks: int | None) -> Schedule:
         max_invalid=rollout.max_invalid,
         min_valid=least,
         filter_equal=config.algorithm.filter_equal,
+        steps=config.steps,
         tasks=tasks,
         split=TRAIN,
     )

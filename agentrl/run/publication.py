@@ -1,4 +1,4 @@
-"""The learner's weights become the engines': staged, published, proven; and published again to an engine that came back."""
+"""The learner's weights become the engines': staged, published, proven; once more for an engine that came back."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from agentrl.cluster import Remote, Role
@@ -11,7 +12,7 @@ from agentrl.config import Config
 from agentrl.engine.client import EngineClient, EngineServer, Outcome, Request
 from agentrl.engine.vllm import VllmEngine, VllmSpec, environment
 from agentrl.errors import EngineDiedError, LearnerError
-from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+from agentrl.learner.base import Learner
 from agentrl.rollout.scheduler import WorkerLostError
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import Capabilities, Completion, Manifest, Prompt, Sampling, Version
@@ -86,7 +87,7 @@ class RemoteEngine:
 
     async def pids(self) -> list[int]:
         """The engine's processes."""
-        processes = await self.remote.call("processes", deadline_s=MARGIN_S)
+        processes = await self.remote.call("pids", deadline_s=MARGIN_S)
         return [process.pid for process in processes]
 
     async def close(self, deadline_s: float = MARGIN_S) -> None:
@@ -186,14 +187,32 @@ def make_worker(name: str, engines: Sequence[Remote], config: Config, model: str
     )
 
 
-def learner_role(config: Config, spec: LearnerSpec, rank: int, port: int) -> Role:
-    """Rank `rank` of the learner."""
+def learner_role(config: Config, model: Path, staging: Path, rank: int, port: int) -> Role:
+    """Rank `rank` of the learner; the ranks meet at `port`."""
     return Role(
         f"learner rank {rank}",
-        DeepSpeedLearner,
-        (spec, rank, config.learner.ranks, "127.0.0.1", port),
+        make_learner,
+        (config, model, staging, rank, port),
         env={"OMP_NUM_THREADS": str(config.learner.threads), "TOKENIZERS_PARALLELISM": "false"},
         gpus=1.0 if config.device == "cuda" else 0.0,
         is_blocking=True,
         died=LearnerError,
     )
+
+
+def make_learner(config: Config, model: Path, staging: Path, rank: int, port: int) -> Learner:
+    """One rank of the learner."""
+    from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+
+    spec = LearnerSpec(
+        model=model,
+        steps=config.steps,
+        dtype=config.model.dtype,
+        device=config.device,
+        learner=config.learner,
+        algorithm=config.algorithm,
+        gradient_checkpointing=config.model.gradient_checkpointing,
+        staging=staging,
+        bucket_bytes=config.weights.bucket_mib << 20,
+    )
+    return DeepSpeedLearner(spec, rank, config.learner.ranks, "127.0.0.1", port)

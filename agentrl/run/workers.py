@@ -51,7 +51,9 @@ class Workers:
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
         """The finished members of one group with their group rewards. Raises WorkerLostError."""
-        return await self._ask(trajectories[0].sample, "score_group", list(trajectories), deadline_s=START_S)
+        sample = trajectories[0].sample
+        scored: Sequence[Trajectory] = await self._ask(sample, "score_group", list(trajectories), deadline_s=START_S)
+        return scored
 
     async def dispatch(self, order: EpisodeOrder) -> Trajectory:
         """Run one episode. Raises WorkerLostError when its worker died or does not answer: it is replaced then."""
