@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.env.base import Env
 from agentrl.env.episode import Context, Episode, Reply, Turn
 from agentrl.env.limits import Limits
+from agentrl.env.resources import shared
 from agentrl.env.rewards import reward
 from agentrl.env.settings import EnvConfig
 from agentrl.env.tasks import Task, Tasks
@@ -85,6 +87,19 @@ class Chat(Env):
                 raise asyncio.CancelledError
             case "hang":
                 await asyncio.Event().wait()
+
+
+class Pooled(Chat):
+    """Whose episodes share something that must be closed."""
+
+    open_pools: list[str] = []  # noqa: RUF012 (shared on purpose)
+
+    @shared
+    @asynccontextmanager
+    async def pool(self) -> AsyncIterator[str]:
+        self.open_pools.append("pool")
+        yield "pool"
+        self.open_pools.remove("pool")
 
 
 class Hasty(Chat):

@@ -31,6 +31,7 @@ STRIPS = (  # thinking stays in the last answer only
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 HIDES = STRIPS.replace("and not loop.last ", "")  # thinking is in no rendered answer at all
+OPENS = STRIPS.replace("<|im_start|>assistant\n' }}", "<|im_start|>assistant\n<think>\n' }}")
 COUNTS = (  # rewrites its first line with every message: never prefix-stable
     "{{ 'messages: ' + (messages | length | string) + '\n' }}{% for m in messages %}"
     "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"

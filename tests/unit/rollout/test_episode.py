@@ -200,10 +200,11 @@ async def test_a_failing_teardown_keeps_the_score_and_is_told() -> None:
     [
         (Raise(EngineError("bad logits")), StopReason.MODEL_ERROR),
         (Raise(ValueError("a bug")), StopReason.MODEL_ERROR),
+        (Raise(TimeoutError("its own")), StopReason.MODEL_ERROR),
         (Die(), StopReason.INFRA_ERROR),
         (Hang(), StopReason.INFRA_ERROR),
     ],
-    ids=["refused", "bug", "dead", "hangs"],
+    ids=["refused", "bug", "timeout", "dead", "hangs"],
 )
 async def test_a_failing_engine_is_never_worth_0_and_never_hangs(reply: Any, expected: StopReason) -> None:
     trajectory = await play(["four", reply], order_=order(turn_timeout_s=HASTE_S))
@@ -252,6 +253,12 @@ async def test_the_deadline_cuts_an_episode_and_is_scored_only_where_time_is_par
     assert (trajectory.stop_reason, trajectory.turns) == (StopReason.DEADLINE, 1)
     assert trajectory.is_valid is is_valid
     assert str(HASTE_S) in trajectory.error
+
+
+async def test_an_episode_that_never_began_has_no_score_even_where_time_is_part_of_the_task() -> None:
+    trajectory = await play(["four"], Timed, order(episode_timeout_s=HASTE_S), fault="setup", how="hang")
+    assert trajectory.stop_reason is StopReason.DEADLINE
+    assert not trajectory.signals
 
 
 # --- cancellation ---------------------------------------------------------------------------------------------

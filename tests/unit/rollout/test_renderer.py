@@ -90,6 +90,16 @@ def test_thinking_that_the_template_strips_from_history_begins_a_new_branch(temp
     assert renderer.extend(prompt, plain, renderer.parse(prompt, plain), [user("more")]) is not None
 
 
+def test_thinking_that_the_prompt_opened_is_told_from_the_answer() -> None:
+    made = tokenizer(templates.OPENS)
+    renderer = load_renderer(made)
+    prompt = renderer.first([user("q")])
+    assert made.decode(prompt).endswith("<think>\n")
+    whole, cut = encode(made, "hm\n</think>\n\n4<|im_end|>"), encode(made, "so 4")
+    assert renderer.parse(prompt, whole) == {"role": "assistant", "content": "4", "reasoning_content": "hm"}
+    assert renderer.parse(prompt, cut)["content"] == ""
+
+
 def test_a_template_that_rewrites_its_beginning_is_never_extended() -> None:
     renderer = load_renderer(tokenizer(templates.COUNTS))
     ids = encode(tokenizer(), "4<|im_end|>")
@@ -156,6 +166,15 @@ def test_a_known_family_renders_extends_and_parses_by_its_own_renderer() -> None
     assert added is not None
     assert made.decode(added).startswith("\n<|im_start|>user\n<tool_response>\n3")
     assert renderer.extend(prompt, sampled, reply, [user("and now?")], [TOOL]) is None
+
+
+def test_a_known_family_that_would_drop_sampled_tokens_is_not_followed() -> None:
+    made = qwen3_tokenizer()
+    renderer = load_renderer(made)
+    prompt = renderer.first([user("1+2?")], [TOOL])
+    sampled = encode(made, '<tool_call>{"name": "add", "arguments": {}}</tool_call><|im_end|>and on')
+    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call_0_0", "name": "add"}
+    assert renderer.extend(prompt, sampled, renderer.parse(prompt, sampled, [TOOL]), [result], [TOOL]) is None
 
 
 def test_a_malformed_call_of_a_known_family_keeps_its_text() -> None:

@@ -14,7 +14,7 @@ from agentrl.engine.scripted import Delay, Sampled, ScriptedEngine
 from agentrl.errors import UnknownNameError
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import SampleId, StopReason, Trajectory
-from tests.unit.rollout.cases import Chat, Listening, check_law_1, order
+from tests.unit.rollout.cases import Chat, Listening, Pooled, check_law_1, order
 from tests.unit.rollout.templates import encode, tokenizer
 
 Make = Callable[..., RolloutWorker]
@@ -145,6 +145,14 @@ async def test_closing_cancels_what_runs_and_tears_it_down(make: Make) -> None:
     assert all(task.cancelled() for task in running)
     assert sorted(Chat.torn_down) == [0, 1, 2]
     await worker.close()
+
+
+async def test_what_episodes_share_is_made_once_and_closed_with_the_worker(make: Make) -> None:
+    worker = make(await engine("a"), "Pooled")
+    await asyncio.gather(*(worker.run(order(member)) for member in range(4)))
+    assert Pooled.open_pools == ["pool"]
+    await worker.close()
+    assert Pooled.open_pools == []
 
 
 async def test_an_unknown_environment_is_refused_at_once(model: str) -> None:
