@@ -1,4 +1,5 @@
 """A cleaned answer becomes a structure: number, text, list, set, tuple or interval, union, matrix, relation."""
+# ruff: noqa: ARG001  (every reader takes the same arguments)
 
 import re
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from functools import lru_cache
 from agentrl_math import expr
 from agentrl_math.expr import Node, ParseError
 from agentrl_math.latex import clean, words
-from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, LimitExceeded
+from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, LimitError
 from agentrl_math.units import split_unit
 
 
@@ -59,6 +60,8 @@ class Union:
 
 @dataclass(frozen=True)
 class Matrix:
+    """Rows of answers."""
+
     rows: tuple[tuple["Answer", ...], ...]
 
 
@@ -74,25 +77,30 @@ class Relation:
 Answer = Scalar | Based | Words | Opaque | Items | Union | Matrix | Relation
 
 _MATRIX = re.compile(r"^\\begin\s*\{([pb]?matrix|smallmatrix|array)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$", re.DOTALL)
-_BASED = re.compile(r"^\(?(-?[0-9A-Z]+(?:\.[0-9A-Z]+)?)\)?\s*_\s*(?:\{\s*(?:\\text\s*\{\s*)?(\w+)\s*\}?\s*\}|(\d+|[a-z]+))$")
+_BASED = re.compile(
+    r"^\(?(-?[0-9A-Z]+(?:\.[0-9A-Z]+)?)\)?\s*_\s*(?:\{\s*(?:\\text\s*\{\s*)?(\w+)\s*\}?\s*\}|(\d+|[a-z]+))$"
+)
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
-               "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16", "bin": "2", "hex": "16", "oct": "8"}  # fmt: skip
+               "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16", "bin": "2", "hex": "16"}  # fmt: skip
 _CHOICE = re.compile(r"^\(?\s*([A-Z])\s*\)?$|^\\text\s*\{\s*\(?\s*([A-Za-z])\s*\)?\s*[.:]?\s*\}$")
 _LABELLED = re.compile(r"^(?:\(\s*([A-Z])\s*\)|\\text\s*\{\s*\(?([A-Z])\s*[).:]\s*\}|([A-Z])\s*[).:])\s*(?=\S)(.+)$")
 _WORDY = re.compile(r"^[A-Za-z][A-Za-z' ,.\-]*$")
 _RELATION = re.compile(r"\\(?:le|ge|ne|approx|equiv|in|to|sim|subset|subseteq|notin)(?![A-Za-z])|<=|>=|!=|[=<>:]")
-_SEPARATOR = re.compile(r",|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}|\\(?:land|lor)(?![A-Za-z])|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
+_SEPARATOR = re.compile(
+    r",|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}|\\(?:land|lor)(?![A-Za-z])"
+    r"|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
+)
 _CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _REALS = {"allrealnumbers", "allreals", "mathbbr", "reals", "therealnumbers", "setofrealnumbers", "allrealnumbersx"}
-_EMPTY = {"emptyset", "emptyset", "theemptyset"}
+_EMPTY = {"emptyset", "theemptyset"}
 
 
 @lru_cache(maxsize=4096)
 def readings(text: str) -> tuple[Answer, ...]:
     """The structures a raw answer can be read as: one, or two where commas may group thousands or part items."""
     if len(text) > MAX_ANSWER_CHARS:
-        raise LimitExceeded(f"longer than {MAX_ANSWER_CHARS} characters")
+        raise LimitError(f"longer than {MAX_ANSWER_CHARS} characters")
     cleaned = clean(text)
     joined = _THOUSANDS.sub(lambda m: m.group().replace(",", ""), cleaned) if _bare(cleaned) else cleaned
     if joined == cleaned:
@@ -108,7 +116,7 @@ def _bare(text: str) -> bool:
 def read(text: str, depth: int = 0) -> Answer:
     """The structure of a cleaned answer; Words or Opaque where it is no formula of ours."""
     if depth > MAX_DEPTH:
-        raise LimitExceeded("nested too deeply")
+        raise LimitError("nested too deeply")
     text = text.strip()
     for reader in (_special, _choice, _wordy, _plus_minus, _several, _related, _united, _bracketed, _matrix, _based):
         answer = reader(text, depth + 1)
@@ -173,7 +181,7 @@ def _several(text: str, depth: int) -> Answer | None:
     if len(parts) < 2:
         return None
     if len(parts) > MAX_ITEMS:
-        raise LimitExceeded(f"more than {MAX_ITEMS} answers")
+        raise LimitError(f"more than {MAX_ITEMS} answers")
     members = _flat(tuple(read(part, depth) for part in parts))
     return _shared_name(members)
 
@@ -235,7 +243,7 @@ def _bracketed(text: str, depth: int) -> Answer | None:
     if len(parts) == 1:
         return read(parts[0], depth) if text[0] + text[-1] == "()" and parts[0] else None
     if len(parts) > MAX_ITEMS:
-        raise LimitExceeded(f"more than {MAX_ITEMS} answers")
+        raise LimitError(f"more than {MAX_ITEMS} answers")
     members = tuple(read(part, depth) for part in parts)
     if text[0] == "[" and all(isinstance(m, Items) and m.kind == "[]" for m in members):
         return Matrix(tuple(m.members for m in members if isinstance(m, Items)))
@@ -277,7 +285,7 @@ def unlabelled(text: str) -> tuple[str, str] | None:
 
 
 def _closes_last(text: str) -> bool:
-    """Whether the bracket that opens the text is closed by its last one; `(a] ∪ [b)` is not."""
+    """Whether the bracket that opens the text is closed by its last one; that of `(a], [b)` is not."""
     pieces = _depths(text)
     return all(depth > 0 for _, depth in pieces[:-1]) if pieces else False
 

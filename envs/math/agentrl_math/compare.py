@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from agentrl_math.answer import Answer, Based, Items, Matrix, Opaque, Relation, Scalar, Union, Words
-from agentrl_math.exact import Inexact, TooLarge, Undefined, exact, huge
+from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact, huge
 from agentrl_math.expr import Node, symbols
 from agentrl_math.latex import squeeze, words
 from agentrl_math.limits import FAST_BITS
@@ -15,22 +15,25 @@ from agentrl_math.policy import Policy
 from agentrl_math.units import differ
 
 
-class Undecided(Exception):
+class UndecidedError(Exception):
     """This judge cannot tell; a slower one may."""
 
 
-class GoldUndefined(Exception):
+class GoldUndefinedError(Exception):
     """The gold has no value."""
 
 
 class Judge(Protocol):
-    """Decides on expressions; every method may raise Undecided, GoldUndefined or Undefined."""
+    """Decides on expressions; every method may raise UndecidedError, GoldUndefinedError or UndefinedError."""
 
-    def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool: ...
+    def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
+        """Whether two expressions have one value, under the rounding policy."""
 
-    def proportional(self, gold: Node, given: Node, positive: bool) -> bool: ...
+    def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
+        """Whether one expression is a constant times the other, a positive one if asked."""
 
-    def opaque(self, gold: str, given: str) -> bool: ...
+    def opaque(self, gold: str, given: str) -> bool:
+        """Whether two formulas outside the grammar are equal."""
 
 
 _SIGNS = re.compile(r"[\^_=+*/<>]|\\frac")
@@ -169,7 +172,11 @@ class Comparison:
             return self._ordered(gold.sides, given.sides)
         if len(gold.ops) > 1 or len(given.ops) > 1:
             return self._chain(gold, given)
-        if gold.ops[0] in ("=", "in") and given.ops[0] in ("=", "in") and squeeze(gold.texts[0]) == squeeze(given.texts[0]):
+        if (
+            gold.ops[0] in ("=", "in")
+            and given.ops[0] in ("=", "in")
+            and squeeze(gold.texts[0]) == squeeze(given.texts[0])
+        ):
             return self.same(gold.sides[1], given.sides[1])
         return self._moved(gold, given)
 
@@ -199,23 +206,26 @@ class Quick:
     """Decides in this process what small rationals decide."""
 
     def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
+        """By exact arithmetic."""
         a, b = infinity(gold), infinity(given)
         if a or b:
             return a == b
         left, right = _small(gold), _small(given)
-        if isinstance(left, Undefined):
-            raise GoldUndefined
+        if isinstance(left, UndefinedError):
+            raise GoldUndefinedError
         if left is None or right is None:
             return _quick_towers(gold, given, left, right)
-        return not isinstance(right, Undefined) and close(left, right, rounding)
+        return not isinstance(right, UndefinedError) and close(left, right, rounding)
 
-    def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
+    def proportional(self, gold: Node, given: Node, positive: bool) -> bool:  # noqa: ARG002
+        """By identity."""
         if gold == given:
             return True
-        raise Undecided
+        raise UndecidedError
 
-    def opaque(self, gold: str, given: str) -> bool:
-        raise Undecided
+    def opaque(self, gold: str, given: str) -> bool:  # noqa: ARG002
+        """Never."""
+        raise UndecidedError
 
 
 def close(gold: Fraction, given: Fraction, rounding: float | int | str) -> bool:
@@ -230,7 +240,8 @@ def close(gold: Fraction, given: Fraction, rounding: float | int | str) -> bool:
 def _rounded(value: Fraction, decimals: int) -> int:
     """Half away from zero, as in school."""
     scaled = abs(value) * 10**decimals + Fraction(1, 2)
-    return (scaled.numerator // scaled.denominator) * (-1 if value < 0 else 1)
+    whole = int(scaled.numerator // scaled.denominator)
+    return -whole if value < 0 else whole
 
 
 def infinity(node: Node) -> int:
@@ -240,20 +251,20 @@ def infinity(node: Node) -> int:
     return 1 if node.op == "inf" else 0
 
 
-def _small(node: Node) -> Fraction | Undefined | None:
+def _small(node: Node) -> Fraction | UndefinedError | None:
     try:
         return exact(node, FAST_BITS)
-    except Undefined as undefined:
+    except UndefinedError as undefined:
         return undefined
-    except (Inexact, TooLarge):
+    except (InexactError, TooLargeError):
         return None
 
 
-def _quick_towers(gold: Node, given: Node, left: Fraction | None, right: Fraction | Undefined | None) -> bool:
+def _quick_towers(gold: Node, given: Node, left: Fraction | None, right: Fraction | UndefinedError | None) -> bool:
     """A small rational differs from a tower; anything else is for a slower judge."""
     if (left is not None and huge(given)) or (isinstance(right, Fraction) and huge(gold)):
         return False
-    raise Undecided
+    raise UndecidedError
 
 
 def _value(scalar: Scalar) -> Node:

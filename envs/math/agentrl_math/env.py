@@ -21,7 +21,7 @@ ASK_FOR_A_BOX = "{question}\n\nPut the final answer in \\boxed{}."
 class MathConfig(EnvConfig):
     """The `--env.*` keys: where the tasks come from, how they are put, and the verifier's policy."""
 
-    level: Literal[1, 2, 3, 4] = Field(1, description="1: one digit, + and ×; 2: two digits; 3: steps; 4: stories")
+    level: Literal[1, 2, 3, 4] = Field(1, description="1: one digit; 2: two digits; 3: several steps; 4: word problems")
     data: str = Field("", description="a JSONL, JSON or Parquet file, or a Hugging Face dataset id, instead of a level")
     data_heldout: str = Field("", description="the same for the held-out tasks; '' holds out a share of `data`")
     data_subset: str = Field("", description="which configuration of a Hugging Face dataset")

@@ -1,5 +1,7 @@
 """Rational arithmetic with a bound on its size."""
+# ruff: noqa: ARG001, ARG005  (every rule takes the same arguments)
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import comb, factorial
 
@@ -7,24 +9,24 @@ from agentrl_math.expr import Node
 from agentrl_math.limits import FAST_BITS
 
 
-class Inexact(ValueError):
+class InexactError(ValueError):
     """The value is not rational, or not known to be."""
 
 
-class TooLarge(ValueError):
+class TooLargeError(ValueError):
     """The value is rational but beyond the bound."""
 
 
-class Undefined(ValueError):
+class UndefinedError(ValueError):
     """There is no value: a division by zero."""
 
 
 def exact(node: Node, bits: int) -> Fraction:
-    """The rational value of a tree; Inexact, TooLarge or Undefined where there is none to give."""
+    """The rational value of a tree; InexactError, TooLargeError or UndefinedError where there is none to give."""
     if node.op == "num":
         return bounded(Fraction(node.value), bits)
     if node.op not in _RULES:
-        raise Inexact(node.op)
+        raise InexactError(node.op)
     return bounded(_RULES[node.op](*(exact(arg, bits) for arg in node.args), bits=bits), bits)
 
 
@@ -47,13 +49,14 @@ def huge(node: Node) -> bool:
 def _at_least(node: Node, bound: int) -> bool:
     try:
         return exact(node, FAST_BITS) >= bound
-    except (Inexact, TooLarge, Undefined):
+    except (InexactError, TooLargeError, UndefinedError):
         return node.op != "neg" and huge(node)
 
 
 def bounded(value: Fraction, bits: int) -> Fraction:
+    """The value itself; TooLargeError when it has more bits."""
     if value.numerator.bit_length() > bits or value.denominator.bit_length() > bits:
-        raise TooLarge
+        raise TooLargeError
     return value
 
 
@@ -65,26 +68,28 @@ def _multiply(*factors: Fraction, bits: int) -> Fraction:
 
 
 def divide(a: Fraction, b: Fraction, bits: int = 0) -> Fraction:
+    """a / b; UndefinedError when b is 0."""
     if b == 0:
-        raise Undefined("division by zero")
+        raise UndefinedError("division by zero")
     return a / b
 
 
 def power(a: Fraction, b: Fraction, bits: int) -> Fraction:
+    """a ** b where that is rational."""
     if b.denominator != 1:
         return rational_root(power(a, Fraction(b.numerator), bits), b.denominator)
     if a == 0 and b <= 0:
-        raise Undefined("a power of zero")
+        raise UndefinedError("a power of zero")
     size = max(a.numerator.bit_length(), a.denominator.bit_length())
     if size > 1 and abs(b) * size > bits:
-        raise TooLarge
+        raise TooLargeError
     return Fraction(a) ** (int(b) if a not in (1, -1) else int(b) % 2)
 
 
 def rational_root(a: Fraction, n: int) -> Fraction:
     """The n-th root when it is rational; the real one for odd n."""
     if (a < 0 and n % 2 == 0) or max(a.numerator.bit_length(), a.denominator.bit_length()) > FAST_BITS:
-        raise Inexact
+        raise InexactError
     sign = -1 if a < 0 else 1
     return sign * Fraction(_integer_root(abs(a.numerator), n), _integer_root(a.denominator, n))
 
@@ -92,29 +97,29 @@ def rational_root(a: Fraction, n: int) -> Fraction:
 def _integer_root(a: int, n: int) -> int:
     if n > a.bit_length():
         if a > 1:
-            raise Inexact
+            raise InexactError
         return a
     low, high = 0, 1 << (a.bit_length() // n + 1)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if middle**n <= a else (low, middle - 1)
     if low**n != a:
-        raise Inexact
+        raise InexactError
     return low
 
 
 def _root(a: Fraction, n: Fraction, bits: int) -> Fraction:
     if n.denominator != 1 or n < 1:
-        raise Inexact
+        raise InexactError
     return rational_root(a, int(n))
 
 
 def _whole(a: Fraction, bits: int) -> int:
     """A non-negative integer whose factorial stays within the bound."""
     if a.denominator != 1 or a < 0:
-        raise Inexact
+        raise InexactError
     if a.numerator.bit_length() * a > bits:
-        raise TooLarge
+        raise TooLargeError
     return int(a)
 
 
@@ -127,13 +132,13 @@ def _factorial2(a: Fraction, bits: int) -> Fraction:
 
 def _binomial(a: Fraction, b: Fraction, bits: int) -> Fraction:
     if b.denominator != 1 or a.denominator != 1 or a < 0:
-        raise Inexact
+        raise InexactError
     if b > a or b < 0:
         return Fraction(0)
     return Fraction(comb(_whole(a, bits), int(b)))
 
 
-_RULES = {
+_RULES: dict[str, Callable[..., Fraction]] = {
     "add": lambda *args, bits: sum(args, Fraction(0)),
     "neg": lambda a, bits: -a,
     "mul": _multiply,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from agentrl_math.latex import group_at
-from agentrl_math.limits import MAX_DEPTH, LimitExceeded
+from agentrl_math.limits import MAX_DEPTH, LimitError
 
 
 class ParseError(ValueError):
@@ -25,7 +25,7 @@ ZERO, ONE, TEN = (Node("num", value=Fraction(n)) for n in (0, 1, 10))
 TRIG = {"sin", "cos", "tan", "cot", "sec", "csc"}
 FUNCTIONS = TRIG | {f"arc{name}" for name in TRIG} | {"sinh", "cosh", "tanh", "ln", "log", "exp"}
 _GREEK = set(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau "
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau "  # noqa: SIM905
     "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
 )
 _PLAIN = re.compile(r"(?:sqrt|arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|pi|abs)(?![a-z])")
@@ -38,7 +38,7 @@ _UNKNOWN_FUNCTIONS = set("fghFGHP")
 
 
 def parse(text: str) -> Node:
-    """The tree of a cleaned expression; ParseError when it is none, LimitExceeded when it is too deep."""
+    """The tree of a cleaned expression; ParseError when it is none, LimitError when it is too deep."""
     parser = _Parser(text)
     node = parser.sum()
     parser.space()
@@ -140,7 +140,7 @@ class _Parser:
                 node = Node("factorial", (node,))
             else:
                 return node
-        raise LimitExceeded("too many exponents or factorials in a row")
+        raise LimitError("too many exponents or factorials in a row")
 
     def raised(self, node: Node) -> Node:
         if self.take("\\circ"):
@@ -159,7 +159,7 @@ class _Parser:
         while self.take("^"):
             parts.append(self.group("{", "}") if self.peek("{") else self.base())
         if len(parts) > MAX_DEPTH:
-            raise LimitExceeded("too many exponents in a row")
+            raise LimitError("too many exponents in a row")
         node = parts.pop()
         while parts:
             node = Node("pow", (parts.pop(), node))
@@ -176,7 +176,7 @@ class _Parser:
     def base(self) -> Node:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise LimitExceeded("nested too deeply")
+            raise LimitError("nested too deeply")
         node = self._base()
         self.depth -= 1
         return node
@@ -224,9 +224,9 @@ class _Parser:
 
     def mixed(self, whole: Node) -> Node:
         r"""`1\frac{1}{2}` and `1 1/2` are one and a half."""
-        found = re.compile(r"\s*\\frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))|\s+(\d+)\s*/\s*(\d+)").match(
-            self.text, self.at
-        )
+        found = re.compile(
+            r"\s*\\frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))|\s+(\d+)\s*/\s*(\d+)"
+        ).match(self.text, self.at)
         parts = [int(part) for part in found.groups() if part] if found else []
         if not found or not 0 < parts[0] < parts[1] or self.text[found.end() : found.end() + 1].isdigit():
             return whole

@@ -1,4 +1,5 @@
 r"""Where the answer stands in a text: think blocks, \boxed, `####`, <answer>, "the answer is", the last number."""
+# ruff: noqa: RUF001  (models write these signs)
 
 import re
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ _HASHES = re.compile(r"####[ \t]*(?=[-+$\\(\d.£€{[−])([^\n]+)")
 _ANSWER_OPEN = re.compile(r"<answer>", re.IGNORECASE)
 _ANSWER_CLOSE = re.compile(r"</answer>", re.IGNORECASE)
 _MARKER = re.compile(
-    r"\banswer(?:[ \t]+(?:to|for)[^.\n:=]{0,80}?)?[ \t*_]*(?:\bis\b|\bare\b|:|=)[ \t*_]*:?\s*(?:\bis\b[ \t]*:?)?[ \t*_]*"
+    r"\banswer(?:[ \t]+(?:to|for)[^.\n:=]{0,80}?)?[ \t*_]*(?:\bis\b|\bare\b|:|=)[ \t*_]*:?\s*"
+    r"(?:\bis\b[ \t]*:?)?[ \t*_]*"
     r"|\banswer[ \t]*\*\*[ \t]*\n\s*",
     re.IGNORECASE,
 )
@@ -183,7 +185,12 @@ def _leading_number(content: str) -> Extraction:
     """`42 (as 6*7 = 42)` is 42; `5 or 6` and `6*7` stay whole."""
     match = _NUMBER.match(content.lstrip("~≈$ "))
     rest = content.lstrip("~≈$ ")[match.end() :] if match else ""
-    if match and rest and re.match(r"\s*(?:\(|\[|--|—|:)|\s+[a-z]{3,}", rest) and not re.match(r"\s*(?:or|and)\b", rest):
+    if (
+        match
+        and rest
+        and re.match(r"\s*(?:\(|\[|--|—|:)|\s+[a-z]{3,}", rest)
+        and not re.match(r"\s*(?:or|and)\b", rest)
+    ):
         return Extraction(match.group("number") if not re.match(r"\s+[a-z]", rest) else content[: content.find(rest)])
     return Extraction(content)
 

@@ -1,4 +1,5 @@
 """Many spellings of a formula become one: Unicode, spacing, sizing, fonts and synonyms."""
+# ruff: noqa: RUF001  (models write these signs)
 
 import re
 import unicodedata
@@ -62,7 +63,9 @@ def clean(text: str) -> str:
 
 def _ascii(text: str) -> str:
     text = re.sub(r"(\d?)([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar, text)
-    text = re.sub(f"[{''.join(_SUPERSCRIPT)}]+", lambda m: "^{" + "".join(_SUPERSCRIPT[c] for c in m.group()) + "}", text)
+    text = re.sub(
+        f"[{''.join(_SUPERSCRIPT)}]+", lambda m: "^{" + "".join(_SUPERSCRIPT[c] for c in m.group()) + "}", text
+    )
     text = re.sub(f"[{''.join(_SUBSCRIPT)}]+", lambda m: "_{" + "".join(_SUBSCRIPT[c] for c in m.group()) + "}", text)
     text = "".join(_UNICODE.get(char, char) for char in text)
     return unicodedata.normalize("NFKC", text)

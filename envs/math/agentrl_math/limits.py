@@ -12,8 +12,10 @@ EXACT_BITS = 2_000_000
 """Rationals up to this size are exact in the worker; 2006! has 19,000 bits."""
 
 
-class LimitExceeded(ValueError):
+class LimitError(ValueError):
     """The text is larger or deeper than any answer."""
+
+
 MEMORY_BYTES = 2 << 30
 """The address space of a worker."""
 COMPUTE_S = 2.0

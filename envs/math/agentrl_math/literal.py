@@ -1,4 +1,5 @@
 """Plain numbers, read without a parser: the path that RL on arithmetic takes millions of times."""
+# ruff: noqa: RUF001  (models write these signs)
 
 import re
 from fractions import Fraction
@@ -7,7 +8,9 @@ from functools import lru_cache
 from agentrl_math.expr import Node
 
 _NUMBER = re.compile(r"\s*([-+−]?)\s*(\d{1,400}(?:,\d{3})*(?:\.\d{0,400})?|\.\d{1,400})\s*\.?\s*")
-_FRACTION = re.compile(r"\s*([-+−]?)\s*(?:\\[dt]?frac\{\s*(-?\d{1,400})\s*\}\{\s*(\d{1,400})\s*\}|(\d{1,400})\s*/\s*(\d{1,400}))\s*")
+_FRACTION = re.compile(
+    r"\s*([-+−]?)\s*(?:\\[dt]?frac\{\s*(-?\d{1,400})\s*\}\{\s*(\d{1,400})\s*\}|(\d{1,400})\s*/\s*(\d{1,400}))\s*"
+)
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 
 

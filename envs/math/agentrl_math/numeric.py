@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from mpmath import mp
+from mpmath import mp  # type: ignore[import-untyped]
 
-from agentrl_math.compare import GoldUndefined, Undecided, close, infinity
-from agentrl_math.exact import HUGE_BITS, Inexact, TooLarge, Undefined, exact, huge
+from agentrl_math.compare import GoldUndefinedError, UndecidedError, close, infinity
+from agentrl_math.exact import HUGE_BITS, InexactError, TooLargeError, UndefinedError, exact, huge
 from agentrl_math.expr import Node, symbols
 from agentrl_math.limits import EXACT_BITS
 
@@ -30,6 +30,7 @@ class Sight:
     scale: Any = field(default_factory=lambda: mp.mpf(1))
 
     def see(self, value: Any) -> Any:
+        """Take note of a value, and return it."""
         size = abs(value)
         if size and mp.isfinite(size):
             self.span = max(self.span, abs(float(mp.mag(size)) * 0.30103))
@@ -41,6 +42,7 @@ class Numeric:
     """Decides by exact rationals where it can, else by many digits, else at sample points."""
 
     def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
+        """Exactly, or to as many digits as prove it."""
         a, b = infinity(gold), infinity(given)
         if a or b:
             return a == b
@@ -56,11 +58,11 @@ class Numeric:
             return True
         try:
             return close(exact(gold, EXACT_BITS), _given(given), rounding)
-        except _GivenUndefined:
+        except _GivenUndefinedError:
             return False
-        except Undefined:
-            raise GoldUndefined from None
-        except (Inexact, TooLarge):
+        except UndefinedError:
+            raise GoldUndefinedError from None
+        except (InexactError, TooLargeError):
             pass
         if rounding != "exact":
             return _rounds(gold, given, rounding)
@@ -74,7 +76,7 @@ class Numeric:
             env = _env(names, shift)
             try:
                 a, b = evaluate(gold, env, Sight()), evaluate(given, env, Sight())
-            except Undefined:
+            except UndefinedError:
                 continue
             if abs(_real(a)) < 1e-40 or abs(_real(b)) < 1e-40:
                 return False
@@ -96,23 +98,23 @@ class Numeric:
             return False
 
 
-class _GivenUndefined(Exception):
+class _GivenUndefinedError(Exception):
     pass
 
 
 def _given(node: Node) -> Fraction:
     try:
         return exact(node, EXACT_BITS)
-    except Undefined:
-        raise _GivenUndefined from None
+    except UndefinedError:
+        raise _GivenUndefinedError from None
 
 
 def _defined(gold: Node) -> None:
     try:
         exact(gold, EXACT_BITS)
-    except Undefined:
-        raise GoldUndefined from None
-    except (Inexact, TooLarge):
+    except UndefinedError:
+        raise GoldUndefinedError from None
+    except (InexactError, TooLargeError):
         pass
 
 
@@ -141,7 +143,7 @@ def _agree(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
     a = _sized(gold, lambda: _gold_value(gold, env, sight))
     try:
         b = _sized(given, lambda: evaluate(given, env, sight))
-    except Undefined:
+    except UndefinedError:
         return False
     if a is None or b is None:
         return _towers(a, b)
@@ -162,10 +164,10 @@ def _sized(node: Node, value: Callable[[], Any]) -> Any:
     """The value; None for a tower beyond evaluation."""
     try:
         return value()
-    except TooLarge:
+    except TooLargeError:
         if huge(node):
             return None
-        raise Undecided("too large to evaluate") from None
+        raise UndecidedError("too large to evaluate") from None
 
 
 def _towers(a: Any, b: Any) -> bool:
@@ -173,7 +175,7 @@ def _towers(a: Any, b: Any) -> bool:
     known = a if b is None else b
     if known is not None and abs(_real(known)) < mp.mpf(2) ** HUGE_BITS:
         return False
-    raise Undecided("too large to compare")
+    raise UndecidedError("too large to compare")
 
 
 def _far_apart(a: Any, b: Any) -> bool:
@@ -181,14 +183,14 @@ def _far_apart(a: Any, b: Any) -> bool:
     a, b = _real(a), _real(b)
     if abs(a - b) > mp.mpf(10) ** -30 * max(abs(a), abs(b)):
         return False
-    raise Undecided("too large to compare digit by digit")
+    raise UndecidedError("too large to compare digit by digit")
 
 
 def _gold_value(gold: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
     try:
         return evaluate(gold, env, sight)
-    except Undefined:
-        raise GoldUndefined from None
+    except UndefinedError:
+        raise GoldUndefinedError from None
 
 
 def _rounds(gold: Node, given: Node, rounding: float | int | str) -> bool:
@@ -196,7 +198,7 @@ def _rounds(gold: Node, given: Node, rounding: float | int | str) -> bool:
     a = _real(_gold_value(gold, {}, Sight()))
     try:
         b = _real(evaluate(given, {}, Sight()))
-    except Undefined:
+    except UndefinedError:
         return False
     if mp.im(a) or mp.im(b):
         return bool(abs(a - b) <= mp.mpf(10) ** -50)
@@ -219,11 +221,11 @@ def _agree_at_points(gold: Node, given: Node) -> bool:
                 continue
             if not _agree(gold, given, env):
                 return False
-        except (Undefined, GoldUndefined):
+        except (UndefinedError, GoldUndefinedError):
             continue
         agreed += point > 0
     if agreed < 3:
-        raise Undecided("no value at enough points")
+        raise UndecidedError("no value at enough points")
     return True
 
 
@@ -242,7 +244,7 @@ def _env(names: frozenset[str], shift: int) -> dict[str, Fraction]:
 
 
 def evaluate(node: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
-    """A Fraction where the value is rational and small, else an mpmath number; Undefined where there is none."""
+    """A Fraction where the value is rational and small, else an mpmath number; UndefinedError where there is none."""
     if node.op == "num":
         value: Any = Fraction(node.value)
     elif node.op == "sym":
@@ -250,14 +252,14 @@ def evaluate(node: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
     elif node.op == "const":
         value = {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}[str(node.value)]
     elif node.op == "inf":
-        raise Undefined("infinity inside an expression")
+        raise UndefinedError("infinity inside an expression")
     else:
         value = _apply(node, [evaluate(arg, env, sight) for arg in node.args])
     if isinstance(value, Fraction):
         value = _seen_fraction(value, sight)
     else:
         if not mp.isfinite(value):
-            raise Undefined(node.op)
+            raise UndefinedError(node.op)
         sight.see(value)
     return value
 
@@ -276,14 +278,14 @@ def _apply(node: Node, args: list[Any]) -> Any:
     if all(isinstance(arg, Fraction) for arg in args) and node.op != "unknown":
         try:
             return exact(Node(node.op, tuple(Node("num", value=arg) for arg in args)), 20_000)
-        except (Inexact, TooLarge):
+        except (InexactError, TooLargeError):
             pass
     try:
         return _FUNCTIONS[node.op](*map(_real, args)) if node.op != "unknown" else _unknown(str(node.value), *args)
-    except (TooLarge, Undefined):
+    except (TooLargeError, UndefinedError):
         raise
     except (ZeroDivisionError, ValueError, OverflowError, KeyError) as problem:
-        raise Undefined(node.op) from problem
+        raise UndefinedError(node.op) from problem
 
 
 def _real(value: Any) -> Any:
@@ -299,10 +301,10 @@ def _unknown(name: str, arg: Any) -> Any:
 def _power(a: Any, b: Any) -> Any:
     if a == 0:
         if mp.re(b) <= 0:
-            raise Undefined("a power of zero")
+            raise UndefinedError("a power of zero")
         return mp.mpf(0)
     if abs(b) * abs(mp.log(abs(a)) or 1) > mp.mpf(10) ** 15:
-        raise TooLarge
+        raise TooLargeError
     return mp.power(a, b)
 
 
@@ -314,7 +316,7 @@ def _root(a: Any, n: Any) -> Any:
 
 def _gamma(a: Any) -> Any:
     if abs(a) > mp.mpf(10) ** 12:
-        raise TooLarge
+        raise TooLargeError
     return mp.gamma(a + 1)
 
 
@@ -324,7 +326,7 @@ def _cot(a: Any) -> Any:
 
 def _factorial2(a: Any) -> Any:
     if abs(a) > mp.mpf(10) ** 12:
-        raise TooLarge
+        raise TooLargeError
     return mp.fac2(a)
 
 

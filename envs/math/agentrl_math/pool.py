@@ -24,11 +24,11 @@ class PoolError(RuntimeError):
     fault = "infra"
 
 
-class DeadlineExceeded(PoolError):
+class OverrunError(PoolError):
     """The comparison was killed at its deadline."""
 
 
-class WorkerDied(PoolError):
+class WorkerDiedError(PoolError):
     """The worker ended while it computed."""
 
 
@@ -94,7 +94,7 @@ class Pool:
         worker = self._take()
         try:
             return self._exchange(worker, request)
-        except WorkerDied:
+        except WorkerDiedError:
             if not worker.served:
                 raise
         return self._exchange(self._spawned(), request)
@@ -109,9 +109,9 @@ class Pool:
             kept = True
             return reply
         except TimeoutError:
-            raise DeadlineExceeded(f"not decided within {self.compute_s} s") from None
+            raise OverrunError(f"not decided within {self.compute_s} s") from None
         except OSError as problem:
-            raise WorkerDied(f"the verifier process ended: {problem}") from None
+            raise WorkerDiedError(f"the verifier process ended: {problem}") from None
         finally:
             self._put(worker, kept)
 
@@ -121,7 +121,7 @@ class Pool:
             worker.channel.settimeout(max(0.001, deadline - time.monotonic()))
             message = worker.channel.recv(1 << 18)
             if not message:
-                raise WorkerDied("the verifier process ended (killed, or out of memory)")
+                raise WorkerDiedError("the verifier process ended (killed, or out of memory)")
             reply: dict[str, Any] = json.loads(message)
             if "loading" not in reply and "loaded" not in reply:
                 return reply

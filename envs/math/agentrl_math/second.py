@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import sympy
-from latex2sympy2_extended import latex2sympy2
+from latex2sympy2_extended import latex2sympy2  # type: ignore[import-untyped]
 from math_verify import LatexExtractionConfig, parse, verify
 
 _CONFIG = (LatexExtractionConfig(boxed_match_priority=-1),)
@@ -25,7 +25,7 @@ def _numeral(text: str) -> sympy.Rational:
     return sympy.Rational(value.numerator, value.denominator)
 
 
-latex2sympy2._Latex2Sympy.parse_number = lambda self, text: _numeral(text.replace(",", ""))
+latex2sympy2._Latex2Sympy.parse_number = lambda _, text: _numeral(text.replace(",", ""))
 latex2sympy2.convert_number = lambda text: _numeral(re.sub(r"[, ]", "", text))
 
 

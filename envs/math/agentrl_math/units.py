@@ -47,11 +47,14 @@ _POWER = re.compile(r"^(.+?)\s*\^?\{?([23])\}?$")
 _TEXT_UNIT = re.compile(r"\\text\s*\{([^{}]*)\}\s*(\^\s*\{?\s*[23]\s*\}?)?\s*$")
 _SIGN_UNIT = re.compile(r"(%|\^\\circ\s*(?:[CF]\b)?)\s*$")
 _LONG_WORD_UNIT = re.compile(
-    r"(?<=[\d)}])\s*((?:(?:square|sq|cubic|cu)\.? )?[A-Za-z]{2,}(?:[ -][A-Za-z]{2,}|/[A-Za-z]+){0,5})\s*(\^\s*\{?[23]\}?)?\s*$"
+    r"(?<=[\d)}])\s*((?:(?:square|sq|cubic|cu)\.? )?[A-Za-z]{2,}(?:[ -][A-Za-z]{2,}|/[A-Za-z]+){0,5})\s*"
+    r"(\^\s*\{?[23]\}?)?\s*$"
 )
 _LETTER_UNIT = re.compile(r"(?<=\d)\s+(m|g|s|h|l|L)(\^\s*\{?[23]\}?)?\s*$")
 _MATH_WORDS = {"pi", "sin", "cos", "tan", "ln", "log", "exp", "sqrt", "oo", "inf", "infinity", "and", "or", "i", "e"}
-_PREFIX = re.compile(r"^(-?)\s*(?:(\\\$)|\\text\s*\{\s*(euro|pound|Rs\.?|USD|\$)\s*\}|(?:USD|Rs\.?)(?=\s*\d))\s*(?=[-\d.\\])")
+_PREFIX = re.compile(
+    r"^(-?)\s*(?:(\\\$)|\\text\s*\{\s*(euro|pound|Rs\.?|USD|\$)\s*\}|(?:USD|Rs\.?)(?=\s*\d))\s*(?=[-\d.\\])"
+)
 
 
 def split_unit(text: str, depth: int = 3) -> tuple[str, str]:

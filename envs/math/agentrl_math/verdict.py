@@ -1,10 +1,10 @@
 """What a verification says."""
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """The five outcomes; each equals its plain string."""
 
     CORRECT = "correct"
@@ -12,9 +12,6 @@ class Status(str, Enum):
     NO_ANSWER = "no_answer"
     GOLD_INVALID = "gold_invalid"
     VERIFIER_FAILED = "verifier_failed"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 from agentrl_math import pool as pools
 from agentrl_math.answer import Answer, Items, Opaque, Relation, Scalar, Union, readings, unlabelled
-from agentrl_math.compare import Comparison, GoldUndefined, Quick, Undecided, close
-from agentrl_math.exact import Inexact, TooLarge, Undefined, exact
+from agentrl_math.compare import Comparison, GoldUndefinedError, Quick, UndecidedError, close
+from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact
 from agentrl_math.extract import Extraction, from_gold, from_response
 from agentrl_math.latex import clean, is_balanced, squeeze
-from agentrl_math.limits import FAST_BITS, LimitExceeded
+from agentrl_math.limits import FAST_BITS, LimitError
 from agentrl_math.literal import is_value, literal
 from agentrl_math.policy import Policy
 from agentrl_math.pool import Pool, PoolError
@@ -24,7 +24,8 @@ from agentrl_math.verdict import Status, Verdict
 def verify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any) -> Verdict:
     """Whether `response` answers `gold`, by the keywords of `Policy`; from any thread, in about 2 s at most.
 
-    `pool` computes what is not plain; by default one pool per process, made when first needed. Never raises for what the texts hold; TypeError or ValueError for a policy that does not exist.
+    `pool` computes what is not plain; by default one pool per process, made when first needed.
+    Never raises for what the texts hold; TypeError or ValueError for a policy that does not exist.
     """
     grading = _graded(response, gold, Policy.of(**policy))
     return grading if isinstance(grading, Verdict) else grading.decided(pool or pools.default())
@@ -37,9 +38,7 @@ async def averify(response: str, gold: str, *, pool: Pool | None = None, **polic
         return grading
     computing, asked = pool or pools.default(), time.monotonic()
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(
-        computing.threads, lambda: grading.decided(computing, time.monotonic() - asked)
-    )
+    return await loop.run_in_executor(computing.threads, lambda: grading.decided(computing, time.monotonic() - asked))
 
 
 def why_ungradable(gold: str) -> str:
@@ -98,7 +97,7 @@ def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
         return _verdict(close(target.number, value, policy.rounding), found.text)
     try:
         return _compared(target, found, policy)
-    except LimitExceeded as problem:
+    except LimitError as problem:
         return Verdict(Status.INCORRECT, f"the answer is no answer: {problem}", found.text)
 
 
@@ -114,9 +113,9 @@ def _compared(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Op
                 try:
                     if comparison.same(wanted, answer):
                         return _verdict(True, found.text)
-                except Undecided:
+                except UndecidedError:
                     undecided = True
-                except GoldUndefined:
+                except GoldUndefinedError:
                     return Verdict(Status.GOLD_INVALID, "the gold has no value", found.text)
     if any(squeeze(text) == squeeze(target.text) for text in given):
         return _verdict(True, found.text)
@@ -177,7 +176,7 @@ def _checked(text: str) -> _Gold:
         return _Gold(text, invalid="the gold is not a number")
     try:
         answers = _read_gold(text)
-    except LimitExceeded as problem:
+    except LimitError as problem:
         return _Gold(text, invalid=f"the gold is no answer: {problem}")
     if any(isinstance(answer, Scalar) and _is_undefined(answer) for answer in answers):
         return _Gold(text, invalid="the gold has no value")
@@ -187,8 +186,8 @@ def _checked(text: str) -> _Gold:
 def _is_undefined(answer: Scalar) -> bool:
     try:
         exact(answer.node, FAST_BITS)
-    except Undefined:
+    except UndefinedError:
         return True
-    except (Inexact, TooLarge):
+    except (InexactError, TooLargeError):
         pass
     return False

@@ -10,8 +10,8 @@ import threading
 from typing import Any
 
 from agentrl_math.answer import readings
-from agentrl_math.compare import Comparison, GoldUndefined, Undecided
-from agentrl_math.limits import MEMORY_BYTES, LimitExceeded
+from agentrl_math.compare import Comparison, GoldUndefinedError, UndecidedError
+from agentrl_math.limits import MEMORY_BYTES, LimitError
 from agentrl_math.policy import Policy
 
 CPU_SLACK_S = 20
@@ -70,13 +70,13 @@ def _answer(request: dict[str, Any], judge: Any, channel: socket.socket) -> dict
         _load(channel)
     try:
         return {"same": _is_same(request, Comparison(judge, Policy(**request["policy"])))}
-    except GoldUndefined:
+    except GoldUndefinedError:
         return {"error": "gold"}
-    except (Undecided, LimitExceeded) as problem:
+    except (UndecidedError, LimitError) as problem:
         return {"error": "undecided", "reason": str(problem)}
     except Refused:
         return {"same": False}  # an equality that only evaluating text could show is not granted
-    except Exception as problem:
+    except Exception as problem:  # noqa: BLE001  (the boundary)
         return {"error": "failed", "reason": f"{type(problem).__name__}: {problem}"[:500]}
 
 
@@ -91,14 +91,14 @@ def _load(channel: socket.socket) -> None:
 
 def _is_same(request: dict[str, Any], comparison: Comparison) -> bool:
     """Whether any reading of any candidate is the gold; an undecided pair counts only when none is."""
-    undecided: Undecided | None = None
+    undecided: UndecidedError | None = None
     for gold in readings(request["gold"]):
         for text in request["given"]:
             for given in readings(text):
                 try:
                     if comparison.same(gold, given):
                         return True
-                except Undecided as problem:
+                except UndecidedError as problem:
                     undecided = problem
     if undecided:
         raise undecided

@@ -3,6 +3,7 @@ r"""What `verify` must say, by kind of trouble. Rows are (boxed answer, gold); m
 The reports: Math-Verify 1, 10, 14, 25, 26, 35, 37, 41, 56, 60, 63, 64, 67, 71, 76; Qwen2.5-Math 50; MathRuler 2;
 lm-evaluation-harness 2212, 3785; verl 5331, 7440, 7603; slime 1586; marin 9163; ds4 319.
 """
+# ruff: noqa: E501, RUF001  (tables are read by column; models write these signs)
 
 EQUAL = {
     "numbers": [

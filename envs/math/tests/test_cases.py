@@ -4,7 +4,6 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-
 from agentrl_math import Status, verify
 
 _spec = importlib.util.spec_from_file_location("agentrl_math_cases", Path(__file__).with_name("cases.py"))

@@ -5,9 +5,9 @@ import json
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
+from agentrl_math.data import Source, is_held_out
 
 from agentrl.errors import ConfigError, DataError
-from agentrl_math.data import Source, is_held_out
 
 GSM8K = [
     {"question": "Two and two?", "answer": "2+2=<<2+2=4>>4\n#### 4"},
@@ -57,7 +57,7 @@ def test_a_line_that_does_not_parse_is_named(tmp_path):
 
 def test_missing_columns_are_named_with_the_nearest(tmp_path):
     source = jsonl(tmp_path / "a.jsonl", [{"quest": "?", "gold": "1"}])
-    with pytest.raises(DataError, match="has the columns quest, gold; say which one with env.question_column"):
+    with pytest.raises(DataError, match="has the columns quest, gold; say which one with env"):
         source.rows()
     with pytest.raises(ConfigError, match="Did you mean 'quest'"):
         Source(source.name, question_column="qest", answer_column="gold").rows()

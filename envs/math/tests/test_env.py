@@ -5,12 +5,12 @@ from importlib.metadata import entry_points
 
 import gymnasium
 import pytest
+from agentrl_math import MathEnv
+from agentrl_math.generator import LEVELS, is_held_out
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.env import StopReason, close_shared, load_config, text_of
 from agentrl.errors import ConfigError, DataError
-from agentrl_math import MathEnv
-from agentrl_math.generator import LEVELS, is_held_out
 
 DATA = [{"question": f"What is {i} halves?", "answer": f"It is...\n#### {i / 2}"} for i in range(60)]
 
@@ -21,7 +21,7 @@ async def closed():
     await close_shared()
 
 
-@pytest.fixture()
+@pytest.fixture
 def data(tmp_path):
     path = tmp_path / "train.jsonl"
     path.write_text("\n".join(map(json.dumps, DATA)))
@@ -82,7 +82,13 @@ async def test_the_prompt_is_short_and_the_answer_is_the_last_number():
     task = await env.atask("test", 0)
     (message,) = (await env.areset(task)).messages
     assert text_of(message) == task.data.question == "What is 2 + 2?"
-    for said, value in (("2 + 2 = 4", 1.0), ("The answer is 4.", 1.0), ("2 + 2", 0.0), ("5", 0.0), (r"\boxed{2+2}", 0.0)):
+    for said, value in (
+        ("2 + 2 = 4", 1.0),
+        ("The answer is 4.", 1.0),
+        ("2 + 2", 0.0),
+        ("5", 0.0),
+        (r"\boxed{2+2}", 0.0),
+    ):
         assert (await graded(env, task, [said])).value == value, said
 
 

@@ -1,12 +1,12 @@
 """The generator is endless, the same for the same seed, and never trains on what it tests."""
+# ruff: noqa: RUF001  (the sign that is meant)
 
 import random
 import re
 
 import pytest
-
 from agentrl_math import verify
-from agentrl_math.generator import DIGITS, LEVELS, held_out_pairs, is_held_out, problem, held_out_problems
+from agentrl_math.generator import DIGITS, LEVELS, held_out_pairs, held_out_problems, is_held_out, problem
 
 HELD_OUT_PAIRS = ((2, 2), (2, 3), (2, 8), (3, 3), (3, 9), (4, 6), (5, 7), (7, 9), (9, 9))
 

@@ -10,18 +10,17 @@ import threading
 import time
 
 import pytest
-
 from agentrl_math import averify, verify
-from agentrl_math.pool import DeadlineExceeded, Pool, PoolError, WorkerDied
+from agentrl_math.pool import OverrunError, Pool, PoolError, WorkerDiedError
 
 REQUEST = {"gold": r"\sqrt{8}", "given": [r"2\sqrt{2}"], "policy": {}, "load": False}
 HANG = {"gold": "1", "given": [r"\sin(10^{10^{10}})"], "policy": {}, "load": False}
 HANGS = [r"\sin(10^{10^{10}})", r"\sum_{k=1}^{10^{12}} \frac{1}{k}", r"\prod_{k=1}^{10^{12}} k", r"\cos(9^{9^{9}})"]
 
 
-@pytest.fixture()
+@pytest.fixture
 def pool():
-    with_deadline = Pool(size=2, compute_s=0.3)
+    with_deadline = Pool(size=2, compute_s=1.0)
     yield with_deadline
     with_deadline.close()
 
@@ -32,6 +31,11 @@ def is_running(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+def overrun(pool):
+    with pytest.raises(OverrunError):
+        pool.ask(HANG)
 
 
 def gone(pids, within_s=10.0):
@@ -51,7 +55,7 @@ def test_a_hang_ends_at_the_deadline_and_is_never_correct(answer):
 
 
 def test_after_a_hang_the_next_answer_is_right(pool):
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(OverrunError):
         pool.ask(HANG)
     assert pool.ask(REQUEST) == {"same": True}
 
@@ -59,7 +63,7 @@ def test_after_a_hang_the_next_answer_is_right(pool):
 def test_a_hung_worker_is_killed(pool):
     pool.ask(REQUEST)
     before = pool.pids[1:]
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(OverrunError):
         pool.ask(HANG)
     assert gone(before)
 
@@ -94,14 +98,14 @@ def test_a_worker_that_dies_at_work_is_a_failure_not_an_answer():
             threading.Event().wait(0.01)
         os.kill(patient.pids[1], signal.SIGKILL)
         thread.join()
-        assert isinstance(failures[0], WorkerDied)
+        assert isinstance(failures[0], WorkerDiedError)
         assert failures[0].fault == "infra"
     finally:
         patient.close()
 
 
 def test_close_leaves_no_process(pool):
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(OverrunError):
         pool.ask(HANG)
     pool.ask(REQUEST)
     pids = pool.pids
@@ -116,7 +120,7 @@ def test_close_leaves_no_process(pool):
 def test_waiting_for_a_worker_is_bounded():
     narrow = Pool(size=1, compute_s=1.0, queue_s=0.05)
     try:
-        thread = threading.Thread(target=lambda: pytest.raises(DeadlineExceeded, narrow.ask, HANG))
+        thread = threading.Thread(target=overrun, args=(narrow,))
         thread.start()
         while len(narrow.pids) < 2:
             threading.Event().wait(0.01)
@@ -132,7 +136,7 @@ def test_many_threads_get_their_own_verdicts():
     found = {}
 
     def grade(i):
-        found[i] = verify(rf"\boxed{{{i}\sqrt{{8}}}}", rf"{2 * i if i % 3 == 0 else i + 1}\sqrt2").status
+        found[i] = verify(rf"\boxed{{{i}\sqrt{{8}}}}", rf"{2 * i if i % 3 == 0 else 2 * i + 1}\sqrt2").status
 
     threads = [threading.Thread(target=grade, args=(i,)) for i in expected]
     for thread in threads:
@@ -183,9 +187,7 @@ def test_a_process_that_ends_or_is_killed_leaves_no_verifier():
         r"verify(r'\boxed{\sqrt{8}}', r'2\sqrt2'); print(*default().pids, flush=True); sys.stdin.readline()"
     )
     for kill in (False, True):
-        child = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert child.stdout
         pids = [int(pid) for pid in child.stdout.readline().split()]
         assert len(pids) == 2
@@ -198,7 +200,8 @@ def test_a_process_that_ends_or_is_killed_leaves_no_verifier():
 def test_plain_numbers_need_no_process():
     code = (
         "from agentrl_math import verify, pool\n"
-        "for i in range(100): verify(f'7 + 8 = {i}', '15'); verify(rf'\\boxed{{{i}/2}}', '3.5'); verify('(1,2)', '(1,2)')\n"
+        "for i in range(100): verify(f'7 + 8 = {i}', '15'); verify(rf'\\boxed{{{i}/2}}', '3.5')\n"
+        "verify('(1,2)', '(1,2)')\n"
         "assert pool._default is None\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
