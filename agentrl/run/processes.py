@@ -39,10 +39,10 @@ class Processes:
         self._path = folder / FILE
 
     def register(self, role: str, pid: int) -> None:
-        """Record a running process; on disk when this returns."""
+        """Record a process; on disk when this returns. One that has ended already needs no record."""
         entry = _table().get(pid)
         if entry is None:
-            raise RunError(f"process {pid} ({role}) ended before it was registered: see its log for the cause")
+            return
         process = Process(role, pid, entry.started, _boot())
         # A line of its own even when the last writer was killed in the middle of its line.
         line = f"\n{json.dumps(asdict(process))}\n".encode()
