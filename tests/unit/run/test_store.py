@@ -169,6 +169,7 @@ import resource, sys
 from pathlib import Path
 from agentrl.errors import RunError
 from agentrl.run.store import TrajectoryStore
+from agentrl.types import SampleId
 from tests.unit.run.synthetic import trajectory
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
@@ -182,6 +183,7 @@ except RunError as error:
     print(stored, error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 store.append([trajectory(5000, 0)])
+assert store.read(SampleId(5000, 0)) == trajectory(5000, 0)
 """
 
 
