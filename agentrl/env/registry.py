@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -27,20 +27,20 @@ class Announced:
     distribution: str
     version: str
     entry: EntryPoint
+    rival: str = ""
+    """Another distribution that announces something else under the same name."""
 
 
 @cache
 def announced() -> dict[str, Announced]:
-    """Every announced environment by name; ConfigError when two distributions announce one name."""
+    """Every announced environment by name."""
     found: dict[str, Announced] = {}
     for entry in entry_points(group=GROUP):
         distribution = entry.dist.name if entry.dist else ""
         item = Announced(entry.name, entry.value, distribution, entry.dist.version if entry.dist else "", entry)
         other = found.setdefault(entry.name, item)
         if other.target != item.target:
-            raise ConfigError(
-                f"environment {entry.name!r} is announced by {other.distribution} and by {distribution}; uninstall one"
-            )
+            found[entry.name] = replace(other, rival=distribution or entry.value)
     return found
 
 
@@ -53,6 +53,8 @@ def resolve(name: str) -> type[Env]:
         return load_path(name)
     bare, _, version = name.partition("@")
     item = find(bare)
+    if item.rival:
+        raise ConfigError(f"{item.distribution} and {item.rival} both announce environment {bare!r}; uninstall one")
     if version and item.version.split(".")[: len(version.split("."))] != version.split("."):
         raise ConfigError(
             f"environment {name!r}: {item.distribution} {item.version} is installed; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
@@ -47,6 +48,10 @@ class Threads:
     def __init__(self, size: int = 32, most_lost: int = 256) -> None:
         self.size = size
         self.most_lost = most_lost
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with no thread: a forked child has none of its parent's."""
         self.lost = 0
         self._alive = 0
         self._idle = 0
@@ -124,3 +129,4 @@ class Threads:
 
 
 THREADS = Threads()
+os.register_at_fork(after_in_child=THREADS.forget)

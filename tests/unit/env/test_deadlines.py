@@ -137,6 +137,22 @@ asyncio.run(main())
     assert ended.stdout == "given up\n"
 
 
+def test_a_forked_child_starts_threads_of_its_own() -> None:
+    program = """
+import asyncio, os
+from agentrl.env.threads import THREADS
+def ask():
+    return asyncio.run(THREADS.run(lambda: 7, 5, "ask"))
+ask()
+child = os.fork()
+if child == 0:
+    os._exit(ask())
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert ended.stdout == "7\n"
+
+
 async def test_what_setup_raises_says_where() -> None:
     class Raises(Echo):
         def setup(self, task: Task, ctx: Context) -> list[Message]:
