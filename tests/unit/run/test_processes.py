@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.errors import RunError
 from agentrl.run.processes import FILE, Process, Processes
 
 WAITS = "print(flush=True); input()"
 IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); input()"
 HAS_A_CHILD = f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {WAITS!r}]); c.wait()"
 REGISTERS_ITSELF = (
-    "import os, sys; from pathlib import Path; from agentrl.run.processes import Processes;"
+    "import os, sys; from pathlib import Path; from agentrl.errors import RunError
+from agentrl.run.processes import Processes;"
     "p = Processes(Path(sys.argv[1])); p.register('self', os.getpid()); print(p.leftovers(), flush=True)"
 )
 
@@ -102,6 +104,13 @@ def test_what_ignores_sigterm_is_killed_and_its_orphans_too(tmp_path: Path, star
     assert stubborn.wait(10) == -signal.SIGKILL
     assert parent.wait(10) == -signal.SIGTERM
     assert not any(is_running(process) for process in ended)
+
+
+def test_what_outlives_the_deadline_is_named(tmp_path: Path, start: Start) -> None:
+    child = start(WAITS)
+    Processes(tmp_path).register("stubborn", child.pid)
+    with pytest.raises(RunError, match=rf"stubborn \(pid {child.pid}\)"):
+        Processes(tmp_path).end_leftovers(0.0)
 
 
 @pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another"}])
