@@ -94,12 +94,11 @@ class Episode:
 
     async def _converse(self) -> StopReason:
         env, renderer = await self._begin(), self._stage.renderer
-        last = (self._order.max_turns or env.limits.max_turns) - 1
-        while (room := self._stage.max_context - len(self._recorder.prompt)) > 0:
+        max_turns = self._order.max_turns or env.limits.max_turns
+        while (room := self._stage.max_context - len(prompt := self._recorder.prompt)) > 0:
             completion = await self._generate(min(self._order.max_tokens, room))
             self._recorder.action(completion, self._turns)
             self._enter(Phase.RENDER)
-            prompt = self._recorder.prompt[: -len(completion.ids) or None]
             reply = renderer.parse(prompt, completion.ids, self._tools, self._turns)
             self._messages.append(reply)
             self._enter(Phase.STEP)
@@ -107,7 +106,7 @@ class Episode:
             self._messages.extend(result.messages)
             self._signals += result.signals
             self._turns += 1
-            if result.done or self._turns > last:
+            if result.done or self._turns >= max_turns:
                 return self._ending(completion, room, result.done)
             self._extend(prompt, completion, reply, result.messages)
         return StopReason.CONTEXT_OVERFLOW

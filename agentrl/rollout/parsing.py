@@ -34,9 +34,14 @@ def parse_reply(text: str, tools: Sequence[ToolSpec], turn: int, is_thinking: bo
         message["reasoning_content"] = thinking
     if calls:
         message["tool_calls"] = [
-            ToolCall(id=f"call_{turn}_{n}", type="function", function=call) for n, call in enumerate(calls)
+            ToolCall(id=call_id(turn, n), type="function", function=call) for n, call in enumerate(calls)
         ]
     return message
+
+
+def call_id(turn: int, number: int) -> str:
+    """The id of a call that the model gave none: nine letters and digits, as Mistral's templates demand."""
+    return f"call{turn:03d}{number:02d}"
 
 
 def split_thinking(text: str, is_thinking: bool = False) -> tuple[str | None, str]:

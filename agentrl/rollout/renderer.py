@@ -11,7 +11,7 @@ from renderers import ParsedResponse, ToolCallParseStatus, create_renderer
 from renderers.base import MODEL_RENDERER_MAP
 
 from agentrl.errors import ConfigError, EnvError
-from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, describe_tools, parse_reply, write_calls
+from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, call_id, describe_tools, parse_reply, write_calls
 from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, text_of
 
 Ids = tuple[int, ...]
@@ -205,7 +205,7 @@ def _message(parsed: ParsedResponse, turn: int) -> Message:
         message["reasoning_content"] = parsed.reasoning_content
     if parsed.tool_calls:
         message["tool_calls"] = [
-            ToolCall(id=call.id or f"call_{turn}_{n}", type="function", function=_call(call))
+            ToolCall(id=call.id or call_id(turn, n), type="function", function=_call(call))
             for n, call in enumerate(parsed.tool_calls)
         ]
     return message

@@ -138,9 +138,9 @@ def test_a_tool_call_and_its_result_extend_the_conversation(template: str) -> No
     assert '"add"' in made.decode(prompt)
     sampled = encode(made, '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><|im_end|>')
     reply = renderer.parse(prompt, sampled, [TOOL], turn=3)
-    call = {"id": "call_3_0", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    call = {"id": "call00300", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
     assert reply == {"role": "assistant", "content": "", "tool_calls": [call]}
-    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call_3_0", "name": "add"}
+    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call00300", "name": "add"}
     added = renderer.extend(prompt, sampled, reply, [result], [TOOL])
     assert added is not None
     text = made.decode(added)
@@ -161,7 +161,7 @@ def test_a_known_family_renders_extends_and_parses_by_its_own_renderer() -> None
     sampled = encode(made, '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><|im_end|>')
     reply = renderer.parse(prompt, sampled, [TOOL])
     assert reply["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
-    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call_0_0", "name": "add"}
+    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call00000", "name": "add"}
     added = renderer.extend(prompt, sampled, reply, [result], [TOOL])
     assert added is not None
     assert made.decode(added).startswith("\n<|im_start|>user\n<tool_response>\n3")
@@ -173,7 +173,7 @@ def test_a_known_family_that_would_drop_sampled_tokens_is_not_followed() -> None
     renderer = load_renderer(made)
     prompt = renderer.first([user("1+2?")], [TOOL])
     sampled = encode(made, '<tool_call>{"name": "add", "arguments": {}}</tool_call><|im_end|>and on')
-    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call_0_0", "name": "add"}
+    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call00000", "name": "add"}
     assert renderer.extend(prompt, sampled, renderer.parse(prompt, sampled, [TOOL]), [result], [TOOL]) is None
 
 
