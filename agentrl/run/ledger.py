@@ -150,8 +150,12 @@ class Ledger:
         fork = resumed_at_step or 0
         with self._write() as db:
             number: int = db.execute("SELECT count(*) FROM incarnations").fetchone()[0]
-            if (resumed_at_step is None) != (number == 0):
-                raise RunError(f"{self.path}: a run starts once and is resumed after that; this is start {number}.")
+            if number and resumed_at_step is None:
+                raise RunError(
+                    f"{self.path}: this run has begun already: go on with `agentrl resume {self.path.parent}`."
+                )
+            if fork and not number:
+                raise RunError(f"{self.path}: the ledger is empty, the run cannot go on from step {fork}: it was lost.")
             now = time.time()
             db.execute("INSERT INTO incarnations VALUES (?, ?, ?)", (number, fork, now))
             reason = "the run ended while it was in flight"

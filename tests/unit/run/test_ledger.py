@@ -167,8 +167,22 @@ def test_a_resume_knows_the_last_attempt_of_every_sample_it_needs(ledger: Ledger
 
 
 def test_a_run_starts_once(ledger: Ledger) -> None:
-    with pytest.raises(RunError, match="starts once"):
+    with pytest.raises(RunError, match="begun already"):
         ledger.begin_incarnation()
+
+
+def test_a_run_killed_before_its_first_record_can_be_resumed(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    assert ledger.begin_incarnation(0) == 0
+    assert ledger.forks() == (0,)
+    ledger.close()
+
+
+def test_a_checkpoint_without_its_ledger_is_refused(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    with pytest.raises(RunError, match="cannot go on from step 5"):
+        ledger.begin_incarnation(5)
+    ledger.close()
 
 
 def test_another_process_can_look_while_the_run_writes(ledger: Ledger) -> None:
