@@ -20,8 +20,7 @@ WAITS = "print(flush=True); input()"
 IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); input()"
 HAS_A_CHILD = f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {WAITS!r}]); c.wait()"
 REGISTERS_ITSELF = (
-    "import os, sys; from pathlib import Path; from agentrl.errors import RunError
-from agentrl.run.processes import Processes;"
+    "import os, sys; from pathlib import Path; from agentrl.run.processes import Processes;"
     "p = Processes(Path(sys.argv[1])); p.register('self', os.getpid()); print(p.leftovers(), flush=True)"
 )
 
