@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from weakref import WeakKeyDictionary
 
+from agentrl.env.authored import Outcome, describe
 from agentrl.env.tasks import IndexedTasks
 from agentrl.errors import EnvError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from agentrl.env.base import Env
 
 T = TypeVar("T")
+CLOSE_TIMEOUT_S = 10.0
 
 
 class Shared(Generic[T]):
@@ -62,7 +64,7 @@ class Resources:
         self._home.resources = self
         self._tasks: dict[tuple[str, int], asyncio.Task[IndexedTasks]] = {}
         self._making: asyncio.Task[None] | None = None
-        self._closers: list[Callable[[], Awaitable[Any]]] = []
+        self._closers: list[Callable[[], Awaitable[Outcome]]] = []
 
     async def ready(self) -> None:
         """Wait until every shared resource is made; all who wait hear of a failure, and the next caller tries again."""
@@ -78,13 +80,17 @@ class Resources:
             self._tasks[key] = asyncio.ensure_future(self._load(split, seed))
         return await asyncio.shield(self._tasks[key])
 
-    async def close(self) -> None:
-        """Close what was made, newest first. Idempotent."""
-        if self._making is not None:
-            await asyncio.wait({self._making})
+    async def close(self) -> list[str]:
+        """Close what was made, newest first, all of it; returns what went wrong. Idempotent."""
+        unfinished = {task for task in (self._making, *self._tasks.values()) if task and not task.done()}
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=CLOSE_TIMEOUT_S)
         self.values.clear()
-        while self._closers:
-            await self._closers.pop()()
+        outcomes = [await close() for close in reversed(self._closers)]
+        self._closers.clear()
+        return [describe(outcome.error) for outcome in outcomes if outcome.error is not None]
 
     async def _load(self, split: str, seed: int) -> IndexedTasks:
         limit = self._home.limits.load_timeout_s
@@ -100,16 +106,16 @@ class Resources:
     async def _make(self, item: Shared[Any]) -> Any:
         limit = self._home.limits.load_timeout_s
         call = partial(self._home.code.call, timeout_s=limit, name=item.name)
-        value = await call(item.make, self._home)
-        if isinstance(value, AbstractAsyncContextManager):
-            self._closers.append(partial(call, value.__aexit__, None, None, None))
-            return await call(value.__aenter__)
-        if isinstance(value, AbstractContextManager):
-            self._closers.append(partial(call, value.__exit__, None, None, None))
-            return await call(value.__enter__)
-        close = getattr(value, "aclose", None) or getattr(value, "close", None)
-        if callable(close):
-            self._closers.append(partial(call, close))
+        closing = partial(self._home.code.attempt, timeout_s=CLOSE_TIMEOUT_S, name=item.name)
+        value = made = await call(item.make, self._home)
+        if isinstance(made, AbstractAsyncContextManager):
+            value = await call(made.__aenter__)
+            self._closers.append(partial(closing, made.__aexit__, None, None, None))
+        elif isinstance(made, AbstractContextManager):
+            value = await call(made.__enter__)
+            self._closers.append(partial(closing, made.__exit__, None, None, None))
+        elif callable(close := getattr(made, "aclose", None) or getattr(made, "close", None)):
+            self._closers.append(partial(closing, close))
         return value
 
 
@@ -138,6 +144,11 @@ def resources_of(env_class: type[Env], config: Any) -> Resources:
 
 
 async def close_shared() -> None:
-    """Close every shared resource made on the running loop; a worker calls this once, at its end."""
-    for resources in _BY_LOOP.pop(asyncio.get_running_loop(), {}).values():
-        await resources.close()
+    """Close every shared resource made on the running loop; a worker calls this once, at its end.
+
+    All are closed, each within its deadline, before EnvError tells of those that failed.
+    """
+    held = _BY_LOOP.pop(asyncio.get_running_loop(), {}).values()
+    failures = [failure for resources in held for failure in await resources.close()]
+    if failures:
+        raise EnvError(f"closing shared resources: {'; '.join(failures)}")

@@ -113,6 +113,39 @@ async def test_a_cancelled_episode_does_not_cancel_what_others_wait_for() -> Non
     assert env.server == "up"
 
 
+async def test_one_that_fails_to_close_does_not_keep_the_others_open(log: list[str]) -> None:
+    class Leaky(Library):
+        @shared
+        @contextlib.contextmanager
+        def pool(self) -> Iterator[int]:
+            yield 1
+            raise OSError("busy")
+
+    await Leaky().areset(Task("t"))
+    with pytest.raises(EnvError, match="OSError: busy"):
+        await close_shared()
+    assert log[2:] == ["close value", "close lock", "close index"]
+
+
+async def test_one_that_fails_to_open_is_not_closed(log: list[str]) -> None:
+    class Refuses:
+        async def __aenter__(self) -> None:
+            raise ConnectionError("refused")
+
+        async def __aexit__(self, *_: object) -> None:
+            log.append("closed")
+
+    class Client(Echo):
+        @shared
+        def client(self) -> Refuses:
+            return Refuses()
+
+    with pytest.raises(EnvError, match="ConnectionError"):
+        await Client().areset(Task("t"))
+    await close_shared()
+    assert log == []
+
+
 def test_reading_a_resource_too_early_is_explained() -> None:
     with pytest.raises(EnvError, match="it exists once an episode begins"):
         Library().books  # noqa: B018
