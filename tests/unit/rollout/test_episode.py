@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -235,7 +236,7 @@ async def test_an_engine_that_cancels_itself_ends_its_own_episode_only() -> None
 
 
 async def test_an_unrenderable_message_is_a_model_error() -> None:
-    made = templates.copy.deepcopy(tokenizer())
+    made = copy.deepcopy(tokenizer())
     trajectory = await play(["four"], made=made)
     assert trajectory.is_valid
     broken = stage(await engine(["four"]), made=made)

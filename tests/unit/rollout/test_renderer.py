@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -107,13 +108,13 @@ def test_a_template_that_rewrites_its_beginning_is_never_extended() -> None:
 
 
 def test_the_end_of_a_turn_is_found_in_the_template_where_the_tokenizer_names_another() -> None:
-    made: Any = templates.copy.deepcopy(tokenizer())
+    made: Any = copy.deepcopy(tokenizer())
     made.eos_token = "<|endoftext|>"
     assert load_renderer(made).stop_token_ids == (*encode(made, "<|im_end|>"), *encode(made, "<|endoftext|>"))
 
 
 def test_a_tokenizer_without_a_chat_template_is_refused_with_what_to_do() -> None:
-    made: Any = templates.copy.deepcopy(tokenizer())
+    made: Any = copy.deepcopy(tokenizer())
     made.chat_template = None
     with pytest.raises(ConfigError, match="instruct model"):
         TemplateRenderer(made)
