@@ -1,4 +1,4 @@
-"""JSON lines that survive a kill: whole lines are kept, a torn last one is stepped over."""
+"""Files that survive a kill: JSON lines of which a torn last one is stepped over, and files whole or absent."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ class Lines:
         try:
             self._file.write(msgspec.json.encode(item) + b"\n")
         except OSError as error:
-            raise RunError(
-                f"{self.path}: {error.strerror}. Make room, then go on with `agentrl resume {self.path.parent}`."
-            ) from error
+            raise _explained(error, self.path) from error
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -51,3 +49,17 @@ def read_lines(path: Path, kind: type[T]) -> list[T]:
         except msgspec.DecodeError:
             continue
     return out
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that no reader and no kill ever sees half of it. Raises RunError when the disk is full."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError as error:
+        raise _explained(error, path) from error
+
+
+def _explained(error: OSError, path: Path) -> RunError:
+    return RunError(f"cannot write {path}: {error.strerror}. Make room, then `agentrl resume {path.parent}`.")

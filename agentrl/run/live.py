@@ -103,10 +103,9 @@ class View:
     def _facts(self) -> Table:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_column(style="cyan", no_wrap=True)
+        table.add_column(no_wrap=True, max_width=WIDTH)
         for name, value, curve in self._rows():
-            table.add_row(name, value, curve)
+            table.add_row(name, Text.assemble(f"{value:<38}" if curve else value, (curve, "cyan")))
         return table
 
     def _rows(self) -> list[tuple[str, str, str]]:
@@ -118,19 +117,14 @@ class View:
             return rows
         records = list(self._records)
         r = records[-1]
-        fates = ((r.invalid, "invalid"), (r.stale, "stale"), (r.filtered, "filtered"), (r.lost, "lost"))
-        dropped = "".join(f" · {count} {name}" for count, name in fates if count)
         ages = " ".join(f"{age}:{count}" for age, count in enumerate(r.staleness) if count)
+        lengths = f"{r.length_mean:.0f} tokens, {r.turns_mean:.1f} turns"
         return [
             *rows,
             ("reward", f"{r.reward_mean:.3f} ± {r.reward_std:.2f}", sparkline([x.reward_mean for x in records])),
-            (
-                "length",
-                f"{r.length_mean:.0f} tokens, {r.turns_mean:.1f} turns",
-                sparkline([x.length_mean for x in records]),
-            ),
+            ("length", lengths, sparkline([x.length_mean for x in records])),
             ("entropy", f"{r.learner.entropy:.3f}", sparkline([x.learner.entropy for x in records])),
-            ("samples", f"{r.trained} trained{dropped}", ""),
+            ("samples", f"{r.trained} trained{dropped_words(r)}", ""),
             ("speed", speed_words(r), ""),
             ("staleness", f"{r.staleness_mean:.2f} updates  ({ages})" if ages else "-", ""),
         ]
@@ -150,14 +144,18 @@ def speed_words(r: StepRecord) -> str:
     return f"{r.sampled_per_s:,.0f} tok/s sampled, {r.trained_per_s:,.0f} learned, {r.seconds.total:.1f} s a step"
 
 
+def dropped_words(r: StepRecord) -> str:
+    """' · 2 invalid · 3 stale', '' when every sample was trained."""
+    fates = (("invalid", r.invalid), ("stale", r.stale), ("filtered", r.filtered), ("lost", r.lost))
+    return "".join(f" · {count} {name}" for name, count in fates if count)
+
+
 def step_words(r: StepRecord, steps: int) -> str:
     """A step in one line of plain text."""
-    fates = (("invalid", r.invalid), ("stale", r.stale), ("filtered", r.filtered), ("lost", r.lost))
-    dropped = "".join(f" · {count} {name}" for name, count in fates if count)
     return (
         f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens"
         f" · entropy {r.learner.entropy:.2f} · KL {r.learner.kl_sampler:.4f} · staleness {r.staleness_mean:.2f}"
-        f"{dropped} · {speed_words(r)}"
+        f"{dropped_words(r)} · {speed_words(r)}"
     )
 
 

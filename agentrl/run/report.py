@@ -15,6 +15,7 @@ from agentrl.run import curves, manifest, summary
 from agentrl.run.chart import number
 from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Ledger, Row, State
+from agentrl.run.lines import write_whole
 from agentrl.run.manifest import RunManifest
 from agentrl.run.metrics import read_evaluations, read_steps
 from agentrl.run.page import card, fold, links, page, section, table, tile
@@ -60,7 +61,7 @@ def write_report(folder: RunFolder, decode: Decode | None = None) -> Path:
         manifest.read(folder),
         decode,
     )
-    folder.report.write_text(render(m), encoding="utf-8")
+    write_whole(folder.report, render(m).encode())
     return folder.report
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from agentrl.run.conservation import Verdict
 from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Counts
+from agentrl.run.lines import write_whole
 from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
 
 
@@ -63,7 +64,7 @@ def summarize(
 
 def write(folder: RunFolder, summary: Summary) -> None:
     """Write summary.json."""
-    folder.summary.write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+    write_whole(folder.summary, msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
 
 
 def read(folder: RunFolder) -> Summary | None:

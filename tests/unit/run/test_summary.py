@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from agentrl.errors import RunError
 from agentrl.run import summary
 from agentrl.run.conservation import Verdict
 from agentrl.run.folder import RunFolder
@@ -63,6 +64,14 @@ def test_a_run_without_evaluation_or_steps_has_a_summary(run: RunFolder, tmp_pat
     assert summary.read(folder) == empty
     assert "stopped by Ctrl-C" in said(empty, folder)
     assert summary.read(RunFolder(tmp_path / "none")) is None
+
+
+def test_a_place_that_cannot_be_written_is_named_and_what_was_there_stays(run: RunFolder, tmp_path: Path) -> None:
+    told = summary.read(run)
+    assert told is not None
+    with pytest.raises(RunError, match=r"cannot write .*summary\.json.*Make room"):
+        summary.write(RunFolder(tmp_path / "none"), told)
+    assert not list(run.path.glob(".*"))
 
 
 def test_durations_are_read_aloud() -> None:
