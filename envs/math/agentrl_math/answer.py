@@ -2,13 +2,16 @@
 # ruff: noqa: ARG001  (every reader takes the same arguments)
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from agentrl_math import expr
+from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact
 from agentrl_math.expr import Node, ParseError
 from agentrl_math.latex import clean, words
-from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, LimitError
+from agentrl_math.limits import FAST_BITS, MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, LimitError
 from agentrl_math.units import split_unit
 
 
@@ -76,7 +79,10 @@ class Relation:
 
 Answer = Scalar | Based | Words | Opaque | Items | Union | Matrix | Relation
 
-_MATRIX = re.compile(r"^\\begin\s*\{([pb]?matrix|smallmatrix|array)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$", re.DOTALL)
+_MATRIX = re.compile(
+    r"^\\begin\s*\{([pb]?matrix|smallmatrix|array|cases|aligned|gathered)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$",
+    re.DOTALL,
+)
 _BASED = re.compile(
     r"^\(?(-?[0-9A-Z]+(?:\.[0-9A-Z]+)?)\)?\s*_\s*(?:\{\s*(?:\\text\s*\{\s*)?(\w+)\s*\}?\s*\}|(\d+|[a-z]+))$"
 )
@@ -92,16 +98,22 @@ _SEPARATOR = re.compile(
 )
 _CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
+_BUILDER = re.compile(r"^\\\{\s*([a-z])(?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]\s*(.*\1.*)\\\}$")
+_SPACED = re.compile(r"^-?\d{1,3}(?: \d{3})+(?:\.\d+)?$")
 _REALS = {"allrealnumbers", "allreals", "mathbbr", "reals", "therealnumbers", "setofrealnumbers", "allrealnumbersx"}
+_LINE = Items("()", (Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))))
+_SETMINUS = re.compile(r"\\(?:setminus|backslash)(?![A-Za-z])|\\\\(?=\s*\\\{)")
 _EMPTY = {"emptyset", "theemptyset"}
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def readings(text: str) -> tuple[Answer, ...]:
     """The structures a raw answer can be read as: one, or two where commas may group thousands or part items."""
     if len(text) > MAX_ANSWER_CHARS:
         raise LimitError(f"longer than {MAX_ANSWER_CHARS} characters")
     cleaned = clean(text)
+    if _SPACED.match(cleaned):
+        return (read(cleaned.replace(" ", "")),)
     joined = _THOUSANDS.sub(lambda m: m.group().replace(",", ""), cleaned) if _bare(cleaned) else cleaned
     if joined == cleaned:
         return (read(cleaned),)
@@ -118,7 +130,7 @@ def read(text: str, depth: int = 0) -> Answer:
     if depth > MAX_DEPTH:
         raise LimitError("nested too deeply")
     text = text.strip()
-    for reader in (_special, _choice, _wordy, _plus_minus, _several, _related, _united, _bracketed, _matrix, _based):
+    for reader in _READERS:
         answer = reader(text, depth + 1)
         if answer is not None:
             return answer
@@ -128,7 +140,7 @@ def read(text: str, depth: int = 0) -> Answer:
 def _special(text: str, depth: int) -> Answer | None:
     plain = words(text)
     if plain in _REALS:
-        return Items("()", (Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))))
+        return _LINE
     if plain in _EMPTY or re.fullmatch(r"\\\{\s*\\\}", text):
         return Items("set", ())
     return None
@@ -174,6 +186,28 @@ def _is_bracketed(text: str) -> bool:
 def _signs(text: str, plus: str, minus: str) -> str:
     text = re.sub(r"\\pm(?![A-Za-z])", plus, text)
     return re.sub(r"\\mp(?![A-Za-z])", minus, text)
+
+
+def _without(text: str, depth: int) -> Answer | None:
+    r"""\mathbb{R} \setminus \{2\} is two intervals."""
+    parts = [part for part, _ in _split(text, _SETMINUS)]
+    if len(parts) != 2:
+        return None
+    line, holes = read(parts[0], depth), read(parts[1], depth)
+    points = _points(holes)
+    if not isinstance(line, Items) or line != _LINE or not points:
+        return Opaque(text)
+    ends = [line.members[0], *points, line.members[1]]
+    return Union(tuple(Items("()", pair) for pair in pairwise(ends)))
+
+
+def _points(answer: Answer) -> list[Answer]:
+    """The rational members of a set in ascending order; none when one is not rational."""
+    members = answer.members if isinstance(answer, Items) and answer.kind in ("set", "list") else ()
+    try:
+        return sorted(members, key=lambda member: exact(member.node, FAST_BITS))  # type: ignore[union-attr]
+    except (AttributeError, InexactError, TooLargeError, UndefinedError):
+        return []
 
 
 def _several(text: str, depth: int) -> Answer | None:
@@ -230,6 +264,8 @@ def _united(text: str, depth: int) -> Answer | None:
 
 def _bracketed(text: str, depth: int) -> Answer | None:
     if text.startswith("\\{") and text.endswith("\\}") and _closes_last(text):
+        if built := _BUILDER.match(text):
+            return read(built.group(2), depth)
         inner = read(text[2:-2], depth)
         return Items("set", inner.members if isinstance(inner, Items) and inner.kind == "list" else (inner,))
     if text.startswith("{") and text.endswith("}") and _closes_last(text):
@@ -255,6 +291,8 @@ def _matrix(text: str, depth: int) -> Answer | None:
     if not found:
         return None
     rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?", found.group(2)) if row.strip()]
+    if found.group(1) in ("cases", "aligned", "gathered"):
+        return Opaque(text) if "&" in found.group(2) else read(", ".join(rows), depth)
     return Matrix(tuple(tuple(read(cell, depth) for cell in row.split("&")) for row in rows))
 
 
@@ -263,6 +301,8 @@ def _based(text: str, depth: int) -> Answer | None:
     if not found or not re.match(r"-?\d|-?[A-F]+\d", found.group(1)):
         return None
     base = (found.group(2) or found.group(3)).lower()
+    if base in ("10", "ten") and found.group(1).isdigit():
+        return read(found.group(1), depth)
     return Based(found.group(1).lstrip("0") or "0", _BASE_WORDS.get(base, base))
 
 
@@ -324,3 +364,8 @@ def _split(text: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
             parts.append((text[start : match.start()], match.group().strip()))
             start = match.end()
     return [*parts, (text[start:], "")]
+
+
+_READERS: tuple[Callable[[str, int], Answer | None], ...] = (
+    _special, _choice, _wordy, _plus_minus, _several, _related, _without, _united, _bracketed, _matrix, _based,
+)  # fmt: skip

@@ -40,7 +40,7 @@ _SIGNS = re.compile(r"[\^_=+*/<>]|\\frac")
 HUNDRED = Node("num", value=Fraction(100))
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=", "~": "~", "==": "=="}
 _NAME_PARTS = re.compile(
-    r"\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|omega|Delta|angle|triangle|"
+    r"(?<=[A-Za-z])\^\{-1\}(?=\()|\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|omega|Delta|angle|triangle|"
     r"measuredangle|overline|widehat|hat|vec|ell)(?![a-z])|(?<=[A-Za-z])\([^()=]*\)|[{}]"
 )
 
@@ -106,13 +106,32 @@ class Comparison:
             return False
         if a.kind in ("list", "set") and b.kind in ("list", "set"):
             ordered = self.policy.order == "strict" and a.kind == b.kind == "list"
+            if "set" in (a.kind, b.kind):
+                return self._unordered(self._distinct(a.members), self._distinct(b.members))
             return (self._ordered if ordered else self._unordered)(a.members, b.members)
+        if {a.kind, b.kind} == {"list", "()"}:
+            return self._assigned(a, b)
         if a.kind != b.kind and {a.kind, b.kind} != {"list", "[]"}:
             return False
         if a.kind != b.kind and len(a.members) < 3:
             return False
         free = self.policy.order == "free" and a.kind in ("()", "[]")
         return (self._unordered if free else self._ordered)(a.members, b.members)
+
+    def _distinct(self, members: Sequence[Answer]) -> list[Answer]:
+        found: list[Answer] = []
+        for member in members:
+            if not any(self.same(other, member) for other in found):
+                found.append(member)
+        return found
+
+    def _assigned(self, gold: Items, given: Items) -> bool:
+        """`x = 1, y = 2` is the point (1, 2)."""
+        bare, point = (gold, given) if gold.kind == "list" else (given, gold)
+        values = _by_name(bare)
+        if values is None:
+            return False
+        return self._ordered(values, point.members) if bare is gold else self._ordered(point.members, values)
 
     def _ordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
         return len(gold) == len(given) and all(self.same(a, b) for a, b in zip(gold, given, strict=True))
@@ -137,6 +156,8 @@ class Comparison:
         as_set = _interval(relation)
         if as_set is not None:
             return not isinstance(other, Scalar) and self._directed(relation is gold, as_set, other)
+        if isinstance(other, Union):
+            return self._directed(relation is gold, Union(_pieces(relation) or ()), other)
         member = _membership(relation)
         if member is not relation:
             return self._directed(relation is gold, member, other)
@@ -150,9 +171,11 @@ class Comparison:
         if not set(relation.ops) <= {"=", "~"}:
             return False
         named = _is_name(relation.texts[0]) and not _names(relation.sides[0]) & _names(other)
-        start = 1 if named else 0
+        start, end = (1 if named else 0), len(relation.sides)
+        if not named and _is_variable(relation.texts[-1]) and not _names(relation.sides[-1]) & _names(other):
+            end -= 1
         segments: list[list[Answer]] = [[]]
-        for op, side in zip(("=", *relation.ops)[start:], relation.sides[start:], strict=True):
+        for op, side in list(zip(("=", *relation.ops), relation.sides, strict=True))[start:end]:
             if op == "~" and segments[-1]:
                 segments.append([])
             segments[-1].append(side)
@@ -288,10 +311,22 @@ def _as_items(answer: Answer) -> Items | None:
     return Items("set", (answer,)) if isinstance(answer, Scalar | Based) else None
 
 
+def _by_name(items: Items) -> tuple[Answer, ...] | None:
+    """The values of `x = 1, y = 2` where the names stand in the order of the alphabet."""
+    pairs = [(m.texts[0], m.sides[1]) for m in items.members if isinstance(m, Relation) and m.ops == ("=",)]
+    names = [name for name, _ in pairs]
+    if len(pairs) != len(items.members) or names != sorted(set(names)) or not all(map(_is_variable, names)):
+        return None
+    return tuple(value for _, value in pairs)
+
+
 def _pieces(answer: Answer) -> tuple[Answer, ...] | None:
     """The members of a union; a list of inequalities is one."""
     if isinstance(answer, Union):
         return answer.members
+    if isinstance(answer, Relation) and answer.ops == ("!=",) and _is_variable(answer.texts[0]):
+        low, high = Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))
+        return (Items("()", (low, answer.sides[1])), Items("()", (answer.sides[1], high)))
     if isinstance(answer, Items) and answer.kind == "list":
         pieces = [_interval(member) for member in answer.members if isinstance(member, Relation)]
         whole = tuple(piece for piece in pieces if piece is not None)
@@ -340,7 +375,10 @@ def _is_name(text: str) -> bool:
 
 
 def _names(answer: Answer) -> frozenset[str]:
-    return symbols(answer.node) if isinstance(answer, Scalar) and answer.node.op != "unknown" else frozenset()
+    """The symbols that a left side defines or a gold uses; the x of f(x) is neither."""
+    if not isinstance(answer, Scalar) or re.fullmatch(r"[A-Za-z]\w*'*(?:\^\{-1\})?\([^()]*\)", answer.text.strip()):
+        return frozenset()
+    return symbols(answer.node)
 
 
 def _difference(relation: Relation) -> Node | None:

@@ -28,7 +28,7 @@ _GREEK = set(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau "  # noqa: SIM905
     "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
 )
-_PLAIN = re.compile(r"(?:sqrt|arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|pi|abs)(?![a-z])")
+_PLAIN = re.compile(r"(?:sqrt|arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|pi|abs)(?![a-z]{2})")
 _INFINITE = re.compile(r"(?:infinity|infty|inf|oo)(?![A-Za-z])")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)")
 _EXPONENT = re.compile(r"[eE]([+-]?\d{1,6})(?![\d.])")
@@ -265,7 +265,7 @@ class _Parser:
     def command(self) -> Node:
         found = self.match(re.compile(r"\\([A-Za-z]+)"))
         name = found.group(1) if found else ""
-        if name in ("infty", "pi") or name in FUNCTIONS or name in ("sqrt", "arccot"):
+        if name in ("infty", "pi") or name in FUNCTIONS or name in ("sqrt", "lg"):
             return Node("inf") if name == "infty" else self.function(name)
         if name in ("frac", "binom"):
             return Node("div" if name == "frac" else "binom", (self.argument(), self.argument()))
@@ -296,6 +296,8 @@ class _Parser:
             return Node("const", value="pi")
         if name == "sqrt":
             return self.root()
+        if name == "lg":
+            return Node("log", (self.applied(), TEN))
         base = power = None
         while self.peek("^", "_"):
             raised = self.text[self.at] == "^"

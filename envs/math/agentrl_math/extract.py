@@ -27,15 +27,16 @@ _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]"
 _DIGITS = r"\d[\d,]*(?:\.\d+)?|\.\d+"
 _UNIT = r"(?:\s?(?:[cmk]?m|in|ft|kg|g|s|h)(?:\^\{?[23]\}?|[²³])?\b)?"
 _NUMBER = re.compile(
-    rf"(?<![\w.,])(?P<number>[-−+]?(?:\\?[$£€]\s?)?(?:\\[dt]?frac\s*\{{-?\d+\}}\s*\{{\d+\}}|(?:{_DIGITS})(?:\s?/\s?\d+)?)"
+    rf"(?<![\w.,])(?P<number>[-−+]?(?:\\?[$£€]\s?)?(?:\\[dt]?frac\s*\{{-?\d+\}}\s*\{{\d+\}}|(?:{_DIGITS})(?:[eE][+-]?\d+)?(?:\s?/\s?\d+)?)"
+    r"(?:\s(?:hundred|thousand|million|billion|trillion|dozen)\b)?"
     rf"(?:\s?\\?%)?){_UNIT}(?![\w^])"
 )
-_OPERAND = re.compile(r"(?:[\w)}]\s*(?:[*+×/^_÷·−-]|\\times|\\cdot|\\div)|\d\s*[xX])\s*$|[\^_]\{?\s*$")
-_OPERATOR = re.compile(r"[ \t]*(?:[*+×/^÷·<>=]|\\times|\\cdot|\\div|-\s*\d)")
-_HEDGE = re.compile(rf"(?:{_DIGITS})\s*(?:,|\bor\b|\band\b|;)[\s,]*(?:\bor\b|\band\b)?\s*\$?$")
+_OPERAND = re.compile(
+    r"(?:\d|[)}]|\b[a-z])\s*\*\s*$|(?:[\w)}]\s*(?:[+×/^_÷·−-]|\\times|\\cdot|\\div)|\d\s*[xX])\s*$|[\^_{]\s*$|(?:[<>≤≥≠]|<=|>=|!=|\\(?:le|ge|ne|leq|geq|neq)|\bnot)\s*\$?$"
+)
+_OPERATOR = re.compile(r"[ \t]*(?:[+×/^÷·<>=]|\*[ \t]*[\w(]|\\times|\\cdot|\\div|-\s*\d)")
+_HEDGE = re.compile(rf"(?:{_DIGITS})\s*,?\s*\bor\s*\$?$|(?:(?:{_DIGITS})\s*(?:[,;]\s*(?:and\b\s*)?|and\s+)){{2,}}\$?$")
 _RUN = re.compile(rf"(?:(?:{_DIGITS})\s+){{3,}}$")
-
-
 MAX_JOINT_CHARS = 30
 MAX_WHOLE_CHARS = 200
 
@@ -153,9 +154,9 @@ def _unboxed(text: str, fallback: str, numeric: bool) -> Extraction | None:
     marked = _marked(text, numeric)
     if marked or fallback == "none":
         return marked
-    if numeric or fallback == "number":
-        return last_number(text)
-    return _whole_or_formula(text)
+    if not numeric and fallback != "number":
+        return _whole_or_formula(text)
+    return last_number(text) or (_bare_formula(text) or _final_formula(text) if fallback == "auto" else None)
 
 
 def _tagged(text: str) -> str | None:
@@ -221,3 +222,20 @@ def _whole_or_formula(text: str) -> Extraction | None:
     if formulas and (len(whole) > MAX_WHOLE_CHARS or "\n" in whole or len(prose) > 1):
         return Extraction(next(part for part in formulas[-1] if part).strip())
     return Extraction(whole) if whole and len(whole) <= MAX_WHOLE_CHARS and "\n" not in whole else None
+
+
+def _bare_formula(text: str) -> Extraction | None:
+    """A response that is a formula and nothing else, such as `2^5` or `x > 5`."""
+    whole = text.strip()
+    is_prose = re.search(r"[A-Za-z]{3,}", re.sub(r"\\[A-Za-z]+", "", whole)) or "\n" in whole
+    has_value = re.search(r"\d|\\", whole)
+    return Extraction(whole) if whole and len(whole) <= MAX_WHOLE_CHARS and has_value and not is_prose else None
+
+
+def _final_formula(text: str) -> Extraction | None:
+    """The formula with which a response ends."""
+    tail = text.rstrip()[-2 * MAX_ANSWER_CHARS :]
+    found = list(_FORMULA.finditer(tail))
+    if not found or len(tail) - found[-1].end() > MAX_JOINT_CHARS:
+        return None
+    return Extraction(next(part for part in found[-1].groups() if part).strip())

@@ -39,6 +39,10 @@ _TEXTS = {"text", "textbf", "textrm", "textit", "textnormal", "textsf", "texttt"
           "mathsf", "mathtt", "operatorname", "emph", "mathbf", "boldsymbol", "bm", "pmb"}  # fmt: skip
 _FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln",
               "log", "exp", "arccot", "min", "max", "gcd", "lcm"}  # fmt: skip
+_UNIT_LETTERS = set("mgshlL")
+_MULTIPLES = {"hundred": "10^2", "thousand": "10^3", "million": "10^6", "billion": "10^9", "trillion": "10^{12}",
+              "dozen": "12"}  # fmt: skip
+_MULTIPLE = re.compile(rf"(?<=\d)\s*(\\text\s*\{{)?\s*({'|'.join(_MULTIPLES)})\b", re.IGNORECASE)
 _COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 
@@ -57,6 +61,7 @@ def clean(text: str) -> str:
     text = re.sub(r"\^\{?\s*\\circ\s*\}?", "^\\\\circ ", text)
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text).replace("**", "").replace("`", "")
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", " * ", text.replace("\\%", "%"))
+    text = _MULTIPLE.sub(lambda m: f"*{_MULTIPLES[m.group(2).lower()]} {m.group(1) or ''}", text)
     text = _TEXT.sub(_plain_text, text)
     return re.sub(r"\s+", " ", text).strip().rstrip(".,;:\\").strip()
 
@@ -115,6 +120,8 @@ def _plain_text(match: re.Match[str]) -> str:
         return f"\\{word} "
     if word.lower() in ("and", "or", ", and", ", or", ",and"):
         return " , "
+    if word in _UNIT_LETTERS and re.search(r"[\d)}]\s*$", match.string[: match.start()]):
+        return f"\\text{{{word}}}"
     if re.fullmatch(r"[A-Za-z]|[-+]?[\d.,/]+|", word):
         return word + " "
     return f"\\text{{{inner}}}"

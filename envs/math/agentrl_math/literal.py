@@ -14,7 +14,7 @@ _FRACTION = re.compile(
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4096)
 def literal(text: str) -> Fraction | None:
     r"""The value of an integer, decimal, a/b or \frac{a}{b}, with or without $; None for anything else."""
     if len(text) > 900:

@@ -1,4 +1,7 @@
-"""The process that workers are forked from: single-threaded and warm, so that a fresh worker costs milliseconds."""
+"""The process that workers are forked from: single-threaded and warm, so that a fresh worker costs milliseconds.
+
+A plain worker knows our own arithmetic; a full one has math-verify too, whose import takes seconds.
+"""
 
 import contextlib
 import importlib
@@ -11,22 +14,19 @@ import sys
 from agentrl_math import worker
 
 IDLE_S = 0.5
-_WARM = ("agentrl_math.numeric", "agentrl_math.second")
+_SECOND = "agentrl_math.second"
 
 
 def main(control_fd: int) -> None:
-    """Serve `spawn` and `kill PID` until the control socket closes; then end every worker."""
+    """Serve `plain`, `full` (a new worker) and `kill PID` until the control socket closes; then end every worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
     children: set[int] = set()
-    cold = list(_WARM)
-    importlib.import_module(cold.pop(0))
+    importlib.import_module("agentrl_math.numeric")
     try:
-        while True:
-            if cold and children and not select.select([control], [], [], IDLE_S)[0]:
-                importlib.import_module(cold.pop(0))
-            elif not _serve(control, children):
-                return
+        while _serve(control, children):
+            if _SECOND not in sys.modules and not select.select([control], [], [], IDLE_S)[0]:
+                importlib.import_module(_SECOND)
     finally:
         for pid in list(children):
             _end(pid, children)
@@ -40,6 +40,8 @@ def _serve(control: socket.socket, children: set[int]) -> bool:
     if verb == "kill":
         _end(int(pid), children)
     else:
+        if verb == "full":
+            importlib.import_module(_SECOND)
         _spawn(control, children)
     return True
 

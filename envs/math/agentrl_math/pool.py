@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ class WorkerDiedError(PoolError):
 class _Worker:
     pid: int
     channel: socket.socket
+    is_full: bool
     served: int = 0
 
 
@@ -91,13 +91,14 @@ class Pool:
             threads.shutdown(wait=False)
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        worker = self._take()
+        full = bool(request.get("full"))
+        worker = self._take(full)
         try:
             return self._exchange(worker, request)
         except WorkerDiedError:
             if not worker.served:
                 raise
-        return self._exchange(self._spawned(), request)
+        return self._exchange(self._spawned(full), request)
 
     def _exchange(self, worker: _Worker, request: dict[str, Any]) -> dict[str, Any]:
         """Send, wait, keep the worker; a worker that fails is ended."""
@@ -116,24 +117,25 @@ class Pool:
             self._put(worker, kept)
 
     def _reply(self, worker: _Worker) -> dict[str, Any]:
-        deadline = time.monotonic() + self.compute_s
-        while True:
-            worker.channel.settimeout(max(0.001, deadline - time.monotonic()))
-            message = worker.channel.recv(1 << 18)
-            if not message:
-                raise WorkerDiedError("the verifier process ended (killed, or out of memory)")
-            reply: dict[str, Any] = json.loads(message)
-            if "loading" not in reply and "loaded" not in reply:
-                return reply
-            deadline = time.monotonic() + (START_S if "loading" in reply else self.compute_s)
+        worker.channel.settimeout(self.compute_s)
+        message = worker.channel.recv(1 << 18)
+        if not message:
+            raise WorkerDiedError("the verifier process ended (killed, or out of memory)")
+        reply: dict[str, Any] = json.loads(message)
+        return reply
 
-    def _take(self) -> _Worker:
+    def _take(self, full: bool) -> _Worker:
+        """An idle worker of the kind needed, or a new one; a plain one then makes room for it."""
         with self._lock:
-            if self._idle:
-                worker = self._idle.pop()
-                self._busy.add(worker.pid)
-                return worker
-        return self._spawned()
+            fit = next((worker for worker in reversed(self._idle) if worker.is_full or not full), None)
+            if fit:
+                self._idle.remove(fit)
+                self._busy.add(fit.pid)
+                return fit
+            surplus = self._idle.pop() if len(self._idle) + len(self._busy) >= self.size else None
+        if surplus:
+            self._put(surplus, kept=False)
+        return self._spawned(full)
 
     def _put(self, worker: _Worker, kept: bool) -> None:
         with self._lock:
@@ -146,33 +148,33 @@ class Pool:
                 with contextlib.suppress(OSError):
                     self._control.send(f"kill {worker.pid}".encode())
 
-    def _spawned(self) -> _Worker:
+    def _spawned(self, full: bool) -> _Worker:
         with self._lock:
             if self._closed:
                 raise PoolError("the verifier pool is closed")
             try:
-                worker = self._spawn()
+                worker = self._spawn(full)
             except OSError:
                 self._stop()
-                worker = self._spawn_again()
+                worker = self._spawn_again(full)
             self._busy.add(worker.pid)
             return worker
 
-    def _spawn_again(self) -> _Worker:
+    def _spawn_again(self, full: bool) -> _Worker:
         try:
-            return self._spawn()
+            return self._spawn(full)
         except OSError as problem:
             self._stop()
             raise PoolError(f"no verifier process could be started: {problem}") from None
 
-    def _spawn(self) -> _Worker:
+    def _spawn(self, full: bool) -> _Worker:
         control = self._control or self._start()
         control.settimeout(START_S)
-        control.send(b"spawn")
+        control.send(b"full" if full else b"plain")
         message, fds, _, _ = socket.recv_fds(control, 64, 1)
         if not message or not fds:
             raise ConnectionResetError("the nursery ended")
-        return _Worker(int(message), socket.socket(fileno=fds[0]))
+        return _Worker(int(message), socket.socket(fileno=fds[0]), full)
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

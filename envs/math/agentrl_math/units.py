@@ -47,11 +47,33 @@ _POWER = re.compile(r"^(.+?)\s*\^?\{?([23])\}?$")
 _TEXT_UNIT = re.compile(r"\\text\s*\{([^{}]*)\}\s*(\^\s*\{?\s*[23]\s*\}?)?\s*$")
 _SIGN_UNIT = re.compile(r"(%|\^\\circ\s*(?:[CF]\b)?)\s*$")
 _LONG_WORD_UNIT = re.compile(
-    r"(?<=[\d)}])\s*((?:(?:square|sq|cubic|cu)\.? )?[A-Za-z]{2,}(?:[ -][A-Za-z]{2,}|/[A-Za-z]+){0,5})\s*"
+    r"(?<=[\d)}])\s*((?:(?:square|sq|cubic|cu)\.? )?[A-Za-z]{2,}(?:[ -][A-Za-z]{2,}|/[A-Za-z]+){0,3})\s*"
     r"(\^\s*\{?[23]\}?)?\s*$"
 )
 _LETTER_UNIT = re.compile(r"(?<=\d)\s+(m|g|s|h|l|L)(\^\s*\{?[23]\}?)?\s*$")
-_MATH_WORDS = {"pi", "sin", "cos", "tan", "ln", "log", "exp", "sqrt", "oo", "inf", "infinity", "and", "or", "i", "e"}
+_OTHER_WORDS = set(
+    "is isn are was were not no wrong incorrect to from than then less more least most squared cubed factorial plus "  # noqa: SIM905
+    "minus times over under below above negative by mod modulo base half halves third thirds quarter quarters but "
+    "maybe if when where with as for the a an in".split()
+)
+"""Words that make something else of the number before them."""
+_MATH_WORDS = _OTHER_WORDS | {
+    "pi",
+    "sin",
+    "cos",
+    "tan",
+    "ln",
+    "log",
+    "exp",
+    "sqrt",
+    "oo",
+    "inf",
+    "infinity",
+    "and",
+    "or",
+    "i",
+    "e",
+}
 _PREFIX = re.compile(
     r"^(-?)\s*(?:(\\\$)|\\text\s*\{\s*(euro|pound|Rs\.?|USD|\$)\s*\}|(?:USD|Rs\.?)(?=\s*\d))\s*(?=[-\d.\\])"
 )

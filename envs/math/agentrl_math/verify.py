@@ -67,8 +67,8 @@ class _Open:
 
     def decided(self, pool: Pool, waited_s: float = 0.0) -> Verdict:
         """The verdict of a worker; verifier_failed when it gives none."""
-        load = any("\\" in text for text in (self.gold, *self.given)) and self._needs_second()
-        request = {"gold": self.gold, "given": self.given, "policy": asdict(self.policy), "load": load}
+        full = any("\\" in text for text in (self.gold, *self.given)) and self._needs_second()
+        request = {"gold": self.gold, "given": self.given, "policy": asdict(self.policy), "full": full}
         try:
             reply = pool.ask(request, waited_s)
         except PoolError as problem:

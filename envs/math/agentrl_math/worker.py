@@ -1,12 +1,10 @@
 """The process that computes: one request at a time, under limits, with evaluation of text switched off."""
 
-import importlib
 import json
 import resource
 import signal
 import socket
 import sys
-import threading
 from typing import Any
 
 from agentrl_math.answer import readings
@@ -15,7 +13,6 @@ from agentrl_math.limits import MEMORY_BYTES, LimitError
 from agentrl_math.policy import Policy
 
 CPU_SLACK_S = 20
-_importing = threading.Event()
 _MESSAGE_BYTES = 1 << 18
 _REFUSED = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.", "socket.connect", "ctypes.",
             "os.remove", "os.rename", "os.mkdir", "shutil.", "pty.")  # fmt: skip
@@ -35,7 +32,7 @@ def serve(channel: socket.socket) -> None:
     sys.addaudithook(_guard)
     while message := channel.recv(_MESSAGE_BYTES):
         _limit_cpu()
-        channel.send(json.dumps(_answer(json.loads(message), judge, channel)).encode())
+        channel.send(json.dumps(_answer(json.loads(message), judge)).encode())
 
 
 def _limit() -> None:
@@ -54,8 +51,6 @@ def _limit_cpu() -> None:
 
 
 def _guard(event: str, args: tuple[Any, ...]) -> None:
-    if _importing.is_set():
-        return
     if event.startswith(_REFUSED):
         raise Refused(event)
     if event == "compile" and str(args[1]).startswith("<"):
@@ -64,10 +59,8 @@ def _guard(event: str, args: tuple[Any, ...]) -> None:
         raise Refused("a file was about to be written")
 
 
-def _answer(request: dict[str, Any], judge: Any, channel: socket.socket) -> dict[str, Any]:
+def _answer(request: dict[str, Any], judge: Any) -> dict[str, Any]:
     """The reply: `same`, or the `error` that stood in the way. The one place that catches everything."""
-    if request.get("load") and "agentrl_math.second" not in sys.modules:
-        _load(channel)
     try:
         return {"same": _is_same(request, Comparison(judge, Policy(**request["policy"])))}
     except GoldUndefinedError:
@@ -78,15 +71,6 @@ def _answer(request: dict[str, Any], judge: Any, channel: socket.socket) -> dict
         return {"same": False}  # an equality that only evaluating text could show is not granted
     except Exception as problem:  # noqa: BLE001  (the boundary)
         return {"error": "failed", "reason": f"{type(problem).__name__}: {problem}"[:500]}
-
-
-def _load(channel: socket.socket) -> None:
-    """Import math-verify; the parent's clock for the answer starts when this is done."""
-    channel.send(b'{"loading": true}')
-    _importing.set()
-    importlib.import_module("agentrl_math.second")
-    _importing.clear()
-    channel.send(b'{"loaded": true}')
 
 
 def _is_same(request: dict[str, Any], comparison: Comparison) -> bool:

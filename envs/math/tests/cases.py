@@ -97,6 +97,11 @@ EQUAL = {
         (r"\text{C}", "(C)"), (r"\textbf{(C)}", "C"), (r"\text{(C)}\ 12", "C"), ("(C) 12", "12"), ("Tuesday", "tuesday"), (r"\text{ellipse}", "ellipse"),
         (r"\text{even}", "Even"), ("B.", "B"), ("C) 12", r"\text{(C)}"), ("12:00", "12:00"), ("1:2", "1:2"), ("True", "true"), (r"\mathrm{A}", "A"),
     ],
+    "more forms": [
+        (r"5 \, \text{m}^2", "5"), (r"f^{-1}(x) = \frac{x-1}{2}", r"\frac{x-1}{2}"), (r"\mathbb{R} \setminus \{2\}", r"(-\infty,2)\cup(2,\infty)"), ("x=1, y=2", "(1,2)"), ("sinx", r"\sin x"),
+        ("1.5 million", "1500000"), ("2 dozen", "24"), (r"3\text{ thousand dollars}", "3000"), ("5 = x", "5"), (r"\{1,1,2\}", r"\{1,2\}"), (r"\begin{cases} x=1 \\ y=2 \end{cases}", "x=1, y=2"), ("1 000 000", "1000000"),
+        (r"\{x \mid x > 3\}", r"(3,\infty)"), (r"x \ne 2", r"(-\infty,2)\cup(2,\infty)"), ("54_{10}", "54"), (r"\lg 2", r"\log_{10} 2"), (r"\mathbb{R} \setminus \{3, 1\}", r"(-\infty,1)\cup(1,3)\cup(3,\infty)"),
+    ],
     "matrices": [
         (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{bmatrix}1&2\\3&4\end{bmatrix}"), (r"[[1,2],[3,4]]", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
         (r"\begin{pmatrix} -1/3 \\ 2/3 \\ 5/3 \end{pmatrix}", r"\begin{pmatrix} -\frac13 \\ \frac23 \\ \frac{5}{3} \end{pmatrix}"),
@@ -162,6 +167,10 @@ UNEQUAL = {
         (r"\begin{pmatrix} 1 & 2 \\ 3 & 5 \end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"), (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
         (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "1"), ("(1,2)", r"\begin{pmatrix} 1 & 2 \\ 1 & 2 \end{pmatrix}"),
     ],
+    "words that change the number": [
+        ("1.5 million", "1.5"), ("5 squared", "5"), ("5 factorial", "5"), ("5 is not the answer", "5"), ("5 is wrong", "5"), ("5 less than", "5"), ("5 dozen", "5"), ("5 halves", "5"), ("5 plus 3", "5"), ("not 5", "5"), ("minus 5", "5"),
+        ("5 or more", "5"), ("at least 5", "5"), ("5 (mod 7)", "6"), ("x=2, y=1", "(1,2)"), ("y=1, x=2", "(1,2)"), (r"\{1,1,1\}", r"\{1,2\}"), ("5 to 6", "5"), ("5-6", "5"), ("5--6", "5"), ("5 thousand", "5"),
+    ],
     "undefined": [(r"\frac{1}{0}", "5"), (r"\frac{5}{0}", "5"), ("0/0", "0"), ("0^{-1}", "0"), (r"\log 0", "0"), (r"\frac{0}{0}", "1"), (r"\infty - \infty", "0"), (r"\frac{\infty}{\infty}", "1")],
     "towers and factorials": [
         ("9^{9^{9^{9}}}", "5"), ("9^9^9^9", "5"), ("9^9^9^9^9^9", r"\pi"), ("100000!!", "5"), ("99999!", "5"), ("((((((9!)!)!)!)!)!)!", "5"), ("10^{10^{10}}", "10"), ("9**9**9**9", "5"),
@@ -196,10 +205,10 @@ RESPONSES = [
     ("✅ Final Answer: **73**", "73", "correct"), ("The answer is 42 (as 6*7 = 42)", "42", "correct"), ("**Final Answer**\n\n5", "5", "correct"), ("The answer is 1,234.", "1234", "correct"), ("The answer is -5", "-5", "correct"),
     ("The answer is -5", "5", "incorrect"), ("The answer is: 50%", "50", "correct"), ("The answer to the question is 5.", "5", "correct"),
     # the last number
-    ("7 + 8 = 15", "15", "correct"), ("The sum of 7 and 8 is 15.", "15", "correct"), ("15", "15", "correct"), ("It is 15", "15", "correct"), ("7 + 8 = 16", "15", "incorrect"), ("7 + 8", "8", "no_answer"),
-    ("", "15", "no_answer"), ("   ", "15", "no_answer"), ("I do not know.", "15", "no_answer"), ("2^5", "5", "no_answer"), ("1, 2, 3, 14, 15", "15", "incorrect"), ("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15", "15", "incorrect"),
-    ("14 or 15", "15", "incorrect"), ("She has $15.", "15", "correct"), ("She has 15 apples", "15", "correct"), ("It costs $1,234.50 in total.", "1234.5", "correct"), ("The result is -5.", "-5", "correct"), ("10 - 5", "5", "no_answer"),
-    ("That is 1/2.", "0.5", "correct"), ("7 × 8 = 56", "56", "correct"), ("the probability is $\\frac{3}{4}$", "0.75", "correct"), ("step 15 =", "15", "no_answer"), ("x15", "15", "no_answer"), ("\n".join(map(str, range(1, 16))), "15", "incorrect"),
+    ("7 + 8 = 15", "15", "correct"), ("The sum of 7 and 8 is 15.", "15", "correct"), ("15", "15", "correct"), ("It is 15", "15", "correct"), ("7 + 8 = 16", "15", "incorrect"), ("7 + 8", "8", "incorrect"),
+    ("", "15", "no_answer"), ("   ", "15", "no_answer"), ("I do not know.", "15", "no_answer"), ("2^5", "5", "incorrect"), ("2^5", "32", "correct"), ("x > 5", "5", "incorrect"), ("1.2e3", "1200", "correct"), (r"$\sqrt{16}$", "4", "correct"), ("1, 2, 3, 14, 15", "15", "incorrect"), ("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15", "15", "incorrect"),
+    ("14 or 15", "15", "incorrect"), ("She has $15.", "15", "correct"), ("She has 15 apples", "15", "correct"), ("It costs $1,234.50 in total.", "1234.5", "correct"), ("The result is -5.", "-5", "correct"), ("10 - 5", "10", "incorrect"), ("It is not 5", "5", "no_answer"), ("It is **15**", "15", "correct"), ("So *15*.", "15", "correct"), ("On day 3, 15 were left.", "15", "correct"),
+    ("That is 1/2.", "0.5", "correct"), ("7 × 8 = 56", "56", "correct"), ("the probability is $\\frac{3}{4}$", "0.75", "correct"), ("step 15 =", "15", "no_answer"), ("x15", "15", "incorrect"), ("\n".join(map(str, range(1, 16))), "15", "incorrect"),
     (", ".join(map(str, range(100))), "99", "incorrect"), ("It is 15.0", "15", "correct"), ("Total: 3 + 12 = 15 apples.", "15", "correct"), ("5", "x=5", "correct"), ("$x^2+1$", "x^2+1", "correct"), ("So we get $y=2x$ here.", "y=2x", "correct"),
     # golds
     (r"\boxed{72}", "some steps <<1+71=72>>\n#### 72", "correct"), (r"\boxed{2}", r"We find $\boxed{\frac{4}{2}}$.", "correct"), (r"\boxed{5}", "$5$", "correct"), (r"\boxed{1234}", "#### 1,234", "correct"), (r"\boxed{5}", "", "gold_invalid"),

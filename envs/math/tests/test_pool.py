@@ -13,8 +13,8 @@ import pytest
 from agentrl_math import averify, verify
 from agentrl_math.pool import OverrunError, Pool, PoolError, WorkerDiedError
 
-REQUEST = {"gold": r"\sqrt{8}", "given": [r"2\sqrt{2}"], "policy": {}, "load": False}
-HANG = {"gold": "1", "given": [r"\sin(10^{10^{10}})"], "policy": {}, "load": False}
+REQUEST = {"gold": r"\sqrt{8}", "given": [r"2\sqrt{2}"], "policy": {}, "full": False}
+HANG = {"gold": "1", "given": [r"\sin(10^{10^{10}})"], "policy": {}, "full": False}
 HANGS = [r"\sin(10^{10^{10}})", r"\sum_{k=1}^{10^{12}} \frac{1}{k}", r"\prod_{k=1}^{10^{12}} k", r"\cos(9^{9^{9}})"]
 
 
