@@ -1,0 +1,187 @@
+"""Law 4 on a real engine: it serves exactly the learner's weights; verification and canary each catch each fault."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from agentrl.engine.vllm import VllmEngine
+from agentrl.errors import EngineRefusedError
+from agentrl.types import Completion, Prompt, Sampling, VersionSpan
+from agentrl.weights.canary import FLOAT32_TOLERANCE, Canary
+from agentrl.weights.publish import Probe, PublicationError, publish
+from agentrl.weights.sender import Staged
+from agentrl.weights.trainer import Source, SyncClient
+from tests.real.vllm_kit import Trainer, in_worker, model_at, skip_a_layer, spec
+from tests.tiny import tiny_tokenizer
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+CANARY = tuple(range(20, 84))
+DEADLINE_S = 60.0
+EOS = 2
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    return Trainer(model_at(tmp_path_factory.mktemp("model")), tmp_path_factory.mktemp("scratch"))
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def engine(trainer: Trainer) -> AsyncIterator[VllmEngine]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
+        engine = VllmEngine(spec(trainer.folder))
+        await engine.start(240.0)
+    yield engine
+    await engine.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def whole(engine: VllmEngine, trainer: Trainer) -> VllmEngine:
+    """The engine, serving the trainer's newest version and nothing else."""
+    await deliver(engine, trainer)
+    return engine
+
+
+def probe(trainer: Trainer) -> Probe:
+    return Probe(Canary(CANARY, "float32"), trainer.logprobs(CANARY))
+
+
+async def deliver(engine: Any, trainer: Trainer, change: Any = lambda staged: staged) -> float:
+    """One step of the trainer and its publication, changed on the way; the canary's largest difference."""
+    trainer.step()
+    staged = trainer.stage()
+    try:
+        return (await publish([engine], change(staged), probe(trainer), DEADLINE_S)).canary
+    finally:
+        staged.discard()
+
+
+async def without_verification(engine: VllmEngine) -> None:
+    """Leave the canary alone with the next faults."""
+
+    def believe(worker: Any) -> None:
+        worker.worker.verify_weights = lambda promised: ""
+
+    await in_worker(engine, believe)
+
+
+class Faulty:
+    """An engine whose next update loses a layer inside the worker."""
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self.engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    async def start_update(self, deadline_s: float) -> None:
+        await self.engine.start_update(deadline_s)
+        await skip_a_layer(self.engine)
+
+
+def without_a_bucket(staged: Staged) -> Staged:
+    return replace(staged, buckets=staged.buckets[:-1])
+
+
+async def test_a_publication_passes_verification_and_canary_and_names_every_token(
+    whole: VllmEngine, trainer: Trainer
+) -> None:
+    assert await deliver(whole, trainer) <= FLOAT32_TOLERANCE
+    completion = await whole.generate(Prompt((5, 6, 7)), Sampling(16, seed=1), DEADLINE_S)
+    assert completion.versions == (VersionSpan(trainer.version, 0, len(completion.ids)),)
+
+
+async def test_publications_in_mid_generation_keep_requests_and_logprobs(whole: VllmEngine, trainer: Trainer) -> None:
+    async def sample(seed: int) -> Completion:
+        return await whole.generate(Prompt((5, 6, 7, seed)), Sampling(300, temperature=0.7, seed=seed), DEADLINE_S)
+
+    requests = [asyncio.create_task(sample(seed)) for seed in range(8, 24)]
+    await whole.generate(Prompt((5,)), Sampling(1), DEADLINE_S)
+    await deliver(whole, trainer)
+    await whole.generate(Prompt((5,)), Sampling(1), DEADLINE_S)
+    await deliver(whole, trainer)
+    completions = await asyncio.gather(*requests)
+    assert max(len(completion.versions) for completion in completions) == 3
+    for seed, completion in zip(range(8, 24), completions, strict=True):
+        for span in completion.versions:
+            expected = trainer.logprobs((5, 6, 7, seed, *completion.ids), 0.7, span.version)[3:]
+            sampled = list(completion.logprobs[span.start : span.end])
+            assert sampled == pytest.approx(expected[span.start : span.end], abs=FLOAT32_TOLERANCE)
+
+
+async def test_the_models_own_end_token_ends_a_completion(whole: VllmEngine) -> None:
+    samples = (whole.generate(Prompt((5, 6)), Sampling(400, seed=seed), DEADLINE_S) for seed in range(32))
+    completions = await asyncio.gather(*samples)
+    assert any(completion.finish_reason == "stop" for completion in completions)
+    for completion in completions:
+        assert EOS not in completion.ids[:-1]
+        assert (completion.ids[-1] == EOS) == (completion.finish_reason == "stop")
+
+
+async def test_a_stop_string_ends_a_completion_and_keeps_its_tokens(whole: VllmEngine) -> None:
+    free = await whole.generate(Prompt((5, 6)), Sampling(64, seed=3, stop=("never sampled",)), DEADLINE_S)
+    text = tiny_tokenizer().decode(free.ids[10])
+    stopped = await whole.generate(Prompt((5, 6)), Sampling(64, seed=3, stop=(text,)), DEADLINE_S)
+    assert stopped.finish_reason == "stop"
+    assert stopped.ids == free.ids[: len(stopped.ids)]
+    assert len(stopped.ids) == len(stopped.logprobs) <= 11
+
+
+async def test_a_prefix_in_the_cache_changes_neither_logprobs_nor_scores(whole: VllmEngine, trainer: Trainer) -> None:
+    prompt = Prompt(tuple(20 + place % 200 for place in range(300)))
+    for _ in range(2):
+        completion = await whole.generate(prompt, Sampling(8, seed=1), DEADLINE_S)
+        expected = trainer.logprobs((*prompt.ids, *completion.ids))
+        assert list(completion.logprobs) == pytest.approx(expected[299:], abs=FLOAT32_TOLERANCE)
+        scores = await whole.score((*prompt.ids, *completion.ids), DEADLINE_S)
+        assert list(scores) == pytest.approx(expected, abs=FLOAT32_TOLERANCE)
+
+
+async def test_a_skipped_publication_is_caught_by_the_canary(whole: VllmEngine, trainer: Trainer) -> None:
+    served = await whole.version()
+    trainer.step()
+    assert await whole.version() == served != trainer.version
+    held = probe(trainer)
+    with pytest.raises(Exception, match="does not serve the published weights"):
+        held.canary.check(await whole.score(CANARY, DEADLINE_S), held.learner)
+
+
+@pytest.mark.parametrize("fault", ["dropped bucket", "stale layer", "stale tensor"])
+async def test_the_canary_alone_catches(whole: VllmEngine, trainer: Trainer, fault: str) -> None:
+    await without_verification(whole)
+    engine: Any = Faulty(whole) if fault == "stale layer" else whole
+    change = without_a_bucket if fault == "dropped bucket" else lambda staged: staged
+    if fault == "stale tensor":
+        old = trainer.stage()
+        change = lambda staged: replace(staged, buckets=(*staged.buckets[:-1], old.buckets[-1]))  # noqa: E731
+    with pytest.raises(PublicationError, match="canary"):
+        await deliver(engine, trainer, change)
+
+
+async def test_one_bad_engine_is_named_and_the_good_one_serves(whole: VllmEngine, trainer: Trainer) -> None:
+    class Dead:
+        async def pause(self, deadline_s: float) -> None:
+            raise EngineRefusedError("it is gone")
+
+    trainer.step()
+    staged = trainer.stage()
+    with pytest.raises(PublicationError, match="engine 1: it is gone") as raised:
+        await publish([whole, Dead()], staged, probe(trainer), DEADLINE_S)  # type: ignore[list-item]
+    staged.discard()
+    assert list(raised.value.faults) == [1]
+    assert await whole.version() == trainer.version
+
+
+async def test_what_the_gpu_transfers_are_given_fits_vllm(trainer: Trainer) -> None:
+    from vllm.distributed.weight_transfer.base import VLLMWeightSyncClient
+
+    source = Source(trainer.model.named_parameters)
+    declared = [(meta.name, meta.dtype, meta.shape) for meta in source.metadata()]
+    assert declared == [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in source]
+    assert isinstance(SyncClient([], asyncio.get_running_loop(), 1.0), VLLMWeightSyncClient)

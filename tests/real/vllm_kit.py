@@ -1,0 +1,129 @@
+"""A real vLLM engine on a tiny float32 model, with a trainer's side that knows every version it ever published."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaForCausalLM
+
+from agentrl.engine.base import Engine
+from agentrl.engine.vllm import VllmEngine, VllmSpec
+from agentrl.types import Capabilities, Prompt, Version
+from agentrl.weights.sender import Staged, stage
+from tests.conformance.engine import Fault, Kit
+from tests.tiny import tiny_model
+
+MAX_LEN = 512
+NOISE = 0.05
+STALE = ".layers.1."
+
+
+def spec(model: Path) -> VllmSpec:
+    return VllmSpec(str(model), dtype="float32", max_model_len=MAX_LEN, max_sequences=64, kv_cache_gib=0.25)
+
+
+def without_eos(model: Path) -> Path:
+    """Let nothing but stop tokens and lengths end a completion."""
+    for name, keys in {
+        "config.json": ["eos_token_id"],
+        "generation_config.json": ["eos_token_id"],
+        "tokenizer_config.json": ["eos_token"],
+    }.items():
+        values = json.loads((model / name).read_text())
+        for key in keys:
+            values.pop(key, None)
+        (model / name).write_text(json.dumps(values))
+    return model
+
+
+class Trainer:
+    """The weights of a model and what becomes of them."""
+
+    def __init__(self, model: Path, scratch: Path) -> None:
+        self.model = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
+        self.folder, self.scratch = model, scratch
+        self.version = Version(0, -1)
+        self._states: dict[Version, dict[str, torch.Tensor]] = {}
+        self._random = torch.Generator().manual_seed(0)
+
+    def step(self) -> None:
+        """Change every weight, and remember the result as the next version."""
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter += NOISE * torch.randn(parameter.shape, generator=self._random)
+        self.version = Version(0, self.version.n + 1)
+        self._states[self.version] = {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def stage(self) -> Staged:
+        return stage(self.model.named_parameters(), self.version, self.scratch, bucket_bytes=64 << 10)
+
+    def logprobs(self, ids: Sequence[int], temperature: float = 1.0, version: Version | None = None) -> list[float]:
+        """Logprobs of ids[1:] by transformers, under any version."""
+        self.model.load_state_dict(self._states[version or self.version])
+        with torch.no_grad():
+            logits = self.model(torch.tensor([list(ids)])).logits[0, :-1] / temperature
+        self.model.load_state_dict(self._states[self.version])
+        chosen = torch.log_softmax(logits, -1).gather(1, torch.tensor(ids[1:]).unsqueeze(1))
+        return [float(value) for value in chosen.squeeze(1)]
+
+
+async def in_worker(engine: Engine, function: Callable[[Any], Any]) -> Any:
+    """Run `function(worker)` inside the engine's process; the function must be a nested one."""
+    assert isinstance(engine, VllmEngine)
+    assert engine._llm is not None
+    return (await engine._llm.collective_rpc(function))[0]
+
+
+async def skip_a_layer(engine: Engine) -> None:
+    """Let the worker lose the tensors of one layer on their way into the model, for the update that has begun."""
+
+    def lose(worker: Any) -> None:
+        observer = worker.weight_transfer_engine.observer
+        load = observer._load
+        observer._load = lambda weights: load((name, tensor) for name, tensor in weights if ".layers.1." not in name)
+
+    await in_worker(engine, lose)
+
+
+class VllmKit(Kit):
+    prompt = Prompt((5, 6, 7, 8))
+    vocab_size = 320
+    capabilities = Capabilities(weight_transfer=("shm",), max_model_len=MAX_LEN)
+    tolerance = 1e-4
+    long_tokens = 400
+    quiet_s = 0.3
+    deadline_s = 60.0
+    death_s = 5.0
+
+    def __init__(self, model: Path, scratch: Path) -> None:
+        self.trainer = Trainer(model, scratch)
+
+    async def update(self, engine: Engine, fault: Fault = "none") -> Version:
+        self.trainer.step()
+        staged = self.trainer.stage()
+        assert len(staged.buckets) > 2
+        await engine.start_update(self.deadline_s)
+        if fault == "stale":
+            await skip_a_layer(engine)
+        for bucket in staged.buckets[1:] if fault == "dropped" else staged.buckets:
+            await engine.load(bucket, self.deadline_s)
+        staged.discard()
+        await engine.finish_update(staged.manifest, self.deadline_s)
+        return self.trainer.version
+
+    def reference(self, ids: Sequence[int], temperature: float, version: Version) -> Sequence[float]:
+        return self.trainer.logprobs(ids, temperature, version)
+
+    async def kill(self, engine: Engine) -> None:
+        assert isinstance(engine, VllmEngine)
+        os.kill(engine.pids()[-1].pid, signal.SIGKILL)
+
+
+def model_at(folder: Path) -> Path:
+    return tiny_model(folder, max_length=MAX_LEN)
