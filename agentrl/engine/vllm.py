@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import multiprocessing
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ T = TypeVar("T")
 
 _WORKER_EXTENSION = "agentrl.weights.plugin.WorkerReport"
 _CLOSE_S = 10.0
+_ABANDON_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +104,11 @@ class VllmEngine:
         os.environ.update(environment(self.spec, sorted(os.sched_getaffinity(0))))
         before = set(multiprocessing.active_children())
         building = asyncio.create_task(asyncio.to_thread(_build, self.spec))
-        done, _ = await asyncio.wait({building}, timeout=deadline_s)
+        await asyncio.wait({building}, timeout=deadline_s)
+        if not building.done():
+            await _abandon(building, before)
+            raise DeadlineError(f"the engine of {self.spec.model} did not start within {deadline_s:g} s")
         self._children = [child for child in multiprocessing.active_children() if child not in before]
-        if not done:
-            _kill(self._children)  # the thread that builds ends by this
-            await asyncio.wait({building}, timeout=_CLOSE_S)
-            raise DeadlineError(f"the engine of {self.spec.model} did not start within {deadline_s:.0f} s")
         if (error := building.exception()) is not None:
             raise EngineError(f"vLLM could not start with {self.spec.model}: {error}") from error
         self._llm = building.result()
@@ -153,6 +154,7 @@ class VllmEngine:
         return _chosen(ids[1:], logprobs[1:])
 
     async def _request(self, ids: tuple[int, ...], params: SamplingParams, deadline_s: float) -> RequestOutput:
+        self._raise_if_dead("sampling")
         if self._version is None:
             raise EngineRefusedError("the engine holds no published version yet; publish weights before sampling")
         return await self._call("sampling", lambda llm: _last_output(llm, next(self._numbers), ids, params), deadline_s)
@@ -244,7 +246,7 @@ class VllmEngine:
         if not task.done() or self._death.done():
             await asyncio.wait({task}, timeout=1.0)
         self._raise_if_dead(what)
-        if task.cancelled():
+        if not task.done() or task.cancelled():
             raise DeadlineError(f"{what} took longer than {deadline_s:g} s")
         return _result(what, task)
 
@@ -280,6 +282,16 @@ def _build(spec: VllmSpec) -> AsyncLLM:
     return AsyncLLM.from_engine_args(_engine_args(spec))
 
 
+async def _abandon(building: asyncio.Task[AsyncLLM], before: set[BaseProcess]) -> None:
+    """End the thread that builds an engine: it fails once the child it starts is killed, whenever that is."""
+    ends_at = time.monotonic() + _ABANDON_S
+    while not building.done() and time.monotonic() < ends_at:
+        await asyncio.wait({building}, timeout=0.1)
+        _kill([child for child in multiprocessing.active_children() if child not in before])
+    if building.done() and building.exception() is None:
+        building.result().shutdown(_CLOSE_S)
+
+
 def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -289,6 +301,10 @@ def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
         memory["kv_cache_memory_bytes"] = int((spec.kv_cache_gib or _kv_cache_gib()) * (1 << 30))
     elif spec.gpu_memory:
         memory["gpu_memory_utilization"] = spec.gpu_memory
+    if spec.device == "cpu":
+        # A prompt cut in two with a seed of its own kills vLLM's CPU worker ("CPU Generator does not use offset").
+        memory["enable_chunked_prefill"] = False
+        memory["max_num_batched_tokens"] = max(8192, spec.max_model_len)
     return AsyncEngineArgs(
         model=spec.model,
         dtype=spec.dtype,
