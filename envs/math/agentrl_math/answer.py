@@ -247,7 +247,7 @@ def _related(text: str, depth: int) -> Answer | None:
     ops = tuple(_OPS.get(op, op) for _, op in pieces[:-1])
     if set(ops) == {":"}:
         return Items(":", tuple(read(piece, depth) for piece in texts)) if all(texts) else Opaque(text)
-    if ops == ("~",) and not texts[0]:
+    if ops in (("~",), ("=",)) and not texts[0]:
         return read(texts[1], depth)
     if not all(texts) or ":" in ops:
         return Opaque(text)

@@ -21,7 +21,7 @@ _MARKER = re.compile(
     r"|\banswer[ \t]*\*\*[ \t]*\n\s*",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"\.(?=\s|$)|\n|,?\s(?:because|since|which|so that|as required)\b")
+_SENTENCE_END = re.compile(r"(?<!\\)[.!?](?=\s|$)|\n|,?\s(?:because|since|which|so that|as required)\b")
 _JOINT = re.compile(r"[\s$,;.&]*(?:\\text\s*\{)?\s*(?:and|or)?\s*(?:\}\s*)?[\s$,;a-zA-Z]{0,6}(?:=\s*)?[\s$]*")
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _DIGITS = r"\d[\d,]*(?:\.\d+)?|\.\d+"

@@ -2,6 +2,7 @@
 
 import difflib
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
@@ -35,16 +36,22 @@ class Policy:
     @classmethod
     def of(cls, **given: Any) -> "Policy":
         """The policy with these changes; TypeError for an unknown name, ValueError for an unknown value."""
-        known = {field.name: field for field in fields(cls)}
+        known = _known()
         for name, value in given.items():
             if name not in known:
                 raise TypeError(f"verify() has no policy {name!r}.{_nearest(name, list(known))}")
-            _check(name, value, get_type_hints(cls)[name])
+            _check(name, value, known[name])
         return cls(**given)
 
 
-def _check(name: str, value: Any, hint: Any) -> None:
-    choices = _choices(hint)
+@lru_cache(maxsize=1)
+def _known() -> dict[str, list[str]]:
+    """The choices of every policy, by its name."""
+    hints = get_type_hints(Policy)
+    return {field.name: _choices(hints[field.name]) for field in fields(Policy)}
+
+
+def _check(name: str, value: Any, choices: list[str]) -> None:
     if name == "rounding" and _is_rounding(value):
         return
     if not isinstance(value, str) or value not in choices:
