@@ -15,7 +15,8 @@ from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Ledger
 from agentrl.run.page import POLICY
 from agentrl.run.report import picks, write_report
-from tests.unit.run.synthetic import synthetic_run
+from agentrl.run.transcript import transcript
+from tests.unit.run.synthetic import synthetic_run, trajectory
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -99,6 +100,13 @@ def test_the_browser_itself_is_told_to_refuse_script_and_network(whole: Page) ->
 def test_what_a_model_wrote_is_text(whole: Page, text: str) -> None:
     assert "<script>alert('model output')</script> & done" in whole.texts
     assert "<script" not in text
+
+
+def test_what_a_token_says_is_text() -> None:
+    episode = trajectory(0, 0, text="ab")
+    inside = Page(transcript(episode, lambda ids: ["<script>alert(1)</script>"] * len(ids)))
+    assert "script" not in inside.tags
+    assert inside.texts.count("<script>alert(1)</script>") == 2
 
 
 def test_charts_are_well_formed_and_have_words(text: str) -> None:

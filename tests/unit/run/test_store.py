@@ -121,6 +121,15 @@ def test_the_newest_attempt_is_read_when_none_is_named(tmp_path: Path) -> None:
     store.close()
 
 
+def test_two_writers_never_share_a_shard(tmp_path: Path) -> None:
+    one, other = TrajectoryStore(tmp_path), TrajectoryStore(tmp_path)
+    refs = [*one.append([trajectory(0, 0)]), *other.append([trajectory(1, 0)]), *one.append([trajectory(2, 0)])]
+    assert [ref.shard.name for ref in refs] == ["0000.bin", "0001.bin", "0000.bin"]
+    assert {sample.group for sample, _ in TrajectoryStore(tmp_path).ids()} == {0, 1, 2}
+    one.close()
+    other.close()
+
+
 def test_an_attempt_is_stored_once(tmp_path: Path) -> None:
     store = TrajectoryStore(tmp_path)
     store.append([trajectory(0, 0)])
