@@ -1,1 +1,4 @@
-"""agentrl_tools: tools an environment can offer a model. Imports agentrl_sandbox and agentrl.{types, errors, env}, nothing else of ours."""
+"""agentrl_tools: tools an environment can offer a model.
+
+Of ours it imports agentrl_sandbox and agentrl.{types, errors, env}, nothing else.
+"""
