@@ -25,6 +25,7 @@ from agentrl.run.summary import Summary, duration
 from agentrl.run.transcript import Decode, headline, transcript
 from agentrl.types import Trajectory
 
+MOST_ROWS = 500
 FATES = {
     State.TRAINED: "green", State.FILTERED: "gray", State.STALE: "amber", State.INVALID: "red",
     State.CANCELLED: "gray", State.LOST: "violet", State.FINISHED: "blue", State.IN_FLIGHT: "blue",
@@ -225,7 +226,7 @@ def _made_of(m: Material) -> str:
             fold("Hashes", "environment, data, model", table(["name", "version or bytes", "what", "sha256"], files))
         )
     if m.steps:
-        parts.append(fold("Numbers", "every step, as in metrics.jsonl", _numbers(m.steps)))
+        parts.append(fold("Numbers", "steps, as in metrics.jsonl", _numbers(m.steps)))
     return "".join(parts)
 
 
@@ -241,6 +242,6 @@ def _numbers(steps: Sequence[StepRecord]) -> str:
             f"{r.learner.grad_norm:.3f}",
         ]
         + [f"{getattr(r.seconds, name):.2f}" for name in names]
-        for r in steps
+        for r in steps[:: len(steps) // -MOST_ROWS][::-1]
     ]
     return table(head, rows, numbers=len(head) - 1)
