@@ -1,79 +1,99 @@
-"""The process that workers are forked from: single-threaded and warm, so that a fresh worker costs milliseconds.
-
-A plain worker knows our own arithmetic; a full one has math-verify too, whose import takes seconds.
-"""
+"""The parent's side of a cradle: starts it, asks it for workers, has it end them."""
 
 import contextlib
-import importlib
 import os
-import select
 import signal
 import socket
+import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
-from agentrl_math import worker
+from agentrl_math.limits import START_S
 
-IDLE_S = 0.5
-_SECOND = "agentrl_math.second"
-
-
-def main(control_fd: int) -> None:
-    """Serve `plain`, `full` (a new worker) and `kill PID` until the control socket closes; then end every worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=control_fd)
-    children: set[int] = set()
-    importlib.import_module("agentrl_math.numeric")
-    try:
-        while _serve(control, children):
-            if _SECOND not in sys.modules and not select.select([control], [], [], IDLE_S)[0]:
-                importlib.import_module(_SECOND)
-    finally:
-        for pid in list(children):
-            _end(pid, children)
+GRACE_S = 1.0
 
 
-def _serve(control: socket.socket, children: set[int]) -> bool:
-    message = control.recv(64).decode()
-    if not message:
-        return False
-    verb, _, pid = message.partition(" ")
-    if verb == "kill":
-        _end(int(pid), children)
-    else:
-        if verb == "full":
-            importlib.import_module(_SECOND)
-        _spawn(control, children)
-    return True
+@dataclass
+class Worker:
+    """A worker process, the socket to it, where it came from, and how many answers it has given."""
+
+    pid: int
+    channel: socket.socket
+    nursery: "Nursery"
+    served: int = 0
 
 
-def _end(pid: int, children: set[int]) -> None:
-    """Kill and reap; only pids of our own unreaped children, so that none is ever someone else's."""
-    if pid in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        children.discard(pid)
+class Nursery:
+    """One cradle process with some modules imported, started when the first worker is wanted. Not thread-safe."""
 
+    def __init__(self, *modules: str) -> None:
+        self.modules = modules
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
 
-def _spawn(control: socket.socket, children: set[int]) -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
-    if pid == 0:
-        control.close()
-        theirs.close()
-        _work(ours)
-    ours.close()
-    children.add(pid)
-    socket.send_fds(control, [str(pid).encode()], [theirs.fileno()])
-    theirs.close()
+    @property
+    def pid(self) -> int | None:
+        """The cradle's process id while it runs."""
+        return self._process.pid if self._process else None
 
+    def spawn(self) -> Worker:
+        """A fresh worker; OSError when the cradle does not give one, even after a restart."""
+        try:
+            return self._spawn()
+        except OSError:
+            self.close()
+        try:
+            return self._spawn()
+        except OSError:
+            self.close()
+            raise
 
-def _work(channel: socket.socket) -> None:
-    try:
-        worker.serve(channel)
-    finally:
-        os._exit(0)
+    def end(self, worker: Worker) -> None:
+        """Kill a worker, without waiting for it."""
+        worker.channel.close()
+        if self._control:
+            with contextlib.suppress(OSError):
+                self._control.send(f"kill {worker.pid}".encode())
 
+    def close(self) -> None:
+        """End the cradle and all its workers, and wait for it."""
+        process = self._process
+        self.abandon()
+        if process:
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    def abandon(self) -> None:
+        """Let go of the cradle without touching it: what a forked child does with its parent's."""
+        if self._control:
+            self._control.close()
+        self._process = self._control = None
+
+    def _spawn(self) -> Worker:
+        control = self._control or self._start()
+        control.settimeout(START_S)
+        control.send(b"spawn")
+        message, fds, _, _ = socket.recv_fds(control, 64, 1)
+        if not message or not fds:
+            raise ConnectionResetError("the process that forks verifiers ended")
+        return Worker(int(message), socket.socket(fileno=fds[0]), self)
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        source = str(Path(__file__).resolve().parent.parent)
+        path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "agentrl_math.cradle", str(theirs.fileno()), *self.modules],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
+        self._control = ours
+        return ours

@@ -131,7 +131,11 @@ async def test_a_verdict_nobody_can_give_is_an_invalid_signal(data):
 
 
 async def test_every_policy_key_reaches_the_verifier(tmp_path):
-    rows = [{"question": "a third?", "answer": "1/3"}, {"question": "half?", "answer": "50%"}]
+    rows = [
+        {"question": "a third?", "answer": "1/3"},
+        {"question": "half?", "answer": "50%"},
+        {"question": "where?", "answer": "(1,2)"},
+    ]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     cases = [
@@ -146,7 +150,8 @@ async def test_every_policy_key_reaches_the_verifier(tmp_path):
         (0, r"\boxed{\sqrt{1/9}}", {"form": "value"}, 0.0),
         (0, r"\boxed{\sqrt{1/9}}", {}, 1.0),
         (0, r"\boxed{1/3\text{ cm}}", {"units": "required"}, 0.0),
-        (0, r"\boxed{1/3, 1/3}", {"order": "free"}, 0.0),
+        (2, r"\boxed{(2,1)}", {"order": "free"}, 1.0),
+        (2, r"\boxed{(2,1)}", {}, 0.0),
     ]
     for index, said, options, value in cases:
         env = MathEnv(data=str(path), data_heldout=str(path), **options)

@@ -62,7 +62,7 @@ def test_after_a_hang_the_next_answer_is_right(pool):
 
 def test_a_hung_worker_is_killed(pool):
     pool.ask(REQUEST)
-    before = pool.pids[1:]
+    before = pool.worker_pids
     with pytest.raises(OverrunError):
         pool.ask(HANG)
     assert gone(before)
@@ -70,8 +70,22 @@ def test_a_hung_worker_is_killed(pool):
 
 def test_an_idle_worker_that_was_killed_is_replaced(pool):
     pool.ask(REQUEST)
-    os.kill(pool.pids[1], signal.SIGKILL)
+    os.kill(pool.worker_pids[0], signal.SIGKILL)
     assert pool.ask(REQUEST) == {"same": True}
+
+
+def test_a_full_worker_takes_the_place_of_a_plain_one_and_serves_both_kinds():
+    narrow = Pool(size=1, compute_s=5)
+    try:
+        narrow.ask(REQUEST)
+        plain = narrow.worker_pids
+        assert narrow.ask({**REQUEST, "full": True}) == {"same": True}
+        full = narrow.worker_pids
+        assert gone(plain)
+        assert narrow.ask(REQUEST) == {"same": True}
+        assert narrow.worker_pids == full
+    finally:
+        narrow.close()
 
 
 def test_a_killed_nursery_is_replaced(pool):
@@ -94,9 +108,9 @@ def test_a_worker_that_dies_at_work_is_a_failure_not_an_answer():
 
         thread = threading.Thread(target=ask)
         thread.start()
-        while len(patient.pids) < 2:
+        while not patient.worker_pids:
             threading.Event().wait(0.01)
-        os.kill(patient.pids[1], signal.SIGKILL)
+        os.kill(patient.worker_pids[0], signal.SIGKILL)
         thread.join()
         assert isinstance(failures[0], WorkerDiedError)
         assert failures[0].fault == "infra"
@@ -108,8 +122,9 @@ def test_close_leaves_no_process(pool):
     with pytest.raises(OverrunError):
         pool.ask(HANG)
     pool.ask(REQUEST)
+    pool.ask({**REQUEST, "full": True})
     pids = pool.pids
-    assert len(pids) == 2
+    assert len(pids) == 4
     pool.close()
     pool.close()
     assert gone(pids)
@@ -122,7 +137,7 @@ def test_waiting_for_a_worker_is_bounded():
     try:
         thread = threading.Thread(target=overrun, args=(narrow,))
         thread.start()
-        while len(narrow.pids) < 2:
+        while not narrow.worker_pids:
             threading.Event().wait(0.01)
         with pytest.raises(PoolError, match="free"):
             narrow.ask(REQUEST)

@@ -13,8 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 _PLAIN = (
-    r"\frac { } ( ) [ ] ^ _ ! + - * / 1 23 x \pi \sqrt , or = < \le \{ \} \cup % $ \text{ cm \pm | . e & \\ \infty sin \log "
-    r"_2 \begin{pmatrix} \end{pmatrix} ^\circ ... : ~ \sum <think> ####"
+    r"\frac { } ( ) [ ] ^ _ ! + - * / 1 23 x \pi \sqrt , or = < \le \{ \} \cup % $ \text{ cm \pm | . e & \\ \infty sin "
+    r"\log _2 \begin{pmatrix} \end{pmatrix} ^\circ ... : ~ \sum <think> ####"
 )
 PIECES = [*_PLAIN.split(), " ", " or ", "#### ", "answer is ", "²"]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=25).map("".join) | st.text(max_size=60)
