@@ -9,6 +9,7 @@ import pytest
 
 from agentrl import doctor
 from agentrl.doctor import CHECKS_GROUP, examine
+from agentrl.errors import ConfigError
 from agentrl.machine import Machine, detect
 
 
@@ -54,7 +55,8 @@ def test_checks_of_other_packages_are_asked(here: Machine, monkeypatch: pytest.M
     good = metadata.EntryPoint("good", f"{__name__}:finding", CHECKS_GROUP)
     broken = metadata.EntryPoint("broken", f"{__name__}:raising", CHECKS_GROUP)
     gone = metadata.EntryPoint("gone", "no_such_module_at_all:check", CHECKS_GROUP)
-    mine = [good, broken, gone]
+    refusing = metadata.EntryPoint("refusing", f"{__name__}:refuses", CHECKS_GROUP)
+    mine = [good, broken, gone, refusing]
     real = metadata.entry_points
     monkeypatch.setattr(
         doctor.metadata, "entry_points", lambda group: mine if group == CHECKS_GROUP else real(group=group)
@@ -63,10 +65,15 @@ def test_checks_of_other_packages_are_asked(here: Machine, monkeypatch: pytest.M
     assert found["verifier pool"].found == "4 workers"
     assert found["broken"].found == "RuntimeError: no pool"
     assert "ModuleNotFoundError" in found["gone"].found
+    assert found["refusing"].found == "ConfigError: no data"
 
 
 def finding() -> list[tuple[str, bool, str, str]]:
     return [("verifier pool", True, "4 workers", "")]
+
+
+def refuses() -> list[tuple[str, bool, str, str]]:
+    raise ConfigError("no data")
 
 
 def raising() -> list[tuple[str, bool, str, str]]:

@@ -184,3 +184,17 @@ def test_digests_cover_every_file(carrier: Path) -> None:
     folder = embedded_model(carrier)
     named = set(json.loads((folder / "agentrl.json").read_text()))
     assert named == {path.name for path in folder.iterdir()} - {"agentrl.json"}
+
+
+@pytest.mark.real
+def test_the_real_embedded_model_loads_and_renders_a_chat() -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = locate("")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert str(model.dtype) == "torch.bfloat16"
+    assert sum(parameter.numel() for parameter in model.parameters()) == 134_515_008
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "2+3?"}], tokenize=False, add_generation_prompt=True
+    )
+    assert text.endswith("<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n")
