@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import parse
 from agentrl.machine import detect
 from agentrl.plan import choose
@@ -13,5 +14,4 @@ def run(words: list[str]) -> int:
     plan = choose(settings.config, detect())
     from agentrl.run.loop import evaluate
 
-    evaluate(plan.config)
-    return 0
+    return exit_code(lambda: evaluate(plan.config))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from agentrl.cli.ending import exit_code
 from agentrl.cli.folders import existing_run
 
 
@@ -15,5 +16,4 @@ def run(words: list[str]) -> int:
     folder = existing_run(parser.parse_args(words).run)
     from agentrl.run.loop import resume
 
-    resume(folder)
-    return 0
+    return exit_code(lambda: resume(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import parse
 from agentrl.machine import detect
 from agentrl.plan import choose
@@ -14,5 +15,4 @@ def run(words: list[str]) -> int:
     print(f"{plan.explanation}\n", flush=True)
     from agentrl.run.loop import train
 
-    train(plan.config)
-    return 0
+    return exit_code(lambda: train(plan.config))

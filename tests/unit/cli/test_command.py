@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from agentrl.cli import main as entry
+from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import split
 from agentrl.cli.main import COMMANDS, main
 from agentrl.errors import ConfigError
 from agentrl.run.folder import RunFolder
+from agentrl.run.stop import Stopped
 from agentrl.run.store import TrajectoryStore
 from agentrl.settings import SHORT_FLAGS
 from agentrl.types import SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory, Version, VersionSpan
@@ -113,6 +115,15 @@ def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(entry, "_run", interrupted)
     assert main(["train"]) == 130
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_run_that_a_signal_ended_exits_with_its_code(name: str, code: int) -> None:
+    def stopped() -> None:
+        raise Stopped(name)
+
+    assert exit_code(stopped) == code
+    assert exit_code(lambda: None) == 0
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
