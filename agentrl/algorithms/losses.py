@@ -32,7 +32,8 @@ def kl_k3(logprobs_T: Tensor, other_T: Tensor) -> Tensor:
 
 def entropy(probs_TV: Tensor, logprobs_TV: Tensor) -> Tensor:
     """Entropy in nats of each token's distribution."""
-    return -torch.linalg.vecdot(probs_TV, logprobs_TV)
+    entropy_T: Tensor = torch.linalg.vecdot(probs_TV, logprobs_TV)
+    return -entropy_T
 
 
 def truncated_importance(logprobs_T: Tensor, sampler_T: Tensor, cap: float) -> Tensor:

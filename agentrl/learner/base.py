@@ -29,8 +29,8 @@ class TrainSequence:
 class StepReport:
     """What one batch did, the same on every rank except `samples`, `tokens` and the timings.
 
-    `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once. The means are over
-    the tokens that went through the model; where nothing had a signal they are 0.0 and `skipped_steps` says so.
+    `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once. The means are
+    over the tokens that went through the model; where nothing had a signal they are 0.0 and `skipped_steps` says so.
     """
 
     loss: float

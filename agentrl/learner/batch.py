@@ -103,7 +103,7 @@ Plan = list[list[list[Tree]]]
 def plan(grown: Sequence[Tree], ranks: int, budget: int) -> Plan:
     """[rank][pass][tree]: as few passes of at most `budget` tokens as fit, and as even as they get.
 
-    The same on every rank. A pass may be empty (fewer trees than ranks); a tree with one long branch may exceed the budget.
+    The same on every rank. A pass may be empty (fewer trees than ranks); one long branch may exceed the budget.
     """
     parts = [part for tree in grown for part in cut(tree, budget)]
     while len(parts) < ranks and any(len(part.members) > 1 for part in parts):

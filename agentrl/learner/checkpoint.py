@@ -1,4 +1,4 @@
-"""A learner checkpoint on disk: a model folder that loads with `from_pretrained`, and exact training state in `state/`."""
+"""A learner checkpoint: a model folder that loads with `from_pretrained`, and exact training state in `state/`."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def read_progress(folder: Path, ranks: int, zero: int) -> Progress:
         ) from error
     if (progress.ranks, progress.zero) != (ranks, zero):
         raise RunError(
-            f"checkpoint {folder} was written by {progress.ranks} ranks at ZeRO stage {progress.zero}, this learner has "
-            f"{ranks} at stage {zero}. Set learner.ranks and learner.zero as they were."
+            f"checkpoint {folder} was written by {progress.ranks} ranks at ZeRO stage {progress.zero}, "
+            f"this learner has {ranks} at stage {zero}. Set learner.ranks and learner.zero as they were."
         )
     return progress
 

@@ -72,6 +72,8 @@ class DeepSpeedLearner:
             torch.set_num_threads(spec.learner.threads)
         with self._named("start"):
             os.environ["LOCAL_RANK"] = "0"  # a rank sees one GPU, or none
+            # Else DeepSpeed compiles a C++ all-reduce at the first start: a minute, and there may be no compiler.
+            deepspeed.ops.__compatible_ops__ = {}
             deepspeed.init_distributed(
                 dist_backend="nccl" if spec.device == "cuda" else "gloo",
                 auto_mpi_discovery=False,
@@ -124,8 +126,9 @@ class DeepSpeedLearner:
     def step(self, batch: list[TrainSequence]) -> StepReport:
         """See `Learner.step`.
 
-        A sequence whose advantages are all 0 counts among the tokens but needs no forward pass while there is no KL term: its
-        loss and gradient are exactly 0. A part without any signal is skipped whole: momentum may not move weights on no data.
+        A sequence whose advantages are all 0 counts among the tokens but needs no forward pass while there is no KL
+        term: its loss and gradient are exactly 0. A part without any signal is skipped whole: momentum may not move
+        weights on no data.
         """
         started = time.monotonic()
         with self._named("step"):

@@ -1,4 +1,7 @@
-"""From hidden states to logprobs and their loss, a chunk of logits at a time. Suffixes: A actions, C chunk, D hidden, V vocabulary."""
+"""From hidden states to logprobs and their loss, a chunk of logits at a time.
+
+Suffixes: A actions, C a chunk of them, D hidden size, V vocabulary.
+"""
 # ruff: noqa: N803, N806
 
 from __future__ import annotations

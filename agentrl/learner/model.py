@@ -1,5 +1,5 @@
 """A causal language model that reads packs: loading, attention over trees, logprobs and loss at the actions."""
-# ruff: noqa: N803, N806
+# ruff: noqa: N806, ARG001 (transformers calls `attend` with what its models happen to pass)
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedMod
 from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.errors import ConfigError
+from agentrl.learner.base import TrainSequence
+from agentrl.learner.batch import trees
 from agentrl.learner.head import ActionLoss, ChunkLoss, logprobs
-from agentrl.learner.pack import Block, Pack
+from agentrl.learner.pack import Block, Pack, pack
+from agentrl.types import SampleId
 
 ATTENTION = "agentrl_trees"
 
@@ -29,9 +32,12 @@ def attend(
     *,
     blocks: tuple[Block, ...],
     scaling: float | None = None,
+    sliding_window: int | None = None,
     **unused: Any,
 ) -> tuple[Tensor, None]:
-    """Attention [1, heads, N, head size] -> [1, N, heads, head size], block by block; transformers calls it in each layer."""
+    """Attention [1, heads, N, head size] -> [1, N, heads, head size], block by block."""
+    if sliding_window is not None and max(block.bias_QK.shape[1] for block in blocks) > sliding_window:
+        raise ConfigError(f"sequences over the model's attention window ({sliding_window}) cannot be trained yet")
     groups = query.shape[1] // key.shape[1]
     query, key = query.to(value.dtype), key.to(value.dtype)
     key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -92,7 +98,30 @@ def load_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bo
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    return PackedModel(model, compute)
+    packed = PackedModel(model, compute)
+    _prove(packed, folder)
+    return packed
+
+
+def _prove(packed: PackedModel, folder: Path) -> None:
+    """Raise ConfigError unless packs give the logprobs of the model's own code: else it would learn something else."""
+    model, exact = packed.model, PackedModel(packed.model, torch.float32)
+    ids = [[token % model.config.vocab_size for token in row] for row in (range(24), [*range(8), *range(40, 56)])]
+    batch = [
+        TrainSequence(SampleId(0, place), row, [0] * 8 + [1] * 16, [0.0] * 24, [0.0] * 24)
+        for place, row in enumerate(ids)
+    ]
+    with torch.no_grad():
+        ours = exact(pack(batch, trees(batch, range(2)))).view(2, 16)
+        model.set_attn_implementation("sdpa")
+        logits = model(input_ids=torch.tensor(ids), use_cache=False).logits[:, 7:-1].float()
+        model.set_attn_implementation(ATTENTION)
+    theirs = torch.log_softmax(logits, -1).gather(2, torch.tensor(ids)[:, 8:, None]).squeeze(2)
+    if not torch.allclose(ours, theirs, atol=1e-3):
+        raise ConfigError(
+            f"the model in {folder} ({model.config.model_type}) has an architecture agentrl does not train yet: its "
+            f"logprobs over packed sequences are off by {float((ours - theirs).abs().max()):.3g}. Choose another model."
+        )
 
 
 def checkpoint_tensors(model: PreTrainedModel, state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

@@ -1,5 +1,5 @@
 """The loss of one optimizer step, and what is measured while it is computed. Suffixes: A actions, C a chunk of them."""
-# ruff: noqa: N803, N806
+# ruff: noqa: N803, N806, N815
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Objective:
     """sum over actions of [w * clipped policy loss + kl_weight * KL to the reference] * scale, for one pack.
 
     `scale` is ranks / tokens: DeepSpeed averages gradients over ranks, so every token of the optimizer step weighs
-    1 / tokens wherever it is. Without `old_A` the old logprobs are this very pass's, detached (ratio 1). w is the truncated
-    weight min(C, learner / sampler); with `old_logprobs = "sampler"` the sampler's are the old ones and w is 1.
+    1 / tokens wherever it is. Without `old_A` the old logprobs are this very pass's, detached (ratio 1). w is the
+    truncated weight min(C, learner / sampler); under `old_logprobs = "sampler"` the sampler's are old and w is 1.
     """
 
     section: AlgorithmSection

@@ -1,5 +1,5 @@
 """A pack: trees laid end to end in one row without padding, as tensors. Suffixes: N tokens, A actions."""
-# ruff: noqa: N803, N806, N815
+# ruff: noqa: N815
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from agentrl.errors import LearnerError
 from agentrl.learner.base import TrainSequence
 from agentrl.learner.batch import Tree
 
@@ -17,7 +18,7 @@ BLOCK = 256
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Queries [start, stop) of a pack see the keys [trunk, trunk_stop) and [start, stop) where `bias_QK` is 0, not -inf."""
+    """Queries [start, stop) see the keys [trunk, trunk_stop) and [start, stop) where `bias_QK` is 0, not -inf."""
 
     start: int
     stop: int
@@ -56,6 +57,8 @@ def pack(batch: Sequence[TrainSequence], grown: Sequence[Tree]) -> Pack:
     source: list[int] = []
     actions: list[tuple[int, float, float, float]] = []
     members: list[tuple[int, int]] = []
+    if any(batch[place].mask[0] for tree in grown for place in tree.members):
+        raise LearnerError("a sequence begins with a sampled token: nothing predicts it. Give the model a prompt.")
     for tree in grown:
         base = len(ids)
         ids += batch[tree.members[0]].ids[: tree.trunk]

@@ -1,0 +1,139 @@
+"""Trained tokens a second of the learner, as a ratio to a bare padded PyTorch loop on the same samples, interleaved.
+
+python benchmarks/learner.py MODEL_FOLDER [--rounds 5] [--dtype bfloat16]; the last line is the figures as JSON.
+The bare loop is what one writes by hand: float32 masters under bfloat16 autocast, SDPA, right padding, full logits,
+fused AdamW, the micro-batch size that was fastest here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import socket
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+from transformers import AutoModelForCausalLM
+
+from agentrl.config import LearnerSection
+from agentrl.learner.base import TrainSequence
+from agentrl.learner.deepspeed import DTYPES, DeepSpeedLearner, LearnerSpec
+from agentrl.types import SampleId
+
+GROUPS, MEMBERS, PROMPT, COMPLETION, LR = 8, 8, 35, 48, 1e-6
+
+
+def samples(vocabulary: int, seed: int = 0) -> list[TrainSequence]:
+    """8 prompts of 30-40 tokens with 8 completions of 4-48 tokens each, and advantages."""
+    rng = random.Random(seed)
+    batch = []
+    for group in range(GROUPS):
+        prompt = [rng.randrange(10, vocabulary) for _ in range(PROMPT + rng.randint(-5, 5))]
+        for member in range(MEMBERS):
+            answer = [rng.randrange(10, vocabulary) for _ in range(rng.randint(4, COMPLETION))]
+            context = [0.0] * len(prompt)
+            batch.append(
+                TrainSequence(
+                    SampleId(group, member),
+                    prompt + answer,
+                    [0] * len(prompt) + [1] * len(answer),
+                    context + [-10.0] * len(answer),
+                    context + [rng.gauss(0, 1)] * len(answer),
+                )
+            )
+    return batch
+
+
+class Bare:
+    """The loop one would write by hand."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype, micro_batch: int) -> None:
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LR, weight_decay=0.0, fused=True)
+        self.dtype, self.micro_batch = dtype, micro_batch
+
+    def step(self, batch: list[TrainSequence]) -> float:
+        total = sum(sum(s.mask) for s in batch)
+        for start in range(0, len(batch), self.micro_batch):
+            part = batch[start : start + self.micro_batch]
+            ids, seen, mask, advantages = (
+                torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+                for rows in (
+                    [s.ids for s in part],
+                    [[1] * len(s.ids) for s in part],
+                    [s.mask for s in part],
+                    [s.advantages for s in part],
+                )
+            )
+            with torch.autocast("cpu", self.dtype, enabled=self.dtype != torch.float32):
+                logits = self.model(input_ids=ids, attention_mask=seen, use_cache=False).logits
+            losses = functional.cross_entropy(
+                logits[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none"
+            )
+            weights = (mask * advantages)[:, 1:].flatten()
+            (losses @ weights / total).backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return float(norm)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument("--bare-micro-batch", type=int, default=16)
+    args = parser.parse_args()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    section = LearnerSection(lr=LR)
+    learner = DeepSpeedLearner(
+        LearnerSpec(args.model, 100, dtype=args.dtype, learner=section), 0, 1, "127.0.0.1", free_port()
+    )
+    bare = Bare(args.model, DTYPES[args.dtype], args.bare_micro_batch)
+    batch = samples(bare.model.config.vocab_size)
+    # As if the learner itself had sampled: the importance weight is then 1 and both losses are the same.
+    rows = learner.logprobs([s.ids for s in batch])
+    batch = [replace(s, sampler_logprobs=[0.0, *row]) for s, row in zip(batch, rows, strict=True)]
+    tokens = sum(sum(s.mask) for s in batch)
+    seconds: dict[str, list[float]] = {"learner": [], "bare": []}
+    cpu: dict[str, list[float]] = {"learner": [], "bare": []}
+    for round_ in range(args.rounds + 1):
+        for name, run in (("learner", learner.step), ("bare", bare.step)):
+            started, started_cpu = time.perf_counter(), time.process_time()
+            result = run(batch)
+            elapsed, elapsed_cpu = time.perf_counter() - started, time.process_time() - started_cpu
+            norm = getattr(result, "grad_norm", result)
+            print(f"{name:8} {elapsed:6.2f} s  {elapsed_cpu:6.2f} CPU s  gradient norm {norm:.4f}", flush=True)
+            if round_:
+                seconds[name].append(elapsed)
+                cpu[name].append(elapsed_cpu)
+    learner.close()
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    figures = {
+        "benchmark": "learner",
+        "tokens": tokens,
+        "rounds": args.rounds,
+        "learner_tokens_per_s": round(tokens / medians["learner"], 1),
+        "bare_tokens_per_s": round(tokens / medians["bare"], 1),
+        "ratio": round(medians["bare"] / medians["learner"], 3),
+        "ratio_of_cpu_seconds": round(statistics.median(cpu["bare"]) / statistics.median(cpu["learner"]), 3),
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""What a learner rank does in test_learner.py: `python -m tests.real.learner_ranks JOB RANK` runs one scenario."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentrl.algorithms import algorithm
+from agentrl.errors import AgentRLError
+from agentrl.learner.base import StepReport
+from agentrl.learner.batch import train_sequences
+from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory, Version
+from agentrl.weights.digest import tensor_digest
+from tests.unit.learner.synthetic import batch
+
+
+@dataclass(frozen=True)
+class Job:
+    """One scenario, for every rank of it."""
+
+    scenario: str
+    specs: tuple[LearnerSpec, ...]
+    ranks: int
+    port: int
+    folder: Path
+
+
+def learners(job: Job, rank: int) -> list[DeepSpeedLearner]:
+    return [DeepSpeedLearner(spec, rank, job.ranks, "127.0.0.1", job.port) for spec in job.specs]
+
+
+def whole(learner: DeepSpeedLearner) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in learner.weights()}
+
+
+def train(job: Job, rank: int) -> list[tuple[list[StepReport], dict[str, torch.Tensor], list[list[float]]]]:
+    """Three batches on each learner: reports, weights, logprobs."""
+    out = []
+    for learner in learners(job, rank):
+        reports = [learner.step(batch(3, 4, seed)) for seed in range(3)]
+        out.append((reports, whole(learner), learner.logprobs([[1, 2, 3, 4], [5, 6, 7]], 0.7)))
+    return out
+
+
+def silence(job: Job, rank: int) -> tuple[StepReport, bool, list[StepReport]]:
+    """A batch without signal after one with; and one whose silent half is told apart only by the token count."""
+    learner, other = learners(job, rank)
+    learner.step(batch())
+    before = whole(learner)
+    quiet = [replace(s, advantages=[0.0] * len(s.ids)) for s in batch()]
+    report = learner.step(quiet)
+    same = all(torch.equal(before[name], tensor) for name, tensor in whole(learner).items())
+    half = [replace(s, advantages=[0.0] * len(s.ids)) if s.sample.group else s for s in batch()]
+    # 1e-30 is a signal to the learner, so every sequence goes through the model, and none to arithmetic.
+    loud = [replace(s, advantages=[a or 1e-30 * m for a, m in zip(s.advantages, s.mask, strict=True)]) for s in half]
+    other.step(batch())
+    return report, same, [learner.step(half), other.step(loud)]
+
+
+def resume(job: Job, rank: int) -> tuple[list[StepReport], list[StepReport], bool, list[str]]:
+    """Two steps, a checkpoint, two more; the same two from it in a fresh learner; what broken checkpoints say."""
+    first, second = learners(job, rank)
+    for seed in range(2):
+        first.step(batch(seed=seed))
+    folder = job.folder / "step-000002"
+    first.save(folder)
+    first.save(folder)  # again, over the first
+    straight = [first.step(batch(seed=seed)) for seed in (2, 3)]
+    second.load(folder)
+    resumed = [second.step(batch(seed=seed)) for seed in (2, 3)]
+    ours, theirs = whole(first), whole(second)
+    errors = [_said(lambda: second.load(job.folder / "nowhere"))]
+    for path in (folder / "state").rglob("*.pt"):
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size // 2)
+    errors.append(_said(lambda: second.load(folder)))
+    (folder / "progress.json").write_text('{"updates": 2, "ranks": 7, "zero": 3}')
+    errors.append(_said(lambda: second.load(folder)))
+    return straight, resumed, all(torch.equal(ours[name], theirs[name]) for name in ours), errors
+
+
+def publish(job: Job, rank: int) -> list[tuple[list[tuple[str, str]], dict[str, str]] | None]:
+    """What is staged, and the digests of what is saved as a model."""
+    out = []
+    for place, learner in enumerate(learners(job, rank)):
+        learner.step(batch())
+        staged = learner.stage(Version(0, 1))
+        digests = {name: tensor_digest(tensor) for name, tensor in whole(learner).items()}
+        learner.save(job.folder / f"model-{place}")
+        if staged is None:
+            out.append(None)
+        else:
+            out.append(([(spec.name, spec.digest) for spec in staged.manifest.tensors], digests))
+            staged.discard()
+    return out
+
+
+def bandit(job: Job, rank: int) -> list[list[float]]:
+    """One token an episode, reward 1 for an even one: the chance of an even token, step by step, for each learner."""
+    return [_play(learner) for learner in learners(job, rank)]
+
+
+def _play(learner: DeepSpeedLearner, steps: int = 12) -> list[float]:
+    rng, rule, curve = random.Random(0), algorithm(learner.spec.algorithm.name), []
+    arms = list(range(3, 35))
+    for _ in range(steps):
+        logprobs = [row[-1] for row in learner.logprobs([[1, 2, arm] for arm in arms])]
+        weights = torch.tensor(logprobs).softmax(0).tolist()
+        curve.append(sum(w for arm, w in zip(arms, weights, strict=True) if arm % 2 == 0))
+        groups = []
+        for number in range(4):
+            played = rng.choices(range(len(arms)), weights, k=8)
+            groups.append(Group(number, tuple(_pull(number, m, arms[a], logprobs[a]) for m, a in enumerate(played))))
+        learner.step(train_sequences(groups, rule))
+    return curve
+
+
+def _pull(group: int, member: int, arm: int, logprob: float) -> Trajectory:
+    segments = (Segment((1, 2), is_action=False), Segment((arm,), is_action=True, logprobs=(logprob,)))
+    signal = Signal("even", float(arm % 2 == 0))
+    return Trajectory(
+        SampleId(group, member), 0, "train", 0, "0", (TokenSequence(segments),), (), (signal,), StopReason.ENV_DONE
+    )
+
+
+def death(job: Job, rank: int) -> str:
+    """Rank 1 dies before its second step; what rank 0 says."""
+    [learner] = learners(job, rank)
+    learner.step(batch())
+    if rank == 1:
+        os._exit(1)
+    return _said(lambda: learner.step(batch()))
+
+
+def _said(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except AgentRLError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
+    f.__name__: f for f in (train, silence, resume, publish, bandit, death)
+}
+
+
+def main() -> None:
+    job: Job = pickle.loads(Path(sys.argv[1]).read_bytes())
+    rank = int(sys.argv[2])
+    torch.set_num_threads(1)
+    result = SCENARIOS[job.scenario](job, rank)
+    (job.folder / f"result-{rank}.pickle").write_bytes(pickle.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

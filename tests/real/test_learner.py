@@ -1,0 +1,152 @@
+"""The learner on real DeepSpeed ranks over gloo, with a tiny model in float32."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agentrl.algorithms import algorithms
+from agentrl.config import AlgorithmSection, LearnerSection
+from agentrl.learner.deepspeed import LearnerSpec
+from tests.real.learner_ranks import Job
+from tests.tiny import tiny_model
+from tests.unit.learner.synthetic import batch, plain_loss, plain_model
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+DEADLINE_S = 200.0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+def spec(model: Path, algorithm: AlgorithmSection | None = None, **learner: Any) -> LearnerSpec:
+    section = LearnerSection.model_validate({"lr": 1e-3, "micro_batch_tokens": 64, "step_timeout_s": 60, **learner})
+    return LearnerSpec(model, 10, dtype="float32", learner=section, algorithm=algorithm or AlgorithmSection())
+
+
+def run(scenario: str, folder: Path, *specs: LearnerSpec, ranks: int = 1) -> list[Any]:
+    """What each rank brought back; None from one that died."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    (folder / "job").write_bytes(pickle.dumps(Job(scenario, specs, ranks, port, folder)))
+    command = [sys.executable, "-m", "tests.real.learner_ranks", str(folder / "job")]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    processes = [subprocess.Popen([*command, str(rank)], env=env) for rank in range(ranks)]
+    try:
+        for process in processes:
+            process.wait(DEADLINE_S)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    paths = [folder / f"result-{rank}.pickle" for rank in range(ranks)]
+    return [pickle.loads(path.read_bytes()) if path.exists() else None for path in paths]
+
+
+def test_sharding_over_ranks_and_zero_stages_changes_neither_loss_nor_gradient_nor_weights(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+):
+    section = AlgorithmSection(kl_weight=0.1)
+    kinds = [{"zero": 0}, {"zero": 1}, {"zero": 2}, {"zero": 3}, {"zero": 0, "minibatches": 2}]
+    one = tmp_path_factory.mktemp("one")
+    [alone] = run("train", one, *(spec(model, section, **kinds[n], micro_batch_tokens=4096) for n in (0, 4)))
+    two = tmp_path_factory.mktemp("two")
+    pair = run("train", two, *(spec(model, section, **kind) for kind in kinds), ranks=2)
+    for rank, learners in enumerate(pair):
+        for kind, (reports, weights, logprobs) in zip(kinds, learners, strict=True):
+            straight, plain_weights, plain_logprobs = alone[int("minibatches" in kind)]
+            for got, expected, other in zip(reports, straight, pair[1 - rank][kinds.index(kind)][0], strict=True):
+                for name in ("loss", "grad_norm", "entropy", "kl_sampler", "kl_reference", "importance_mean", "lr"):
+                    assert getattr(got, name) == pytest.approx(getattr(expected, name), abs=1e-5), (kind, name)
+                assert got.tokens + other.tokens == expected.tokens
+                assert sorted(got.samples + other.samples) == sorted(expected.samples)
+            for name, tensor in weights.items():
+                torch.testing.assert_close(tensor, plain_weights[name], atol=1e-5, rtol=0)
+            for got_row, expected_row in zip(logprobs, plain_logprobs, strict=True):
+                assert got_row == pytest.approx(expected_row, abs=1e-5)
+    reports = alone[1][0]
+    assert [(r.optimizer_steps, r.clip_fraction > 0) for r in reports] == [(2, True)] * 3
+
+
+def test_a_step_equals_plain_pytorch_with_adamw(model: Path, tmp_path: Path):
+    [[(reports, weights, _)]] = run("train", tmp_path, spec(model))
+    plain = plain_model(model)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
+    for seed, report in enumerate(reports):
+        loss = plain_loss(plain, batch(3, 4, seed), AlgorithmSection())
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        assert (report.loss, report.grad_norm) == pytest.approx((loss.item(), norm.item()), abs=1e-5)
+    for name, tensor in plain.named_parameters():
+        torch.testing.assert_close(weights[name], tensor.detach(), atol=1e-5, rtol=0)
+
+
+def test_without_a_signal_nothing_moves_and_silent_sequences_still_count(model: Path, tmp_path: Path):
+    [(report, is_same, (skipping, forwarding))] = run("silence", tmp_path, spec(model), spec(model))
+    assert (report.optimizer_steps, report.skipped_steps, report.grad_norm) == (0, 1, 0.0)
+    assert len(report.samples) == 12
+    assert is_same
+    assert (skipping.loss, skipping.grad_norm) == pytest.approx((forwarding.loss, forwarding.grad_norm), abs=1e-5)
+    assert skipping.tokens == forwarding.tokens
+
+
+@pytest.mark.parametrize(("zero", "ranks"), [(0, 1), (2, 2)])
+def test_a_loaded_checkpoint_goes_on_exactly_and_a_broken_one_says_so(
+    model: Path, tmp_path: Path, zero: int, ranks: int
+):
+    one = spec(model, zero=zero, schedule="cosine")
+    results = run("resume", tmp_path, one, one, ranks=ranks)
+    for straight, resumed, is_same, (missing, truncated, other_layout) in results:
+        assert [(r.loss, r.grad_norm, r.lr) for r in straight] == [(r.loss, r.grad_norm, r.lr) for r in resumed]
+        assert is_same
+        assert missing.startswith("RunError")
+        assert "nowhere" in missing
+        assert truncated.startswith("RunError")
+        assert "cannot be read" in truncated
+        assert "7 ranks at ZeRO stage 3" in other_layout
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith("step")] == ["step-000002"]
+
+
+def test_what_is_staged_is_what_is_saved_under_checkpoint_names_and_loads_with_from_pretrained(
+    model: Path, tmp_path: Path
+):
+    results = run("publish", tmp_path, spec(model, zero=0), spec(model, zero=3), ranks=2)
+    assert results[1] == [None, None]
+    for place, (staged, digests) in enumerate(results[0]):
+        assert dict(staged) == digests
+        folder = tmp_path / f"model-{place}"
+        saved = AutoModelForCausalLM.from_pretrained(folder)
+        assert sorted(digests) == sorted(name for name, _ in saved.named_parameters())
+        assert AutoTokenizer.from_pretrained(folder).decode([74, 75]) == "hi"
+    assert results[0][0][1].keys() == results[0][1][1].keys()
+
+
+def test_each_algorithm_learns_a_bandit_and_two_runs_of_it_are_equal(model: Path, tmp_path: Path):
+    names = sorted(algorithms())
+    specs = [spec(model, AlgorithmSection(name=name), lr=3e-3) for name in names for _ in range(2)]
+    [curves] = run("bandit", tmp_path, *specs)
+    for place, name in enumerate(names):
+        one, again = curves[2 * place : 2 * place + 2]
+        assert one == again, name
+        assert one[0] < 0.6, name
+        assert one[-1] > 0.9, name
+
+
+def test_the_death_of_a_rank_is_an_error_on_the_others_within_their_deadline(model: Path, tmp_path: Path):
+    said, dead = run("death", tmp_path, spec(model, step_timeout_s=10), ranks=2)
+    assert dead is None
+    assert said.startswith("LearnerError: learner rank 0 failed in step")

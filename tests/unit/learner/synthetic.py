@@ -1,0 +1,67 @@
+"""Batches for learner tests, and the loss as one would write it by hand."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from agentrl.config import AlgorithmSection
+from agentrl.learner.base import TrainSequence
+from agentrl.types import SampleId
+
+
+def batch(
+    groups: int = 3, members: int = 4, seed: int = 0, temperature: float = 1.0, longest: int = 12
+) -> list[TrainSequence]:
+    """Groups that share a prompt; some answers have a second turn, whose context is not trained."""
+    rng = random.Random(seed)
+    out = []
+    for group in range(groups):
+        prompt = tokens(rng, rng.randint(2, 9))
+        for member in range(members):
+            ids, mask = [*prompt], [0] * len(prompt)
+            for turn in range(rng.randint(1, 2)):
+                context, answer = tokens(rng, 3 * turn), tokens(rng, rng.randint(1, longest))
+                ids += context + answer
+                mask += [0] * len(context) + [1] * len(answer)
+            logprobs = [rng.uniform(-6.5, -5.0) * bit for bit in mask]
+            advantages = [rng.gauss(0, 1) * bit for bit in mask]
+            out.append(TrainSequence(SampleId(group, member), ids, mask, logprobs, advantages, temperature))
+    return out
+
+
+def tokens(rng: random.Random, count: int) -> list[int]:
+    return [rng.randrange(3, 320) for _ in range(count)]
+
+
+def plain_logprobs(model: PreTrainedModel, sequences: list[TrainSequence]) -> tuple[Tensor, Tensor]:
+    """Logprobs of ids[1:] and their mask [sequences, longest - 1], right-padded, by transformers alone."""
+    rows = [torch.tensor(s.ids) for s in sequences]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    seen = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    logits = model(input_ids=ids, attention_mask=seen).logits[:, :-1]
+    logits = logits / torch.tensor([s.temperature for s in sequences])[:, None, None]
+    return torch.log_softmax(logits, -1).gather(2, ids[:, 1:, None]).squeeze(2), padded(sequences, "mask")
+
+
+def padded(sequences: list[TrainSequence], name: str) -> Tensor:
+    rows = [torch.tensor(getattr(s, name), dtype=torch.float32) for s in sequences]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)[:, 1:]
+
+
+def plain_loss(model: PreTrainedModel, sequences: list[TrainSequence], section: AlgorithmSection) -> Tensor:
+    """The GRPO family's loss, token mean, old logprobs = the learner's own; padded PyTorch."""
+    logprobs, mask = plain_logprobs(model, sequences)
+    weight = (logprobs.detach() - padded(sequences, "sampler_logprobs")).exp().clamp(max=section.importance_cap)
+    ratio, advantages = (logprobs - logprobs.detach()).exp(), padded(sequences, "advantages")
+    clipped = ratio.clamp(1 - section.clip_low, 1 + section.clip_high)
+    loss = -weight * torch.minimum(ratio * advantages, clipped * advantages)
+    return (loss * mask).sum() / mask.sum()
+
+
+def plain_model(folder: object) -> PreTrainedModel:
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.algorithms import algorithm
+from agentrl.errors import LearnerError
+from agentrl.learner.batch import cut, minibatches, plan, train_sequences, trees
+from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
+from tests.unit.learner.synthetic import batch
+
+
+def trajectory(member: int, reward: float, *lengths: int) -> Trajectory:
+    sequences = tuple(
+        TokenSequence((Segment((7, 8), is_action=False), Segment((5,) * n, is_action=True, logprobs=(-1.0,) * n)))
+        for n in lengths
+    )
+    signal = Signal("r", reward)
+    return Trajectory(
+        SampleId(0, member), 0, "train", 0, "0", sequences, (), (signal,), StopReason.ENV_DONE, temperature=0.7
+    )
+
+
+def test_sequences_carry_what_was_sampled_and_those_without_a_sampled_token_are_left_out():
+    group = Group(0, (trajectory(0, 1.0, 2, 0), trajectory(1, 0.0, 1)))
+    first, second = train_sequences([group], algorithm("rloo"))
+    assert (first.ids, first.mask, first.sampler_logprobs) == ([7, 8, 5, 5], [0, 0, 1, 1], [0.0, 0.0, -1.0, -1.0])
+    assert (first.advantages, second.advantages) == ([0.0, 0.0, 1.0, 1.0], [0.0, 0.0, -1.0])
+    assert (first.sample, first.temperature) == (SampleId(0, 0), 0.7)
+
+
+def test_a_group_below_the_declared_least_size_is_refused():
+    lonely = Group(3, (trajectory(0, 1.0, 2),))
+    with pytest.raises(LearnerError, match=r"group 3 has 1 valid samples, grpo needs 2"):
+        train_sequences([lonely], algorithm("grpo"))
+    assert train_sequences([lonely], algorithm("reinforce++"))
+
+
+@given(groups=st.integers(1, 6), members=st.integers(1, 5), count=st.integers(1, 8))
+def test_minibatches_hold_every_sequence_once_and_keep_groups_whole_while_they_can(
+    groups: int, members: int, count: int
+):
+    sequences = batch(groups, members)
+    parts = minibatches(sequences, count)
+    assert sorted(s.sample for part in parts for s in part) == [s.sample for s in sequences]
+    assert len(parts) <= count
+    if groups >= count:
+        owners = [{s.sample.group for s in part} for part in parts]
+        assert sum(len(owner) for owner in owners) == groups
+
+
+def test_a_tree_shares_the_common_context_but_never_a_sampled_token():
+    one, two = batch(1, 2)
+    prompt = one.mask.index(1)
+    twin = replace(two, ids=[*one.ids[:prompt], 5, 6], mask=[0] * prompt + [1, 1])
+    same = replace(one, ids=[*one.ids[:prompt], 5, 9], mask=[0] * prompt + [1, 1])
+    [tree] = trees([same, twin], [0, 1])
+    assert tree.trunk == prompt
+    [short] = trees([same, replace(twin, ids=[*one.ids[: prompt - 1], 300, 5, 6])], [0, 1])
+    assert short.trunk == prompt - 1
+
+
+@given(
+    seed=st.integers(0, 50),
+    groups=st.integers(1, 6),
+    members=st.integers(1, 6),
+    ranks=st.integers(1, 4),
+    budget=st.integers(4, 200),
+)
+def test_a_plan_runs_every_sequence_once_in_equally_many_passes_within_the_budget(
+    seed: int, groups: int, members: int, ranks: int, budget: int
+):
+    sequences = batch(groups, members, seed)
+    planned = plan(trees(sequences, range(len(sequences))), ranks, budget)
+    assert len(planned) == ranks
+    assert len({len(passes) for passes in planned}) == 1
+    assert sorted(m for passes in planned for some in passes for tree in some for m in tree.members) == list(
+        range(len(sequences))
+    )
+    for some in (some for passes in planned for some in passes):
+        assert sum(tree.tokens for tree in some) <= budget or (len(some) == 1 and len(some[0].members) == 1)
+    if len(sequences) >= ranks:
+        assert all(passes[0] for passes in planned)
+
+
+@given(seed=st.integers(0, 30), budget=st.integers(1, 60))
+def test_cutting_a_tree_keeps_every_branch_on_its_trunk(seed: int, budget: int):
+    sequences = batch(1, 6, seed)
+    [tree] = trees(sequences, range(6))
+    parts = cut(tree, budget)
+    assert [m for part in parts for m in part.members] == list(tree.members)
+    assert {part.trunk for part in parts} == {tree.trunk}

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from torch import Tensor
+from transformers import Gemma2Config, Gemma2ForCausalLM
+
+from agentrl.config import AlgorithmSection
+from agentrl.errors import ConfigError, LearnerError
+from agentrl.learner import head
+from agentrl.learner import pack as packing
+from agentrl.learner.base import TrainSequence
+from agentrl.learner.batch import plan, trees
+from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
+from agentrl.learner.objective import Measured, Objective
+from agentrl.learner.pack import filler, pack
+from tests.tiny import tiny_model
+from tests.unit.learner.synthetic import batch, padded, plain_logprobs, plain_loss, plain_model
+
+SECTION = AlgorithmSection(importance_cap=1.1)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> PackedModel:
+    return load_model(folder, torch.float32)
+
+
+def gradients(model: torch.nn.Module) -> dict[str, Tensor]:
+    named = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return named
+
+
+def learned(
+    model: PackedModel, sequences: list[TrainSequence], ranks: int = 1, budget: int = 4096
+) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients of a batch, every rank's passes run one after the other."""
+    scale, loss = 1 / sum(sum(s.mask) for s in sequences), 0.0
+    grown = trees(sequences, range(len(sequences)))
+    for some in (some for passes in plan(grown, ranks, budget) for some in passes):
+        row = (pack(sequences, some) if some else filler(sequences, grown)).to(CPU, torch.float32)
+        value = model(row, Objective(SECTION, "ppo_clip", row, scale, Measured(CPU)))
+        value.backward()
+        loss += value.item()
+    return loss, gradients(model.model)
+
+
+def assert_same(one: tuple[float, dict[str, Tensor]], other: tuple[float, dict[str, Tensor]]) -> None:
+    assert one[0] == pytest.approx(other[0], abs=1e-5)
+    assert one[1].keys() == other[1].keys()
+    for name, gradient in one[1].items():
+        torch.testing.assert_close(gradient, other[1][name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("tie", [True, False])
+def test_loss_and_gradient_equal_plain_padded_pytorch(tmp_path: Path, temperature: float, tie: bool):
+    folder, sequences = tiny_model(tmp_path, tie=tie), batch(temperature=temperature)
+    plain = plain_model(folder)
+    loss = plain_loss(plain, sequences, SECTION)
+    loss.backward()
+    assert_same(learned(load_model(folder, torch.float32), sequences), (loss.item(), gradients(plain)))
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1000), ranks=st.integers(1, 5), budget=st.integers(1, 120), shuffle=st.randoms())
+def test_splitting_packing_and_order_change_neither_loss_nor_gradient(
+    model: PackedModel, seed: int, ranks: int, budget: int, shuffle: random.Random
+):
+    sequences = batch(seed=seed)
+    whole = learned(model, sequences)
+    shuffle.shuffle(sequences)
+    assert_same(learned(model, sequences, ranks, budget), whole)
+
+
+def test_sharing_a_prompt_changes_neither_loss_nor_gradient(model: PackedModel):
+    sequences = batch()
+    alone = [replace(s, sample=s.sample._replace(group=n)) for n, s in enumerate(sequences)]
+    assert_same(learned(model, alone), learned(model, sequences))
+
+
+def test_small_chunks_and_blocks_change_neither_loss_nor_gradient(model: PackedModel, monkeypatch: pytest.MonkeyPatch):
+    sequences = batch()
+    whole = learned(model, sequences)
+    monkeypatch.setattr(head, "CHUNK_LOGITS", 3 * 320)
+    monkeypatch.setattr(packing, "BLOCK", 16)
+    assert_same(learned(model, sequences), whole)
+
+
+def test_logprobs_equal_transformers_own(folder: Path, model: PackedModel):
+    sequences = batch(temperature=1.3)
+    row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
+    logprobs, mask = plain_logprobs(plain_model(folder), sequences)
+    values = iter(model(row).tolist())
+    for place, actions in row.members:
+        got = torch.tensor([next(values) for _ in range(actions)])
+        torch.testing.assert_close(got, logprobs[place][mask[place] == 1], atol=1e-5, rtol=1e-5)
+
+
+def test_the_measured_means_are_those_of_plain_pytorch(folder: Path, model: PackedModel):
+    sequences = batch()
+    measured = Measured(CPU)
+    row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
+    reference = model(row) + 0.1
+    section = AlgorithmSection(importance_cap=1.1, kl_weight=0.5)
+    loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), measured, None, reference))
+    plain = plain_model(folder)
+    logprobs, mask = plain_logprobs(plain, sequences)
+    ratio = (logprobs - padded(sequences, "sampler_logprobs")).exp()
+    total = mask.sum()
+    k3 = torch.tensor(0.1).exp() - 0.1 - 1
+    assert measured.mean("kl_reference") == pytest.approx((k3).item(), rel=1e-3)
+    assert measured.mean("importance") == pytest.approx(((ratio.clamp(max=1.1) * mask).sum() / total).item(), rel=1e-5)
+    assert measured.mean("capped") == pytest.approx((((ratio > 1.1) * mask).sum() / total).item())
+    assert measured.mean("kl_sampler") == pytest.approx(
+        (((ratio - 1 - ratio.log()) * mask).sum() / total).item(), rel=1e-4
+    )
+    assert loss.item() == pytest.approx(plain_loss(plain, sequences, section).item() + 0.5 * float(k3), abs=1e-5)
+    assert 0 < measured.mean("entropy") < torch.tensor(320.0).log()
+
+
+def test_old_logprobs_of_the_sampler_switch_the_truncated_weight_off(folder: Path, model: PackedModel):
+    sequences = batch()
+    row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
+    section, measured = AlgorithmSection(old_logprobs="sampler"), Measured(CPU)
+    loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), measured))
+    logprobs, mask = plain_logprobs(plain_model(folder), sequences)
+    ratio, advantages = (logprobs - padded(sequences, "sampler_logprobs")).exp(), padded(sequences, "advantages")
+    expected = -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages) * mask
+    assert loss.item() == pytest.approx((expected.sum() / mask.sum()).item(), abs=1e-5)
+    assert measured.mean("importance") == 1.0
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_tensors_have_the_names_of_the_checkpoint(tmp_path: Path, tie: bool):
+    folder = tiny_model(tmp_path, tie=tie)
+    model = load_model(folder, torch.float32).model
+    named = dict(checkpoint_tensors(model, model.state_dict()))
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        assert sorted(named) == sorted(file.keys())
+        assert all(torch.equal(file.get_tensor(name), tensor) for name, tensor in named.items())
+
+
+def test_a_folder_without_a_model_is_refused_by_name(tmp_path: Path):
+    with pytest.raises(ConfigError, match=str(tmp_path)):
+        load_model(tmp_path, torch.float32)
+
+
+def test_a_sequence_that_begins_with_a_sampled_token_is_refused(model: PackedModel):
+    [sequence] = batch(1, 1)
+    headless = replace(sequence, mask=[1] * len(sequence.ids))
+    with pytest.raises(LearnerError, match="begins with a sampled token"):
+        pack([headless], trees([headless], [0]))
+
+
+def test_an_architecture_that_packs_would_train_wrong_is_refused(tmp_path: Path):
+    config = Gemma2Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        final_logit_softcapping=0.1,
+    )
+    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="gemma2"):
+        load_model(tmp_path, torch.float32)
