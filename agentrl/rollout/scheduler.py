@@ -157,12 +157,13 @@ class Scheduler:
         self._fill()
 
     def restore(self, trajectories: Iterable[Trajectory], attempts: dict[SampleId, int]) -> None:
-        """Take back samples that an earlier incarnation finished but did not train; what their groups lack is run.
+        """Take back groups that an earlier incarnation did not train; what they lack of finished samples is run.
 
         `attempts` holds the last attempt number of every sample of those groups.
         """
+        self._open = {group: _OpenGroup(group, self.held) for group in sorted({sample.group for sample in attempts})}
         for trajectory in trajectories:
-            group = self._open.setdefault(trajectory.sample.group, _OpenGroup(trajectory.sample.group, self.held))
+            group = self._open[trajectory.sample.group]
             self._note(trajectory)
             group.back[trajectory.sample.member] = trajectory
             group.recorded.add(trajectory.sample.member)

@@ -234,8 +234,13 @@ class Ledger:
         return [(SampleId(group, member), attempt) for group, member, attempt in rows]
 
     def last_attempts(self) -> dict[SampleId, int]:
-        """The number of the last attempt at every sample of the groups that have a sample waiting."""
-        groups = "(SELECT grp FROM attempts WHERE state = 'finished')"
+        """The number of the last attempt at every sample of the groups that go on after a resume.
+
+        Those are groups with a sample waiting, and groups that were cut off before anything was decided about them.
+        """
+        decided = "sum(state IN ('trained', 'filtered', 'stale')) > 0"
+        cut_off = "sum(state IN ('lost', 'cancelled')) > 0"
+        groups = f"(SELECT grp FROM attempts GROUP BY grp HAVING sum(state = 'finished') > 0 OR ({cut_off} AND NOT {decided}))"
         query = f"SELECT grp, member, max(attempt) FROM attempts WHERE grp IN {groups} GROUP BY grp, member"
         return {SampleId(group, member): attempt for group, member, attempt in self._read(query)}
 

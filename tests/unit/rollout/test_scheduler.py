@@ -292,6 +292,17 @@ async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
     assert [group.id for group in (await scheduler.next_batch(1)).groups] == [7, 8]
 
 
+async def test_a_group_that_was_cut_off_before_anything_came_back_is_run_again() -> None:
+    scheduler, workers, journal = make()
+    for member in (0, 1):
+        journal.state[SampleId(3, member), 0] = "cancelled"
+    scheduler.next_group = 4
+    scheduler.restore([], {SampleId(3, 0): 0, SampleId(3, 1): 0})
+    scheduler.start()
+    await settle_down()
+    assert set(workers.open) == {(SampleId(3, 0), 1), (SampleId(3, 1), 1), (SampleId(4, 0), 0), (SampleId(4, 1), 0)}
+
+
 async def test_a_journal_that_fails_stops_the_run() -> None:
     class FullDisk(MemoryJournal):
         def finished(self, trajectory: Trajectory) -> None:

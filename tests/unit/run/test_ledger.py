@@ -162,8 +162,11 @@ def test_a_resume_knows_the_last_attempt_of_every_sample_it_needs(ledger: Ledger
     ledger.dispatched([order(SampleId(0, 1)), order(SampleId(7, 0))])
     ledger.settle([(SampleId(0, 1), 0)], State.LOST, "its worker died")
     ledger.dispatched([order(SampleId(0, 1), attempt=1)])
-    ledger.begin_incarnation(0)
-    assert ledger.last_attempts() == {SampleId(0, 0): 0, SampleId(0, 1): 1}
+    finish(ledger, SampleId(8, 0))
+    ledger.trained([SampleId(8, 0)], 1)
+    ledger.committed(1)
+    ledger.begin_incarnation(1)
+    assert ledger.last_attempts() == {SampleId(0, 0): 0, SampleId(0, 1): 1, SampleId(7, 0): 0}
 
 
 def test_a_run_starts_once(ledger: Ledger) -> None:
