@@ -97,7 +97,7 @@ _SEPARATOR = re.compile(
     r"|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 )
 _CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")
-_THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
+_THOUSANDS = re.compile(r"(?<![\d,.])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _BUILDER = re.compile(r"^\\\{\s*([a-z])(?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]\s*(.*\1.*)\\\}$")
 _SPACED = re.compile(r"^-?\d{1,3}(?: \d{3})+(?:\.\d+)?$")
 _REALS = {"allrealnumbers", "allreals", "mathbbr", "reals", "therealnumbers", "setofrealnumbers", "allrealnumbersx"}

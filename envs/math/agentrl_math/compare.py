@@ -171,6 +171,8 @@ class Comparison:
         if not set(relation.ops) <= {"=", "~"}:
             return False
         named = _is_name(relation.texts[0]) and not _names(relation.sides[0]) & _names(other)
+        if is_gold and "+" in relation.texts[0]:
+            named = False  # x + y = 2 is a line, whose answer is not 2
         start, end = (1 if named else 0), len(relation.sides)
         if not named and _is_variable(relation.texts[-1]) and not _names(relation.sides[-1]) & _names(other):
             end -= 1

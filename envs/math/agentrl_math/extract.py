@@ -193,6 +193,8 @@ def _leading_number(content: str) -> Extraction:
         and not re.match(r"\s*(?:or|and)\b", rest)
     ):
         return Extraction(match.group("number") if not re.match(r"\s+[a-z]", rest) else content[: content.find(rest)])
+    if len(re.findall(r"[A-Za-z]{3,}", re.sub(r"\\[A-Za-z]+\s*(?:\{[^{}]*\})?|\$[^$]*\$", "", content))) > 1:
+        return last_number(content) or Extraction(content)
     return Extraction(content)
 
 

@@ -11,7 +11,7 @@ _NUMBER = re.compile(r"\s*([-+−]?)\s*(\d{1,400}(?:,\d{3})*(?:\.\d{0,400})?|\.\
 _FRACTION = re.compile(
     r"\s*([-+−]?)\s*(?:\\[dt]?frac\{\s*(-?\d{1,400})\s*\}\{\s*(\d{1,400})\s*\}|(\d{1,400})\s*/\s*(\d{1,400}))\s*"
 )
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 
 
 @lru_cache(maxsize=4096)

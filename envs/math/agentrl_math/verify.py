@@ -20,6 +20,9 @@ from agentrl_math.policy import Policy
 from agentrl_math.pool import Pool, PoolError
 from agentrl_math.verdict import Status, Verdict
 
+_DECIMAL_COMMA = re.compile(r"(-?(?:0|\d{1,12}(?!,\d{3}$))),(\d\d+)")
+"""2,74 may be 2.74, and 0,111 too; but 1,2 is two numbers, and 1,234 groups thousands."""
+
 
 def verify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any) -> Verdict:
     """Whether `response` answers `gold`, by the keywords of `Policy`; from any thread, in about 2 s at most.
@@ -55,6 +58,12 @@ class _Gold:
     answers: tuple[Answer, ...] = ()
     invalid: str = ""
 
+    @property
+    def is_number(self) -> bool:
+        """Whether this is one number written down, with or without a unit."""
+        first = self.answers[0] if self.answers else None
+        return self.number is not None or (isinstance(first, Scalar) and is_value(first.node))
+
 
 @dataclass(frozen=True)
 class _Open:
@@ -87,7 +96,7 @@ def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
     target = _gold(gold)
     if target.invalid:
         return Verdict(Status.GOLD_INVALID, target.invalid)
-    found = from_response(response, policy, target.number is not None)
+    found = from_response(response, policy, target.is_number)
     if found is None or not found.text.strip() or not squeeze(found.text[:9000]):
         return Verdict(Status.NO_ANSWER, "no answer was found where the policy looks for one")
     if found.conflict:
@@ -125,6 +134,9 @@ def _compared(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Op
 def _candidates(text: str) -> list[str]:
     """The text; of a labelled choice such as `(C) 12` also its label and its content."""
     label = unlabelled(text) if len(text) < 500 else None
+    comma = _DECIMAL_COMMA.fullmatch(text.strip(" $"))
+    if comma:
+        return [text, f"{comma.group(1)}.{comma.group(2)}"]
     return [text, f"({label[0]})", label[1]] if label else [text]
 
 

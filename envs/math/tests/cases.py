@@ -99,6 +99,7 @@ EQUAL = {
     ],
     "more forms": [
         (r"5 \, \text{m}^2", "5"), (r"f^{-1}(x) = \frac{x-1}{2}", r"\frac{x-1}{2}"), (r"\mathbb{R} \setminus \{2\}", r"(-\infty,2)\cup(2,\infty)"), ("x=1, y=2", "(1,2)"), ("sinx", r"\sin x"),
+        ("1000,99", "1000.99"), ("0,111", "0.111"), ("2,74", "2.74"), ("-x>-1", "x<1"), (r"\frac{x^2}{16}+\frac{y^2}{12}=\frac14", r"\frac{x^2}{4}+\frac{y^2}{3}=1"), (r"-2 \le x \le 7", r"x \in [-2,7]"),
         ("1.5 million", "1500000"), ("2 dozen", "24"), (r"3\text{ thousand dollars}", "3000"), ("5 = x", "5"), (r"\{1,1,2\}", r"\{1,2\}"), (r"\begin{cases} x=1 \\ y=2 \end{cases}", "x=1, y=2"), ("1 000 000", "1000000"),
         (r"\{x \mid x > 3\}", r"(3,\infty)"), (r"x \ne 2", r"(-\infty,2)\cup(2,\infty)"), ("54_{10}", "54"), (r"\lg 2", r"\log_{10} 2"), (r"\mathbb{R} \setminus \{3, 1\}", r"(-\infty,1)\cup(1,3)\cup(3,\infty)"),
     ],
@@ -169,7 +170,7 @@ UNEQUAL = {
     ],
     "words that change the number": [
         ("1.5 million", "1.5"), ("5 squared", "5"), ("5 factorial", "5"), ("5 is not the answer", "5"), ("5 is wrong", "5"), ("5 less than", "5"), ("5 dozen", "5"), ("5 halves", "5"), ("5 plus 3", "5"), ("not 5", "5"), ("minus 5", "5"),
-        ("5 or more", "5"), ("at least 5", "5"), ("5 (mod 7)", "6"), ("x=2, y=1", "(1,2)"), ("y=1, x=2", "(1,2)"), (r"\{1,1,1\}", r"\{1,2\}"), ("5 to 6", "5"), ("5-6", "5"), ("5--6", "5"), ("5 thousand", "5"),
+        ("5 or more", "5"), ("1", "x+y=1"), ("0", "a+b=0"), ("1,2", "1.2"), ("1,5", "1.5"), ("11a+c", "7 = 11a+c"), ("1,2,3,...", "1,2,3"), ("(+5)(b+2)", "(a+5)(b+2)"), ("1", r"1\sqrt{19}"), ("at least 5", "5"), ("5 (mod 7)", "6"), ("x=2, y=1", "(1,2)"), ("y=1, x=2", "(1,2)"), (r"\{1,1,1\}", r"\{1,2\}"), ("5 to 6", "5"), ("5-6", "5"), ("5--6", "5"), ("5 thousand", "5"),
     ],
     "undefined": [(r"\frac{1}{0}", "5"), (r"\frac{5}{0}", "5"), ("0/0", "0"), ("0^{-1}", "0"), (r"\log 0", "0"), (r"\frac{0}{0}", "1"), (r"\infty - \infty", "0"), (r"\frac{\infty}{\infty}", "1")],
     "towers and factorials": [
@@ -210,6 +211,10 @@ RESPONSES = [
     ("14 or 15", "15", "incorrect"), ("She has $15.", "15", "correct"), ("She has 15 apples", "15", "correct"), ("It costs $1,234.50 in total.", "1234.5", "correct"), ("The result is -5.", "-5", "correct"), ("10 - 5", "10", "incorrect"), ("It is not 5", "5", "no_answer"), ("It is **15**", "15", "correct"), ("So *15*.", "15", "correct"), ("On day 3, 15 were left.", "15", "correct"),
     ("That is 1/2.", "0.5", "correct"), ("7 × 8 = 56", "56", "correct"), ("the probability is $\\frac{3}{4}$", "0.75", "correct"), ("step 15 =", "15", "no_answer"), ("x15", "15", "incorrect"), ("\n".join(map(str, range(1, 16))), "15", "incorrect"),
     (", ".join(map(str, range(100))), "99", "incorrect"), ("It is 15.0", "15", "correct"), ("Total: 3 + 12 = 15 apples.", "15", "correct"), ("5", "x=5", "correct"), ("$x^2+1$", "x^2+1", "correct"), ("So we get $y=2x$ here.", "y=2x", "correct"),
+    ("Final Answer: The volume of $ABCDEFGH$ is 120. I hope it is correct.", "120", "correct"), ("Final Answer: The largest $n$ is 34.", "34", "correct"), ("Final Answer: Jane started growing Sphere 3 hours ago. I hope it is correct.", "3", "correct"),
+    ("the position increases by 100%.", "$100%$", "correct"), ("So $P(A) = 2/3$ Therefore, the probability that Alice wins is 2/3. Ask me more", "2/3", "correct"), (r"Answer \[ 9 \]", "9", "correct"), ("Answer $$ \n 9 \n $$", "9", "correct"),
+    ("$2^{10}.$", "2", "incorrect"), ("The answer is $1/3.$", "1", "incorrect"), (r"$\frac{1}{3}.$", "1/3", "correct"), ("$(1,2).$", "(1,2)", "correct"), ("so the number is 10 which is 1,000.99m²", "1000.99", "correct"), ("it is 1,000.99€", "1000.99", "correct"),
+    ("1,000.99$", "1000.99", "correct"), ("AZYUK2A", "2", "no_answer"), (r"so $(x, y)$ is $(7, 6)$. Bye", "(7,6)", "correct"), (r"We find that $x \lt 3$.", "x < 3", "correct"), (r"is $\boxed{32, 349}$", "32349", "incorrect"),
     # golds
     (r"\boxed{72}", "some steps <<1+71=72>>\n#### 72", "correct"), (r"\boxed{2}", r"We find $\boxed{\frac{4}{2}}$.", "correct"), (r"\boxed{5}", "$5$", "correct"), (r"\boxed{1234}", "#### 1,234", "correct"), (r"\boxed{5}", "", "gold_invalid"),
     (r"\boxed{5}", "   ", "gold_invalid"), (r"\boxed{5}", "$$", "gold_invalid"), (r"\boxed{5}", r"\boxed{}", "gold_invalid"), (r"\boxed{5}", r"\frac{1}{0}", "gold_invalid"), (r"\boxed{5}", r"\frac{1}{", "gold_invalid"), (r"\boxed{5}", "####", "gold_invalid"),
