@@ -11,7 +11,7 @@ import itertools
 import multiprocessing
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,23 +102,22 @@ class VllmEngine:
     async def start(self, deadline_s: float) -> Capabilities:
         """Load the model; the engine then waits for its first publication."""
         os.environ.update(environment(self.spec, sorted(os.sched_getaffinity(0))))
-        before = set(multiprocessing.active_children())
-        building = asyncio.create_task(asyncio.to_thread(_build, self.spec))
+        before = _cores()
+        building = asyncio.create_task(asyncio.to_thread(self._build))
         await asyncio.wait({building}, timeout=deadline_s)
         if not building.done():
             await _abandon(building, before)
             raise DeadlineError(f"the engine of {self.spec.model} did not start within {deadline_s:g} s")
-        self._children = [child for child in multiprocessing.active_children() if child not in before]
+        self._children = list(_cores() - before)
         if (error := building.exception()) is not None:
             raise EngineError(f"vLLM could not start with {self.spec.model}: {error}") from error
-        self._llm = building.result()
         self._death = asyncio.get_running_loop().create_future()
         for child in self._children:
             asyncio.get_running_loop().add_reader(child.sentinel, self._on_death)
         return Capabilities(
             sleep=self.spec.device != "cpu",
             weight_transfer=(self.spec.transfer,),
-            max_model_len=self._llm.model_config.max_model_len,
+            max_model_len=self.spec.max_model_len,
         )
 
     async def close(self) -> None:
@@ -128,6 +127,12 @@ class VllmEngine:
             llm, self._llm = self._llm, None
             await asyncio.to_thread(llm.shutdown, _CLOSE_S)
         await asyncio.to_thread(_kill, self._children)
+
+    def _build(self) -> None:
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        # Not returned: a frame of this thread that vLLM keeps alive would hold the engine until the process ends.
+        self._llm = AsyncLLM.from_engine_args(_engine_args(self.spec))
 
     def pids(self) -> list[Process]:
         """This process and the engine's own, for whoever must end them when nobody here can."""
@@ -276,20 +281,14 @@ class VllmEngine:
             raise EngineRefusedError(f"vLLM on a CPU cannot {what}; see capabilities.sleep")
 
 
-def _build(spec: VllmSpec) -> AsyncLLM:
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    return AsyncLLM.from_engine_args(_engine_args(spec))
-
-
-async def _abandon(building: asyncio.Task[AsyncLLM], before: set[BaseProcess]) -> None:
+async def _abandon(building: asyncio.Task[None], before: set[BaseProcess]) -> None:
     """End the thread that builds an engine: it fails once the child it starts is killed, whenever that is."""
     ends_at = time.monotonic() + _ABANDON_S
     while not building.done() and time.monotonic() < ends_at:
         await asyncio.wait({building}, timeout=0.1)
-        _kill([child for child in multiprocessing.active_children() if child not in before])
-    if building.done() and building.exception() is None:
-        building.result().shutdown(_CLOSE_S)
+        _kill(_cores() - before)
+    if building.done():
+        building.exception()  # known: it was killed
 
 
 def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
@@ -388,7 +387,12 @@ def _result(what: str, task: asyncio.Future[T]) -> T:
         raise EngineError(f"{what}: {error.__cause__ or error}") from error
 
 
-def _kill(children: list[BaseProcess]) -> None:
+def _cores() -> set[BaseProcess]:
+    """The EngineCores among this process's children."""
+    return {child for child in multiprocessing.active_children() if child.name.startswith("EngineCore")}
+
+
+def _kill(children: Collection[BaseProcess]) -> None:
     for child in children:
         child.kill()
     for child in children:

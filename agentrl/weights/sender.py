@@ -68,7 +68,7 @@ def _groups(named_tensors: Iterable[NamedTensor], bucket_bytes: int) -> Iterator
         if group and size + _padded(tensor.nbytes) > bucket_bytes:
             yield group
             group, size = [], 0
-        group.append((name, tensor.detach().contiguous()))
+        group.append((name, tensor.detach()))
         size += _padded(tensor.nbytes)
     if group:
         yield group

@@ -10,9 +10,14 @@ import pytest_asyncio
 from agentrl.engine.base import Engine
 from agentrl.engine.vllm import VllmEngine
 from tests.conformance.engine import EngineConformance, publish
-from tests.real.vllm_kit import VllmKit, model_at, spec, without_eos
+from tests.real.vllm_kit import UNCLOSED, VllmKit, model_at, spec, without_eos
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.filterwarnings(UNCLOSED),
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 
 @pytest.fixture(scope="module")

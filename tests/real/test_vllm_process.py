@@ -15,9 +15,9 @@ import pytest
 
 from agentrl.engine.vllm import Process, VllmEngine, VllmSpec
 from agentrl.errors import DeadlineError, EngineError
-from tests.real.vllm_kit import model_at, spec
+from tests.real.vllm_kit import UNCLOSED, model_at, spec
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.filterwarnings(UNCLOSED), pytest.mark.timeout(300)]
 ACTOR = """
 import asyncio, json, sys
 from agentrl.engine.vllm import VllmEngine, VllmSpec

@@ -17,10 +17,15 @@ from agentrl.weights.canary import FLOAT32_TOLERANCE, Canary
 from agentrl.weights.publish import Probe, PublicationError, publish
 from agentrl.weights.sender import Staged
 from agentrl.weights.trainer import Source, SyncClient
-from tests.real.vllm_kit import Trainer, in_worker, model_at, skip_a_layer, spec
+from tests.real.vllm_kit import UNCLOSED, Trainer, in_worker, model_at, skip_a_layer, spec
 from tests.tiny import tiny_tokenizer
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.filterwarnings(UNCLOSED),
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 CANARY = tuple(range(20, 84))
 DEADLINE_S = 60.0
 EOS = 2
@@ -37,8 +42,8 @@ async def engine(trainer: Trainer) -> AsyncIterator[VllmEngine]:
         patch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
         engine = VllmEngine(spec(trainer.folder))
         await engine.start(240.0)
-    yield engine
-    await engine.close()
+        yield engine
+        await engine.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

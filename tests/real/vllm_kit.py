@@ -19,6 +19,7 @@ from agentrl.weights.sender import Staged, stage
 from tests.conformance.engine import Fault, Kit
 from tests.tiny import tiny_model
 
+UNCLOSED = "ignore:Unclosed context:ResourceWarning"  # vLLM leaves its zmq context to the garbage collector
 MAX_LEN = 512
 NOISE = 0.05
 STALE = ".layers.1."
