@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ CONCURRENT_CALLS = 100_000
 
 @dataclass(frozen=True)
 class Role:
-    """A plain object that wants a process: `factory(*args)` makes it there.
+    """A plain object that wants a process: `factory(*args)` makes it there, when `Remote.make` is called.
 
     `is_blocking` objects answer one call at a time in their main thread; others live on an asyncio loop. `gpus` may be
     a fraction; roles with the same `bundle` share its GPUs. `died` is what a caller gets when the process is gone.
@@ -41,28 +42,37 @@ class Role:
 class _Host:
     """The process of a role whose methods are coroutines (or cheap)."""
 
-    def __init__(self, factory: Callable[..., Any], *args: Any) -> None:
-        self._object = factory(*args)
+    def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._factory, self._args = factory, args
+        self._object: Any = None
+
+    async def make(self, *args: Any) -> int:
+        self._object = self._factory(*self._args, *args)
+        return os.getpid()
 
     async def call(self, method: str, *args: Any) -> Any:
         result = getattr(self._object, method)(*args)
         return await result if inspect.isawaitable(result) else result
 
-    async def pid(self) -> int:
-        return os.getpid()
-
 
 class _BlockingHost:
     """The process of a role that computes in its main thread."""
 
-    def __init__(self, factory: Callable[..., Any], *args: Any) -> None:
-        self._object = factory(*args)
+    def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._factory, self._args = factory, args
+        self._object: Any = None
+
+    def address(self) -> tuple[str, int]:
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return ray.util.get_node_ip_address(), probe.getsockname()[1]
+
+    def make(self, *args: Any) -> int:
+        self._object = self._factory(*self._args, *args)
+        return os.getpid()
 
     def call(self, method: str, *args: Any) -> Any:
         return getattr(self._object, method)(*args)
-
-    def pid(self) -> int:
-        return os.getpid()
 
 
 class Remote:
@@ -79,10 +89,15 @@ class Remote:
         ref = self._actor.call.remote(method, *args)
         return await self._answer(ref, method, deadline_s)
 
-    async def pid(self, deadline_s: float) -> int:
-        """The id of the role's process; returns once its object is made."""
-        pid: int = await self._answer(self._actor.pid.remote(), "start", deadline_s)
+    async def make(self, *args: Any, deadline_s: float) -> int:
+        """Make the role's object, `args` after those of the role; returns the id of its process."""
+        pid: int = await self._answer(self._actor.make.remote(*args), "start", deadline_s)
         return pid
+
+    async def address(self, deadline_s: float) -> tuple[str, int]:
+        """The address of a blocking role's machine and a port that is free there, before its object is made."""
+        address: tuple[str, int] = await self._answer(self._actor.address.remote(), "start", deadline_s)
+        return address
 
     def kill(self) -> None:
         """End the process at once. Idempotent."""
@@ -141,7 +156,7 @@ class Cluster:
             ) from None
 
     def spawn(self, role: Role) -> Remote:
-        """Start a process for a role; its calls may be made at once and are answered when it is up."""
+        """Start a process for a role; `Remote.make` then makes its object."""
         host = _BlockingHost if role.is_blocking else _Host
         options: dict[str, Any] = {"num_cpus": 0, "num_gpus": role.gpus, "max_restarts": 0}
         if not role.is_blocking:
@@ -150,7 +165,7 @@ class Cluster:
             options["runtime_env"] = {"env_vars": dict(role.env)}
         if role.bundle is not None and self._group is not None:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, role.bundle)
-        actor = ray.remote(host).options(**options).remote(role.factory, *role.args)
+        actor = ray.remote(host).options(**options).remote(role.factory, role.args)
         return Remote(role.name, actor, role.died)
 
     @property

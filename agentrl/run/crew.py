@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -71,8 +70,8 @@ def _spawned(
         engine.start_timeout_s,
         register,
     )
-    port, ranks = _free_port(), range(config.learner.ranks if learns else 0)
-    learners = Learners(cluster, [learner_role(config, model, folder.path, rank, port) for rank in ranks], register)
+    ranks = range(config.learner.ranks if learns else 0)
+    learners = Learners(cluster, [learner_role(config, model, folder.path, rank) for rank in ranks], register)
     workers = Workers(
         cluster,
         lambda place: worker_role(config, str(model), place, engines.remotes),
@@ -111,10 +110,3 @@ async def _together(*starting: Awaitable[None]) -> None:
 
 def _elsewhere(role: str, pid: int) -> None:
     """Processes on other machines end with their Ray node, which outlives this run."""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -88,6 +88,7 @@ class Engines:
     # --- inside ---------------------------------------------------------------------------------------------
 
     async def _start(self, engine: RemoteEngine) -> None:
+        await engine.remote.make(deadline_s=self._start_timeout_s)
         await engine.start(self._start_timeout_s)
         for pid in await engine.pids():
             self._register(engine.remote.name, pid)

@@ -24,8 +24,11 @@ class Learners:
 
     async def start(self) -> None:
         """Wait until every rank has loaded the model."""
-        pids = await asyncio.gather(*(self._within(rank.pid(START_S), rank.name) for rank in self._ranks))
-        for rank, pid in zip(self._ranks, pids, strict=True):
+        if not self._ranks:
+            return
+        meeting = await self._ranks[0].address(START_S)
+        makings = (self._within(rank.make(*meeting, deadline_s=START_S), rank.name) for rank in self._ranks)
+        for rank, pid in zip(self._ranks, await asyncio.gather(*makings), strict=True):
             self._register(rank.name, pid)
 
     async def step(self, batch: list[TrainSequence], deadline_s: float) -> list[StepReport]:

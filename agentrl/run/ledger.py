@@ -240,7 +240,8 @@ class Ledger:
         """
         decided = "sum(state IN ('trained', 'filtered', 'stale')) > 0"
         cut_off = "sum(state IN ('lost', 'cancelled')) > 0"
-        groups = f"(SELECT grp FROM attempts GROUP BY grp HAVING sum(state = 'finished') > 0 OR ({cut_off} AND NOT {decided}))"
+        goes_on = f"sum(state = 'finished') > 0 OR ({cut_off} AND NOT {decided})"
+        groups = f"(SELECT grp FROM attempts GROUP BY grp HAVING {goes_on})"
         query = f"SELECT grp, member, max(attempt) FROM attempts WHERE grp IN {groups} GROUP BY grp, member"
         return {SampleId(group, member): attempt for group, member, attempt in self._read(query)}
 

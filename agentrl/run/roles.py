@@ -190,12 +190,12 @@ def make_worker(name: str, engines: Sequence[Remote], config: Config, model: str
     )
 
 
-def learner_role(config: Config, model: Path, staging: Path, rank: int, port: int) -> Role:
-    """Rank `rank` of the learner; the ranks meet at `port`."""
+def learner_role(config: Config, model: Path, staging: Path, rank: int) -> Role:
+    """Rank `rank` of the learner; its `make` takes the address and port where the ranks meet."""
     return Role(
         f"learner rank {rank}",
         make_learner,
-        (config, model, staging, rank, port),
+        (config, model, staging, rank),
         env={"OMP_NUM_THREADS": str(config.learner.threads), "TOKENIZERS_PARALLELISM": "false"},
         gpus=1.0 if config.device == "cuda" else 0.0,
         is_blocking=True,
@@ -203,7 +203,7 @@ def learner_role(config: Config, model: Path, staging: Path, rank: int, port: in
     )
 
 
-def make_learner(config: Config, model: Path, staging: Path, rank: int, port: int) -> Learner:
+def make_learner(config: Config, model: Path, staging: Path, rank: int, address: str, port: int) -> Learner:
     """One rank of the learner."""
     from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
 
@@ -218,4 +218,4 @@ def make_learner(config: Config, model: Path, staging: Path, rank: int, port: in
         staging=staging,
         bucket_bytes=config.weights.bucket_mib << 20,
     )
-    return DeepSpeedLearner(spec, rank, config.learner.ranks, "127.0.0.1", port)
+    return DeepSpeedLearner(spec, rank, config.learner.ranks, address, port)

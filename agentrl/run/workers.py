@@ -88,4 +88,4 @@ class Workers:
 
     async def _registered(self, index: int) -> None:
         worker = self._workers[index]
-        self._register(worker.name, await worker.pid(START_S))
+        self._register(worker.name, await worker.make(deadline_s=START_S))
