@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from agentrl_math.grading import averify, verify
 from agentrl_math.policy import Policy
 from agentrl_math.verdict import Status, Verdict
-from agentrl_math.verify import averify
-from agentrl_math.verify import verify as verify
 
 if TYPE_CHECKING:
     from agentrl_math.env import MathEnv

@@ -106,7 +106,7 @@ class Comparison:
             return False
         if a.kind in ("list", "set") and b.kind in ("list", "set"):
             ordered = self.policy.order == "strict" and a.kind == b.kind == "list"
-            if "set" in (a.kind, b.kind):
+            if "set" in (a.kind, b.kind) and (a.kind == b.kind or len(a.members) != len(b.members)):
                 return self._unordered(self._distinct(a.members), self._distinct(b.members))
             return (self._ordered if ordered else self._unordered)(a.members, b.members)
         if {a.kind, b.kind} == {"list", "()"}:
@@ -121,9 +121,16 @@ class Comparison:
     def _distinct(self, members: Sequence[Answer]) -> list[Answer]:
         found: list[Answer] = []
         for member in members:
-            if not any(self.same(other, member) for other in found):
+            if not any(self._alike(other, member) for other in found):
                 found.append(member)
         return found
+
+    def _alike(self, one: Answer, other: Answer) -> bool:
+        """Whether two parts of one answer are the same; neither is the gold."""
+        try:
+            return self.same(one, other)
+        except GoldUndefinedError:
+            return False
 
     def _assigned(self, gold: Items, given: Items) -> bool:
         """`x = 1, y = 2` is the point (1, 2)."""
@@ -187,7 +194,7 @@ class Comparison:
     def _near(self, segments: list[list[Answer]]) -> bool:
         """Whether sides joined by ≈ lie within a hundredth of each other, so that `1 ≈ 2 ≈ 3` is no answer."""
         near = replace(self, policy=replace(self.policy, rounding=0.01))
-        return all(near.same(segments[0][0], side) for segment in segments for side in segment)
+        return all(near._alike(segments[0][0], side) for segment in segments for side in segment)
 
     def _relations(self, gold: Relation, given: Relation) -> bool:
         a, b = _interval(gold), _interval(given)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import DataError, UnknownNameError
-from agentrl_math.verify import why_ungradable
+from agentrl_math.grading import why_ungradable
 
 QUESTIONS = ("question", "problem", "prompt", "Problem")
 ANSWERS = ("answer", "solution", "final_answer", "expected_answer", "Answer")

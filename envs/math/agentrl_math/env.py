@@ -12,8 +12,8 @@ from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Signal
 from agentrl_math import generator
 from agentrl_math.data import Row, Source, is_held_out
 from agentrl_math.extract import from_gold
+from agentrl_math.grading import averify
 from agentrl_math.pool import Pool
-from agentrl_math.verify import averify
 
 ASK_FOR_A_BOX = "{question}\n\nPut the final answer in \\boxed{}."
 

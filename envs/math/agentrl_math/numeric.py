@@ -224,6 +224,8 @@ def _agree_at_points(gold: Node, given: Node) -> bool:
         except (UndefinedError, GoldUndefinedError):
             continue
         agreed += point > 0
+    if not agreed:
+        raise GoldUndefinedError
     if agreed < 3:
         raise UndecidedError("no value at enough points")
     return True

@@ -59,7 +59,7 @@ class Nursery:
     def close(self) -> None:
         """End the cradle and all its workers, and wait for it."""
         process = self._process
-        self.abandon()
+        self._forget()
         if process:
             try:
                 process.wait(GRACE_S)
@@ -69,6 +69,11 @@ class Nursery:
 
     def abandon(self) -> None:
         """Let go of the cradle without touching it: what a forked child does with its parent's."""
+        if self._process:
+            self._process.returncode = 0  # not ours to wait for
+        self._forget()
+
+    def _forget(self) -> None:
         if self._control:
             self._control.close()
         self._process = self._control = None

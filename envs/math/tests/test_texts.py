@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from agentrl_math import Status, verify
+from agentrl_math.grading import _graded
 from agentrl_math.latex import is_balanced
 from agentrl_math.policy import Policy
-from agentrl_math.verify import _graded
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
