@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import socket
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,9 +64,7 @@ class _BlockingHost:
         self._object: Any = None
 
     def address(self) -> tuple[str, int]:
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return ray.util.get_node_ip_address(), probe.getsockname()[1]
+        return ray.util.get_node_ip_address(), free_port()
 
     def make(self, *args: Any) -> int:
         self._object = self._factory(*self._args, *args)
@@ -80,6 +79,7 @@ class Remote:
 
     def __init__(self, name: str, actor: Any, died: type[AgentRLError]) -> None:
         self.name, self._actor, self._died = name, actor, died
+        self.key = uuid.uuid4().hex
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
         """Call a method. Raises what it raises, DeadlineError, or the role's own error when its process is gone.
@@ -184,6 +184,14 @@ class Cluster:
     def close(self) -> None:
         """End every process of the run. Idempotent."""
         ray.shutdown()
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _quiet() -> None:

@@ -16,7 +16,7 @@ from agentrl.run.folder import RunFolder
 from agentrl.run.learners import Learners
 from agentrl.run.live import View
 from agentrl.run.processes import Processes
-from agentrl.run.roles import RemoteEngine, engine_role, learner_role, worker_role
+from agentrl.run.roles import RemoteEngine, engine_role, is_shared, learner_role, worker_role
 from agentrl.run.stop import Stop
 from agentrl.run.workers import Workers
 
@@ -41,11 +41,13 @@ async def crew(
     """The crew at work; when the context is left, however that happens, every process has ended."""
     registry = Processes(folder.path)
     registry.register("driver", os.getpid())
-    cluster = Cluster(f"agentrl-{folder.path.name}")
+    shared = [{"GPU": 1.0}] * max(config.engine.count, config.learner.ranks) if is_shared(config) else None
+    cluster = Cluster(f"agentrl-{folder.path.name}", shared)
     register = registry.register if cluster.is_local else _elsewhere
     try:
         for pid in cluster.pids():
             register("ray", pid)
+        await stop.cut(cluster.ready(config.engine.start_timeout_s))
         team = _spawned(cluster, config, model, folder, register, learns=learns)
         try:
             await stop.cut(_together(team.engines.start(), team.workers.start(), team.learners.start()))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from agentrl.cluster import Cluster, Remote, Role
 from agentrl.errors import AgentRLError, RunError
 from agentrl.run.roles import RemoteEngine
-from agentrl.weights.publish import Probe, PublicationError, Published, publish
-from agentrl.weights.sender import Staged
+from agentrl.weights.publish import PublicationError, Published
 
 HEARTBEAT_S = 2.0
 ANSWER_S = 120.0
@@ -59,15 +58,23 @@ class Engines:
         """Look after the engines from now on."""
         self._watches = [asyncio.create_task(self._watch(place)) for place in range(len(self._engines))]
 
-    async def publish(self, staged: Staged, probe: Probe | None, deadline_s: float) -> Published:
-        """Bring a version into every engine that is up; one that fails is replaced, and given it when it is back."""
+    async def publish(self, bring: Callable[[Sequence[RemoteEngine]], Awaitable[Published]]) -> Published:
+        """`bring` a version to every engine that is up; one that fails is replaced, and refilled when it is back."""
         places = [place for place in range(len(self._engines)) if place not in self._repairs]
         try:
-            return await publish([self._engines[place] for place in places], staged, probe, deadline_s)
+            return await bring([self._engines[place] for place in places])
         except PublicationError as error:
             for fault, reason in error.faults.items():
                 self.repair(places[fault], self._engines[places[fault]], str(reason))
             return Published()
+
+    async def sleep(self, deadline_s: float) -> None:
+        """Give the GPUs to the learner that shares them."""
+        await asyncio.gather(*(engine.sleep(deadline_s) for engine in self._engines))
+
+    async def wake(self, deadline_s: float) -> None:
+        """Take them back; weights must be published before anything is sampled."""
+        await asyncio.gather(*(engine.wake(deadline_s) for engine in self._engines))
 
     def repair(self, place: int, engine: RemoteEngine, why: str) -> None:
         """Replace `engine`, which was number `place`, unless that is under way or done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ class Learners:
     async def stage(self, version: Version, deadline_s: float) -> Any:
         """Write the weights down for the engines; what rank 0 says of them (`weights.sender.Staged`)."""
         return (await self._all("stage", version, deadline_s=deadline_s))[0]
+
+    async def send(self, version: Version, engines: Sequence[Remote], deadline_s: float) -> None:
+        """Send the weights to paused engines, from GPU to GPU."""
+        await self._all("send", version, list(engines), deadline_s, deadline_s=deadline_s)
 
     async def logprobs(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
         """Logprobs of ids[1:] under the present weights."""

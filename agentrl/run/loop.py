@@ -17,10 +17,13 @@ from agentrl.run.checkpoints import steps_in
 from agentrl.run.ending import conclude
 from agentrl.run.folder import RunFolder
 from agentrl.run.live import View
-from agentrl.run.opening import Subject, opened
+from agentrl.run.metrics import Metrics
+from agentrl.run.opening import Subject, examined, opened
+from agentrl.run.record import EvaluationRecord
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop, Stopped
 from agentrl.run.summary import Summary
+from agentrl.types import Version
 
 
 async def loop(run: Session) -> None:
@@ -56,6 +59,27 @@ def resume(path: Path) -> Summary:
     config = choose(settings.load(folder.config), detect(path)).config
     steps = steps_in(folder.checkpoints)
     return asyncio.run(_run(config, Subject.of(config), folder, steps[-1] if steps else 0))
+
+
+def evaluate(config: Config) -> EvaluationRecord:
+    """Score the model as it is on held-out tasks; the trajectories are kept in a run folder of their own."""
+    return asyncio.run(_evaluate(config, Subject.of(config), new_folder(config)))
+
+
+async def _evaluate(config: Config, subject: Subject, folder: RunFolder) -> EvaluationRecord:
+    view, stop, version = View(0), Stop(), Version(0, 0)
+    metrics = Metrics(folder, config)
+    try:
+        with stop.on_signals():
+            async with examined(config, subject, folder, stop, view) as (team, evaluation):
+                work = evaluation.run(team.workers.dispatch, 0, version, folder.evaluated(0))
+                record = await stop.cut(work)
+        metrics.evaluation(record)
+        view.evaluation(record)
+        return record
+    finally:
+        metrics.close()
+        view.close()
 
 
 async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: int | None) -> Summary:

@@ -29,10 +29,13 @@ from agentrl.run.live import View
 from agentrl.run.metrics import Metrics
 from agentrl.run.processes import Processes
 from agentrl.run.publication import Publication
+from agentrl.run.roles import is_shared
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop
+from agentrl.run.transfers import of_folder, sent, staged
 from agentrl.types import Version
 from agentrl.weights.canary import Canary
+from agentrl.weights.publish import Probe
 
 TRAIN, HELD_OUT = "train", "test"
 CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 x 8 = 56. What is it that you know?"
@@ -87,6 +90,26 @@ async def opened(
         journal.close()
 
 
+@asynccontextmanager
+async def examined(
+    config: Config, subject: Subject, folder: RunFolder, stop: Stop, view: View
+) -> AsyncIterator[tuple[Crew, Evaluation]]:
+    """The engines with the model as it lies in its folder, and what they are to be asked; there is no learner."""
+    transfer = config.weights.model_copy(update={"transfer": "shm"})
+    config = config.model_copy(update={"weights": transfer})
+    bucket_bytes = transfer.bucket_mib << 20
+    async with crew(config, subject.model, folder, stop, view, learns=False) as team:
+        bring = of_folder(subject.model, folder.path, bucket_bytes)
+        publication = Publication(bring, team.engines, _no_probe, transfer.publish_timeout_s)
+        async with publication.still:
+            await stop.cut(publication.publish(Version(0, 0)))
+        yield team, evaluation_of(config, await team.workers.task_count(HELD_OUT))
+
+
+async def _no_probe() -> None:
+    """Without a learner there is nothing to compare an engine with; digests are compared all the same."""
+
+
 async def _session(
     config: Config,
     folder: RunFolder,
@@ -98,7 +121,6 @@ async def _session(
     stop: Stop,
     view: View,
 ) -> Session:
-    canary = _canary(config, model) if config.weights.verify else None
     held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
     scheduler = Scheduler(
         schedule_of(config, await team.workers.task_count(TRAIN)),
@@ -119,7 +141,7 @@ async def _session(
         stop=stop,
         workers=team.workers,
         learners=team.learners,
-        publication=Publication(team.learners, team.engines, canary, config.weights.publish_timeout_s),
+        publication=_publication(config, model, team),
         scheduler=scheduler,
         evaluation=evaluation_of(config, held_out) if config.eval.tasks else None,
         version=version,
@@ -172,6 +194,17 @@ def _describe(config: Config, subject: Subject, folder: RunFolder) -> None:
     source = manifest.env_source(config.env.name, subject.env)
     files = [Path(value) for value in config.env.options.values() if isinstance(value, str) and Path(value).is_file()]
     manifest.write(folder, manifest.describe(source, files, subject.model))
+
+
+def _publication(config: Config, model: Path, team: Crew) -> Publication:
+    deadline_s = config.weights.publish_timeout_s
+    canary = _canary(config, model) if config.weights.verify else None
+
+    async def probe() -> Probe | None:
+        return Probe(canary, await team.learners.logprobs(canary.ids, deadline_s)) if canary else None
+
+    bring = staged(team.learners.stage) if config.weights.transfer == "shm" else sent(team.learners)
+    return Publication(bring, team.engines, probe, deadline_s, takes_turns=is_shared(config))
 
 
 def _canary(config: Config, model: Path) -> Canary:

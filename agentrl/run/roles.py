@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agentrl.cluster import Remote, Role
 from agentrl.config import Config
@@ -19,6 +19,7 @@ from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import Capabilities, Completion, Manifest, Prompt, Sampling, Version
 
 MARGIN_S = 10.0
+LEARNER_SHARE = 0.5  # of a GPU that it shares with an engine: the two take turns, the number only places them
 
 
 class RemoteEngine:
@@ -136,6 +137,11 @@ class Worker(RolloutWorker):
         self._client.restarted(place, RemoteEngine(engine))
 
 
+def is_shared(config: Config) -> bool:
+    """True when engine i and learner rank i take turns on one GPU. Not yet verified on a GPU."""
+    return config.engine.placement == "colocate"
+
+
 def engine_role(config: Config, model: str, place: int) -> Role:
     """Engine number `place`."""
     engine = config.engine
@@ -159,7 +165,8 @@ def engine_role(config: Config, model: str, place: int) -> Role:
         make_engine,
         (spec,),
         env=environment(spec, sorted(os.sched_getaffinity(0))),
-        gpus=float(engine.tensor_parallel) if config.device == "cuda" else 0.0,
+        gpus=1 - LEARNER_SHARE if is_shared(config) else float(engine.tensor_parallel * (config.device == "cuda")),
+        bundle=place if is_shared(config) else None,
         died=EngineDiedError,
     )
 
@@ -197,7 +204,8 @@ def learner_role(config: Config, model: Path, staging: Path, rank: int) -> Role:
         make_learner,
         (config, model, staging, rank),
         env={"OMP_NUM_THREADS": str(config.learner.threads), "TOKENIZERS_PARALLELISM": "false"},
-        gpus=1.0 if config.device == "cuda" else 0.0,
+        gpus=LEARNER_SHARE if is_shared(config) else float(config.device == "cuda"),
+        bundle=rank if is_shared(config) else None,
         is_blocking=True,
         died=LearnerError,
     )
@@ -218,4 +226,11 @@ def make_learner(config: Config, model: Path, staging: Path, rank: int, address:
         staging=staging,
         bucket_bytes=config.weights.bucket_mib << 20,
     )
-    return DeepSpeedLearner(spec, rank, config.learner.ranks, address, port)
+    if config.device == "cpu":
+        return DeepSpeedLearner(spec, rank, config.learner.ranks, address, port)
+    from agentrl.run.gpu import Route, SendingLearner
+
+    backend: Literal["nccl", "ipc"] = "ipc" if config.weights.transfer == "ipc" else "nccl"
+    return SendingLearner(
+        spec, rank, address, port, Route(backend, config.learner.ranks, config.engine.tensor_parallel)
+    )

@@ -75,6 +75,7 @@ class Session:
         sequences = train_sequences(batch.groups, self.algorithm)
         async with self.publication.still:
             with self.clock.phase("learn"):
+                await self.publication.give_way()
                 self.is_whole = False
                 reports = await self.learners.step(sequences, self.config.learner.step_timeout_s)
                 self.step += 1
