@@ -8,6 +8,7 @@ import pickle
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -68,6 +69,8 @@ class DeepSpeedLearner:
         self._device = torch.device("cuda", 0) if spec.device == "cuda" else torch.device("cpu")
         self._loss_name = algorithm(spec.algorithm.name).loss
         self._updates = 0
+        # DeepSpeed 0.19 calls torch's collectives by their old names, in every layer of every step.
+        warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
         if spec.learner.threads:
             torch.set_num_threads(spec.learner.threads)
         with self._named("start"):
