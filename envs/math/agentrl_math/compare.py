@@ -14,6 +14,15 @@ from agentrl_math.limits import FAST_BITS
 from agentrl_math.policy import Policy
 from agentrl_math.units import differ
 
+_BEYOND = re.compile(
+    r"\\(?:sum|i*int|oint|prod|lim|gcd|lcm|max|min|operatorname|bmod|mod|pmod|det|cap|partial)(?![a-z])"
+)
+
+
+def is_beyond(text: str) -> bool:
+    """Whether a formula has what our grammar leaves to math-verify; whatever else it cannot read is no formula."""
+    return bool(_BEYOND.search(text))
+
 
 class UndecidedError(Exception):
     """This judge cannot tell; a slower one may."""
@@ -94,7 +103,7 @@ class Comparison:
             return False
         if isinstance(gold, Words) or isinstance(given, Words):
             return words(a) == words(b) != "" and not _SIGNS.search(a + b)
-        return squeeze(a) == squeeze(b) or ("\\" in a + b and self.judge.opaque(a, b))
+        return squeeze(a) == squeeze(b) or (is_beyond(a + b) and self.judge.opaque(a, b))
 
     def _unions(self, gold: Answer, given: Answer) -> bool:
         a, b = _pieces(gold), _pieces(given)

@@ -303,6 +303,8 @@ class _Parser:
             raised = self.text[self.at] == "^"
             self.at += 1
             power, base = (self.script(), base) if raised else (power, self.script())
+        if base is not None and name != "log":
+            raise ParseError(f"{name} has no base")
         if power is not None and power == Node("neg", (ONE,)):
             name, power = "arc" + name, None
         node = Node(name, (self.applied(),) + ((base,) if base else ()))

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from agentrl_math import pool as pools
-from agentrl_math.answer import Answer, Items, Opaque, Relation, Scalar, Union, readings, unlabelled
-from agentrl_math.compare import Comparison, GoldUndefinedError, Quick, UndecidedError, close
+from agentrl_math.answer import Answer, Items, Relation, Scalar, Union, readings, unlabelled
+from agentrl_math.compare import Comparison, GoldUndefinedError, Quick, UndecidedError, close, is_beyond
 from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact
 from agentrl_math.extract import Extraction, from_gold, from_response
 from agentrl_math.latex import clean, is_balanced, squeeze
@@ -76,7 +76,7 @@ class _Open:
 
     def decided(self, pool: Pool, waited_s: float = 0.0) -> Verdict:
         """The verdict of a worker; verifier_failed when it gives none."""
-        full = any("\\" in text for text in (self.gold, *self.given)) and self._needs_second()
+        full = any(map(is_beyond, (self.gold, *self.given)))
         request = {"gold": self.gold, "given": self.given, "policy": asdict(self.policy), "full": full}
         try:
             reply = pool.ask(request, waited_s)
@@ -87,9 +87,6 @@ class _Open:
         if reply["error"] == "gold":
             return Verdict(Status.GOLD_INVALID, "the gold has no value", self.extracted)
         return Verdict(Status.VERIFIER_FAILED, str(reply.get("reason")), self.extracted)
-
-    def _needs_second(self) -> bool:
-        return any(_has_opaque(answer) for text in (self.gold, *self.given) for answer in readings(text))
 
 
 def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
@@ -144,14 +141,6 @@ def _is_plain(answer: Answer) -> bool:
     if isinstance(answer, Relation):
         return _is_plain(answer.sides[-1])
     return isinstance(answer, Scalar) and is_value(answer.node)
-
-
-def _has_opaque(answer: Answer) -> bool:
-    if isinstance(answer, Items | Union):
-        return any(map(_has_opaque, answer.members))
-    if isinstance(answer, Relation):
-        return any(map(_has_opaque, answer.sides))
-    return isinstance(answer, Opaque)
 
 
 def _verdict(same: bool, extracted: str) -> Verdict:
