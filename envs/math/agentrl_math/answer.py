@@ -173,14 +173,14 @@ def _plus_minus(text: str, depth: int) -> Answer | None:
     r"""1 \pm x is the two answers 1 + x and 1 - x, as one list."""
     if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", text) or _split(text, _SEPARATOR)[1:]:
         return None
-    if text[0] in "([\\" and _is_bracketed(text):
+    if _is_bracketed(text):
         return None
     signed = [_signs(text, plus, minus) for plus, minus in (("+", "-"), ("-", "+"))]
     return Items("list", tuple(read(part, depth) for part in signed))
 
 
 def _is_bracketed(text: str) -> bool:
-    return text.startswith(("(", "[", "\\{", "\\begin")) and _closes_last(text)
+    return text.startswith(("(", "[", "{", "\\{", "\\begin")) and _closes_last(text)
 
 
 def _signs(text: str, plus: str, minus: str) -> str:
@@ -308,8 +308,9 @@ def _based(text: str, depth: int) -> Answer | None:
 
 def _scalar(text: str) -> Answer:
     number, unit = split_unit(text)
-    if unit == "degree" and re.search(r"sin|cos|tan|cot|sec|csc", number):
-        number, unit = text, ""
+    if "^\\circ" in text:
+        is_angle = re.search(r"sin|cos|tan|cot|sec|csc", text)
+        number, unit = (text, "") if is_angle else (text.replace("^\\circ", ""), "degree")
     for candidate, its_unit in ((text, ""), (number, unit)) if not unit else ((number, unit),):
         try:
             return Scalar(expr.parse(candidate), its_unit, candidate)
@@ -367,5 +368,5 @@ def _split(text: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
 
 
 _READERS: tuple[Callable[[str, int], Answer | None], ...] = (
-    _special, _choice, _wordy, _plus_minus, _several, _related, _without, _united, _bracketed, _matrix, _based,
+    _special, _choice, _wordy, _several, _related, _plus_minus, _without, _united, _bracketed, _matrix, _based,
 )  # fmt: skip

@@ -172,8 +172,9 @@ class Comparison:
         as_set = _interval(relation)
         if as_set is not None:
             return not isinstance(other, Scalar) and self._directed(relation is gold, as_set, other)
-        if isinstance(other, Union):
-            return self._directed(relation is gold, Union(_pieces(relation) or ()), other)
+        pieces = _pieces(relation) if isinstance(other, Union) else None
+        if pieces:
+            return self._directed(relation is gold, Union(pieces), other)
         member = _membership(relation)
         if member is not relation:
             return self._directed(relation is gold, member, other)

@@ -58,7 +58,7 @@ def clean(text: str) -> str:
     text = re.sub(r"(?<!\\)\\[,;:> ]|~|&(?=\s*=)", " ", text)
     text = re.sub(r"(?<!\\)\\[()[\]]|(?<!\\)\$\$", " ", text)
     text = _dollars(text)
-    text = re.sub(r"\^\{?\s*\\circ\s*\}?", "^\\\\circ ", text)
+    text = re.sub(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z]))", "^\\\\circ ", text)
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text).replace("**", "").replace("`", "")
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", " * ", text.replace("\\%", "%"))
     text = _MULTIPLE.sub(lambda m: f"*{_MULTIPLES[m.group(2).lower()]} {m.group(1) or ''}", text)

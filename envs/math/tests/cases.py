@@ -99,6 +99,7 @@ EQUAL = {
     ],
     "more forms": [
         (r"5 \, \text{m}^2", "5"), (r"f^{-1}(x) = \frac{x-1}{2}", r"\frac{x-1}{2}"), (r"\mathbb{R} \setminus \{2\}", r"(-\infty,2)\cup(2,\infty)"), ("x=1, y=2", "(1,2)"), ("sinx", r"\sin x"),
+        (r"{90^\circ}", r"90^\circ"), (r"\frac{180^\circ}{2}", r"90^\circ"), (r"A = (0,9) \cup (9,36)", r"(0,9) \cup (9,36)"), (r"{\{1\pm\sqrt5\}}", r"1\pm\sqrt5"), (r"x = 1 \pm \sqrt{2}", r"1 \pm \sqrt{2}"),
         ("1000,99", "1000.99"), ("0,111", "0.111"), ("2,74", "2.74"), ("-x>-1", "x<1"), (r"\frac{x^2}{16}+\frac{y^2}{12}=\frac14", r"\frac{x^2}{4}+\frac{y^2}{3}=1"), (r"-2 \le x \le 7", r"x \in [-2,7]"),
         ("1.5 million", "1500000"), ("2 dozen", "24"), (r"3\text{ thousand dollars}", "3000"), ("5 = x", "5"), (r"\{1,1,2\}", r"\{1,2\}"), (r"\begin{cases} x=1 \\ y=2 \end{cases}", "x=1, y=2"), ("1 000 000", "1000000"),
         (r"\{x \mid x > 3\}", r"(3,\infty)"), (r"x \ne 2", r"(-\infty,2)\cup(2,\infty)"), ("54_{10}", "54"), (r"\lg 2", r"\log_{10} 2"), (r"\mathbb{R} \setminus \{3, 1\}", r"(-\infty,1)\cup(1,3)\cup(3,\infty)"),
