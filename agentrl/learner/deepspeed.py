@@ -92,7 +92,7 @@ class DeepSpeedLearner:
 
     def _frozen(self) -> PackedModel:
         model = load_model(self.spec.model, self._compute)
-        return model.to(self._device, self._compute).eval().requires_grad_(False)
+        return model.to(self._device).eval().requires_grad_(False)
 
     def _deepspeed(self, model: PackedModel) -> Any:
         section = self.spec.learner
