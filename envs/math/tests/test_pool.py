@@ -212,6 +212,22 @@ def test_a_process_that_ends_or_is_killed_leaves_no_verifier():
         assert gone(pids)
 
 
+def test_a_worker_that_hangs_ends_with_a_killed_parent():
+    code = (
+        "import threading; from agentrl_math.pool import Pool; pool = Pool(size=1, compute_s=60)\n"
+        f"threading.Thread(target=pool.ask, args=({HANG!r},), daemon=True).start()\n"
+        "while not pool.worker_pids: threading.Event().wait(0.01)\n"
+        "threading.Event().wait(0.2); print(*pool.pids, flush=True); threading.Event().wait()\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert child.stdout
+    pids = [int(pid) for pid in child.stdout.readline().split()]
+    child.kill()
+    child.communicate()
+    assert len(pids) == 2
+    assert gone(pids)
+
+
 def test_plain_numbers_need_no_process():
     code = (
         "from agentrl_math import verify, pool\n"
