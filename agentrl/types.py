@@ -337,7 +337,7 @@ class Trajectory:
 
     @property
     def is_valid(self) -> bool:
-        """True when it was scored and no signal that counts is invalid: only then may it be trained or be a baseline."""
+        """True when it was scored and no signal that counts is invalid: only then may it be trained or a baseline."""
         return self.is_scored and all(s.valid or s.weight == 0 for s in self.signals)
 
     @property

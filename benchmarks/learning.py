@@ -2,7 +2,7 @@
 
     python -m benchmarks.learning runs/seed-0 runs/seed-1 runs/seed-2 --out docs/learning/math
 
-writes OUT.svg and OUT.json, and prints the latter as one line. The interval is Student's t over the seeds, dots are runs.
+writes OUT.svg and OUT.json, and prints the latter as one line. Dots are runs, the band is Student's t over seeds.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from agentrl.types import Capabilities, Completion, Manifest, Prompt, Sampling, 
 class Engine(Protocol):
     """What samples. One object per engine process; every call is a coroutine with a deadline in seconds.
 
-    Cancelling the coroutine of a call aborts the request in the engine. A call past its deadline raises DeadlineError; a
-    dead engine raises EngineDiedError to every caller at once; a call outside `capabilities` raises EngineRefusedError.
+    Cancelling the coroutine of a call aborts the request in the engine. A call past its deadline raises DeadlineError;
+    a dead engine raises EngineDiedError to every caller at once; a call outside `capabilities` EngineRefusedError.
     """
 
     async def start(self, deadline_s: float) -> Capabilities:
