@@ -1,0 +1,203 @@
+"""CPU milliseconds of all our processes for each turn, and memory for each episode, with an engine that costs nothing.
+
+python -m benchmarks.overhead [--episodes 1000 10000]; the last line is the figures as JSON. The scripted engine has an
+actor of its own; worker, renderer (the model's tokenizer), Ray, scheduler, ledger and trajectory store are a run's own.
+Every episode plays 4 turns of `guess` and all of them are begun at once. Each scale runs in fresh processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from agentrl.cluster import Cluster, Role
+from agentrl.config import Config, EnvSection, ModelSection, RolloutSection
+from agentrl.engine.client import EngineServer
+from agentrl.engine.scripted import ScriptedEngine
+from agentrl.errors import EngineDiedError
+from agentrl.machine import detect
+from agentrl.models import locate
+from agentrl.plan import choose
+from agentrl.rollout.scheduler import Scheduler
+from agentrl.run.folder import RunFolder
+from agentrl.run.journal import RunJournal
+from agentrl.run.opening import schedule_of
+from agentrl.run.roles import RemoteEngine, worker_role
+from agentrl.run.workers import Workers
+from agentrl.types import Manifest, Version
+from benchmarks.timing import cpu_seconds, last_line, median, memory_bytes
+
+GROUP, TURNS, DEADLINE_S = 8, 4, 1200.0
+VERSION = Version(0, 0)
+REPLY = "Let me think about this number. My next guess is 11."  # never right: every episode plays all its turns
+
+
+def make_scripted(model: str, reply: str) -> EngineServer:
+    """An engine that always says `reply`, in the model's own tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    ids = [*tokenizer.encode(reply, add_special_tokens=False), tokenizer.eos_token_id]
+    return EngineServer(ScriptedEngine(lambda _prompt, _number: ids, vocab_size=len(tokenizer)))
+
+
+async def publish_nothing(engine: RemoteEngine) -> None:
+    """The first version of an engine without weights."""
+    await engine.start(DEADLINE_S)
+    await engine.pause(DEADLINE_S)
+    await engine.start_update(DEADLINE_S)
+    await engine.finish_update(Manifest(VERSION, ()), DEADLINE_S)
+    await engine.resume(DEADLINE_S)
+
+
+@asynccontextmanager
+async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tuple[Scheduler, dict[int, str]]]:
+    """A scheduler whose batch is `episodes` episodes, in front of a scripted engine; who is who by process id."""
+    config = Config(
+        steps=1 << 20,
+        env=EnvSection(name="guess"),
+        model=ModelSection(max_context=1024),
+        rollout=RolloutSection(
+            prompts=episodes // GROUP,
+            group_size=GROUP,
+            workers=workers,
+            episode_timeout_s=DEADLINE_S,
+            turn_timeout_s=DEADLINE_S,
+        ),
+    )
+    config = choose(config, detect()).config
+    model = str(locate(config.model.name))
+    folder = RunFolder(out)
+    journal = RunJournal(folder)
+    journal.ledger.begin_incarnation()
+    cluster = Cluster("agentrl-overhead")
+    names = {os.getpid(): "driver"}
+    try:
+        engine = RemoteEngine(cluster.spawn(Role("engine", make_scripted, (model, REPLY), died=EngineDiedError)))
+        team = Workers(
+            cluster,
+            lambda place: worker_role(config, model, place, [engine.remote]),
+            workers,
+            0,
+            lambda _, pid: names.update({pid: "workers"}),
+        )
+        pid, _ = await asyncio.gather(engine.remote.make(deadline_s=DEADLINE_S), team.start())
+        names[pid] = "engine"
+        await publish_nothing(engine)
+        schedule = schedule_of(config, await team.task_count("train"))
+        yield Scheduler(schedule, team.dispatch, journal, VERSION), names
+    finally:
+        cluster.close()
+        journal.close()
+
+
+class Peak:
+    """The most memory that all processes held together while the context was open."""
+
+    def __init__(self) -> None:
+        self.before = sum(memory_bytes().values())
+        self.most = self.before
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5):
+            self.most = max(self.most, sum(memory_bytes().values()))
+
+
+async def measure(episodes: int, workers: int, rounds: int) -> dict[str, Any]:
+    """The first batch gives the memory and warms up; the others give CPU time."""
+    with tempfile.TemporaryDirectory() as out:
+        async with scheduled(episodes, workers, Path(out)) as (scheduler, names):
+            with Peak() as peak:
+                scheduler.start()
+                batch = await scheduler.next_batch(DEADLINE_S)
+                peak.most = max(peak.most, sum(memory_bytes().values()))
+            turns = sum(t.turns for group in batch.groups for t in group.trajectories)
+            tokens = sum(t.action_tokens for group in batch.groups for t in group.trajectories)
+            assert turns == episodes * TURNS, f"{turns} turns in {episodes} episodes"
+            del batch
+            spent: list[dict[str, float]] = []
+            for number in range(rounds):
+                spent.append(await one_round(scheduler, names))
+                print(f"{episodes} episodes, round {number + 1}: {spent[-1]}", file=sys.stderr, flush=True)
+            await scheduler.stop()
+    return {
+        "episodes": episodes,
+        "turns": turns,
+        "tokens_per_turn": tokens / turns,
+        "cpu_ms_per_turn": median([1e3 * sum(s.values()) / turns for s in spent]),
+        "cpu_ms_per_turn_by_process": {
+            role: median([1e3 * s.get(role, 0.0) / turns for s in spent])
+            for role in sorted({k for s in spent for k in s})
+        },
+        "memory_kib_per_episode": (peak.most - peak.before) / episodes / 1024,
+    }
+
+
+async def one_round(scheduler: Scheduler, names: dict[int, str]) -> dict[str, float]:
+    """CPU seconds by kind of process for one batch."""
+    before, began = cpu_seconds(), time.monotonic()
+    scheduler.published(VERSION)
+    await scheduler.next_batch(DEADLINE_S)
+    spent: dict[str, float] = {}
+    for pid, seconds in cpu_seconds().items():
+        name = names.get(pid, "ray")
+        spent[name] = spent.get(name, 0.0) + seconds - before.get(pid, 0.0)
+    print(f"{time.monotonic() - began:.2f} s", file=sys.stderr, flush=True)
+    return spent
+
+
+def in_fresh_processes(episodes: int, args: argparse.Namespace) -> dict[str, Any]:
+    """The figures of one scale, measured by a process of its own."""
+    flags = ["--one", str(episodes), "--rounds", str(args.rounds), "--workers", str(args.workers)]
+    done = subprocess.run([sys.executable, "-m", __spec__.name, *flags], stdout=subprocess.PIPE, text=True, check=True)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--episodes", type=int, nargs="+", default=[1000, 10000])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--one", type=int, default=0, help="measure one scale in this process and print it")
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(asyncio.run(measure(args.one, args.workers, args.rounds))))
+        return
+    scales = [in_fresh_processes(episodes, args) for episodes in args.episodes]
+    first, last = scales[0], scales[-1]
+    figures = {
+        "cpu_ms_per_turn": first["cpu_ms_per_turn"],
+        "memory_kib_per_episode": first["memory_kib_per_episode"],
+        "growth_of_cpu_per_turn": last["cpu_ms_per_turn"] / first["cpu_ms_per_turn"],
+        "growth_of_memory_per_episode": last["memory_kib_per_episode"] / first["memory_kib_per_episode"],
+        "workers": args.workers,
+        "rounds": args.rounds,
+        "scales": scales,
+    }
+    print(last_line("overhead", figures))
+
+
+if __name__ == "__main__":
+    main()

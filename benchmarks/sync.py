@@ -1,0 +1,148 @@
+"""Seconds that a publication takes, by part, and what it costs requests in flight; its share of a training step.
+
+python -m benchmarks.sync [--model FOLDER] [--rounds 5]; the last line is the figures as JSON. `idle` publishes while
+nothing is sampled, as a synchronous run does; `in flight` publishes in the middle of a batch: its delay is how much
+later that batch ends than the same batch without a publication, the second prefill of every request included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from transformers import AutoTokenizer
+
+from agentrl.config import Config
+from agentrl.engine.client import EngineClient
+from agentrl.models import locate
+from agentrl.run.crew import Crew, crew
+from agentrl.run.folder import RunFolder
+from agentrl.run.live import View
+from agentrl.run.opening import CANARY_TEXT
+from agentrl.run.roles import RemoteEngine
+from agentrl.run.stop import Stop
+from agentrl.types import Prompt, Sampling, Version
+from agentrl.weights.canary import Canary
+from agentrl.weights.publish import Probe, publish
+from benchmarks.learner import samples
+from benchmarks.rollout import config_of, flags
+from benchmarks.timing import alternated, column, last_line
+
+DEADLINE_S = 600.0
+PROMPT, BEGUN = 35, 0.4  # tokens of a prompt; the share of a batch after which the publication begins
+
+
+class Publisher:
+    """Publications of the learner's weights, one after another; the way of `run.publication`, part by part."""
+
+    def __init__(self, team: Crew, canary: Canary) -> None:
+        self._team, self._canary, self._count = team, canary, 0
+
+    async def publish(self) -> dict[str, float]:
+        """Publish once; seconds of each part."""
+        version = Version(0, self._count)
+        self._count += 1
+        started = time.perf_counter()
+        logprobs = await self._team.learners.logprobs(self._canary.ids, DEADLINE_S)
+        judged = time.perf_counter()
+        staged = await self._team.learners.stage(version, DEADLINE_S)
+        written = time.perf_counter()
+        probe = Probe(self._canary, logprobs)
+        parts = await self._team.engines.publish(lambda engines: publish(engines, staged, probe, DEADLINE_S))
+        seconds = time.perf_counter() - started
+        staged.discard()
+        named = {"publish_s": seconds, "learner_canary_s": judged - started, "stage_s": written - judged}
+        return named | asdict(parts)
+
+
+class Load:
+    """The same requests again and again, all at once."""
+
+    def __init__(self, team: Crew, requests: int, max_tokens: int, vocabulary: int) -> None:
+        self._client = EngineClient([RemoteEngine(remote) for remote in team.engines.remotes], "sync")
+        self._max_tokens, rng = max_tokens, random.Random(0)
+        self._prompts = [Prompt(tuple(rng.randrange(10, vocabulary) for _ in range(PROMPT))) for _ in range(requests)]
+
+    async def run(self) -> dict[str, float]:
+        """Sample all of them."""
+        started = time.perf_counter()
+        calls = (
+            self._client.generate(prompt, Sampling(self._max_tokens, 1.0, seed), DEADLINE_S)
+            for seed, prompt in enumerate(self._prompts)
+        )
+        done = await asyncio.gather(*calls)
+        return {"seconds": time.perf_counter() - started, "tokens": float(sum(len(c.ids) for c in done))}
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+@asynccontextmanager
+async def at_work(config: Config, model: Path) -> AsyncIterator[tuple[Crew, Publisher]]:
+    """A run's crew after its first publication, which calibrates the canary."""
+    ids = AutoTokenizer.from_pretrained(model)(CANARY_TEXT)["input_ids"][: config.model.max_context - 1]
+    with tempfile.TemporaryDirectory() as out:
+        async with crew(config, model, RunFolder(Path(out)), Stop(), View(1)) as team:
+            publisher = Publisher(team, Canary(ids, config.model.dtype))
+            print(f"first publication: {await publisher.publish()}", flush=True)
+            yield team, publisher
+
+
+async def measure(args: argparse.Namespace) -> dict[str, object]:
+    """All arms in turns."""
+    config = config_of(args)
+    model = locate(config.model.name)
+    vocabulary = len(AutoTokenizer.from_pretrained(model))
+    async with at_work(config, model) as (team, publisher):
+        load = Load(team, args.prompts * args.group_size, args.max_tokens, vocabulary)
+        alone = await load.run()
+
+        async def in_flight() -> dict[str, float]:
+            running = asyncio.create_task(load.run())
+            await asyncio.sleep(alone["seconds"] * BEGUN)
+            parts = await publisher.publish()
+            return parts | await running
+
+        async def learn() -> dict[str, float]:
+            await team.learners.step(samples(vocabulary), DEADLINE_S)
+            return {}
+
+        taken = await alternated(
+            args.rounds, {"sample": load.run, "in flight": in_flight, "idle": publisher.publish, "learn": learn}
+        )
+        await load.close()
+    parts = {
+        name: {key: column(taken[name], key) for key in taken[name][0] if key.endswith("_s")}
+        for name in ("idle", "in flight")
+    }
+    sample_s, learn_s = column(taken["sample"], "seconds"), column(taken["learn"], "seconds")
+    delays = [late["seconds"] - base["seconds"] for late, base in zip(taken["in flight"], taken["sample"], strict=True)]
+    delay_s, idle_s = column([{"d": delay} for delay in delays], "d"), parts["idle"]["publish_s"]
+    return {
+        "requests_in_flight": args.prompts * args.group_size,
+        "max_tokens": args.max_tokens,
+        "rounds": args.rounds,
+        "idle": parts["idle"],
+        "in_flight": parts["in flight"],
+        "delay_of_requests_in_flight_s": delay_s,
+        "sample_s": sample_s,
+        "learn_s": learn_s,
+        "share_of_step_idle": idle_s / (sample_s + learn_s + idle_s),
+        "share_of_step_in_flight": delay_s / (sample_s + learn_s + delay_s),
+    }
+
+
+def main() -> None:
+    args = flags(__doc__).parse_args()
+    print(last_line("sync", asyncio.run(measure(args))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""Seconds a step against TRL's GRPOTrainer: the same model, tasks, batch and loss, in turns.
+
+python -m benchmarks.versus_trl [--model FOLDER] [--rounds 3]; the last line is the figures as JSON. First both compute
+loss and gradient norm of one fixed float32 batch. Then steps alternate: a whole step of a run (update, publication,
+proof, sampling of the next batch), a step of TRL, raw sampling of our batch by vLLM, and a bare PyTorch step on it: the
+last two together are the limit of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import os
+import random
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentrl.config import CheckpointSection, Config, EvalSection, LearnerSection
+from agentrl.engine.vllm import VllmSpec
+from agentrl.learner.base import TrainSequence
+from agentrl.learner.batch import train_sequences
+from agentrl.models import locate
+from agentrl.rollout.scheduler import Batch
+from agentrl.run.folder import RunFolder
+from agentrl.run.live import View
+from agentrl.run.opening import Subject, opened
+from agentrl.run.session import Session
+from agentrl.run.stop import Stop
+from agentrl.types import SampleId
+from benchmarks.arms import Arm
+from benchmarks.learner import Bare, free_port
+from benchmarks.raw import RawBatch
+from benchmarks.rival import MISSING, Fixed, Question, Rival, RivalLoss, RivalSpec
+from benchmarks.rollout import config_of, flags, raw_arm, raw_requests, spec_of, stop_tokens
+from benchmarks.timing import alternated, column, last_line
+
+TOLERANCE = 1e-5
+TASKS = 512
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The same loss.
+
+
+class OurLoss:
+    """agentrl's loss and gradient on a batch it is given."""
+
+    def __init__(self, model: Path) -> None:
+        from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+
+        spec = LearnerSpec(model, 100, dtype="float32", learner=LearnerSection(lr=1e-9))
+        self._learner = DeepSpeedLearner(spec, 0, 1, "127.0.0.1", free_port())
+
+    def loss_and_norm(self, batch: Fixed) -> tuple[float, float]:
+        """(loss, gradient norm) of one optimizer step, before clipping; the sampler is the learner itself."""
+        rows = zip(batch.prompts, batch.completions, batch.advantages, strict=True)
+        sequences = [
+            TrainSequence(
+                SampleId(0, number),
+                [*prompt, *completion],
+                [0] * len(prompt) + [1] * len(completion),
+                [],
+                [0.0] * len(prompt) + [advantage] * len(completion),
+            )
+            for number, (prompt, completion, advantage) in enumerate(rows)
+        ]
+        known = self._learner.logprobs([s.ids for s in sequences])
+        whole = [replace(s, sampler_logprobs=[0.0, *row]) for s, row in zip(sequences, known, strict=True)]
+        report = self._learner.step(whole)
+        return report.loss, report.grad_norm
+
+
+def fixed_batch(vocabulary: int) -> Fixed:
+    """16 samples of uneven lengths."""
+    rng = random.Random(0)
+    some = lambda low, high: tuple(rng.randrange(10, vocabulary) for _ in range(rng.randint(low, high)))  # noqa: E731
+    prompt = some(20, 40)
+    return Fixed((prompt,) * 16, tuple(some(4, 48) for _ in range(16)), tuple(rng.gauss(0, 1) for _ in range(16)))
+
+
+def compared(model: Path, vocabulary: int, out: Path) -> dict[str, Any]:
+    """Loss and gradient norm by both; raises ValueError when they differ by more than 1e-5 of their size."""
+    batch = fixed_batch(vocabulary)
+    spec = RivalSpec(model, (Question("1 + 1", "2"),), 1, 16, 48, out, weights="float32", is_bf16=False)
+    found = {}
+    for name, factory, given in (("agentrl", OurLoss, model), ("trl", RivalLoss, spec)):
+        arm = Arm(factory, given, env=threads())
+        found[name] = arm.call("loss_and_norm", batch)
+        arm.close()
+    (loss, norm), (their_loss, their_norm) = found["agentrl"], found["trl"]
+    off = max(abs(loss - their_loss) / max(1.0, abs(their_loss)), abs(norm - their_norm) / their_norm)
+    print(f"loss and gradient norm: agentrl {loss:.8f} {norm:.8f}, trl {their_loss:.8f} {their_norm:.8f}", flush=True)
+    if off > TOLERANCE:
+        raise ValueError(f"the two losses differ by {off:.2g} of their size: they do not compute the same")
+    return {"loss": loss, "trl_loss": their_loss, "grad_norm": norm, "trl_grad_norm": their_norm, "difference": off}
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The same step.
+
+
+class BareStep:
+    """The loop one would write by hand, on the sequences of our batch."""
+
+    def __init__(self, model: Path, micro_batch: int) -> None:
+        import torch
+
+        self._bare = Bare(model, torch.bfloat16, micro_batch)
+
+    def step(self, batch: list[TrainSequence]) -> float:
+        """One optimizer step."""
+        return self._bare.step(batch)
+
+
+class Ours:
+    """A run that stands still between steps: a step is an update, its publication, and the next batch sampled."""
+
+    def __init__(self, run: Session) -> None:
+        self.run = run
+        self.batch: Batch | None = None
+
+    async def step(self) -> dict[str, float]:
+        """One step; nothing is in flight when it returns."""
+        if self.batch is None:
+            self.run.scheduler.start()
+            self.batch = await self.run.sample()
+        before = self.batch
+        reports = await self.run.update(before)
+        self.batch = await self.run.sample()
+        self.run.record(before, reports)
+        return {"tokens": float(sum(t.action_tokens for g in self.batch.groups for t in g.trajectories))}
+
+
+@asynccontextmanager
+async def training(config: Config, out: Path) -> AsyncIterator[Ours]:
+    """A run without evaluation and checkpoints."""
+    async with opened(config, Subject.of(config), RunFolder(out), Stop(), View(config.steps), None) as run:
+        yield Ours(run)
+        await run.scheduler.stop()
+
+
+def questions() -> tuple[Question, ...]:
+    """Level 1 of envs/math, as a run is asked."""
+    from agentrl_math import MathEnv
+    from agentrl_math.env import MathConfig
+
+    async def read() -> tuple[Question, ...]:
+        env = MathEnv(MathConfig())
+        tasks = [await env.atask("train", index, 0) for index in range(TASKS)]
+        return tuple(Question(task.data.question, task.data.answer) for task in tasks)
+
+    return asyncio.run(read())
+
+
+def threads() -> dict[str, str]:
+    """Every arm may use all cores: one works at a time."""
+    return {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))), "TOKENIZERS_PARALLELISM": "false"}
+
+
+async def race(args: argparse.Namespace, config: Config, model: Path, spec: RivalSpec, out: Path) -> dict[str, Any]:
+    """All arms in turns."""
+    with ExitStack() as stack:
+        trl, bare = Arm(Rival, spec, env=threads()), Arm(BareStep, model, 16, env=threads())
+        engine: VllmSpec = spec_of(config, model)
+        raw = raw_arm(engine)
+        for arm in (trl, bare, raw):
+            stack.callback(arm.close)
+        stop = stop_tokens(model)
+        async with training(config, out) as ours:
+
+            async def trl_step() -> dict[str, float]:
+                done: dict[str, float] = await trl.acall("step")
+                return done
+
+            async def sample() -> dict[str, float]:
+                assert ours.batch is not None, "our arm comes first"
+                trajectories = [t for group in ours.batch.groups for t in group.trajectories]
+                requests = raw_requests(trajectories, config.seed)
+                done: RawBatch = await raw.acall("generate", requests, args.max_tokens, stop)
+                return {"seconds": done.seconds, "tokens": float(done.tokens)}
+
+            async def step() -> dict[str, float]:
+                assert ours.batch is not None, "our arm comes first"
+                await bare.acall("step", train_sequences(ours.batch.groups, ours.run.algorithm))
+                return {}
+
+            return await alternated(
+                args.rounds, {"agentrl": ours.step, "trl": trl_step, "raw sampling": sample, "bare step": step}
+            )
+
+
+def figures_of(taken: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Medians and ratios; the limit is raw sampling and the bare step of the same round."""
+    ours, trl = taken["agentrl"], taken["trl"]
+    limits = [a["seconds"] + b["seconds"] for a, b in zip(taken["raw sampling"], taken["bare step"], strict=True)]
+    faster = [b["seconds"] / a["seconds"] for a, b in zip(ours, trl, strict=True)]
+    limit = [b["seconds"] / most for b, most in zip(trl, limits, strict=True)]
+    share = [most / a["seconds"] for a, most in zip(ours, limits, strict=True)]
+    return {
+        "times_faster": column([{"x": x} for x in faster], "x"),
+        "times_faster_least": min(faster),
+        "limit_times_faster": column([{"x": x} for x in limit], "x"),
+        "share_of_limit": column([{"x": x} for x in share], "x"),
+        "seconds": {name: column(rows, "seconds") for name, rows in taken.items()},
+        "tokens": column(ours, "tokens"),
+        "trl_tokens_per_sample": column(trl, "mean_length"),
+    }
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """The comparison of losses, then the race."""
+    config = config_of(args).model_copy(update={"eval": EvalSection(tasks=0), "checkpoint": CheckpointSection(every=0)})
+    model = locate(config.model.name)
+    with tempfile.TemporaryDirectory() as folder:
+        same = {} if args.skip_loss else compared(model, args.vocabulary, Path(folder))
+        spec = RivalSpec(
+            model, questions(), args.prompts, args.group_size, args.max_tokens, Path(folder, "trl"),
+            lr=config.learner.lr, weights=args.trl_weights,
+        )  # fmt: skip
+        taken = asyncio.run(race(args, config, model, spec, Path(folder, "run")))
+    return {
+        "batch": f"{args.prompts} x {args.group_size} x {args.max_tokens}",
+        "rounds": args.rounds,
+        "trl_weights": args.trl_weights,
+        "fixed_batch": same,
+        **figures_of(taken),
+    }
+
+
+def main() -> None:
+    parser = flags(__doc__)
+    parser.set_defaults(rounds=3)
+    parser.add_argument("--trl-weights", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument("--vocabulary", type=int, default=320, help="ids of the fixed batch are below this")
+    parser.add_argument("--skip-loss", action="store_true", help="do not compare the losses first")
+    args = parser.parse_args()
+    if importlib.util.find_spec("trl") is None or importlib.util.find_spec("datasets") is None:
+        sys.exit(MISSING)
+    print(last_line("trl", measure(args)))
+
+
+if __name__ == "__main__":
+    main()
