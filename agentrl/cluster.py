@@ -115,7 +115,7 @@ class Remote:
             ray.cancel(ref)
             raise
         except RayTaskError as error:
-            raise self._unwrapped(error, method) from None
+            raise self._unwrapped(error, method) from error
         except RayActorError as error:
             raise self._died(f"{self.name}: its process died during {method} ({_first_line(error)})") from None
 
@@ -123,7 +123,8 @@ class Remote:
         cause = getattr(error, "cause", None)
         if isinstance(cause, AgentRLError):
             return cause
-        return AgentRLError(f"{self.name}: {method} raised {error}")
+        raised = error if cause is None else cause
+        return AgentRLError(f"{self.name}: {method} raised {type(raised).__name__}: {raised}")
 
 
 class Cluster:

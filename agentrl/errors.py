@@ -11,6 +11,7 @@ AgentRLError
 │   └── EngineRefusedError a call that this engine cannot serve (see its capabilities)
 ├── WeightsError           a publication did not arrive whole
 ├── LearnerError           a learner rank failed; names the rank
+│   └── LearnerDiedError   its process is gone
 ├── DeadlineError          a wait ran out; says which and how long
 └── RunError               the run cannot go on (or cannot be resumed)
 """
@@ -80,6 +81,10 @@ class WeightsError(AgentRLError):
 
 class LearnerError(AgentRLError):
     """A learner rank failed; the message names it."""
+
+
+class LearnerDiedError(LearnerError):
+    """The process of a learner rank is gone."""
 
 
 class DeadlineError(AgentRLError):

@@ -54,7 +54,7 @@ def read_progress(folder: Path, ranks: int, zero: int) -> Progress:
         progress = Progress(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise RunError(
-            f"checkpoint {folder} cannot be read: {path.name}: {error}. Resume from an older one."
+            f"checkpoint {folder} cannot be read: {path.name}: {error}. Delete it to go on from the one before."
         ) from error
     if (progress.ranks, progress.zero) != (ranks, zero):
         raise RunError(

@@ -306,9 +306,11 @@ class DeepSpeedLearner:
         try:
             found, _ = self._engine.load_checkpoint(str(folder / checkpoint.STATE), tag=checkpoint.TAG)
         except UNREADABLE as error:
-            raise RunError(f"checkpoint {folder} cannot be read: {error}. Resume from an older one.") from error
+            raise RunError(
+                f"checkpoint {folder} cannot be read: {error}. Delete it to go on from the one before."
+            ) from error
         if found is None:
-            raise RunError(f"checkpoint {folder} holds no training state. Resume from an older one.")
+            raise RunError(f"checkpoint {folder} holds no training state. Delete it to go on from the one before.")
         self._updates = progress.updates
 
     def close(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl.cluster import Cluster
 from agentrl.config import Config
+from agentrl.errors import RunError
 from agentrl.run.engines import Engines
 from agentrl.run.folder import RunFolder
 from agentrl.run.learners import Learners
@@ -54,7 +55,9 @@ async def crew(
             _look_after(team, view, stop)
             yield team
         finally:
-            await team.engines.close()
+            with suppress(RunError):  # a full disk keeps nothing from ending
+                await asyncio.to_thread(registry.register_descendants)
+            await asyncio.gather(team.workers.close(), team.engines.close())
     finally:
         await asyncio.to_thread(cluster.close)
         await asyncio.to_thread(registry.end_leftovers, END_S)

@@ -38,6 +38,7 @@ class Engines:
         self._start_timeout_s, self._register = start_timeout_s, register
         self._engines = [RemoteEngine(cluster.spawn(role(place))) for place in range(count)]
         self._repairs: dict[int, asyncio.Task[None]] = {}
+        self._down: set[int] = set()
         self._watches: list[asyncio.Task[None]] = []
         self._is_closing = False
         self.deaths = 0
@@ -47,7 +48,7 @@ class Engines:
 
     @property
     def remotes(self) -> list[Remote]:
-        """What rollout workers are given."""
+        """What rollout workers are given: the engines that serve weights, or served them last."""
         return [engine.remote for engine in self._engines]
 
     async def start(self) -> None:
@@ -60,7 +61,9 @@ class Engines:
 
     async def publish(self, bring: Callable[[Sequence[RemoteEngine]], Awaitable[Published]]) -> Published:
         """`bring` a version to every engine that is up; one that fails is replaced, and refilled when it is back."""
-        places = [place for place in range(len(self._engines)) if place not in self._repairs]
+        places = [place for place in range(len(self._engines)) if place not in self._down]
+        if not places:
+            return Published()
         try:
             return await bring([self._engines[place] for place in places])
         except PublicationError as error:
@@ -80,6 +83,7 @@ class Engines:
         """Replace `engine`, which was number `place`, unless that is under way or done."""
         if self._is_closing or place in self._repairs or self._engines[place] is not engine:
             return
+        self._down.add(place)
         self._repairs[place] = task = asyncio.create_task(self._replace(place, engine, why))
         task.add_done_callback(lambda done: self._repaired(place, done))
 
@@ -117,10 +121,17 @@ class Engines:
         if self.deaths > self._restarts:
             raise RunError(f"engines died {self.deaths} times (engine.restarts = {self._restarts}); the last: {why}")
         await self._end(dead)
-        engine = self._engines[place] = RemoteEngine(self._cluster.spawn(self._role(place)))
-        await self._start(engine)
-        if self.refill is not None:
-            await self.refill(engine)
+        engine = RemoteEngine(self._cluster.spawn(self._role(place)))
+        try:
+            await self._start(engine)
+            if self.refill is not None:
+                await self.refill(engine)
+            # Nothing is awaited between the refill and here: no publication can pass this engine by.
+            self._engines[place] = engine
+            self._down.discard(place)
+        finally:
+            if self._engines[place] is not engine:
+                await self._end(engine)
         await self._tell(place, engine, why)
 
     def _repaired(self, place: int, task: asyncio.Task[None]) -> None:

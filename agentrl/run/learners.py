@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.cluster import Cluster, Remote, Role
-from agentrl.errors import DeadlineError, LearnerError
+from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.learner.base import StepReport, TrainSequence
 from agentrl.types import Version
 
 START_S = 600.0
+NOTICE_S = 5.0  # Ray may know of a dead process later than its peers do
 
 
 class Learners:
@@ -62,7 +63,7 @@ class Learners:
             for rank in self._ranks
         ]
         try:
-            return await asyncio.gather(*calls)
+            return await _results(calls)
         finally:
             # A rank that failed leaves the others waiting in a collective: nobody waits with them.
             for call in calls:
@@ -76,4 +77,20 @@ class Learners:
         except DeadlineError as error:
             raise LearnerError(f"{error}: {name} does not answer. The run can be resumed.") from None
         except LearnerError as error:
-            raise LearnerError(f"{error}. The run can be resumed from its last checkpoint.") from None
+            raise type(error)(f"{error}. The run can be resumed from its last checkpoint.") from None
+
+
+async def _results(calls: Sequence[asyncio.Task[Any]]) -> list[Any]:
+    """The results, or the error of the rank that died rather than that of one which only lost its peer."""
+    await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+    errors = _errors(calls)
+    if errors and not any(isinstance(error, LearnerDiedError) for error in errors):
+        await asyncio.wait(calls, timeout=NOTICE_S)
+        errors = _errors(calls)
+    if errors:
+        raise min(errors, key=lambda error: not isinstance(error, LearnerDiedError))
+    return [call.result() for call in calls]
+
+
+def _errors(calls: Sequence[asyncio.Task[Any]]) -> list[BaseException]:
+    return [error for call in calls if call.done() and (error := call.exception()) is not None]

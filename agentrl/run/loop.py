@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from agentrl import settings
@@ -86,19 +86,19 @@ async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: 
     began = time.monotonic()
     view, stop = View(config.steps), Stop()
     view.start(f"The run's folder is {folder.path}.")
-    ended = "ended by an error of agentrl itself"
     try:
         with stop.on_signals():
             async with opened(config, subject, folder, stop, view, resumed_at) as run, closing(run):
                 await loop(run)
-        ended = f"finished {config.steps} steps"
+        return conclude(folder, view, f"finished {config.steps} steps", time.monotonic() - began)
     except (AgentRLError, Stopped, asyncio.CancelledError) as error:
         reason = stop.reason(error)
-        ended = f"{reason}; go on with `agentrl resume {folder.path}`"
+        with suppress(AgentRLError, OSError):  # what ended the run may end its summary too: a full disk
+            ended = f"{reason}; go on with `agentrl resume {folder.path}`"
+            conclude(folder, view, ended, time.monotonic() - began)
         raise reason from None
     finally:
-        summed = conclude(folder, view, ended, time.monotonic() - began)
-    return summed
+        view.close()
 
 
 @asynccontextmanager

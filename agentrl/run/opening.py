@@ -33,11 +33,12 @@ from agentrl.run.roles import is_shared
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop
 from agentrl.run.transfers import of_folder, sent, staged
+from agentrl.run.workers import TRAIN
 from agentrl.types import Version
 from agentrl.weights.canary import Canary
 from agentrl.weights.publish import Probe
 
-TRAIN, HELD_OUT = "train", "test"
+HELD_OUT = "test"
 CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 x 8 = 56. What is it that you know?"
 
 

@@ -46,12 +46,12 @@ class Processes:
         process = Process(role, pid, entry.started, _boot())
         # A line of its own even when the last writer was killed in the middle of its line.
         line = f"\n{json.dumps(asdict(process))}\n".encode()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(descriptor, line)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            with self._path.open("ab", buffering=0) as file:
+                file.write(line)
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunError(f"cannot write {self._path}: {error.strerror}. Make room, then resume the run") from error
 
     def registered(self) -> list[Process]:
         """Every process on record, in the order of registration."""
@@ -71,6 +71,13 @@ class Processes:
                 role = roles[pid] if pid in roles else f"child of {roles[root]}"
                 found.append(Process(role, pid, table[pid].started, boot))
         return sorted(found, key=lambda process: process.started)
+
+    def register_descendants(self) -> None:
+        """Record what the registered processes have started: it may outlive them, and is nobody's child then."""
+        known = {(process.pid, process.started) for process in self.registered()}
+        for process in self.leftovers():
+            if (process.pid, process.started) not in known:
+                self.register(process.role, process.pid)
 
     def end_leftovers(self, deadline_s: float) -> list[Process]:
         """End all that `leftovers` names and return it: SIGTERM first, SIGKILL in the second half of the deadline.

@@ -12,7 +12,7 @@ from agentrl.cluster import Remote, Role
 from agentrl.config import Config
 from agentrl.engine.client import EngineClient, EngineServer, Outcome, Request
 from agentrl.engine.vllm import VllmEngine, VllmSpec, environment
-from agentrl.errors import EngineDiedError, LearnerError
+from agentrl.errors import EngineDiedError, LearnerDiedError
 from agentrl.learner.base import Learner
 from agentrl.rollout.scheduler import WorkerLostError
 from agentrl.rollout.worker import RolloutWorker
@@ -207,7 +207,7 @@ def learner_role(config: Config, model: Path, staging: Path, rank: int) -> Role:
         gpus=LEARNER_SHARE if is_shared(config) else float(config.device == "cuda"),
         bundle=rank if is_shared(config) else None,
         is_blocking=True,
-        died=LearnerError,
+        died=LearnerDiedError,
     )
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 20.0
+PATIENCE_S = 15.0
 
 
 class Stopped(Exception):  # noqa: N818 - no error: somebody asked for it

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from agentrl.cluster import Cluster, Remote, Role
-from agentrl.errors import DeadlineError, RunError
+from agentrl.errors import AgentRLError, DeadlineError, RunError
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.scheduler import WorkerLostError
 from agentrl.types import SampleId, Trajectory
 
 GRACE_S = 60.0
 START_S = 300.0
+END_S = 6.0
+TRAIN = "train"
 
 
 class Workers:
@@ -36,8 +39,9 @@ class Workers:
         self.deaths = 0
 
     async def start(self) -> None:
-        """Wait until every worker has made its environment and tokenizer."""
+        """Wait until every worker has made its environment and tokenizer and read its tasks."""
         await asyncio.gather(*(self._registered(i) for i in range(len(self._workers))))
+        await asyncio.gather(*(w.call("task_count", TRAIN, deadline_s=START_S) for w in self._workers))
 
     async def task_count(self, split: str) -> int | None:
         """How many tasks a split has, None when it is endless."""
@@ -61,9 +65,23 @@ class Workers:
         trajectory: Trajectory = await self._ask(order.sample, "run", order, deadline_s=deadline_s)
         return trajectory
 
+    async def close(self) -> None:
+        """Let every worker tear down its episodes and shared resources; past END_S they end without."""
+        await asyncio.gather(*(self._closed(worker) for worker in self._workers))
+
+    @staticmethod
+    async def _closed(worker: Remote) -> None:
+        with suppress(AgentRLError):
+            await worker.call("close", deadline_s=END_S)
+
     async def broadcast(self, method: str, *args: Any) -> None:
-        """Call a method of every worker."""
-        await asyncio.gather(*(worker.call(method, *args, deadline_s=GRACE_S) for worker in self._workers))
+        """Call a method of every worker; one that is dying hears nothing, its successor is told when it is made."""
+        await asyncio.gather(*(self._told(worker, method, *args) for worker in self._workers))
+
+    @staticmethod
+    async def _told(worker: Remote, method: str, *args: Any) -> None:
+        with suppress(WorkerLostError, DeadlineError):
+            await worker.call(method, *args, deadline_s=GRACE_S)
 
     async def _ask(self, sample: SampleId, method: str, *args: Any, deadline_s: float) -> Any:
         """Ask the sample's worker; one that died, or that its own deadlines did not bring to an answer, is replaced."""
