@@ -1,4 +1,4 @@
-"""What README and docs show works: Python runs, shell parses, `agentrl` lines are accepted, links lead somewhere."""
+"""What README and docs show works: Python runs, commands and keys are known, links and named tests exist."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from itertools import dropwhile
 from pathlib import Path
 
 import pytest
 
 from agentrl.cli.flags import split
 from agentrl.cli.main import COMMANDS
-from agentrl.settings import load
+from agentrl.config import Config
+from agentrl.env import load_config, resolve
+from agentrl.errors import ConfigError
+from agentrl.plan import choose
+from agentrl.settings import SHORT_FLAGS, keys, load
+from tests.unit.config.test_plan import FOUR_GPUS, LAPTOP, ONE_GPU
+from tests.unit.rollout.templates import tokenizer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -23,6 +30,10 @@ PAGES = [
     *ROOT.glob("envs/*/README.md"),
 ]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+FILE = re.compile(r"^# ([\w/]+\.py)$", re.MULTILINE)
+SECTIONS = {key.partition(".")[0] for key in keys() if "." in key}
+RUNS = ("train", "eval", "config")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -30,33 +41,95 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def pages_with(language: str) -> list[object]:
-    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if blocks(page, language)]
+    return [pytest.param(page, id=name(page)) for page in PAGES if blocks(page, language)]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def desk(page: Path, folder: Path) -> Path:
+    """Where a reader of the page works: the files it tells to save, the repository's packages, a tokenizer."""
+    for block in blocks(page, "python"):
+        if match := FILE.match(block):
+            (folder / match[1]).parent.mkdir(parents=True, exist_ok=True)
+            (folder / match[1]).write_text(block)
+    for neighbour in ("examples", "envs"):
+        (folder / neighbour).symlink_to(ROOT / neighbour)
+    tokenizer().save_pretrained(folder / "model")
+    return folder
+
+
+# --- Python -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
-    script = tmp_path / "page.py"
+    script = desk(page, tmp_path) / "page.py"
     script.write_text("\n".join(blocks(page, "python")))
     command = [sys.executable, "-W", "error", str(script)]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stderr
 
 
+# --- commands ---------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("page", pages_with("bash"))
-def test_shell_blocks_parse_and_agentrl_lines_are_accepted(page: Path) -> None:
+def test_shell_blocks_parse_and_their_commands_are_accepted(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(desk(page, tmp_path))
+    for number, block in enumerate(blocks(page, "toml")):
+        (tmp_path / (f"run{number}.toml" if number else "run.toml")).write_text(block)
     for block in blocks(page, "bash"):
         subprocess.run(["bash", "-n"], input=block, text=True, check=True, timeout=10)
-        for line in block.splitlines():
+        for line in block.replace("\\\n", " ").splitlines():
             check_command(shlex.split(line, comments=True))
 
 
 def check_command(words: list[str]) -> None:
-    """An `agentrl` line names a command that exists and sets keys that exist."""
-    if not words or words[0] != "agentrl":
-        return
+    """An `agentrl` line names a command that exists and asks for what can run; a `make` line names a target."""
+    words = list(dropwhile(lambda word: re.match(r"[A-Z_]+=", word), words))
     words = words[: words.index(">")] if ">" in words else words
+    if words[:1] == ["make"]:
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    if words[:1] != ["agentrl"]:
+        return
     assert words[1] in COMMANDS
-    load(None, split(words[2:])[1])
+    own, overrides = split(words[2:])
+    assert words[1] in RUNS or not overrides, f"agentrl {words[1]} has no flags"
+    if words[1] in RUNS:
+        check_run(load(Path(own[1]) if own[:1] == ["--config"] and Path(own[1]).exists() else None, overrides))
+
+
+def check_run(config: Config) -> None:
+    """The environment knows its keys, and a laptop or a machine with GPUs would take the configuration."""
+    load_config(resolve(config.env.name), config.env.options)
+    refusals = []
+    for machine in (LAPTOP, ONE_GPU, FOUR_GPUS):
+        try:
+            choose(config, machine)
+        except ConfigError as error:
+            refusals.append(str(error))
+    assert len(refusals) < 3, refusals
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("agentrl train --learner.rl 1e-5", "learner.lr"),
+        ("agentrl train --env guess --env.hihg 20", "env.high"),
+        ("agentrl train --algo ppo", "unknown algorithm"),
+        ("agentrl trian", "trian"),
+        ("agentrl resume runs/x --steps 3", "no flags"),
+        ("make trane", "trane"),
+        ("RAY_ADDRESS=auto agentrl train --env nowhere", "nowhere"),
+    ],
+)
+def test_a_command_that_would_fail_is_found(line: str, why: str) -> None:
+    with pytest.raises((ConfigError, AssertionError), match=why):
+        check_command(shlex.split(line))
 
 
 @pytest.mark.parametrize("page", pages_with("toml"))
@@ -64,19 +137,68 @@ def test_toml_blocks_are_configurations(page: Path, tmp_path: Path) -> None:
     for block in blocks(page, "toml"):
         if "project" not in tomllib.loads(block):
             (tmp_path / "run.toml").write_text(block)
-            load(tmp_path / "run.toml")
+            check_run(load(tmp_path / "run.toml"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+# --- names ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_keys_and_flags_that_the_text_names_exist(page: Path) -> None:
+    assert [span for span in spans(page) if not is_known(span)] == []
+
+
+def spans(page: Path) -> list[str]:
+    """What stands in backticks outside the fences; on the page for OpenRLHF's users the first column is theirs."""
+    text = FENCE.sub("", page.read_text())
+    if "openrlhf" in page.name:
+        text = re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE)
+    return SPAN.findall(text)
+
+
+def is_known(span: str) -> bool:
+    """False for `section.key` or `--flag` that a run would refuse; anything else is no business of this test."""
+    key = re.match(r"(--)?([a-z_]+(?:[.-][a-z_-]+)*)(?:$| )", span)
+    if key is None or key[2] in ("help", "config", "version", "debug"):
+        return True
+    section, _, last = key[2].partition(".")
+    if key[1] and not last:
+        return section in SHORT_FLAGS or section in keys()
+    is_key = section in SECTIONS and bool(last)
+    return section == "env" or not (key[1] or is_key) or key[2] in keys() or last in ("py", "md")
+
+
+def test_a_key_that_does_not_exist_is_found() -> None:
+    unknown = ["learner.rl", "--learner.rl", "--rollout.stale 2", "--groupsize", "weights.verify_all"]
+    assert [span for span in unknown if is_known(span)] == []
+    known = ["learner.lr", "--group-size 8", "--env.high", "env.py", "torch.compile", "agentrl.env", "a - b", "--seed"]
+    assert [span for span in known if not is_known(span)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_to_files_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
     missing = [link for link in links if not re.match("https?:", link) and not (page.parent / link).exists()]
     assert missing == []
 
 
-def test_the_readme_names_every_command_and_every_everyday_flag() -> None:
-    from agentrl.settings import SHORT_FLAGS
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_and_tests_that_the_text_names_exist(page: Path) -> None:
+    named = re.findall(
+        r"`((?:agentrl|tests|envs|examples|benchmarks|docs)/[\w/.-]+\.\w+)(?:::(\w+))?`", page.read_text()
+    )
+    assert [path for path, _ in named if not (ROOT / path).exists()] == []
+    tests = [(path, test) for path, test in named if test]
+    assert [test for path, test in tests if f"def {test}(" not in (ROOT / path).read_text()] == []
 
+
+def test_the_readme_names_every_command_and_every_everyday_flag() -> None:
     text = (ROOT / "README.md").read_text()
-    assert [name for name in COMMANDS if f"`agentrl {name}" not in text] == []
+    assert [command for command in COMMANDS if f"`agentrl {command}" not in text] == []
     assert [flag for flag in SHORT_FLAGS if f"--{flag}" not in text] == []
+
+
+def test_every_page_is_linked_from_the_first() -> None:
+    first = (ROOT / "docs" / "README.md").read_text()
+    pages = [page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"]
+    assert [page for page in pages if f"({page})" not in first] == []

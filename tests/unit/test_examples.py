@@ -1,0 +1,128 @@
+"""Each file in examples/ is a whole environment: gymnasium accepts it, and a worker plays it on the scripted engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from agentrl.engine.scripted import ScriptedEngine
+from agentrl.env import Env, Message, Policy, StopReason, Task, resolve, text_of
+from agentrl.rollout.worker import RolloutWorker
+from agentrl.types import FunctionCall, SampleId, Trajectory
+from tests.unit.rollout.cases import Listening, check_law_1, order
+from tests.unit.rollout.templates import encode, tokenizer
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+COIN, COUNTDOWN = str(EXAMPLES / "coin.py"), str(EXAMPLES / "countdown_env.py")
+Play = Callable[..., Any]
+
+
+@pytest.fixture
+async def play(tmp_path: Path) -> AsyncIterator[Play]:
+    """Plays one episode of an env through a worker, the assistant saying what the script says."""
+    tokenizer().save_pretrained(tmp_path)
+    workers: list[RolloutWorker] = []
+
+    async def one(env: str, script: Sequence[str], index: int = 0, **options: Any) -> Trajectory:
+        engine = Listening(
+            await ScriptedEngine.ready(script, encode=lambda text: encode(tokenizer(), text), vocab_size=320)
+        )
+        workers.append(RolloutWorker(env, options, str(tmp_path), engine, max_context=4000))
+        trajectory = await workers[-1].run(order(sample=SampleId(index, 0), task_index=index, max_tokens=200))
+        check_law_1(trajectory, engine.calls)
+        return trajectory
+
+    yield one
+    for worker in workers:
+        await worker.close()
+
+
+async def score(env: Env, task: Task, policy: Policy) -> float:
+    """The weighted sum of an episode played by `policy`, without an engine."""
+    await env.areset(task)
+    for turn in range(env.limits.max_turns):
+        done = callable(policy) or turn < len(policy)
+        action = "" if not done else policy(env.ctx.messages) if callable(policy) else policy[turn]
+        if (await env.astep(action)).done:
+            break
+    signals = await env.afinish(StopReason.ENV_DONE)
+    await env.aclose()
+    return sum(s.weight * s.value for s in signals if s.value is not None)
+
+
+def as_text(message: Message | str) -> str:
+    """A turn as a model would write it."""
+    if isinstance(message, str):
+        return message
+    calls = [f"<tool_call>{json.dumps(call['function'])}</tool_call>" for call in message.get("tool_calls", [])]
+    return text_of(message) + "".join(calls)
+
+
+def test_every_example_is_tested_here() -> None:
+    assert sorted(map(str, EXAMPLES.glob("*.py"))) == sorted([COIN, COUNTDOWN])
+
+
+@pytest.mark.parametrize("path", [COIN, COUNTDOWN], ids=["coin", "countdown"])
+def test_gymnasium_accepts_it(path: str) -> None:
+    env = resolve(path)()
+    check_env(env, skip_render_check=True)
+    env.close()
+
+
+@pytest.mark.parametrize("heads", [0.0, 1.0])
+async def test_calling_the_side_that_always_comes_always_pays(play: Play, heads: float) -> None:
+    side = "heads" if heads else "tails"
+    right, wrong = await play(COIN, [f"{side.title()}."], heads=heads), await play(COIN, ["I pass"], heads=heads)
+    assert (right.reward, wrong.reward) == (1.0, 0.0)
+    assert right.stop_reason == wrong.stop_reason == StopReason.ENV_DONE
+
+
+async def test_the_coin_falls_as_often_as_it_is_told_to() -> None:
+    env = resolve(COIN)(heads=0.8)
+    sides = [(await env.atask("train", index)).data for index in range(1000)]
+    assert 750 < sides.count("heads") < 850
+
+
+@pytest.mark.parametrize("numbers", [2, 3, 5])
+async def test_the_solution_of_a_countdown_is_worth_one_through_the_engine(play: Play, numbers: int) -> None:
+    env = resolve(COUNTDOWN)(numbers=numbers)
+    for index in (0, 7):
+        task = await env.atask("train", index)
+        turns = env.oracle(task)
+        assert not callable(turns)
+        trajectory = await play(COUNTDOWN, [as_text(turn) for turn in turns], index, numbers=numbers)
+        assert (trajectory.stop_reason, trajectory.turns) == (StopReason.ENV_DONE, numbers - 1)
+        assert {s.name: s.value for s in trajectory.signals} == {"solved": 1.0, "legal": 1.0}
+        assert trajectory.task_id == task.id
+
+
+async def test_the_canaries_of_countdown_solve_nothing() -> None:
+    env = resolve(COUNTDOWN)()
+    for index in range(await env.asize("test") or 0):
+        task = await env.atask("test", index)
+        assert await score(env, task, env.oracle(task)) == pytest.approx(1.2)
+        assert {name: await score(env, task, p) for name, p in env.canaries(task).items()} == dict.fromkeys(
+            env.canaries(task), 0.0
+        )
+
+
+async def test_training_never_shows_a_held_out_countdown() -> None:
+    env = resolve(COUNTDOWN)(numbers=2)
+    held_out = {(await env.atask("test", index)).id for index in range(await env.asize("test") or 0)}
+    assert held_out.isdisjoint([(await env.atask("train", index)).id for index in range(2000)])
+
+
+async def test_a_number_that_is_not_there_is_refused_in_words_that_the_model_reads() -> None:
+    env = resolve(COUNTDOWN)()
+    await env.areset(await env.atask("train", 0))
+    call = {"name": "combine", "arguments": {"first": 99, "operator": "+", "second": 1}}
+    told = text_of(
+        (await env.astep(Message(role="assistant", content="", tool_calls=[{"function": call}]))).messages[0]
+    )
+    assert told.startswith("error: ValueError: you do not have 99; you have ")
+    await env.aclose()
