@@ -120,9 +120,8 @@ async def test_training_never_shows_a_held_out_countdown() -> None:
 async def test_a_number_that_is_not_there_is_refused_in_words_that_the_model_reads() -> None:
     env = resolve(COUNTDOWN)()
     await env.areset(await env.atask("train", 0))
-    call = {"name": "combine", "arguments": {"first": 99, "operator": "+", "second": 1}}
-    told = text_of(
-        (await env.astep(Message(role="assistant", content="", tool_calls=[{"function": call}]))).messages[0]
-    )
+    call = FunctionCall(name="combine", arguments={"first": 99, "operator": "+", "second": 1})
+    turn = Message(role="assistant", content="", tool_calls=[{"function": call}])
+    told = text_of((await env.astep(turn)).messages[0])
     assert told.startswith("error: ValueError: you do not have 99; you have ")
     await env.aclose()
