@@ -201,6 +201,8 @@ def _quiet() -> None:
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+    # Ray lets its workers yield to every other process (niceness 15); here they are the work itself.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # It says that the cluster asks for a token, which Ray itself makes and passes on.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
 
