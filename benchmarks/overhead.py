@@ -120,7 +120,7 @@ class Peak:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(0.5):
+        while not self._over.wait(0.2):
             self.most = max(self.most, sum(memory_bytes().values()))
 
 

@@ -46,9 +46,9 @@ class RivalSpec:
 
 def trainer_of(spec: RivalSpec, callbacks: Sequence[Any] = ()) -> Any:
     """A GRPOTrainer with agentrl's loss: a token mean over the whole step, clip-higher, no KL."""
-    from datasets import Dataset
+    from datasets import Dataset  # type: ignore[import-not-found]
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found]
 
     samples = spec.prompts * spec.group_size
     config = GRPOConfig(
@@ -119,10 +119,9 @@ class Rival:
     def step(self) -> dict[str, float]:
         """One optimizer step: its seconds, from the first prompt to the last weight."""
         seconds = self._turn.take()
-        logged = next(
-            (row for row in reversed(self._trainer.state.log_history) if "completions/mean_length" in row), {}
-        )
-        return {"seconds": seconds, "mean_length": float(logged.get("completions/mean_length", 0.0))}
+        history: list[dict[str, float]] = self._trainer.state.log_history
+        lengths = [row["completions/mean_length"] for row in history if "completions/mean_length" in row]
+        return {"seconds": seconds, "mean_length": lengths[-1] if lengths else float("nan")}
 
 
 class Turn:

@@ -25,7 +25,7 @@ from agentrl.run.crew import Crew
 from agentrl.run.folder import RunFolder
 from agentrl.run.journal import RunJournal
 from agentrl.run.live import View
-from agentrl.run.opening import TRAIN, Subject, examined, schedule_of
+from agentrl.run.opening import Subject, examined, schedule_of
 from agentrl.run.stop import Stop
 from agentrl.types import Trajectory, Version
 from benchmarks.arms import Arm
@@ -90,7 +90,7 @@ async def path_of(config: Config, out: Path) -> AsyncIterator[RolloutPath]:
     journal.ledger.begin_incarnation()
     try:
         async with examined(config, Subject.of(config), folder, Stop(), View(1)) as (team, _):
-            path = RolloutPath(config, team, journal, await team.workers.task_count(TRAIN))
+            path = RolloutPath(config, team, journal, await team.workers.task_count("train"))
             yield path
             await path.scheduler.stop()
     finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import json
 import os
 import random
 import sys
@@ -79,14 +80,17 @@ class OurLoss:
 def fixed_batch(vocabulary: int) -> Fixed:
     """16 samples of uneven lengths."""
     rng = random.Random(0)
-    some = lambda low, high: tuple(rng.randrange(10, vocabulary) for _ in range(rng.randint(low, high)))  # noqa: E731
+
+    def some(low: int, high: int) -> tuple[int, ...]:
+        return tuple(rng.randrange(10, vocabulary) for _ in range(rng.randint(low, high)))
+
     prompt = some(20, 40)
     return Fixed((prompt,) * 16, tuple(some(4, 48) for _ in range(16)), tuple(rng.gauss(0, 1) for _ in range(16)))
 
 
-def compared(model: Path, vocabulary: int, out: Path) -> dict[str, Any]:
+def compared(model: Path, out: Path) -> dict[str, Any]:
     """Loss and gradient norm by both; raises ValueError when they differ by more than 1e-5 of their size."""
-    batch = fixed_batch(vocabulary)
+    batch = fixed_batch(json.loads((model / "config.json").read_text())["vocab_size"])
     spec = RivalSpec(model, (Question("1 + 1", "2"),), 1, 16, 48, out, weights="float32", is_bf16=False)
     found = {}
     for name, factory, given in (("agentrl", OurLoss, model), ("trl", RivalLoss, spec)):
@@ -218,7 +222,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     config = config_of(args).model_copy(update={"eval": EvalSection(tasks=0), "checkpoint": CheckpointSection(every=0)})
     model = locate(config.model.name)
     with tempfile.TemporaryDirectory() as folder:
-        same = {} if args.skip_loss else compared(model, args.vocabulary, Path(folder))
+        same = {} if args.skip_loss else compared(model, Path(folder))
         spec = RivalSpec(
             model, questions(), args.prompts, args.group_size, args.max_tokens, Path(folder, "trl"),
             lr=config.learner.lr, weights=args.trl_weights,
@@ -237,7 +241,6 @@ def main() -> None:
     parser = flags(__doc__)
     parser.set_defaults(rounds=3)
     parser.add_argument("--trl-weights", default="bfloat16", choices=("bfloat16", "float32"))
-    parser.add_argument("--vocabulary", type=int, default=320, help="ids of the fixed batch are below this")
     parser.add_argument("--skip-loss", action="store_true", help="do not compare the losses first")
     args = parser.parse_args()
     if importlib.util.find_spec("trl") is None or importlib.util.find_spec("datasets") is None:
