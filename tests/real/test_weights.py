@@ -158,12 +158,15 @@ async def test_a_skipped_publication_is_caught_by_the_canary(whole: VllmEngine, 
 
 
 @pytest.mark.parametrize("fault", ["dropped bucket", "stale layer", "stale tensor"])
-async def test_the_canary_alone_catches(whole: VllmEngine, trainer: Trainer, fault: str) -> None:
+async def test_the_canary_alone_catches(
+    whole: VllmEngine, trainer: Trainer, fault: str, request: pytest.FixtureRequest
+) -> None:
     await without_verification(whole)
     engine: Any = Faulty(whole) if fault == "stale layer" else whole
     change = without_a_bucket if fault == "dropped bucket" else lambda staged: staged
     if fault == "stale tensor":
         old = trainer.stage()
+        request.addfinalizer(old.discard)
         change = lambda staged: replace(staged, buckets=(*staged.buckets[:-1], old.buckets[-1]))  # noqa: E731
     with pytest.raises(PublicationError, match="canary"):
         await deliver(engine, trainer, change)
