@@ -20,6 +20,7 @@ from agentrl.run.processes import Processes
 from agentrl.run.roles import RemoteEngine, engine_role, is_shared, learner_role, worker_role
 from agentrl.run.stop import Stop
 from agentrl.run.workers import Workers
+from agentrl.weights.sender import discard_leftovers
 
 END_S = 10.0
 
@@ -61,6 +62,7 @@ async def crew(
     finally:
         await asyncio.to_thread(cluster.close)
         await asyncio.to_thread(registry.end_leftovers, END_S)
+        discard_leftovers(folder.path)
 
 
 def _spawned(

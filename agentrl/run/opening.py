@@ -37,6 +37,7 @@ from agentrl.run.workers import TRAIN
 from agentrl.types import Version
 from agentrl.weights.canary import Canary
 from agentrl.weights.publish import Probe
+from agentrl.weights.sender import discard_leftovers
 
 HELD_OUT = "test"
 CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 x 8 = 56. What is it that you know?"
@@ -72,6 +73,7 @@ async def opened(
 ) -> AsyncIterator[Session]:
     """The run, ready for its loop; `resumed_at` is the step it goes on from, None for a new run."""
     await asyncio.to_thread(Processes(folder.path).end_leftovers, END_S)
+    discard_leftovers(folder.path)
     model = subject.model
     journal, metrics = RunJournal(folder), Metrics(folder, config)
     try:

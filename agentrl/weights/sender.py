@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import shutil
@@ -51,7 +52,7 @@ def stage(
             size = sum(_padded(tensor.nbytes) for _, tensor in group)
             root = _root(size, fallback)
             if root not in folders:
-                folders[root] = Path(tempfile.mkdtemp(prefix="agentrl-weights-", dir=root))
+                folders[root] = Path(tempfile.mkdtemp(prefix=_prefix(fallback), dir=root))
             buckets.append(_write(group, folders[root] / f"{number}.bin", size))
             specs.extend(_spec(name, tensor) for name, tensor in group)
     except BaseException:
@@ -59,6 +60,17 @@ def stage(
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return Staged(tuple(buckets), Manifest(version, tuple(specs)), tuple(folders.values()))
+
+
+def discard_leftovers(fallback: Path) -> None:
+    """Remove what was staged with this `fallback` by a process that was killed before it could discard it."""
+    for root in (_SHARED_MEMORY, fallback):
+        for folder in root.glob(f"{_prefix(fallback)}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix(fallback: Path) -> str:
+    return f"agentrl-weights-{hashlib.sha256(bytes(fallback.resolve())).hexdigest()[:12]}-"
 
 
 def _groups(named_tensors: Iterable[NamedTensor], bucket_bytes: int) -> Iterator[list[NamedTensor]]:

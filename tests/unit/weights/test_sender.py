@@ -12,7 +12,7 @@ import torch
 from agentrl.types import Version
 from agentrl.weights import sender
 from agentrl.weights.digest import tensor_digest
-from agentrl.weights.sender import stage
+from agentrl.weights.sender import discard_leftovers, stage
 
 TENSORS = {
     "embed": torch.arange(1000, dtype=torch.float32).view(10, 100),
@@ -88,3 +88,14 @@ def test_a_failure_half_way_leaves_no_file(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(RuntimeError, match="gather"):
         stage(weights(), Version(0, 0), tmp_path, bucket_bytes=4096)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_staged_is_discarded_and_nobody_elses(tmp_path: Path) -> None:
+    mine = stage(TENSORS.items(), Version(0, 1), tmp_path / "mine")
+    other = stage(TENSORS.items(), Version(0, 1), tmp_path / "other")
+    try:
+        discard_leftovers(tmp_path / "mine")
+        assert not any(folder.exists() for folder in mine.folders)
+        assert all(folder.exists() for folder in other.folders)
+    finally:
+        other.discard()
