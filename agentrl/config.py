@@ -61,7 +61,9 @@ class RolloutSection(Section):
 
     prompts: int = Field(8, ge=1, description="tasks (groups) in one batch")
     group_size: int = Field(8, ge=1, description="episodes of each task")
-    max_tokens: int = Field(48, ge=1, description="most tokens that one turn may sample")
+    max_tokens: int = Field(
+        0, ge=0, description="most tokens that one turn may sample; 0: 24 for the embedded model, else 512"
+    )
     max_turns: int = Field(0, ge=0, description="most turns of an episode; 0: the env's own limit")
     temperature: float = Field(1.0, gt=0, description="sampling temperature in training")
     max_staleness: int = Field(0, ge=0, description="oldest age of a trained token, in updates; 0: synchronous")
@@ -97,9 +99,9 @@ class LearnerSection(Section):
     zero: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
     offload: bool = Field(False, description="keep optimizer state in CPU memory (ZeRO stage 1 and up, on GPUs)")
     threads: int = Field(0, ge=0, description="CPU threads for each rank; 0: chosen for the machine")
-    lr: float = Field(2e-5, gt=0, description="peak learning rate of AdamW")
+    lr: float = Field(0.0, ge=0, description="peak learning rate of AdamW; 0: 4e-5 for the embedded model, else 1e-6")
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
-    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="the rate after the warm-up")
+    schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="the rate after the warm-up")
     min_lr_ratio: float = Field(0.1, ge=0, le=1, description="the rate at the end, as a share of the peak")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay")
     beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's first moment")
@@ -127,7 +129,7 @@ class EvalSection(Section):
 
     every: int = Field(0, ge=0, description="steps between evaluations during the run; 0: before and after only")
     tasks: int = Field(64, ge=0, description="held-out tasks; 0: no evaluation")
-    samples: int = Field(4, ge=1, description="samples of each task")
+    samples: int = Field(16, ge=1, description="samples of each task")
     temperature: float = Field(1.0, ge=0, description="sampling temperature in evaluation")
     k: int = Field(0, ge=0, description="k of pass@k; 0: as many as samples")
 
@@ -152,7 +154,7 @@ class Config(Section):
 
     out: Path | None = Field(None, description="the run folder; default: runs/<env>-<time>")
     seed: int = Field(0, ge=0, description="seed of tasks, groups, env randomness and sampling")
-    steps: int = Field(30, ge=0, description="optimizer batches to train")
+    steps: int = Field(40, ge=0, description="optimizer batches to train")
     device: Device = Field("auto", description="auto: cuda where it exists, else cpu")
     env: EnvSection = Field(default_factory=EnvSection)
     model: ModelSection = Field(default_factory=ModelSection)

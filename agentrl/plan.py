@@ -17,6 +17,9 @@ S = TypeVar("S", bound=Section)
 # The least group each algorithm can compare; a test holds this against the algorithms themselves.
 MIN_GROUP = {"grpo": 2, "rloo": 2, "reinforce++": 1}
 
+# Peak learning rate and tokens of a turn: a model of 135M parameters bears more of the first and needs less of the second.
+SMALL, USUAL = (4e-5, 24), (1e-6, 512)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -41,16 +44,19 @@ def resolve(config: Config, machine: Machine) -> Config:
     transfer = {"cpu": "shm", "cuda": "ipc" if engine.placement == "colocate" else "nccl"}[device]
     model = config.model
     learner_threads = config.learner.threads or _threads(machine, config, config.learner.ranks)
+    name = model.name or (HUB_DEFAULT if device == "cuda" else EMBEDDED)
+    lr, max_tokens = SMALL if name == EMBEDDED else USUAL
     return config.model_copy(
         update={
             "device": device,
             "model": _with(
                 model,
-                name=model.name or (HUB_DEFAULT if device == "cuda" else EMBEDDED),
+                name=name,
                 dtype="bfloat16" if model.dtype == "auto" else model.dtype,
             ),
             "engine": engine,
-            "learner": _with(config.learner, threads=learner_threads),
+            "learner": _with(config.learner, threads=learner_threads, lr=config.learner.lr or lr),
+            "rollout": _with(config.rollout, max_tokens=config.rollout.max_tokens or max_tokens),
             "weights": _with(config.weights, transfer=transfer)
             if config.weights.transfer == "auto"
             else config.weights,

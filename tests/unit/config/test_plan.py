@@ -99,9 +99,13 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"group-size": "1"}, "grpo compares at least 2 episodes"),
         (LAPTOP, {"prompts": "1", "group-size": "2", "learner.minibatches": "3"}, "2 samples, fewer than"),
         (LAPTOP, {"max-tokens": "1024"}, "leaves no room for a prompt"),
-        (LAPTOP, {"eval.k": "8"}, "pass@8 needs at least as many samples"),
+        (LAPTOP, {"eval.k": "17"}, "pass@17 needs at least as many samples"),
         (LAPTOP, {"eval.temperature": "0"}, "set eval.samples 1"),
-        (LAPTOP, {"learner.min_lr_ratio": "0.5"}, "no effect without learner.schedule linear or cosine"),
+        (
+            LAPTOP,
+            {"learner.schedule": "constant", "learner.min_lr_ratio": "0.5"},
+            "no effect without learner.schedule linear or cosine",
+        ),
         (
             LAPTOP,
             {"algorithm.importance_cap": "3", "algorithm.old_logprobs": "sampler"},

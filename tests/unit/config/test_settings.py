@@ -87,7 +87,7 @@ def test_an_unknown_key_of_a_file_is_refused_with_its_line(toml: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("lr", "-1", "learner.lr must be greater than 0, got -1 (--lr). Meaning: peak learning rate"),
+        ("lr", "-1", "learner.lr must be greater than or equal to 0, got -1 (--lr). Meaning: peak learning rate"),
         ("lr", "inf", "learner.lr must be a finite number, got inf (--lr)"),
         ("steps", "many", "steps must be an integer"),
         ("learner.zero", "7", "learner.zero must be 0, 1, 2 or 3, got 7"),
