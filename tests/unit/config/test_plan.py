@@ -132,7 +132,7 @@ def test_what_cannot_run_is_refused_with_what_to_do(machine: Machine, given: dic
 
 def test_everything_wrong_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        choose(load(None, flags(algo="x", eval__k=9, learner__offload="true")), LAPTOP)
+        choose(load(None, flags(algo="x", eval__k=99, learner__offload="true")), LAPTOP)
     assert len(str(caught.value).splitlines()) == 3
 
 
