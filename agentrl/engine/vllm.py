@@ -343,6 +343,7 @@ def _sampling_params(sampling: Sampling) -> SamplingParams:
         temperature=sampling.temperature,
         seed=sampling.seed,
         stop_token_ids=list(sampling.stop_token_ids),
+        ignore_eos=True,  # what ends a turn is the caller's to say, and in `stop_token_ids`
         stop=list(sampling.stop),
         logprobs=0,
         flat_logprobs=True,
