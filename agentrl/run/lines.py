@@ -30,7 +30,7 @@ class Lines:
         try:
             self._file.write(msgspec.json.encode(item) + b"\n")
         except OSError as error:
-            raise _explained(error, self.path) from error
+            raise explained(error, self.path) from error
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -58,8 +58,9 @@ def write_whole(path: Path, data: bytes) -> None:
         partial.write_bytes(data)
         partial.replace(path)
     except OSError as error:
-        raise _explained(error, path) from error
+        raise explained(error, path) from error
 
 
-def _explained(error: OSError, path: Path) -> RunError:
+def explained(error: OSError, path: Path) -> RunError:
+    """What hinders writing `path`, and what to do."""
     return RunError(f"cannot write {path}: {error.strerror}. Make room, then `agentrl resume {path.parent}`.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.run.folder import RunFolder
-from agentrl.run.lines import Lines, read_lines
+from agentrl.run.lines import Lines, explained, read_lines
 from agentrl.run.record import EvaluationRecord, StepRecord
 
 
@@ -130,7 +131,8 @@ class TensorBoard:
     def __init__(self, folder: RunFolder) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._writer = EventFileWriter(str(folder.tensorboard), flush_secs=10)
+        self._folder = folder.tensorboard
+        self._writer = EventFileWriter(str(self._folder), flush_secs=10)
 
     def log(self, scalars: dict[str, float], step: int, at: float) -> None:
         """Add a point to each curve."""
@@ -138,12 +140,16 @@ class TensorBoard:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-        self._writer.add_event(Event(wall_time=at, step=step, summary=Summary(value=values)))
-        self._writer.flush()
+        try:
+            self._writer.add_event(Event(wall_time=at, step=step, summary=Summary(value=values)))
+            self._writer.flush()
+        except OSError as error:
+            raise explained(error, self._folder) from error
 
     def close(self) -> None:
-        """Write everything out."""
-        self._writer.close()
+        """Close the file: `log` has written everything out."""
+        with suppress(OSError):
+            self._writer.close()
 
 
 class WeightsAndBiases:
