@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Section)
 # The least group each algorithm can compare; a test holds this against the algorithms themselves.
 MIN_GROUP = {"grpo": 2, "rloo": 2, "reinforce++": 1}
 
-# Peak learning rate and tokens of a turn: a model of 135M parameters bears more of the first and needs less of the second.
+# Peak learning rate, tokens of a turn: a model of 135M parameters bears more of the first, needs less of the second.
 SMALL, USUAL = (4e-5, 24), (1e-6, 512)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from agentrl.run import manifest, summary
 from agentrl.run.folder import RunFolder
 from agentrl.run.journal import RunJournal
@@ -9,10 +11,11 @@ from agentrl.run.live import View
 from agentrl.run.metrics import read_evaluations, read_steps
 from agentrl.run.report import write_report
 from agentrl.run.summary import Summary
+from agentrl.run.transcript import decoder
 
 
-def conclude(folder: RunFolder, view: View, ended: str, seconds: float) -> Summary:
-    """Sum up the run in `folder`, which nobody writes any more."""
+def conclude(folder: RunFolder, model: Path, view: View, ended: str, seconds: float) -> Summary:
+    """Sum up the run in `folder`, which nobody writes any more; `model` is the folder of its tokenizer."""
     journal = RunJournal(folder)
     try:
         summed = summary.summarize(
@@ -28,6 +31,6 @@ def conclude(folder: RunFolder, view: View, ended: str, seconds: float) -> Summa
     finally:
         journal.close()
     summary.write(folder, summed)
-    write_report(folder)
+    write_report(folder, decoder(model))
     view.close(summed, folder)
     return summed

@@ -90,12 +90,12 @@ async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: 
         with stop.on_signals():
             async with opened(config, subject, folder, stop, view, resumed_at) as run, closing(run):
                 await loop(run)
-        return conclude(folder, view, f"finished {config.steps} steps", time.monotonic() - began)
+        return conclude(folder, subject.model, view, f"finished {config.steps} steps", time.monotonic() - began)
     except (AgentRLError, Stopped, asyncio.CancelledError) as error:
         reason = stop.reason(error)
         with suppress(AgentRLError, OSError):  # what ended the run may end its summary too: a full disk
             ended = f"{reason}; go on with `agentrl resume {folder.path}`"
-            conclude(folder, view, ended, time.monotonic() - began)
+            conclude(folder, subject.model, view, ended, time.monotonic() - began)
         raise reason from None
     finally:
         view.close()

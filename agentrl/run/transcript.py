@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from agentrl.run import page
@@ -16,6 +17,14 @@ Decode = Callable[[Sequence[int]], Sequence[str]]
 
 MOST_TOKENS = 3000
 TONES = 4
+
+
+def decoder(model: Path) -> Decode:
+    """The text of token ids, each by itself, by the tokenizer in the folder `model`."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    return lambda ids: [str(tokenizer.decode([token])) for token in ids]
 
 
 def transcript(trajectory: Trajectory, decode: Decode | None = None) -> str:

@@ -18,9 +18,9 @@ from agentrl.cli.main import COMMANDS, main
 from agentrl.errors import ConfigError
 from agentrl.run.folder import RunFolder
 from agentrl.run.stop import Stopped
-from agentrl.run.store import TrajectoryStore
 from agentrl.settings import SHORT_FLAGS
-from agentrl.types import SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory, Version, VersionSpan
+from tests.tiny import tiny_model
+from tests.unit.run.synthetic import synthetic_run
 
 HEAVY = ("torch", "ray", "vllm", "deepspeed", "transformers")
 
@@ -177,45 +177,34 @@ def test_doctor_says_what_is_there_and_what_to_do(capsys: pytest.CaptureFixture[
     assert ("MISSING" in text or "\n-  " in text) == ("→" in text)
 
 
-@pytest.fixture
-def run_folder(tmp_path: Path) -> Path:
-    folder = RunFolder(tmp_path / "run")
-    folder.path.mkdir()
-    folder.config.write_text("")
-    action = Segment((1, 2), True, (-0.5, -0.25), (VersionSpan(Version(0, 3), 0, 2),))
-    trajectory = Trajectory(
-        sample=SampleId(4, 1),
-        attempt=0,
-        split="train",
-        task_index=7,
-        task_id="3+4",
-        sequences=(TokenSequence((Segment((9,), False), action)),),
-        messages=({"role": "user", "content": "3+4? [bold]"}, {"role": "assistant", "content": "7"}),
-        signals=(Signal("correct", 1.0), Signal("style", None, valid=False, weight=0.0, reason="judge is gone")),
-        stop_reason=StopReason.ENV_DONE,
-        turns=1,
-    )
-    store = TrajectoryStore(folder.trajectories)
-    store.append([trajectory])
-    store.close()
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = synthetic_run(tmp_path_factory.mktemp("run"), steps=2)
+    folder.config.write_text(f'[model]\nname = "{tiny_model(folder.path / "model")}"\n')
     return folder.path
 
 
 def test_show_lists_trajectories(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(run_folder)]) == 0
-    header, row = capsys.readouterr().out.strip().splitlines()
-    assert header.split() == ["sample", "attempt", "task", "reward", "ended", "turns", "tokens", "version"]
-    assert row.split() == ["4-1", "0", "3+4", "1.000", "env_done", "1", "2", "0.3"]
+    text = capsys.readouterr().out
+    assert "0-0" in text
+    assert "trained" in text
 
 
 def test_show_tells_everything_about_one(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(run_folder), "4-1"]) == 0
+    assert main(["show", str(run_folder), "0-0"]) == 0
     text = capsys.readouterr().out
-    for words in ("3+4? [bold]", "assistant", "correct x 1 = 1.0", "invalid: judge is gone", "env_done"):
+    for words in ("sample 0-0, attempt 0", "assistant", "reward", "version"):
         assert words in text
 
 
-@pytest.mark.parametrize(("sample", "words"), [("9-9", "no trajectory of sample 9-9"), ("x", "names no sample")])
+def test_show_works_when_the_model_is_gone(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunFolder(run_folder).config.write_text('[model]\nname = "/nowhere/model"\n')
+    assert main(["show", str(run_folder), "0-0"]) == 0
+    assert "sample 0-0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("sample", "words"), [("999-9", "no trajectory of sample 999-9"), ("x", "names no sample")])
 def test_show_refuses_a_sample_that_is_not_there(
     run_folder: Path, sample: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
