@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,11 +119,18 @@ async def test_training_never_shows_a_held_out_countdown() -> None:
     assert held_out.isdisjoint([(await env.atask("train", index)).id for index in range(2000)])
 
 
-async def test_a_number_that_is_not_there_is_refused_in_words_that_the_model_reads() -> None:
+async def test_a_refused_call_takes_no_number_away_and_says_why() -> None:
     env = resolve(COUNTDOWN)()
-    await env.areset(await env.atask("train", 0))
-    call = FunctionCall(name="combine", arguments={"first": 99, "operator": "+", "second": 1})
-    turn = Message(role="assistant", content="", tool_calls=[{"function": call}])
-    told = text_of((await env.astep(turn)).messages[0])
-    assert told.startswith("error: ValueError: you do not have 99; you have ")
+    await env.areset(replace(await env.atask("train", 0), data=SimpleNamespace(numbers=(7, 5, 2), target=0)))
+    assert await said(env, 7, "+", 99) == "error: ValueError: you do not have 99; you have 7, 5 and 2"
+    assert await said(env, 7, "+", 7) == "error: ValueError: you do not have 7; you have 7, 5 and 2"
+    assert await said(env, 7, "-", 5) == "You have 2 and 2."
+    assert await said(env, 2, "*", 2) == "You have 4."
     await env.aclose()
+
+
+async def said(env: Env, first: int, operator: str, second: int) -> str:
+    """What the tool answers to one call."""
+    call = FunctionCall(name="combine", arguments={"first": first, "operator": operator, "second": second})
+    turn = Message(role="assistant", content="", tool_calls=[{"function": call}])
+    return text_of((await env.astep(turn)).messages[0])
