@@ -69,7 +69,7 @@ class View:
             self._live.stop()
             self._live = None
         if summary is not None and folder is not None:
-            self.console.print(closing(summary, folder))
+            self.console.print(closing(summary, folder), crop=False)
 
     def left_s(self) -> float | None:
         """Seconds that the remaining steps will take at the pace of the last ten, None before the first."""

@@ -83,7 +83,8 @@ def closing(summary: Summary, folder: RunFolder) -> RenderableType:
     style = "green" if law.holds else "bold red"
     table.add_row("conservation law", Text(str(law), style=style))
     table.add_row("report", Text(str(folder.report), style="cyan"))
-    return Group(Text(f"\n{summary.ended}", style="bold"), table)
+    # Not wrapped: it names a command with a path, to be copied.
+    return Group(Text(f"\n{summary.ended}", style="bold", no_wrap=True, overflow="ignore"), table)
 
 
 def _facts(s: Summary) -> list[tuple[str, str]]:
