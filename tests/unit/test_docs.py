@@ -34,6 +34,7 @@ SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FILE = re.compile(r"^# ([\w/]+\.py)$", re.MULTILINE)
 SECTIONS = {key.partition(".")[0] for key in keys() if "." in key}
 RUNS = ("train", "eval", "config")
+PATIENCE_S = 180  # for a script that imports torch on a busy machine
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -63,12 +64,13 @@ def desk(page: Path, folder: Path) -> Path:
 # --- Python -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(PATIENCE_S + 10)
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
     script = desk(page, tmp_path) / "page.py"
     script.write_text("\n".join(blocks(page, "python")))
     command = [sys.executable, "-W", "error", str(script)]
-    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
     assert answer.returncode == 0, answer.stderr
 
 
