@@ -76,7 +76,7 @@ def closing(summary: Summary, folder: RunFolder) -> RenderableType:
     """What the terminal says at the end: the score, what became of the samples, the law, and where to look."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     for name, value in _facts(summary):
         table.add_row(name, value)
     law = summary.conservation

@@ -1,0 +1,206 @@
+"""Whole runs of the `agentrl` command on a tiny model, whose episodes wait in the middle until a test lets them go."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from agentrl.run.folder import RunFolder
+from agentrl.run.ledger import Ledger, Row
+from agentrl.run.processes import Process, Processes
+from agentrl.run.summary import Summary, read
+from agentrl.types import SampleId
+
+T = TypeVar("T")
+
+COMMAND = [sys.executable, "-c", "import sys; from agentrl.cli.main import main; sys.exit(main())"]
+PROMPTS, GROUP_SIZE = 2, 2
+BATCH = PROMPTS * GROUP_SIZE
+POLL_S = 0.02
+STAGED_ENV = """
+import os, time, uuid
+from pathlib import Path
+from agentrl.env import Context, Env, EnvConfig, Limits, Message, Reply, Task, Turn, reward
+
+class StageConfig(EnvConfig):
+    stage: str
+
+class StagedEnv(Env):
+    Config = StageConfig
+    limits = Limits(max_turns=2, turn_timeout_s=600.0)
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split}/{n}", n) for n in range(64)]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content=f"Say {task.data}.")]
+
+    def respond(self, turn: Turn, ctx: Context) -> Reply:
+        if turn.index:
+            return Reply.end()
+        card = Path(self.config.stage, uuid.uuid4().hex)
+        card.touch()
+        while card.exists():
+            time.sleep(0.01)
+        return Reply.say("Again.")
+
+    @reward
+    def length(self, ctx: Context) -> float:
+        return float(len(ctx.turns[-1].text) % 3)
+"""
+
+
+class Stage:
+    """Where the episodes of a run wait: each leaves a card when it comes, and goes on when its card is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.env = folder / "stage", folder / "staged_env.py"
+        self.folder.mkdir()
+        self.env.write_text(STAGED_ENV)
+
+    @property
+    def flags(self) -> list[str]:
+        """What makes a run play here."""
+        return ["--env", str(self.env), "--env.stage", str(self.folder)]
+
+    def waiting(self) -> list[Path]:
+        """The cards of the episodes that wait."""
+        return list(self.folder.iterdir())
+
+    def release(self, count: int = BATCH) -> None:
+        """Let `count` of those that wait go."""
+        for card in self.waiting()[:count]:
+            card.unlink()
+
+
+@dataclass
+class Run:
+    """One run folder, and the command that works on it now."""
+
+    path: Path
+    process: subprocess.Popen[str] = field(init=False)
+    began: float = field(init=False)
+    _log: Path = field(init=False)
+    _starts: int = field(init=False, default=0)
+
+    def train(self, model: Path, *flags: str) -> Run:
+        """Start `agentrl train`; later flags win."""
+        shape = ["--prompts", str(PROMPTS), "--group-size", str(GROUP_SIZE), "--max-tokens", "8", "--eval.tasks", "0"]
+        small = ["--model.dtype", "float32", "--model.max_context", "256", "--engine.kv_cache_gib", "1"]
+        small += ["--engine.threads", "1", "--learner.threads", "1"]
+        return self._begin("train", "--model", str(model), *shape, *small, "--out", str(self.path), *flags)
+
+    def resume(self) -> Run:
+        """Start `agentrl resume`."""
+        return self._begin("resume", str(self.path))
+
+    def _begin(self, *words: str) -> Run:
+        self._starts += 1
+        self._log = self.path.with_name(f"{self.path.name}-{self._starts}.log")
+        self.began = time.monotonic()
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, *words], stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            )
+        return self
+
+    @property
+    def said(self) -> str:
+        """What the command printed so far."""
+        return self._log.read_text()
+
+    def until(self, condition: Callable[[], T], deadline_s: float = 180.0) -> T:
+        """What `condition` gives once that is true; fails when the command ends before or time runs out."""
+        ends_at = time.monotonic() + deadline_s
+        while not (value := condition()):
+            assert self.process.poll() is None, f"the run ended with {self.process.returncode}:\n{self.said}"
+            assert time.monotonic() < ends_at, f"waited {deadline_s:.0f} s in vain:\n{self.said}"
+            time.sleep(POLL_S)
+        return value
+
+    def end(self, deadline_s: float = 180.0) -> int:
+        """The exit code of the command, once it ends by itself."""
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {deadline_s:.0f} s:\n{self.said}") from None
+
+    def kill_driver(self) -> None:
+        """kill -9 of the command itself."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def interrupt(self) -> None:
+        """Ctrl-C as a terminal sends it: to every process of the foreground group."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def close(self) -> None:
+        """End everything, whatever a test has come to."""
+        if self._starts and self.process.poll() is None:
+            self.kill_driver()
+        Processes(self.path).end_leftovers(10.0)
+
+    # --- what the run folder says -----------------------------------------------------------------------------
+
+    def pid(self, role: str, place: int = -1) -> int:
+        """A process of the newest start: the newest of its role, or number `place`."""
+        running = {process.pid for process in self.leftovers()}
+        return [p.pid for p in Processes(self.path).registered() if p.role == role and p.pid in running][place]
+
+    def leftovers(self) -> list[Process]:
+        """Processes of this run that live."""
+        return Processes(self.path).leftovers()
+
+    def engine_cores(self) -> list[int]:
+        """The children of the engines' actors, from their first moment."""
+        return [p.pid for p in self.leftovers() if b"spawn_main" in _file(p.pid, "cmdline")]
+
+    def rows(self) -> list[Row]:
+        """The ledger's rows; none before it is there."""
+        file = RunFolder(self.path).ledger
+        if not file.exists():
+            return []
+        ledger = Ledger(file, is_read_only=True)
+        try:
+            return list(ledger.rows())
+        finally:
+            ledger.close()
+
+    def attempts(self, state: str) -> set[tuple[SampleId, int]]:
+        """Which attempts the ledger has in a state."""
+        return {(row.sample, row.attempt) for row in self.rows() if row.state == state}
+
+    def checkpoints(self) -> list[str]:
+        """The names of the whole checkpoints."""
+        return sorted(path.name for path in RunFolder(self.path).checkpoints.glob("step-*[0-9]"))
+
+    def summary(self) -> Summary:
+        """How the last command left the run."""
+        summary = read(RunFolder(self.path))
+        assert summary is not None
+        return summary
+
+    def steps(self) -> list[int]:
+        """The steps in metrics.jsonl, in the order of writing."""
+        file = RunFolder(self.path).metrics
+        return [json.loads(line)["step"] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives; one that only waits to be reaped does not."""
+    return _file(pid, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"], [b"X"])
+
+
+def _file(pid: int, name: str) -> bytes:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""
