@@ -30,7 +30,7 @@ from agentrl.run.stop import Stop
 from agentrl.types import Trajectory, Version
 from benchmarks.arms import Arm
 from benchmarks.raw import RawBatch, RawRequest, RawVllm
-from benchmarks.timing import alternated, column, cpu_seconds, last_line
+from benchmarks.timing import alternated, column, cpu_seconds, last_line, median
 
 VERSION = Version(0, 0)
 BATCH_S = 600.0
@@ -153,7 +153,7 @@ async def measure(args: argparse.Namespace) -> dict[str, object]:
                 )
     finally:
         raw.close()
-    rate = {name: column([{"r": r["tokens"] / r["seconds"]} for r in rows], "r") for name, rows in taken.items()}
+    rate = {name: median([r["tokens"] / r["seconds"] for r in rows]) for name, rows in taken.items()}
     ratios = [
         (a["tokens"] / a["seconds"]) / (b["tokens"] / b["seconds"])
         for a, b in zip(taken["path"], taken["raw"], strict=True)
@@ -165,7 +165,7 @@ async def measure(args: argparse.Namespace) -> dict[str, object]:
         "path_tokens_per_s": rate["path"],
         "raw_tokens_per_s": rate["raw"],
         "raw_without_logprobs_and_seeds_tokens_per_s": rate["raw bare"],
-        "ratio": column([{"r": r} for r in ratios], "r"),
+        "ratio": median(ratios),
         "ratio_least": min(ratios),
         "cpu_seconds": {name: column(rows, "cpu") for name, rows in taken.items()},
         "same_completions": min(same),

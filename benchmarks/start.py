@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentrl.models import locate
+from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Ledger
 from agentrl.run.processes import Processes
 from benchmarks.timing import last_line, median
@@ -36,15 +37,16 @@ def start(model: Path, dtype: str, out: Path) -> dict[str, float]:
     """Seconds from the command to each mark, by its name."""
     began = time.time()
     marks: dict[str, float] = {}
-    process = subprocess.Popen(command(model, dtype, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    registry = Processes(out)
-    while process.poll() is None and time.time() - began < LIMIT_S:
-        for role in {registered.role for registered in registry.registered()}:
-            marks.setdefault(f"{role} ready", time.time() - began)
-        time.sleep(0.05)
-    if process.wait(1) != 0:
-        raise RuntimeError(f"the run failed: {' '.join(process.args)}")  # type: ignore[arg-type]
-    rows = list(Ledger(out / "ledger.sqlite", is_read_only=True).rows())
+    with subprocess.Popen(command(model, dtype, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            for role in {registered.role for registered in Processes(out).registered()}:
+                marks.setdefault(f"{role} ready", time.time() - began)
+            if time.time() - began > LIMIT_S:
+                process.terminate()  # the run then ends within 30 s, by itself
+            time.sleep(0.05)
+    if process.returncode:
+        raise RuntimeError(f"the run ended with {process.returncode}: {' '.join(command(model, dtype, out))}")
+    rows = list(Ledger(RunFolder(out).ledger, is_read_only=True).rows())
     marks["first episode dispatched"] = min(row.dispatched_at for row in rows) - began
     marks["first token"] = min(row.finished_at for row in rows if row.finished_at) - began
     return marks

@@ -33,7 +33,7 @@ from agentrl.weights.canary import Canary
 from agentrl.weights.publish import Probe, publish
 from benchmarks.learner import samples
 from benchmarks.rollout import config_of, flags
-from benchmarks.timing import alternated, column, last_line
+from benchmarks.timing import alternated, column, last_line, median
 
 DEADLINE_S = 600.0
 PROMPT, BEGUN = 35, 0.4  # tokens of a prompt; the share of a batch after which the publication begins
@@ -124,7 +124,7 @@ async def measure(args: argparse.Namespace) -> dict[str, object]:
     }
     sample_s, learn_s = column(taken["sample"], "seconds"), column(taken["learn"], "seconds")
     delays = [late["seconds"] - base["seconds"] for late, base in zip(taken["in flight"], taken["sample"], strict=True)]
-    delay_s, idle_s = column([{"d": delay} for delay in delays], "d"), parts["idle"]["publish_s"]
+    delay_s, idle_s = median(delays), parts["idle"]["publish_s"]
     return {
         "requests_in_flight": args.prompts * args.group_size,
         "max_tokens": args.max_tokens,

@@ -39,7 +39,7 @@ from benchmarks.learner import Bare, free_port
 from benchmarks.raw import RawBatch
 from benchmarks.rival import MISSING, Fixed, Question, Rival, RivalLoss, RivalSpec
 from benchmarks.rollout import config_of, flags, raw_arm, raw_requests, spec_of, stop_tokens
-from benchmarks.timing import alternated, column, last_line
+from benchmarks.timing import alternated, column, last_line, median
 
 TOLERANCE = 1e-5
 TASKS = 512
@@ -207,10 +207,10 @@ def figures_of(taken: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     limit = [b["seconds"] / most for b, most in zip(trl, limits, strict=True)]
     share = [most / a["seconds"] for a, most in zip(ours, limits, strict=True)]
     return {
-        "times_faster": column([{"x": x} for x in faster], "x"),
+        "times_faster": median(faster),
         "times_faster_least": min(faster),
-        "limit_times_faster": column([{"x": x} for x in limit], "x"),
-        "share_of_limit": column([{"x": x} for x in share], "x"),
+        "limit_times_faster": median(limit),
+        "share_of_limit": median(share),
         "seconds": {name: column(rows, "seconds") for name, rows in taken.items()},
         "tokens": column(ours, "tokens"),
         "trl_tokens_per_sample": column(trl, "mean_length"),
