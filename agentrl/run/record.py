@@ -64,8 +64,9 @@ class StepRecord:
 
     @property
     def sampled_per_s(self) -> float:
-        """Tokens of this batch for each second the driver waited for rollouts."""
-        return self.action_tokens / self.seconds.rollout if self.seconds.rollout > 0 else 0.0
+        """Tokens of this batch for each second in which it was sampled: rollouts go on during an evaluation."""
+        seconds = self.seconds.rollout + self.seconds.evaluate
+        return self.action_tokens / seconds if seconds > 0 else 0.0
 
     @property
     def trained_per_s(self) -> float:
