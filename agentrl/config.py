@@ -68,13 +68,13 @@ class RolloutSection(Section):
     temperature: float = Field(1.0, gt=0, description="sampling temperature in training")
     max_staleness: int = Field(0, ge=0, description="oldest age of a trained token, in updates; 0: synchronous")
     on_stale: Literal["drop", "wait"] = Field(
-        "drop", description="a sample over the bound is dropped, or the publication waits for it"
+        "drop", description="a sample over the bound is dropped; or batches keep the order of dispatch, and wait for it"
     )
     workers: int = Field(1, ge=1, description="rollout worker processes")
     episode_timeout_s: float = Field(600.0, gt=0, description="deadline for an episode")
     turn_timeout_s: float = Field(300.0, gt=0, description="deadline for one generation")
     max_invalid: float = Field(
-        0.5, gt=0, le=1, description="share of invalid samples in a window of batches at which the run stops"
+        0.5, gt=0, le=1, description="share of invalid samples among those of a batch above which the run stops"
     )
 
 
@@ -117,7 +117,9 @@ class WeightsSection(Section):
 
     transfer: Literal["auto", "shm", "nccl", "ipc"] = Field("auto", description="auto: shm on CPU, ipc or nccl on GPUs")
     bucket_mib: int = Field(256, ge=1, description="size of one bucket")
-    verify: bool = Field(True, description="hash every tensor and run the logprob canary on every publication")
+    verify: bool = Field(
+        True, description="run the logprob canary on every publication; tensors are hashed in any case"
+    )
     canary_tolerance: float = Field(
         0.0, ge=0, description="largest logprob difference; 0: 1e-4 in float32, calibrated at version 0 in bfloat16"
     )

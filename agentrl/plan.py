@@ -153,6 +153,11 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
             f"{engine.tensor_parallel} with placement {engine.placement} take {needed} GPUs; "
             f"{len(machine.gpus)} are visible: lower one of them"
         )
+    elif is_shared and (engine.tensor_parallel > 1 or engine.count != learner.ranks):
+        yield (
+            "engine.placement colocate pairs each engine of one GPU with a learner rank: set engine.tensor_parallel 1 "
+            "and engine.count equal to learner.ranks, or engine.placement separate"
+        )
     if is_shared and config.rollout.max_staleness > 0:
         yield "rollout.max_staleness above 0 samples while the learner works: engine.placement must be separate"
     if transfer != ("ipc" if is_shared else "nccl"):

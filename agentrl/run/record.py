@@ -12,7 +12,7 @@ from agentrl.run.statistics import Interval
 class Seconds:
     """Wall-clock seconds of the driver by what it waited for. In a step they add up to its length.
 
-    An evaluation has a record of its own: `evaluate` is 0 in a step and filled in a run's summary.
+    `evaluate` is the evaluation before the step, while which its batch may have been sampled.
     """
 
     rollout: float = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -50,7 +50,7 @@ def summarize(
         ended=ended,
         steps=steps[-1].step if steps else 0,
         seconds_total=seconds_total,
-        seconds=sum((record.seconds for record in steps), Seconds(evaluate=sum(e.seconds for e in evaluations))),
+        seconds=replace(sum((r.seconds for r in steps), Seconds()), evaluate=sum(e.seconds for e in evaluations)),
         before=evaluations[0] if evaluations else None,
         after=evaluations[-1] if len(evaluations) > 1 else None,
         tokens_sampled=sum(record.action_tokens for record in steps),
