@@ -144,6 +144,7 @@ class Ours:
 @asynccontextmanager
 async def training(config: Config, out: Path) -> AsyncIterator[Ours]:
     """A run without evaluation and checkpoints."""
+    out.mkdir()
     async with opened(config, Subject.of(config), RunFolder(out), Stop(), View(config.steps), None) as run:
         yield Ours(run)
         await run.scheduler.stop()
