@@ -144,7 +144,6 @@ class Ours:
 @asynccontextmanager
 async def training(config: Config, out: Path) -> AsyncIterator[Ours]:
     """A run without evaluation and checkpoints."""
-    out.mkdir()
     async with opened(config, Subject.of(config), RunFolder(out), Stop(), View(config.steps), None) as run:
         yield Ours(run)
         await run.scheduler.stop()
@@ -228,7 +227,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             model, questions(), args.prompts, args.group_size, args.max_tokens, Path(folder, "trl"),
             lr=config.learner.lr, weights=args.trl_weights,
         )  # fmt: skip
-        taken = asyncio.run(race(args, config, model, spec, Path(folder, "run")))
+        out = Path(folder, "run")
+        out.mkdir()
+        taken = asyncio.run(race(args, config, model, spec, out))
     return {
         "batch": f"{args.prompts} x {args.group_size} x {args.max_tokens}",
         "rounds": args.rounds,
