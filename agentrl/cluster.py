@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import os
+import signal
 import socket
 import uuid
 from collections.abc import Callable, Mapping
@@ -132,6 +133,8 @@ class Cluster:
 
     def __init__(self, namespace: str, bundles: list[dict[str, float]] | None = None) -> None:
         _quiet()
+        # Ray puts handlers of its own in their place, which print a stack and end the process.
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             if not self.is_local:
                 ray.init(address="auto", namespace=namespace, log_to_driver=False, configure_logging=False)
@@ -142,6 +145,8 @@ class Cluster:
                 )  # fmt: skip
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise RunError(f"Ray did not start: {error}. See `agentrl doctor`; RAY_ADDRESS names a cluster.") from error
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         self._group: PlacementGroup | None = placement_group(bundles, strategy="PACK") if bundles else None
 
     async def ready(self, deadline_s: float) -> None:
