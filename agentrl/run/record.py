@@ -12,7 +12,7 @@ from agentrl.run.statistics import Interval
 class Seconds:
     """Wall-clock seconds of the driver by what it waited for. In a step they add up to its length.
 
-    `evaluate` is the evaluation before the step, while which its batch may have been sampled.
+    `evaluate` is the evaluation before the step, during which its batch may have been sampled.
     """
 
     rollout: float = 0.0
@@ -64,8 +64,11 @@ class StepRecord:
 
     @property
     def sampled_per_s(self) -> float:
-        """Tokens of this batch for each second in which it was sampled: rollouts go on during an evaluation."""
-        seconds = self.seconds.rollout + self.seconds.evaluate
+        """Tokens of this batch for each second of sampling: while the driver waited for it or evaluated, or, where
+        sampling goes on during updates, for each second of the step.
+        """
+        waited = self.seconds.rollout + self.seconds.evaluate
+        seconds = self.seconds.total if self.staleness_mean > 0 else waited
         return self.action_tokens / seconds if seconds > 0 else 0.0
 
     @property
