@@ -95,6 +95,7 @@ class VllmEngine:
         self._version: Version | None = None
         self._fault = ""
         self._is_paused = False
+        self._is_updating = False
         self._numbers = itertools.count()
 
     # ---------------------------------------------------------------------------------------------- life
@@ -160,7 +161,7 @@ class VllmEngine:
 
     async def _request(self, ids: tuple[int, ...], params: SamplingParams, deadline_s: float) -> RequestOutput:
         self._raise_if_dead("sampling")
-        if self._version is None:
+        if self._version is None and not self._is_updating:  # during an update vLLM lets it wait
             raise EngineRefusedError("the engine holds no published version yet; publish weights before sampling")
         return await self._call("sampling", lambda llm: _last_output(llm, next(self._numbers), ids, params), deadline_s)
 
@@ -225,7 +226,7 @@ class VllmEngine:
                 raise WeightsError(f"version {manifest.version} did not arrive whole: {fault}; restart the engine")
             label = str(manifest.version)
             await self._call("naming a version", lambda llm: llm.update_weight_version(label), deadline_s)
-        self._version = manifest.version
+        self._version, self._is_updating = manifest.version, False
 
     async def check(self, deadline_s: float) -> None:
         """Raise EngineDiedError when the engine's process is gone."""
@@ -269,8 +270,12 @@ class VllmEngine:
     @contextmanager
     def _faulty_unless_done(self) -> Iterator[None]:
         self._version, self._fault = None, "an update did not come to its end"
-        yield
-        self._fault = ""
+        self._is_updating = True
+        try:
+            yield
+            self._fault = ""
+        finally:
+            self._is_updating = not self._fault
 
     def _refuse_if_faulty(self) -> None:
         if self._fault:

@@ -196,6 +196,14 @@ class EngineConformance:
             self.assert_logprobs(kit, completion)
         assert any([span.version for span in c.versions] == [old, new] for c in completions)
 
+    async def test_a_request_that_comes_during_an_update_waits_for_its_end(self, engine: Engine, kit: Kit) -> None:
+        publishing = asyncio.create_task(publish(engine, kit))
+        asked = []
+        while not publishing.done():
+            asked.append(asyncio.create_task(self.sample(engine, kit, max_tokens=1)))
+            await asyncio.wait({publishing}, timeout=0.005)
+        assert [len(completion.ids) for completion in await asyncio.gather(*asked)] == [1] * len(asked)
+
     async def test_new_weights_score_differently(self, engine: Engine, kit: Kit) -> None:
         before = await engine.score(kit.prompt.ids, kit.deadline_s)
         await publish(engine, kit)
