@@ -140,6 +140,7 @@ class Scheduler:
         self._dispatch, self._journal, self._score_group = dispatch, journal, score_group
         self._open: dict[int, _OpenGroup] = {}
         self._ready: dict[int, Group] = {}
+        self._cut_off: collections.deque[tuple[_OpenGroup, list[EpisodeOrder]]] = collections.deque()
         self._in_training = 0
         self._in_flight: set[tuple[SampleId, int]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -157,20 +158,24 @@ class Scheduler:
         self._fill()
 
     def restore(self, trajectories: Iterable[Trajectory], attempts: dict[SampleId, int]) -> None:
-        """Take back groups that an earlier incarnation did not train; what they lack of finished samples is run.
+        """Take back groups that an earlier incarnation did not train; what they lack of finished samples is run first.
 
-        `attempts` holds the last attempt number of every sample of those groups.
+        `attempts` holds the last attempt number of every sample of those groups. Call before `start`.
         """
-        self._open = {group: _OpenGroup(group, self.held) for group in sorted({sample.group for sample in attempts})}
+        groups = {group: _OpenGroup(group, self.held) for group in sorted({sample.group for sample in attempts})}
         for trajectory in trajectories:
-            group = self._open[trajectory.sample.group]
+            group = groups[trajectory.sample.group]
             self._note(trajectory)
             group.back[trajectory.sample.member] = trajectory
             group.recorded.add(trajectory.sample.member)
-        for group in list(self._open.values()):
+        for group in groups.values():
             samples = [SampleId(group.id, m) for m in range(self.schedule.group_size) if m not in group.back]
-            self._launch([self.schedule.order(sample, attempts.get(sample, -1) + 1) for sample in samples])
-            self._close_if_complete(group)
+            if samples:
+                orders = [self.schedule.order(sample, attempts.get(sample, -1) + 1) for sample in samples]
+                self._cut_off.append((group, orders))
+            else:
+                self._open[group.id] = group
+                self._close_if_complete(group)
 
     async def next_batch(self, deadline_s: float) -> Batch:
         """The next `prompts` groups, every token at most `max_staleness` old. Raises DeadlineError, RunError."""
@@ -222,9 +227,14 @@ class Scheduler:
 
     def _fill(self) -> None:
         while self._running and self.outstanding < self.schedule.capacity(self.held):
-            group = self._open[self.next_group] = _OpenGroup(self.next_group, self.held)
-            self.next_group += 1
-            self._launch([self.schedule.order(SampleId(group.id, m), 0) for m in range(self.schedule.group_size)])
+            group, orders = self._cut_off.popleft() if self._cut_off else self._new_group()
+            self._open[group.id] = group
+            self._launch(orders)
+
+    def _new_group(self) -> tuple[_OpenGroup, list[EpisodeOrder]]:
+        group = _OpenGroup(self.next_group, self.held)
+        self.next_group += 1
+        return group, [self.schedule.order(SampleId(group.id, m), 0) for m in range(self.schedule.group_size)]
 
     def _launch(self, orders: list[EpisodeOrder]) -> None:
         self._journal.dispatched(orders)

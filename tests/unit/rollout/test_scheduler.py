@@ -303,6 +303,22 @@ async def test_a_group_that_was_cut_off_before_anything_came_back_is_run_again()
     assert set(workers.open) == {(SampleId(3, 0), 1), (SampleId(3, 1), 1), (SampleId(4, 0), 0), (SampleId(4, 1), 0)}
 
 
+async def test_a_resumed_run_dispatches_no_more_than_its_bound() -> None:
+    scheduler, workers, journal = make()
+    done = [trajectory(scheduler.schedule.order(SampleId(group, member), 0)) for group in (3, 4) for member in (0, 1)]
+    journal.state |= {(t.sample, 0): "finished" for t in done}
+    journal.state |= {(SampleId(5, member), 0): "cancelled" for member in (0, 1)}
+    scheduler.next_group = 6
+    scheduler.restore(done, {sample: attempt for sample, attempt in journal.state})
+    scheduler.start()
+    await settle_down()
+    assert not workers.open, "two groups are buffered: more would be too old when their turn comes"
+    await scheduler.next_batch(1)
+    scheduler.published(Version(0, 1))
+    await settle_down()
+    assert {(5, 1), (6, 0)} == {(sample.group, attempt) for sample, attempt in workers.open}
+
+
 async def test_a_journal_that_fails_stops_the_run() -> None:
     class FullDisk(MemoryJournal):
         def finished(self, trajectory: Trajectory) -> None:
