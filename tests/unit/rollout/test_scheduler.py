@@ -309,7 +309,7 @@ async def test_a_resumed_run_dispatches_no_more_than_its_bound() -> None:
     journal.state |= {(t.sample, 0): "finished" for t in done}
     journal.state |= {(SampleId(5, member), 0): "cancelled" for member in (0, 1)}
     scheduler.next_group = 6
-    scheduler.restore(done, {sample: attempt for sample, attempt in journal.state})
+    scheduler.restore(done, dict(journal.state.keys()))
     scheduler.start()
     await settle_down()
     assert not workers.open, "two groups are buffered: more would be too old when their turn comes"
