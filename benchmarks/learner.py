@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--bare-micro-batch", type=int, default=16)
     args = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    section = LearnerSection(lr=LR)
+    section = LearnerSection(lr=LR, schedule="constant")
     learner = DeepSpeedLearner(
         LearnerSpec(args.model, 100, dtype=args.dtype, learner=section), 0, 1, "127.0.0.1", free_port()
     )

@@ -55,7 +55,7 @@ class OurLoss:
     def __init__(self, model: Path) -> None:
         from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
 
-        spec = LearnerSpec(model, 100, dtype="float32", learner=LearnerSection(lr=1e-9))
+        spec = LearnerSpec(model, 100, dtype="float32", learner=LearnerSection(lr=1e-9, schedule="constant"))
         self._learner = DeepSpeedLearner(spec, 0, 1, "127.0.0.1", free_port())
 
     def loss_and_norm(self, batch: Fixed) -> tuple[float, float]:

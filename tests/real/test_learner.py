@@ -32,7 +32,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def spec(model: Path, algorithm: AlgorithmSection | None = None, **learner: Any) -> LearnerSpec:
-    section = LearnerSection.model_validate({"lr": 1e-3, "micro_batch_tokens": 64, "step_timeout_s": 60, **learner})
+    fields = {"lr": 1e-3, "schedule": "constant", "micro_batch_tokens": 64, "step_timeout_s": 60, **learner}
+    section = LearnerSection.model_validate(fields)
     return LearnerSpec(model, 10, dtype="float32", learner=section, algorithm=algorithm or AlgorithmSection())
 
 
