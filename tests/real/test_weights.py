@@ -120,13 +120,17 @@ async def test_publications_in_mid_generation_keep_requests_and_logprobs(whole: 
             assert sampled == pytest.approx(expected[span.start : span.end], abs=FLOAT32_TOLERANCE)
 
 
-async def test_the_models_own_end_token_ends_a_completion(whole: VllmEngine) -> None:
-    samples = (whole.generate(Prompt((5, 6)), Sampling(400, seed=seed), DEADLINE_S) for seed in range(32))
-    completions = await asyncio.gather(*samples)
-    assert any(completion.finish_reason == "stop" for completion in completions)
-    for completion in completions:
+async def test_the_end_token_ends_a_completion_where_it_is_a_stop_token_and_only_there(whole: VllmEngine) -> None:
+    async def sample(seed: int, stop: tuple[int, ...]) -> Completion:
+        return await whole.generate(Prompt((5, 6)), Sampling(400, seed=seed, stop_token_ids=stop), DEADLINE_S)
+
+    stopped = await asyncio.gather(*(sample(seed, (EOS,)) for seed in range(32)))
+    assert any(completion.finish_reason == "stop" for completion in stopped)
+    for completion in stopped:
         assert EOS not in completion.ids[:-1]
         assert (completion.ids[-1] == EOS) == (completion.finish_reason == "stop")
+    longest = await asyncio.gather(*(sample(seed, ()) for seed in range(8)))
+    assert {(len(completion.ids), completion.finish_reason) for completion in longest} == {(400, "length")}
 
 
 async def test_a_stop_string_ends_a_completion_and_keeps_its_tokens(whole: VllmEngine) -> None:
