@@ -16,7 +16,6 @@ from agentrl.weights.canary import Canary
 from agentrl.weights.publish import Probe, PublicationError, publish, publish_sent
 from agentrl.weights.sender import Staged, stage
 from agentrl.weights.trainer import Source, SyncClient
-from agentrl.weights.transfer import choose_transfer
 
 VERSION = Version(0, 1)
 
@@ -154,11 +153,3 @@ async def test_nothing_is_sent_without_a_manifest() -> None:
     client = SyncClient([], asyncio.get_running_loop(), 1.0)
     with pytest.raises(WeightsError, match="manifest"):
         await asyncio.to_thread(client.finish_weight_update)
-
-
-@pytest.mark.parametrize(
-    ("device", "is_colocated", "transfer"),
-    [("cpu", True, "shm"), ("cpu", False, "shm"), ("cuda", True, "ipc"), ("cuda", False, "nccl")],
-)
-def test_the_transfer_follows_from_the_machine(device: str, is_colocated: bool, transfer: str) -> None:
-    assert choose_transfer(device, is_colocated=is_colocated) == transfer
