@@ -1,11 +1,12 @@
 """The environment: a hidden number, "higher" and "lower"."""
-# ruff: noqa: ARG002  (policies of this game need not know the task)
+
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -14,6 +15,7 @@ from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Reply,
 
 NUMBER = re.compile(r"(?<![\d.])-?\d{1,9}(?!\.?\d)")
 TEST_SHARE = 4
+MOST_ENDS = 8
 FEEDBACK = re.compile(r"It is (higher|lower) than (-?\d+)")
 PLEA = "Answer with one number only."
 
@@ -22,7 +24,7 @@ class GuessConfig(EnvConfig):
     """The `--env.*` keys."""
 
     low: int = Field(1, ge=0, description="smallest number that may be hidden")
-    high: int = Field(10, le=100_000, description="largest number that may be hidden")
+    high: int = Field(10, le=1000, description="largest number that may be hidden; the range of a task may end earlier")
     turns: int = Field(4, ge=1, le=16, description="guesses in one episode")
 
     @model_validator(mode="after")
@@ -30,6 +32,14 @@ class GuessConfig(EnvConfig):
         if self.high - self.low < TEST_SHARE:
             raise ValueError(f"high must be at least low + {TEST_SHARE}, so that both splits hold a number")
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """What is hidden where: `secret` lies between the configured `low` and `high`, both included."""
+
+    high: int
+    secret: int
 
 
 class GuessEnv(Env):
@@ -41,17 +51,26 @@ class GuessEnv(Env):
     blocking = False
 
     def tasks(self, split: str) -> list[Task]:
-        """One task for each number of the range: about a quarter of the numbers is hidden in "test" only."""
-        numbers = range(self.config.low, self.config.high + 1)
-        ranked = sorted(numbers, key=lambda n: hashlib.sha256(f"guess/{n}".encode()).digest())
-        held_out = set(ranked[: max(1, len(ranked) // TEST_SHARE)])
-        chosen = [n for n in numbers if (n in held_out) == (split == "test")]
-        return [Task(f"{self.config.low}-{self.config.high}/{n}", n) for n in chosen]
+        """One task for each number of each range; about a quarter of these pairs belongs to "test".
+
+        A pair is held out, never a number: a model that met a number in no range would learn not to guess it.
+        """
+        low = self.config.low
+        games = {f"{low}-{end}/{n}": Game(end, n) for end in self.ends() for n in range(low, end + 1)}
+        ranked = sorted(games, key=lambda name: hashlib.sha256(f"guess/{name}".encode()).digest())
+        held_out = set(ranked[: len(ranked) // TEST_SHARE])
+        return [Task(name, game) for name, game in games.items() if (name in held_out) == (split == "test")]
+
+    def ends(self) -> list[int]:
+        """Where the ranges end: up to eight numbers of the upper half, `high` among them."""
+        low, high = self.config.low, self.config.high
+        step = -(-(high - low) // (2 * MOST_ENDS))
+        return list(range(high, low + (high - low) // 2 - 1, -step))[:MOST_ENDS][::-1]
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         """Tell the rules; the range that is still possible is kept in `ctx.state`."""
-        low, high = self.config.low, self.config.high
-        ctx.state.secret, ctx.state.low, ctx.state.high = task.data, low, high
+        low, high = self.config.low, task.data.high
+        ctx.state.secret, ctx.state.low, ctx.state.high = task.data.secret, low, high
         ctx.state.found, ctx.state.consistent = False, 0
         text = f"I am thinking of a number from {low} to {high}. What is it? {PLEA}"
         return [Message(role="user", content=text)]
@@ -84,11 +103,11 @@ class GuessEnv(Env):
 
     def oracle(self, task: Task) -> Policy:
         """Bisection: it reads the feedback, not the secret."""
-        return lambda messages: str(bisect(self.config.low, self.config.high, messages))
+        return lambda messages: str(bisect(self.config.low, task.data.high, messages))
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
         """Ways to talk instead of guessing."""
-        everything = " ".join(map(str, range(self.config.low, self.config.high + 1)))
+        everything = " ".join(map(str, range(self.config.low, task.data.high + 1)))
         return {
             "silence": [""] * self.config.turns,
             "every number at once": [everything] * self.config.turns,

@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 from agentrl_guess import GuessConfig, GuessEnv
-from agentrl_guess.env import read_guess
+from agentrl_guess.env import Game, read_guess
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,12 +34,24 @@ async def tasks_of(env: GuessEnv, split: str) -> list[Task]:
     return [await env.atask(split, index) for index in range(await env.asize(split) or 0)]
 
 
-@pytest.mark.parametrize("high", [5, 10, 100])
-async def test_the_splits_share_no_number_and_cover_the_range(high: int) -> None:
-    env = GuessEnv(high=high)
-    train, test = [[t.data for t in await tasks_of(env, split)] for split in ("train", "test")]
-    assert sorted(train + test) == list(range(1, high + 1))
-    assert len(test) == max(1, high // 4)
+@pytest.mark.parametrize(("low", "high"), [(1, 5), (1, 10), (0, 7), (20, 100), (1, 1000)])
+async def test_the_splits_share_no_game_and_together_hold_every_number_of_every_range(low: int, high: int) -> None:
+    env = GuessEnv(low=low, high=high)
+    train, test = [{t.data for t in await tasks_of(env, split)} for split in ("train", "test")]
+    assert not train & test
+    assert train | test == {Game(end, n) for end in env.ends() for n in range(low, end + 1)}
+    assert len(test) == len(train | test) // 4
+    assert env.ends() == sorted(set(env.ends()))
+    assert env.ends()[-1] == high
+    assert len(env.ends()) <= 8
+    assert low + (high - low) // 2 <= env.ends()[0]
+
+
+async def test_no_number_and_no_range_is_strange_to_a_model_that_saw_the_training_split() -> None:
+    env = GuessEnv()
+    train = [t.data for t in await tasks_of(env, "train")]
+    assert {game.secret for game in train} == set(range(1, 11))
+    assert {game.high for game in train} == {5, 6, 7, 8, 9, 10}
 
 
 @pytest.mark.parametrize(("high", "turns"), [(7, 3), (10, 4), (100, 7)])
@@ -59,20 +71,20 @@ async def test_the_canaries_score_nothing() -> None:
 
 
 async def test_an_earlier_find_pays_more() -> None:
-    env, task = GuessEnv(), Task("t", 3)
+    env, task = GuessEnv(), Task("t", Game(10, 3))
     paid = [(await play(env, task, [*["9"] * late, "3"]))["found"] for late in range(4)]
     assert paid == [1.0, 0.875, 0.75, 0.625]
     assert (await play(env, task, ["9"] * 4))["found"] == 0.0
 
 
 async def test_guesses_that_ignore_the_answers_are_not_consistent() -> None:
-    values = await play(GuessEnv(), Task("t", 3), ["8", "9", "what?", "2"])
+    values = await play(GuessEnv(), Task("t", Game(10, 3)), ["8", "9", "what?", "2"])
     assert values["consistent"] == 2 / 4
 
 
 async def test_the_answers() -> None:
     env = GuessEnv()
-    await env.areset(Task("t", 5))
+    await env.areset(Task("t", Game(10, 5)))
     said = [(await env.astep(guess)).messages for guess in ("3", "I say 8!", "hm")]
     assert [text_of(messages[0]) for messages in said] == [
         "It is higher than 3. Guess again. Answer with one number only.",
