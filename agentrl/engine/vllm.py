@@ -37,7 +37,11 @@ _ABANDON_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class VllmSpec:
-    """How to start one vLLM engine; 0 means chosen for the machine. `transfer` is shm, nccl or ipc."""
+    """How to start one vLLM engine; 0 means chosen for the machine. `transfer` is shm, nccl or ipc.
+
+    vLLM leaves sockets and rendezvous files behind: they lie in `scratch`, which its owner
+    removes ("": where vLLM likes).
+    """
 
     model: str
     dtype: str = "bfloat16"
@@ -52,6 +56,7 @@ class VllmSpec:
     seed: int = 0
     transfer: str = "shm"
     device: str = "cpu"
+    scratch: str = ""
 
 
 class Process(NamedTuple):
@@ -70,6 +75,8 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "TOKENIZERS_PARALLELISM": "false",
     }
+    if spec.scratch:
+        variables["VLLM_RPC_BASE_PATH"] = variables["TMPDIR"] = spec.scratch
     if spec.transfer == "ipc":
         # CUDA handles travel to the EngineCore, a child of this process, as pickles.
         variables["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
@@ -103,6 +110,8 @@ class VllmEngine:
     async def start(self, deadline_s: float) -> Capabilities:
         """Load the model; the engine then waits for its first publication."""
         os.environ.update(environment(self.spec, sorted(os.sched_getaffinity(0))))
+        if self.spec.scratch:
+            await asyncio.to_thread(Path(self.spec.scratch).mkdir, 0o700, parents=True, exist_ok=True)
         before = _cores()
         building = asyncio.create_task(asyncio.to_thread(self._build))
         await asyncio.wait({building}, timeout=deadline_s)

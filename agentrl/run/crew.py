@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,9 @@ from agentrl.run.folder import RunFolder
 from agentrl.run.learners import Learners
 from agentrl.run.live import View
 from agentrl.run.processes import Processes
+from agentrl.run.restarts import Restarts
 from agentrl.run.roles import RemoteEngine, engine_role, is_shared, learner_role, worker_role
+from agentrl.run.scratch import discard_scratch, scratch_of
 from agentrl.run.stop import Stop
 from agentrl.run.workers import Workers
 from agentrl.weights.sender import discard_leftovers
@@ -53,8 +55,9 @@ async def crew(
         team = _spawned(cluster, config, model, folder, register, learns=learns)
         try:
             await stop.cut(_together(team.engines.start(), team.workers.start(), team.learners.start()))
-            _look_after(team, view, stop)
-            yield team
+            with closing(Restarts(folder)) as restarts:
+                _look_after(team, restarts, view, stop)
+                yield team
         finally:
             with suppress(RunError):  # a full disk keeps nothing from ending
                 await asyncio.to_thread(registry.register_descendants)
@@ -63,6 +66,7 @@ async def crew(
         await asyncio.to_thread(cluster.close)
         await asyncio.to_thread(registry.end_leftovers, END_S)
         discard_leftovers(folder.path)
+        discard_scratch(folder.path)
 
 
 def _spawned(
@@ -71,7 +75,7 @@ def _spawned(
     engine = config.engine
     engines = Engines(
         cluster,
-        lambda place: engine_role(config, str(model), place),
+        lambda place: engine_role(config, str(model), place, scratch_of(folder.path)),
         engine.count,
         engine.restarts,
         engine.start_timeout_s,
@@ -89,18 +93,23 @@ def _spawned(
     return Crew(engines, workers, learners)
 
 
-def _look_after(team: Crew, view: View, stop: Stop) -> None:
-    """From now on a dead engine is replaced, and everybody hears of it."""
+def _look_after(team: Crew, restarts: Restarts, view: View, stop: Stop) -> None:
+    """From now on a dead engine is replaced, and everybody hears of it; as they do of a worker that was."""
+
+    def lost(process: str, why: str) -> None:
+        view.note(f"{process} is lost and started anew: {why}")
+        restarts.add(process, why)
 
     async def told(place: int, engine: RemoteEngine | None, why: str) -> None:
         if engine is None:
-            view.note(f"engine {place} is lost and started anew: {why}")
+            lost(f"engine {place}", why)
             await team.workers.broadcast("engine_lost", place, why)
         else:
             view.note(f"engine {place} is back")
             await team.workers.broadcast("engine_restarted", place, engine.remote)
 
     team.engines.told, team.engines.failed = told, stop.call
+    team.workers.told = lambda place, why: lost(f"rollout worker {place}", why)
     team.engines.watch()
 
 

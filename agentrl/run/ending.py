@@ -10,6 +10,7 @@ from agentrl.run.journal import RunJournal
 from agentrl.run.live import View
 from agentrl.run.metrics import read_evaluations, read_steps
 from agentrl.run.report import write_report
+from agentrl.run.restarts import read_restarts
 from agentrl.run.summary import Summary
 from agentrl.run.transcript import decoder
 
@@ -26,6 +27,7 @@ def conclude(folder: RunFolder, model: Path, view: View, ended: str, seconds: fl
             counts=journal.counts(),
             conservation=journal.verdict(),
             incarnations=len(journal.ledger.forks()),
+            restarts=len(read_restarts(folder)),
             packages=manifest.packages(),
         )
     finally:

@@ -43,6 +43,11 @@ class RunFolder:
         return self.path / "evaluations.jsonl"
 
     @property
+    def restarts(self) -> Path:
+        """One Restart per line."""
+        return self.path / "restarts.jsonl"
+
+    @property
     def trajectories(self) -> Path:
         """Every training trajectory (a TrajectoryStore)."""
         return self.path / "trajectories"

@@ -30,6 +30,7 @@ from agentrl.run.metrics import Metrics
 from agentrl.run.processes import Processes
 from agentrl.run.publication import Publication
 from agentrl.run.roles import is_shared
+from agentrl.run.scratch import discard_scratch
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop
 from agentrl.run.transfers import of_folder, sent, staged
@@ -74,6 +75,7 @@ async def opened(
     """The run, ready for its loop; `resumed_at` is the step it goes on from, None for a new run."""
     await asyncio.to_thread(Processes(folder.path).end_leftovers, END_S)
     discard_leftovers(folder.path)
+    discard_scratch(folder.path)
     model = subject.model
     journal, metrics = RunJournal(folder), Metrics(folder, config)
     try:

@@ -142,8 +142,8 @@ def is_shared(config: Config) -> bool:
     return config.engine.placement == "colocate"
 
 
-def engine_role(config: Config, model: str, place: int) -> Role:
-    """Engine number `place`."""
+def engine_role(config: Config, model: str, place: int, scratch: Path) -> Role:
+    """Engine number `place`; its sockets lie under `scratch`."""
     engine = config.engine
     spec = VllmSpec(
         model=model,
@@ -159,6 +159,7 @@ def engine_role(config: Config, model: str, place: int) -> Role:
         seed=config.seed,
         transfer=config.weights.transfer,
         device=config.device,
+        scratch=str(scratch / str(place)),
     )
     return Role(
         f"engine {place}",

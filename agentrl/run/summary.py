@@ -32,6 +32,7 @@ class Summary:
     counts: Counts
     conservation: Verdict
     incarnations: int
+    restarts: int
     packages: dict[str, str]
 
 
@@ -43,6 +44,7 @@ def summarize(
     counts: Counts,
     conservation: Verdict,
     incarnations: int,
+    restarts: int,
     packages: dict[str, str],
 ) -> Summary:
     """Add up the records of a run; `seconds_total` is the wall clock from the command to its end."""
@@ -58,6 +60,7 @@ def summarize(
         counts=counts,
         conservation=conservation,
         incarnations=incarnations,
+        restarts=restarts,
         packages=packages,
     )
 
@@ -94,11 +97,13 @@ def _facts(s: Summary) -> list[tuple[str, str]]:
     told = [f"{getattr(c, fate)} {fate.replace('_', ' ')}" for fate in fates if getattr(c, fate) or fate == "trained"]
     phases = [(name, getattr(s.seconds, name)) for name in Seconds.__slots__]
     shares = [f"{name} {value:.0f} s" for name, value in sorted(phases, key=lambda p: -p[1]) if value >= 0.5]
+    restarts = [("restarts", f"{s.restarts} processes replaced")] if s.restarts else []
     return [
         *facts,
         ("steps", f"{s.steps} in {duration(s.seconds_total)}" + (f" ({', '.join(shares)})" if shares else "")),
         ("attempts", f"{c.dispatched} dispatched: {', '.join(told)}"),
         ("tokens", f"{s.tokens_sampled:,} sampled, {s.tokens_trained:,} trained"),
+        *restarts,
     ]
 
 

@@ -22,7 +22,8 @@ TRAIN = "train"
 class Workers:
     """Groups are dealt over the workers in turn; the members of a group share one.
 
-    `role(i)` describes worker i; `register` is told of every process. After more than `restarts` deaths the run stops.
+    `role(i)` describes worker i; `register` is told of every process, `told` of each that is lost.
+    After more than `restarts` deaths the run stops.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Workers:
         self._workers = [cluster.spawn(role(i)) for i in range(count)]
         self._locks = [asyncio.Lock() for _ in range(count)]
         self.deaths = 0
+        self.told: Callable[[int, str], None] | None = None
 
     async def start(self) -> None:
         """Wait until every worker has made its environment and tokenizer and read its tasks."""
@@ -100,6 +102,8 @@ class Workers:
             self.deaths += 1
             if self.deaths > self._restarts:
                 raise RunError(f"rollout workers died {self.deaths} times (engine.restarts = {self._restarts}): {why}")
+            if self.told is not None:
+                self.told(index, why)
             dead.kill()
             self._workers[index] = self._cluster.spawn(self._role(index))
             await self._registered(index)

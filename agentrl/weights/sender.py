@@ -52,7 +52,7 @@ def stage(
             size = sum(_padded(tensor.nbytes) for _, tensor in group)
             root = _root(size, fallback)
             if root not in folders:
-                folders[root] = Path(tempfile.mkdtemp(prefix=_prefix(fallback), dir=root))
+                folders[root] = Path(tempfile.mkdtemp(prefix=staging_prefix(fallback), dir=root))
             buckets.append(_write(group, folders[root] / f"{number}.bin", size))
             specs.extend(_spec(name, tensor) for name, tensor in group)
     except BaseException:
@@ -65,11 +65,12 @@ def stage(
 def discard_leftovers(fallback: Path) -> None:
     """Remove what was staged with this `fallback` by a process that was killed before it could discard it."""
     for root in (_SHARED_MEMORY, fallback):
-        for folder in root.glob(f"{_prefix(fallback)}*"):
+        for folder in root.glob(f"{staging_prefix(fallback)}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prefix(fallback: Path) -> str:
+def staging_prefix(fallback: Path) -> str:
+    """What the names of the folders that are staged with this `fallback` begin with."""
     return f"agentrl-weights-{hashlib.sha256(bytes(fallback.resolve())).hexdigest()[:12]}-"
 
 

@@ -17,8 +17,10 @@ from typing import TypeVar
 from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Ledger, Row
 from agentrl.run.processes import Process, Processes
+from agentrl.run.scratch import scratch_of
 from agentrl.run.summary import Summary, read
 from agentrl.types import SampleId
+from agentrl.weights.sender import staging_prefix
 
 T = TypeVar("T")
 
@@ -159,6 +161,11 @@ class Run:
     def leftovers(self) -> list[Process]:
         """Processes of this run that live."""
         return Processes(self.path).leftovers()
+
+    def remains(self) -> list[Process | Path]:
+        """What of this run is left outside its folder: processes that live, sockets, shared memory."""
+        roots = ([scratch_of(self.path)], Path("/dev/shm").glob(f"{staging_prefix(self.path)}*"))
+        return [*self.leftovers(), *(path for root in roots for path in root if path.exists())]
 
     def engine_cores(self) -> list[int]:
         """The children of the engines' actors, from their first moment."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.run.folder import RunFolder
+from agentrl.run.restarts import read_restarts
 from agentrl.run.summary import Summary
 from tests.real.runs import BATCH, PROMPTS, Run, Stage, is_running
 from tests.tiny import tiny_model
@@ -103,9 +104,11 @@ def test_a_killed_worker_and_killed_engines_are_replaced_and_nothing_is_lost(
 
     assert run.end() == 0, run.said
     counts = lawful(run).counts
+    assert [r.process for r in read_restarts(RunFolder(run.path))] == ["rollout worker 0", *["engine 0"] * 3]
+    assert run.summary().restarts == 4
     assert (counts.trained, counts.lost, counts.dispatched) == (4 * BATCH, BATCH, 5 * BATCH)
     assert {attempt for (group, _), attempt in run.attempts("trained") if group < PROMPTS} == {1}
-    assert run.leftovers() == []
+    assert run.remains() == []
 
 
 def everybody_waits(run: Run, stage: Stage) -> None:
@@ -175,7 +178,7 @@ def test_a_run_ended_again_and_again_goes_on_and_trains_nothing_twice(run: Run, 
     assert run.end() == 0, run.said
     summary = lawful(run)
     assert (summary.counts.trained, summary.counts.rolled_back) == (5 * BATCH, BATCH)
-    assert run.leftovers() == []
+    assert run.remains() == []
 
 
 def pass_a_step(run: Run, stage: Stage, step: int) -> None:
@@ -192,7 +195,7 @@ def stopped_by(run: Run, number: signal.Signals) -> bool:
     assert code == 128 + number, run.said
     assert seconds < STOP_S
     assert f"go on with `agentrl resume {run.path}`" in " ".join(run.said.split())
-    assert run.leftovers() == []
+    assert run.remains() == []
     lawful(run)
     return True
 
@@ -276,7 +279,7 @@ def test_a_model_that_does_not_exist_is_named(run: Run, stage: Stage, tmp_path: 
 def refused(run: Run, deadline_s: float = ERROR_S) -> str:
     """The one error that a command says last; it exits with 2 and leaves nothing running."""
     assert run.end(deadline_s) == 2, run.said
-    assert run.leftovers() == []
+    assert run.remains() == []
     assert "Traceback" not in run.said
     _, mark, error = run.said.rpartition("error: ")
     assert mark, run.said

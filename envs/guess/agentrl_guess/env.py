@@ -1,6 +1,5 @@
 """The environment: a hidden number, "higher" and "lower"."""
 
-
 from __future__ import annotations
 
 import hashlib

@@ -49,7 +49,7 @@ def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
     told = summary.read(run)
     assert told is not None
     text = said(told, run)
-    for words in ("30 of 30 steps done", " → ", "holds", "stale", "report.html", "rollout"):
+    for words in ("30 of 30 steps done", " → ", "holds", "stale", "report.html", "rollout", "2 processes replaced"):
         assert words in text
     broken = dataclasses.replace(told, conservation=Verdict(("sample 1-1: trained 2 times, in steps [1, 2]",)))
     assert "BROKEN: 1 violations, first: sample 1-1" in said(broken, run)
@@ -58,7 +58,7 @@ def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
 def test_a_run_without_evaluation_or_steps_has_a_summary(run: RunFolder, tmp_path: Path) -> None:
     told = summary.read(run)
     assert told is not None
-    empty = summary.summarize("stopped by Ctrl-C", 3.0, [], [], told.counts, told.conservation, 1, {})
+    empty = summary.summarize("stopped by Ctrl-C", 3.0, [], [], told.counts, told.conservation, 1, 0, {})
     folder = RunFolder(tmp_path)
     summary.write(folder, empty)
     assert summary.read(folder) == empty
