@@ -35,6 +35,10 @@ SHORT_FLAGS = {
 }
 
 
+# What a run does not learn from, and a resume may change.
+RESUMABLE = re.compile(r"steps|eval\.every|(checkpoint|track|engine)\..+|rollout\.workers|.+_timeout_s")
+
+
 @dataclass(frozen=True)
 class Settings:
     """A configuration, and for each key that was set where that was done ("--learner.lr", "run.toml:12")."""
@@ -76,6 +80,21 @@ def read(toml: Path | None, overrides: list[tuple[str, str]]) -> Settings:
     except ValidationError as error:
         lines = [_explain(detail, sources) for detail in error.errors(include_url=False)]
         raise ConfigError("\n".join(lines)) from None
+
+
+def resumed(run: Path, overrides: list[tuple[str, str]]) -> Config:
+    """The configuration of the run in the folder `run` with these flags.
+
+    Raises ConfigError for a key that would make it another run.
+    """
+    config = read(run / "config.toml", overrides).config
+    fixed = [f"--{name}" for name, text in overrides if not RESUMABLE.fullmatch(_from_flag(name, text).key)]
+    if fixed:
+        raise ConfigError(
+            f"{', '.join(fixed)} cannot change in a resume: the run would not be one run. Start another with "
+            f"`agentrl train --config {run / 'config.toml'} {' '.join(fixed)} ... --out OTHER`"
+        )
+    return config
 
 
 def keys(section: type[BaseModel] = Config, prefix: str = "") -> dict[str, FieldInfo]:

@@ -6,14 +6,25 @@ import argparse
 from pathlib import Path
 
 from agentrl.cli.ending import exit_code
+from agentrl.cli.flags import split
 from agentrl.cli.folders import existing_run
+from agentrl.settings import resumed
 
 
 def run(words: list[str]) -> int:
-    """Resume the run in a folder."""
-    parser = argparse.ArgumentParser(prog="agentrl resume", description="Go on with a run from its last checkpoint.")
+    """Resume the run in a folder, with the changes that a run allows."""
+    parser = argparse.ArgumentParser(
+        prog="agentrl resume",
+        usage="agentrl resume RUN [--steps N] [--SECTION.KEY VALUE ...]",
+        description="Go on with a run from its last checkpoint.",
+        epilog="What a run does not learn from may change: how long it goes on, how often it is evaluated and saved, "
+        "where its metrics go, its engines, its number of workers, and every deadline.",
+        allow_abbrev=False,
+    )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    folder = existing_run(parser.parse_args(words).run)
+    own, overrides = split(words)
+    folder = existing_run(parser.parse_args(own).run)
+    config = resumed(folder, overrides)
     from agentrl.run.loop import resume
 
-    return exit_code(lambda: resume(folder))
+    return exit_code(lambda: resume(folder, config))

@@ -16,6 +16,7 @@ from agentrl.plan import choose
 from agentrl.run.checkpoints import steps_in
 from agentrl.run.ending import conclude
 from agentrl.run.folder import RunFolder
+from agentrl.run.lines import write_whole
 from agentrl.run.live import View
 from agentrl.run.metrics import Metrics
 from agentrl.run.opening import Subject, examined, opened
@@ -53,12 +54,14 @@ def train(config: Config) -> Summary:
     return asyncio.run(_run(config, subject, new_folder(config), None))
 
 
-def resume(path: Path) -> Summary:
-    """Go on with the run in a folder, from its last checkpoint."""
+def resume(path: Path, config: Config) -> Summary:
+    """Go on with the run in a folder, from its last checkpoint, with `config` from now on (`settings.resumed`)."""
     folder = RunFolder(path)
-    config = choose(settings.load(folder.config), detect(path)).config
+    config = choose(config, detect(path)).config
+    subject = Subject.of(config)
+    write_whole(folder.config, settings.to_toml(config).encode())
     steps = steps_in(folder.checkpoints)
-    return asyncio.run(_run(config, Subject.of(config), folder, steps[-1] if steps else 0))
+    return asyncio.run(_run(config, subject, folder, steps[-1] if steps else 0))
 
 
 def evaluate(config: Config) -> EvaluationRecord:

@@ -101,9 +101,9 @@ class Run:
         small += ["--engine.threads", "1", "--learner.threads", "1"]
         return self._begin("train", "--model", str(model), *shape, *small, "--out", str(self.path), *flags)
 
-    def resume(self) -> Run:
+    def resume(self, *flags: str) -> Run:
         """Start `agentrl resume`."""
-        return self._begin("resume", str(self.path))
+        return self._begin("resume", str(self.path), *flags)
 
     def _begin(self, *words: str) -> Run:
         self._starts += 1

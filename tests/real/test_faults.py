@@ -117,7 +117,7 @@ def everybody_waits(run: Run, stage: Stage) -> None:
 
 
 def test_a_run_ended_again_and_again_goes_on_and_trains_nothing_twice(run: Run, stage: Stage, model: Path) -> None:
-    run.train(model, *stage.flags, "--steps", "5", "--checkpoint.every", "1")
+    run.train(model, *stage.flags, "--steps", "4", "--checkpoint.every", "1")
     pass_a_step(run, stage, 1)
 
     # kill -9 of the driver in the middle of the second rollout: two samples are finished, two in flight
@@ -172,7 +172,7 @@ def test_a_run_ended_again_and_again_goes_on_and_trains_nothing_twice(run: Run, 
 
     # as the message says: it goes on from the one before, and what step 3 trained is trained again
     shutil.rmtree(checkpoint)
-    run.resume()
+    run.resume("--steps", "5")
     pass_a_step(run, stage, 4)
     pass_a_step(run, stage, 5)
     assert run.end() == 0, run.said

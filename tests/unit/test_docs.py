@@ -100,7 +100,8 @@ def check_command(words: list[str]) -> None:
         return
     assert words[1] in COMMANDS
     own, overrides = split(words[2:])
-    assert words[1] in RUNS or not overrides, f"agentrl {words[1]} has no flags"
+    assert words[1] in (*RUNS, "resume") or not overrides, f"agentrl {words[1]} has no flags"
+    assert words[1] != "resume" or all(RESUMABLE.fullmatch(name) for name, _ in overrides), overrides
     if words[1] in RUNS:
         check_run(load(Path(own[1]) if own[:1] == ["--config"] and Path(own[1]).exists() else None, overrides))
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.settings import SHORT_FLAGS, keys, load, read, to_toml, value_of
+from agentrl.settings import SHORT_FLAGS, keys, load, read, resumed, to_toml, value_of
 
 
 def refusal(toml: Path | None = None, *overrides: tuple[str, str]) -> str:
@@ -136,3 +136,14 @@ def test_the_toml_of_a_config_gives_the_config_again(toml: Path) -> None:
 
 def test_every_key_has_a_meaning() -> None:
     assert [key for key, info in keys().items() if not info.description] == []
+
+
+def test_a_resume_changes_what_a_run_does_not_learn_from_and_refuses_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(load(None, [("lr", "1e-6"), ("steps", "4")])))
+    longer = resumed(tmp_path, [("steps", "8"), ("engine.count", "2"), ("learner.step-timeout-s", "60")])
+    assert (longer.steps, longer.engine.count, longer.learner.step_timeout_s) == (8, 2, 60)
+    assert longer.learner.lr == 1e-6
+    with pytest.raises(ConfigError, match=r"--lr, --env cannot change in a resume.*--out OTHER"):
+        resumed(tmp_path, [("lr", "1e-5"), ("steps", "9"), ("env", "guess")])
+    with pytest.raises(ConfigError, match="steps"):
+        resumed(tmp_path, [("step", "9")])
