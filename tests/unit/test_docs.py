@@ -18,7 +18,7 @@ from agentrl.config import Config
 from agentrl.env import load_config, resolve
 from agentrl.errors import ConfigError
 from agentrl.plan import choose
-from agentrl.settings import SHORT_FLAGS, keys, load
+from agentrl.settings import RESUMABLE, SHORT_FLAGS, keys, load
 from tests.unit.config.test_plan import FOUR_GPUS, LAPTOP, ONE_GPU
 from tests.unit.rollout.templates import tokenizer
 
@@ -125,7 +125,8 @@ def check_run(config: Config) -> None:
         ("agentrl train --env guess --env.hihg 20", "env.high"),
         ("agentrl train --algo ppo", "unknown algorithm"),
         ("agentrl trian", "trian"),
-        ("agentrl resume runs/x --steps 3", "no flags"),
+        ("agentrl resume runs/x --lr 3", "lr"),
+        ("agentrl show runs/x --steps 3", "no flags"),
         ("make trane", "trane"),
         ("RAY_ADDRESS=auto agentrl train --env nowhere", "nowhere"),
     ],
