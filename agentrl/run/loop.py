@@ -97,11 +97,16 @@ async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: 
     except (AgentRLError, Stopped, asyncio.CancelledError) as error:
         reason = stop.reason(error)
         with suppress(AgentRLError, OSError):  # what ended the run may end its summary too: a full disk
-            ended = f"{reason}; go on with `agentrl resume {folder.path}`"
-            conclude(folder, subject.model, view, ended, time.monotonic() - began)
+            conclude(folder, subject.model, view, _last_words(reason, folder), time.monotonic() - began)
         raise reason from None
     finally:
         view.close()
+
+
+def _last_words(reason: BaseException, folder: RunFolder) -> str:
+    """Why a run ended, and how it goes on, once."""
+    hint = f"agentrl resume {folder.path}"
+    return str(reason) if hint in str(reason) else f"{reason}; go on with `{hint}`"
 
 
 @asynccontextmanager
