@@ -27,8 +27,8 @@ def conclude(folder: RunFolder, model: Path, view: View, ended: str, seconds: fl
             counts=journal.counts(),
             conservation=journal.verdict(),
             incarnations=len(journal.ledger.forks()),
-            restarts=len(read_restarts(folder)),
             packages=manifest.packages(),
+            restarts=len(read_restarts(folder)),
         )
     finally:
         journal.close()

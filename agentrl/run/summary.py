@@ -32,8 +32,8 @@ class Summary:
     counts: Counts
     conservation: Verdict
     incarnations: int
-    restarts: int
     packages: dict[str, str]
+    restarts: int = 0
 
 
 def summarize(
@@ -44,8 +44,8 @@ def summarize(
     counts: Counts,
     conservation: Verdict,
     incarnations: int,
-    restarts: int,
     packages: dict[str, str],
+    restarts: int = 0,
 ) -> Summary:
     """Add up the records of a run; `seconds_total` is the wall clock from the command to its end."""
     return Summary(
@@ -60,8 +60,8 @@ def summarize(
         counts=counts,
         conservation=conservation,
         incarnations=incarnations,
-        restarts=restarts,
         packages=packages,
+        restarts=restarts,
     )
 
 

@@ -182,7 +182,7 @@ class SyntheticRun:
         steps, evaluations = read_steps(self.folder), read_evaluations(self.folder)
         total, versions = 15.0 * self.steps + 60, manifest.packages()
         done = summary.summarize(
-            "30 of 30 steps done", total, steps, evaluations, self.ledger.counts(), verdict, 1, 2, versions
+            "30 of 30 steps done", total, steps, evaluations, self.ledger.counts(), verdict, 1, versions, 2
         )
         summary.write(self.folder, done)
         source = manifest.EnvSource("math", "agentrl-math", "0.1.0", "0" * 64)

@@ -58,7 +58,7 @@ def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
 def test_a_run_without_evaluation_or_steps_has_a_summary(run: RunFolder, tmp_path: Path) -> None:
     told = summary.read(run)
     assert told is not None
-    empty = summary.summarize("stopped by Ctrl-C", 3.0, [], [], told.counts, told.conservation, 1, 0, {})
+    empty = summary.summarize("stopped by Ctrl-C", 3.0, [], [], told.counts, told.conservation, 1, {})
     folder = RunFolder(tmp_path)
     summary.write(folder, empty)
     assert summary.read(folder) == empty
