@@ -88,7 +88,8 @@ def tools_of(owner: type) -> dict[str, Tool]:
 
 def bound_tools(owner: Any) -> list[Tool]:
     """The `@tool` methods of an object."""
-    return [replace(tool, run=getattr(owner, name)) for name, tool in tools_of(type(owner)).items()]
+    kind: type = type(owner)
+    return [replace(tool, run=getattr(owner, name)) for name, tool in tools_of(kind).items()]
 
 
 def marked(owner: type, mark: str) -> Iterator[tuple[str, Callable[..., Any]]]:
