@@ -121,7 +121,7 @@ async def test_a_host_that_is_gone_or_hangs_is_the_infrastructures_fault(server:
     with pytest.raises(ServiceError, match=r"no answer within 0\.3 s|ReadTimeout"):
         await tool.http(f"{home}/hang")
     with pytest.raises(ServiceError, match="503"):
-        await tool.http(f"{home}/down")
+        await tool_for(server)[0].http(f"{home}/down")
     with pytest.raises(ServiceError) as caught:
         await Http(["localhost:9"], networks=("127.0.0.0/8", "::1/128")).http("http://localhost:9/")
     assert caught.value.fault == "infra"
