@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import sqlite3
 import unicodedata
@@ -43,16 +44,18 @@ class Retriever(Protocol):
 
 
 class Search:
-    """Offers `search`. `on_found` hears of the documents that each call showed, for a reward to look at."""
+    """Offers `search`, `calls` times. `on_found` hears of the documents each call showed, for a reward to look at."""
 
     def __init__(
         self,
         retriever: Retriever,
         k: int = 3,
         max_characters: int = 1000,
+        calls: float = math.inf,
         on_found: Callable[[list[Document]], object] = len,
     ) -> None:
-        self.retriever, self.k, self.max_characters, self.on_found = retriever, k, max_characters, on_found
+        self.retriever, self.k, self.max_characters = retriever, k, max_characters
+        self.calls_left, self.on_found = calls, on_found
 
     @tool
     async def search(self, query: str) -> str:
@@ -63,6 +66,9 @@ class Search:
         """
         if not query.strip():
             raise BadCallError("the query is empty")
+        if self.calls_left < 1:
+            raise BadCallError("no searches are left")
+        self.calls_left -= 1
         found = await self.retriever.find(query, self.k)
         self.on_found(found)
         return "\n\n".join(f"[{d.title}] {d.text[: self.max_characters]}" for d in found) or "nothing found"
@@ -71,7 +77,8 @@ class Search:
 class Index:
     """BM25 over documents in memory, by SQLite's FTS5 (https://sqlite.org/fts5.html): stemmed, accents folded.
 
-    A match in the title counts twice. Equal scores are ordered as the documents are, so one query has one answer.
+    A match in the title counts twice, and the very title comes first. Equal scores are ordered as the documents are, so
+    one query has one answer.
     """
 
     def __init__(self, documents: Iterable[Document]) -> None:
@@ -96,8 +103,9 @@ class Index:
         if not words:
             return []
         rows = self._db.execute(
-            "SELECT title, text FROM documents WHERE documents MATCH ? ORDER BY bm25(documents, ?, 1.0), rowid LIMIT ?",
-            (" OR ".join(f'"{word}"' for word in words), TITLE_WEIGHT, k),
+            "SELECT title, text FROM documents WHERE documents MATCH ? "
+            "ORDER BY title = ? COLLATE NOCASE DESC, bm25(documents, ?, 1.0), rowid LIMIT ?",
+            (" OR ".join(f'"{word}"' for word in words), query.strip(), TITLE_WEIGHT, k),
         )
         return [Document(*row) for row in rows]
 

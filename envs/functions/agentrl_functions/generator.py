@@ -88,20 +88,22 @@ def _maybe(rng: random.Random, words: str, value: Any, default: Any) -> tuple[st
 def _alarm(rng: random.Random) -> tuple[str, Arguments]:
     hour, minute = rng.randint(0, 23), rng.choice((0, 5, 15, 30, 45))
     words, label = _maybe(rng, f" and call it {(thing := rng.choice(THINGS))}", thing, "")
-    return f"set an alarm for {hour:02}:{minute:02}{words}", {"hour": [hour], "minute": [minute], "label": label}
+    wanted: Arguments = {"hour": [hour], "minute": [minute], "label": label}
+    return f"set an alarm for {hour:02}:{minute:02}{words}", wanted
 
 
 def _money(rng: random.Random) -> tuple[str, Arguments]:
     source, target = rng.sample(CURRENCIES, 2)
     amount = rng.randint(1, 400) / 4
-    wanted = {"amount": [amount], "source": [source], "target": [target]}
+    wanted: Arguments = {"amount": [amount], "source": [source], "target": [target]}
     return f"convert {amount:g} {source} to {target}", wanted
 
 
 def _weather(rng: random.Random) -> tuple[str, Arguments]:
     city, day = rng.choice(CITIES), rng.choice(("today", "tomorrow"))
     words, unit = _maybe(rng, " in Fahrenheit", "fahrenheit", "celsius")
-    return f"look up the weather in {city} {day}{words}", {"city": [city], "day": [day], "unit": unit}
+    wanted: Arguments = {"city": [city], "day": [day], "unit": unit}
+    return f"look up the weather in {city} {day}{words}", wanted
 
 
 def _message(rng: random.Random) -> tuple[str, Arguments]:
@@ -112,7 +114,7 @@ def _message(rng: random.Random) -> tuple[str, Arguments]:
 def _table(rng: random.Random) -> tuple[str, Arguments]:
     city, people, hour = rng.choice(CITIES), rng.randint(2, 12), rng.randint(12, 22)
     words, outdoors = _maybe(rng, ", outdoors", True, False)
-    wanted = {"restaurant": [f"Café {city}"], "people": [people], "hour": [hour], "outdoors": outdoors}
+    wanted: Arguments = {"restaurant": [f"Café {city}"], "people": [people], "hour": [hour], "outdoors": outdoors}
     return f"book a table for {people} at Café {city} at {hour} o'clock{words}", wanted
 
 
@@ -132,7 +134,7 @@ def _trains(rng: random.Random) -> tuple[str, Arguments]:
     origin, target = rng.sample(CITIES, 2)
     day = rng.choice(DAYS)
     words, seats = _maybe(rng, f" for {(count := rng.randint(2, 6))} people", count, 1)
-    wanted = {"origin": [origin], "destination": [target], "day": [day], "passengers": seats}
+    wanted: Arguments = {"origin": [origin], "destination": [target], "day": [day], "passengers": seats}
     return f"find trains from {origin} to {target} on {day}{words}", wanted
 
 

@@ -42,6 +42,7 @@ async def titles(query: str, k: int = 3) -> list[str]:
 async def test_the_best_match_comes_first_and_a_title_counts_twice() -> None:
     assert await titles("Tagus") == ["Tagus", "Lisbon"]
     assert await titles("capitals of Portugal", 1) == ["Lisbon"]
+    assert await titles("porto ", 1) == ["Porto"]
     assert await titles("sao tome") == ["São Tomé"]
     assert await titles("zebra") == []
 
@@ -81,12 +82,14 @@ async def test_a_large_corpus_gives_the_same_from_a_thread(monkeypatch: pytest.M
 
 async def test_the_tool_shows_titles_and_tells_what_it_showed() -> None:
     seen: list[Document] = []
-    tool = Search(Index(CORPUS), k=1, max_characters=11, on_found=seen.extend)
+    tool = Search(Index(CORPUS), k=1, max_characters=11, calls=2, on_found=seen.extend)
     assert await tool.search("Tagus") == "[Tagus] A river of "
     assert await tool.search("zebra") == "nothing found"
     assert seen == [CORPUS[2]]
     with pytest.raises(BadCallError, match="the query is empty"):
         await tool.search("  ")
+    with pytest.raises(BadCallError, match="no searches are left"):
+        await tool.search("Tagus")
 
 
 # --- a service over HTTP ----------------------------------------------------------------------------------------
