@@ -57,10 +57,16 @@ class Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
 
+class Server(ThreadingHTTPServer):
+    """A thread for each connection, and room for many that arrive at once."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+
 @contextmanager
 def web() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     server.seen, server.release = [], threading.Event()  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
