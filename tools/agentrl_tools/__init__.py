@@ -7,6 +7,7 @@ from agentrl_tools.calculator import Calculator
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.http import Http
 from agentrl_tools.mcp import McpServer
+from agentrl_tools.names import toolsets
 from agentrl_tools.search import Document, HttpSearch, Index, Search, read_corpus
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "Search",
     "ServiceError",
     "read_corpus",
+    "toolsets",
 ]

@@ -163,6 +163,12 @@ def test_which_addresses_are_public(address: str, is_open: bool) -> None:
     assert Gate(["x"]).is_open(ipaddress.ip_address(address)) is is_open
 
 
+def test_an_allowed_network_holds_in_both_spellings_of_an_address() -> None:
+    gate = Gate(["x"], LOOPBACK)
+    assert gate.is_open(ipaddress.ip_address("::ffff:127.0.0.1"))
+    assert not gate.is_open(ipaddress.ip_address("::ffff:10.0.0.1"))
+
+
 def test_a_tool_without_hosts_or_with_a_wrong_network_is_refused() -> None:
     with pytest.raises(ConfigError, match="name the hosts"):
         Http([])
