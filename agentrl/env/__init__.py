@@ -8,10 +8,11 @@ from agentrl.env.resources import close_shared, shared
 from agentrl.env.rewards import reward
 from agentrl.env.settings import EnvConfig, load_config
 from agentrl.env.tasks import Task, Tasks, TaskSource
-from agentrl.env.tools import tool
+from agentrl.env.tools import BadCallError, Tool, tool
 from agentrl.types import Message, Signal, StopReason, text_of
 
 __all__ = [
+    "BadCallError",
     "Context",
     "Env",
     "EnvConfig",
@@ -27,6 +28,7 @@ __all__ = [
     "Task",
     "TaskSource",
     "Tasks",
+    "Tool",
     "Turn",
     "announced",
     "close_shared",

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from copy import deepcopy
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -17,13 +18,16 @@ from agentrl.env.resources import Resources, resources_of
 from agentrl.env.rewards import rewards_of
 from agentrl.env.settings import EnvConfig, load_config
 from agentrl.env.tasks import IndexedTasks, Task, Tasks
+from agentrl.env.toolbox import Toolbox
 from agentrl.env.toolcalls import answer
-from agentrl.env.tools import tools_of
+from agentrl.env.tools import Tool
 from agentrl.errors import EnvError
 from agentrl.types import Message, Signal, StopReason
 
 T = TypeVar("T")
 MaybeAsync: TypeAlias = T | Awaitable[T]
+Offer: TypeAlias = Tool | AbstractAsyncContextManager[Any] | object
+"""A Tool, an object with `@tool` methods, or an async context manager whose value is some of these."""
 Policy = Sequence[Message | str] | Callable[[list[Message]], Message | str]
 """Who plays the assistant: its turns in order, or a function of the messages so far."""
 
@@ -48,13 +52,21 @@ class Env(Face):
         self.config = config if config is not None else load_config(type(self), options)
         self.resources: Resources | None = None
         self.code = AuthorCode(type(self).__name__, self.blocking)
-        self._is_open = False
+        self._toolbox = Toolbox(self)
+        self._is_open = self._is_set_up = False
 
     # ---- the author's surface
 
     @abstractmethod
     def tasks(self, split: str) -> MaybeAsync[Tasks]:
         """The tasks of "train" or "test" (see `agentrl.env.tasks.Tasks` for what may be returned)."""
+
+    def tools(self, ctx: Context) -> MaybeAsync[Iterable[Offer]]:
+        """What the model is offered in this episode beyond the `@tool` methods; asked before `setup`.
+
+        An async context manager is entered now and left after `teardown`, each within its deadline.
+        """
+        return ()
 
     @abstractmethod
     def setup(self, task: Task, ctx: Context) -> MaybeAsync[list[Message]]:
@@ -93,11 +105,14 @@ class Env(Face):
         """Begin an episode of `task` as member `member` of its group, to end within `deadline_s` seconds."""
         await self.aclose()
         await self._share()
-        self.ctx = Context.begin(task, seed, member, deadline_s)
-        self._is_open = True
-        messages = await self.code.call(self.setup, task, self.ctx, timeout_s=self.limits.setup_timeout_s)
-        self.ctx.messages.extend(messages)
-        return Start(tuple(messages), tuple(deepcopy(tool.spec) for tool in tools_of(type(self)).values()))
+        self.ctx = ctx = Context.begin(task, seed, member, deadline_s)
+        self._toolbox, self._is_open = Toolbox(self), True
+        ctx.tools = self._toolbox.tools
+        await self._toolbox.fill(None if type(self).tools is Env.tools else self.tools)
+        self._is_set_up = True
+        messages = await self.code.call(self.setup, task, ctx, timeout_s=self.limits.setup_timeout_s)
+        ctx.messages.extend(messages)
+        return Start(tuple(messages), tuple(deepcopy(tool.spec) for tool in ctx.tools.values()))
 
     async def astep(self, action: Message | str) -> StepResult:
         """Take the assistant's turn: run its tool calls in order, let `respond` answer, judge the turn."""
@@ -134,9 +149,12 @@ class Env(Face):
         """Tear the episode down. Idempotent."""
         if not self._is_open:
             return
-        self._is_open = False
-        if type(self).teardown is not Env.teardown:
-            await self.code.call(self.teardown, self.ctx, timeout_s=self.limits.teardown_timeout_s)
+        is_set_up, self._is_open, self._is_set_up = self._is_set_up, False, False
+        try:
+            if is_set_up and type(self).teardown is not Env.teardown:
+                await self.code.call(self.teardown, self.ctx, timeout_s=self.limits.teardown_timeout_s)
+        finally:
+            await self._toolbox.close()
 
     @classmethod
     def has_group_rewards(cls) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from agentrl.env.tasks import Task
+from agentrl.env.tools import Tool
 from agentrl.types import Message, Signal, StopReason, ToolCall, ToolSpec, Trajectory, text_of
 
 
@@ -56,7 +57,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Context:
-    """Everything an author knows of the running episode. `state` is the author's own."""
+    """Everything an author knows of the running episode. `state` is the author's own; `tools` are the model's."""
 
     task: Task
     seed: int
@@ -67,6 +68,7 @@ class Context:
     turns: list[Turn] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     state: SimpleNamespace = field(default_factory=SimpleNamespace)
+    tools: dict[str, Tool] = field(default_factory=dict)
     stop_reason: StopReason | None = None
 
     @classmethod

@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agentrl.env.authored import AuthorDeadlineError, Outcome, caught
-from agentrl.env.tools import BadCallError, as_text, tool_message, tools_of, unknown_tool
+from agentrl.env.tools import BadCallError, Tool, as_text, tool_message, unknown_tool
+from agentrl.errors import DeadlineError
 from agentrl.types import Message, ToolCall
 
 if TYPE_CHECKING:
@@ -16,26 +17,27 @@ if TYPE_CHECKING:
 async def answer(env: Env, call: ToolCall) -> Message:
     """The tool message that answers one call. Raises only what carries `fault = "infra"`."""
     name = call["function"]["name"]
-    tools = tools_of(type(env))
-    if name not in tools:
-        return tool_message(call, f"error: {unknown_tool(name, tools)}")
+    tool = env.ctx.tools.get(name)
+    if tool is None:
+        return tool_message(call, f"error: {unknown_tool(name, env.ctx.tools)}")
     try:
-        arguments = tools[name].read(call["function"]["arguments"])
+        arguments = tool.read(call["function"]["arguments"])
     except BadCallError as error:
         return tool_message(call, f"error: {error}")
-    method = partial(getattr(env, name), **arguments)
-    outcome = await env.code.attempt(method, timeout_s=env.limits.tool_timeout_s, name=name)
-    return tool_message(call, said(outcome, name))
+    outcome = await env.code.attempt(partial(tool.run, **arguments), timeout_s=env.limits.tool_timeout_s, name=name)
+    return tool_message(call, said(outcome, tool))
 
 
-def said(outcome: Outcome, name: str) -> str:
+def said(outcome: Outcome, tool: Tool) -> str:
     """What the model reads: the tool's value, or its error in one line."""
     if outcome.error is None:
         outcome = caught(as_text, (outcome.value,))
-    if outcome.error is None:
+    error = outcome.error
+    if error is None:
         return str(outcome.value)
-    if isinstance(outcome.error, AuthorDeadlineError):
-        return f"error: {outcome.error}"
-    if getattr(outcome.error, "fault", None) == "infra":
-        outcome.unwrap(name)
-    return f"error: {type(outcome.error).__name__}: {outcome.error}"
+    if isinstance(error, AuthorDeadlineError) and tool.silence == "infra":
+        raise DeadlineError(str(error))
+    if getattr(error, "fault", None) == "infra":
+        raise error
+    kind = "" if isinstance(error, AuthorDeadlineError | BadCallError) else f"{type(error).__name__}: "
+    return f"error: {kind}{error}"

@@ -6,15 +6,15 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
-from agentrl.errors import ConfigError, did_you_mean
+from agentrl.errors import ConfigError, Fault, did_you_mean
 from agentrl.types import Message, ToolCall, ToolSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,24 +36,40 @@ class BadCallError(Exception):
     """A call the model got wrong; the message is for the model."""
 
 
+def as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
+    """The arguments as an object. A model may write anything: text that is no JSON, nested too deep, a huge number."""
+    try:
+        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError) as error:
+        raise BadCallError(f"the arguments are not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadCallError("the arguments must be a JSON object")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool of an environment class."""
+    """One tool: what the model is told of it, what runs, and how its arguments are read (any JSON object, unless said).
+
+    `run` is plain or async and takes what `read` returns by name. `silence` says whose fault it is when a call runs
+    past its deadline: "program" is told to the model, "infra" ends the episode.
+    """
 
     spec: ToolSpec
-    arguments: type[BaseModel]
+    run: Callable[..., Any]
+    read: Callable[[dict[str, Any] | str], dict[str, Any]] = as_object
+    silence: Fault = "program"
 
-    def read(self, arguments: dict[str, Any] | str) -> dict[str, Any]:
-        """The checked and converted keyword arguments of a call; BadCallError says what is wrong with them."""
-        try:
-            values = self.arguments.model_validate(as_object(arguments))
-        except ValidationError as error:
-            faults = [f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()]
-            raise BadCallError("; ".join(faults)) from error
-        return {name: getattr(values, field) for name, field in self._fields() if field in values.model_fields_set}
 
-    def _fields(self) -> Iterator[tuple[str, str]]:
-        return ((info.alias or name, name) for name, info in self.arguments.model_fields.items())
+def checked(model: type[BaseModel], arguments: dict[str, Any] | str) -> dict[str, Any]:
+    """The checked and converted keyword arguments of a call; BadCallError says what is wrong with them."""
+    try:
+        values = model.model_validate(as_object(arguments))
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()]
+        raise BadCallError("; ".join(faults)) from error
+    names = {field: info.alias or field for field, info in model.model_fields.items()}
+    return {name: getattr(values, field) for field, name in names.items() if field in values.model_fields_set}
 
 
 class Schema(GenerateJsonSchema):
@@ -65,9 +81,15 @@ class Schema(GenerateJsonSchema):
 
 
 @cache
-def tools_of(env_class: type) -> dict[str, Tool]:
-    """The tools of an environment class by name, in the order they were written; built once per class."""
-    return {name: describe_tool(env_class, name, method) for name, method in marked(env_class, MARK)}
+def tools_of(owner: type) -> dict[str, Tool]:
+    """The `@tool` methods of a class by name, in the order they were written, unbound; built once per class."""
+    return {name: describe_tool(owner, name, method) for name, method in marked(owner, MARK)}
+
+
+def bound_tools(owner: Any) -> list[Tool]:
+    """The `@tool` methods of an object."""
+    kind: type = type(owner)
+    return [replace(tool, run=getattr(owner, name)) for name, tool in tools_of(kind).items()]
 
 
 def marked(owner: type, mark: str) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -79,9 +101,9 @@ def marked(owner: type, mark: str) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield name, method
 
 
-def describe_tool(env_class: type, name: str, method: Callable[..., Any]) -> Tool:
+def describe_tool(owner: type, name: str, method: Callable[..., Any]) -> Tool:
     """Build the tool from the method's signature; ConfigError says which annotation is missing or cannot be used."""
-    where = f"@tool {env_class.__name__}.{name}"
+    where = f"@tool {owner.__name__}.{name}"
     summary, told = read_docstring(method)
     arguments = argument_model(method, told, where)
     try:
@@ -91,7 +113,8 @@ def describe_tool(env_class: type, name: str, method: Callable[..., Any]) -> Too
     for schema in (parameters, *parameters.get("$defs", {}).values()):
         schema.pop("title", None)
     parameters.setdefault("properties", {})
-    return Tool(ToolSpec(name=name, description=summary, parameters=parameters), arguments)
+    spec = ToolSpec(name=name, description=summary, parameters=parameters)
+    return Tool(spec, method, partial(checked, arguments))
 
 
 def argument_model(method: Callable[..., Any], told: dict[str, str], where: str) -> type[BaseModel]:
@@ -133,17 +156,6 @@ def read_docstring(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
         elif line.strip() and name:
             told[name] += f" {line.strip()}"
     return summary, told
-
-
-def as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
-    """The arguments as an object. A model may write anything: text that is no JSON, nested too deep, a huge number."""
-    try:
-        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError) as error:
-        raise BadCallError(f"the arguments are not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise BadCallError("the arguments must be a JSON object")
-    return value
 
 
 def unknown_tool(name: str, tools: dict[str, Tool]) -> str:

@@ -2,3 +2,23 @@
 
 Of ours it imports agentrl_sandbox and agentrl.{types, errors, env}, nothing else.
 """
+
+from agentrl_tools.calculator import Calculator
+from agentrl_tools.errors import ServiceError
+from agentrl_tools.http import Http
+from agentrl_tools.mcp import McpServer
+from agentrl_tools.names import toolsets
+from agentrl_tools.search import Document, HttpSearch, Index, Search, read_corpus
+
+__all__ = [
+    "Calculator",
+    "Document",
+    "Http",
+    "HttpSearch",
+    "Index",
+    "McpServer",
+    "Search",
+    "ServiceError",
+    "read_corpus",
+    "toolsets",
+]

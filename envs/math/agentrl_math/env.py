@@ -4,9 +4,11 @@
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
-from pydantic import Field
+from agentrl_tools import toolsets
+from pydantic import Field, field_validator
 
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Signal, Task, Tasks, reward, shared
 from agentrl_math import generator
@@ -38,6 +40,14 @@ class MathConfig(EnvConfig):
     box: Literal["last", "first", "only", "all"] = Field("last", description="which \\boxed counts")
     think: Literal["auto", "open", "ignore"] = Field("auto", description="see agentrl_math.Policy")
     fallback: Literal["auto", "number", "none"] = Field("auto", description="what counts where nothing is marked")
+    tools: tuple[str, ...] = Field((), description="tools lent to the model: calculator, mcp:COMMAND, http:HOST,HOST")
+    turns: int = Field(8, ge=2, description="turns of an episode with tools; one without has a single turn")
+
+    @field_validator("tools")
+    @classmethod
+    def _are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        toolsets(names)
+        return names
 
 
 POLICY_KEYS = ("percent", "units", "rounding", "order", "box", "think", "fallback")
@@ -51,6 +61,11 @@ class MathEnv(Env):
     limits = Limits(score_timeout_s=120)
     blocking = False
 
+    def __init__(self, config: EnvConfig | None = None, **options: Any) -> None:
+        super().__init__(config, **options)
+        if self.config.tools:
+            self.limits = replace(self.limits, max_turns=self.config.turns)
+
     @shared
     def pool(self) -> Pool:
         """The verifier processes of this worker."""
@@ -63,6 +78,10 @@ class MathEnv(Env):
         if split == "test":
             return [_task(self.config.level, problem) for problem in generator.held_out_problems(self.config.level)]
         return _drawn(self.config.level)
+
+    def tools(self, ctx: Context) -> list[object]:
+        """The tools that `--env.tools` names."""
+        return toolsets(self.config.tools)
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         """The question, after the system message if there is one."""

@@ -158,6 +158,24 @@ async def test_every_policy_key_reaches_the_verifier(tmp_path):
         assert (await graded(env, await env.atask("test", index), [said])).value == value, (said, options)
 
 
+async def test_tools_are_lent_by_name_and_the_last_turn_answers():
+    env = MathEnv(level=2, tools=["calculator"], turns=3)
+    task = await env.atask("test", 0)
+    start = await env.areset(task)
+    assert [tool["name"] for tool in start.tools] == ["calculator"]
+    question = task.data.question.removeprefix("What is ").rstrip("?")
+    call = {"function": {"name": "calculator", "arguments": {"expression": question}}}
+    result = await env.astep({"role": "assistant", "content": "", "tool_calls": [call]})
+    assert not result.done
+    assert result.messages[0]["content"] == task.data.answer
+    assert (await env.astep(f"It is {task.data.answer}.")).done
+    (signal,) = await env.afinish(StopReason.ENV_DONE)
+    assert (signal.value, env.limits.max_turns, MathEnv().limits.max_turns) == (1.0, 3, 1)
+    await env.aclose()
+    with pytest.raises(ConfigError, match="Did you mean 'calculator'"):
+        load_config(MathEnv, {"tools": ["calculater"]})
+
+
 def test_unknown_keys_and_values_are_refused():
     with pytest.raises(ConfigError, match=r"env\.level"):
         load_config(MathEnv, {"levle": 1})

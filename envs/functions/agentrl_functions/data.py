@@ -1,0 +1,122 @@
+"""Problems, and how they are read from the Berkeley leaderboard's files; every fault names its place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import DataError
+from agentrl.types import Message, ToolSpec
+from agentrl_functions.match import Wanted
+
+JSON_TYPES = {
+    "dict": "object",
+    "float": "number",
+    "tuple": "array",
+    "list": "array",
+    "str": "string",
+    "bool": "boolean",
+}
+NEIGHBOURS = ("answers", "possible_answer")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is asked, the functions offered, and the calls wanted: none where no function fits."""
+
+    id: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    wanted: tuple[Wanted, ...]
+
+
+def read_problems(path: Path, answers: Path | None = None) -> list[Problem]:
+    """The problems of a JSONL file; the answers are in its rows, in `answers`, or in a file of its name beside it."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    if answers is None:
+        beside = (path.parent / folder / path.name for folder in NEIGHBOURS)
+        answers = next((file for file in beside if file.is_file()), None)
+    golds = {row["id"]: row["ground_truth"] for _, row in read_rows(answers, "id", "ground_truth")} if answers else {}
+    problems = [as_problem(row, golds, place) for place, row in read_rows(path, "id", "question", "function")]
+    if not problems:
+        raise DataError(f"{path}: holds no rows")
+    return problems
+
+
+def is_held_out(problem: Problem, share: float) -> bool:
+    """Whether a problem is on the held-out side: by a hash of what is asked, so that no order or seed moves it."""
+    digest = hashlib.sha256(json.dumps(problem.messages).encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def read_rows(path: Path, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each row, with its place, that has these keys."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if line.strip():
+            yield f"{path.name}:{number}", checked(line, keys, f"{path.name}:{number}")
+
+
+def checked(line: bytes, keys: Sequence[str], place: str) -> dict[str, Any]:
+    """A row as an object with these keys."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{place}: not JSON: {error}") from None
+    for key in keys:
+        if not isinstance(row, dict) or key not in row:
+            raise DataError(f"{place}: must be an object with the key {key!r}")
+    return dict(row)
+
+
+def as_problem(row: Mapping[str, Any], golds: Mapping[str, Any], place: str) -> Problem:
+    """One row. A row about irrelevance wants no call; any other needs an answer."""
+    gold = row.get("ground_truth", golds.get(row["id"], [] if "irrelevance" in str(row["id"]) else None))
+    if gold is None:
+        raise DataError(f"{place}: {row['id']} has no ground_truth; name the file of the answers with env.answers")
+    functions = row["function"] if isinstance(row["function"], list) else [row["function"]]
+    tools = {function["name"]: as_spec(function, place) for function in functions}
+    wanted = tuple(Wanted(name, arguments) for call in gold for name, arguments in call.items())
+    for want in wanted:
+        if want.name not in tools:
+            raise DataError(f"{place}: the answer calls {want.name}, which is not offered")
+    return Problem(str(row["id"]), as_messages(row["question"]), tuple(tools.values()), wanted)
+
+
+def as_messages(question: Any) -> tuple[Message, ...]:
+    """Text, messages, or a list of turns of which the first is asked."""
+    if isinstance(question, str):
+        return (Message(role="user", content=question),)
+    first = question[0] if isinstance(question[0], list) else question
+    return tuple(Message(role=message["role"], content=message["content"]) for message in first)
+
+
+def as_spec(function: Mapping[str, Any], place: str) -> ToolSpec:
+    """The function as a tool, its types named as in JSON Schema."""
+    if not isinstance(function.get("parameters"), dict):
+        raise DataError(f"{place}: function {function.get('name')!r} has no parameters")
+    return ToolSpec(
+        name=function["name"],
+        description=function.get("description", ""),
+        parameters=as_schema(function["parameters"]),
+    )
+
+
+def as_schema(schema: Any) -> Any:
+    """A schema with the leaderboard's Python types renamed; `any` is no type at all."""
+    if isinstance(schema, list):
+        return [as_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    renamed = {
+        key: as_schema(value) for key, value in schema.items() if key != "optional" or not isinstance(value, bool)
+    }
+    if isinstance(kind := renamed.get("type"), str):
+        renamed["type"] = JSON_TYPES.get(kind.lower(), kind.lower())
+    return {key: value for key, value in renamed.items() if (key, value) != ("type", "any")}

@@ -1,0 +1,166 @@
+"""The environment: a request and some functions; the one turn is right or wrong."""
+# ruff: noqa: ARG002  (setup and the policies need not know the context)
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from agentrl.env import (
+    Context,
+    Env,
+    EnvConfig,
+    Limits,
+    Message,
+    Policy,
+    Reply,
+    Signal,
+    Task,
+    Tasks,
+    Tool,
+    Turn,
+    reward,
+)
+from agentrl.types import ToolCall
+from agentrl_functions import generator
+from agentrl_functions.data import Problem, is_held_out, read_problems
+from agentrl_functions.generator import KINDS, Kind
+from agentrl_functions.match import OMITTED, Wanted, mismatch
+
+INSTRUCTION = "Do what is asked by calling functions. When none of them fits, call none and say so."
+
+
+class FunctionsConfig(EnvConfig):
+    """The `--env.*` keys."""
+
+    kinds: tuple[Kind, ...] = Field(KINDS, min_length=1, description="which kinds of generated problems")
+    data: Path | None = Field(None, description="a JSONL file in the form of the Berkeley leaderboard, instead")
+    answers: Path | None = Field(None, description="its ground truths; by default answers/NAME beside it")
+    heldout_share: float = Field(0.1, gt=0, lt=1, description="share of `data` held out")
+    system: str = Field(INSTRUCTION, description="system message where the problem brings none; '' sends none")
+
+
+class FunctionsEnv(Env):
+    """Call the right functions with the right arguments, or none: 1 or 0. The functions do nothing."""
+
+    Config = FunctionsConfig
+    config: FunctionsConfig
+    limits = Limits(max_turns=1)
+    blocking = False
+
+    async def tasks(self, split: str) -> Tasks:
+        """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""
+        if self.config.data is not None:
+            problems = await asyncio.to_thread(read_problems, self.config.data, self.config.answers)
+            is_test = split == "test"
+            return [as_task(p) for p in problems if is_held_out(p, self.config.heldout_share) == is_test]
+        if split == "test":
+            return [as_task(problem) for problem in generator.held_out_problems(self.config.kinds)]
+        return drawn(self.config.kinds)
+
+    def tools(self, ctx: Context) -> Iterable[Tool]:
+        """The functions of this task."""
+        return [Tool(spec, acknowledge) for spec in ctx.task.data.tools]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        """The request, after the system message if there is one."""
+        messages = list(task.data.messages)
+        if not self.config.system or messages[0]["role"] == "system":
+            return messages
+        return [Message(role="system", content=self.config.system), *messages]
+
+    def respond(self, turn: Turn, ctx: Context) -> Reply:
+        """One turn is all."""
+        return Reply.end()
+
+    @reward
+    def right(self, ctx: Context) -> Signal:
+        """1 for exactly the wanted calls; where none is wanted, for words and no call."""
+        problem: Problem = ctx.task.data
+        turn = ctx.turns[-1]
+        fault = mismatch(turn.tool_calls, problem.wanted, problem.tools)
+        if not problem.wanted and not turn.text.strip():
+            fault = fault or "says nothing"
+        return Signal("right", float(not fault), evidence=fault)
+
+    @reward(weight=0)
+    def named(self, ctx: Context) -> float:
+        """Whether at least the names of the functions were right, recorded only."""
+        called = sorted(call["function"]["name"] for call in ctx.turns[-1].tool_calls)
+        return float(called == sorted(want.name for want in ctx.task.data.wanted))
+
+    def oracle(self, task: Task) -> Policy:
+        """The wanted calls, or the words that there is none."""
+        return [said(gold_calls(task.data)) if task.data.wanted else "None of the functions can do that."]
+
+    def canaries(self, task: Task) -> Mapping[str, Policy]:
+        """Ways to look busy."""
+        problem: Problem = task.data
+        if not problem.wanted:
+            return {"silence": [""], "calls anyway": [said([call_of(problem.tools[0]["name"], {})])]}
+        calls = gold_calls(problem)
+        return {
+            "silence": [""],
+            "only says so": [f"I call {json.dumps(calls, default=str)}"],
+            "refuses": ["None of the functions can do that."],
+            "one call too many": [said([*calls, calls[0]])],
+            "a made-up function": [said([call_of("do_it", {}), *calls[1:]])],
+            "a made-up argument": [said([with_argument(call) for call in calls])],
+            "arguments as text": [said([call_of(call["function"]["name"], "the right ones") for call in calls])],
+        }
+
+
+def acknowledge(**_: Any) -> str:
+    """What every function answers: it was noted, nothing happened."""
+    return "noted"
+
+
+def as_task(problem: Problem) -> Task:
+    """The task of a problem."""
+    return Task(problem.id, problem)
+
+
+def drawn(kinds: tuple[Kind, ...]) -> Callable[[random.Random], Task]:
+    """Draws a task that is trained on."""
+    return lambda rng: as_task(generator.problem(kinds, rng))
+
+
+def said(calls: Iterable[ToolCall]) -> Message:
+    """An assistant's turn of calls alone."""
+    return Message(role="assistant", content="", tool_calls=list(calls))
+
+
+def call_of(name: str, arguments: dict[str, Any] | str) -> ToolCall:
+    """One call."""
+    return ToolCall(type="function", function={"name": name, "arguments": arguments})
+
+
+def with_argument(call: ToolCall) -> ToolCall:
+    """The call with an argument that no function knows."""
+    arguments = call["function"]["arguments"]
+    assert isinstance(arguments, dict)
+    return call_of(call["function"]["name"], {**arguments, "made_up_argument": 1})
+
+
+def gold_calls(problem: Problem) -> list[ToolCall]:
+    """The wanted calls, with the first acceptable value of each argument that cannot be left out."""
+    return [call_of(want.name, gold_arguments(want)) for want in problem.wanted]
+
+
+def gold_arguments(want: Wanted) -> dict[str, Any]:
+    """Arguments of one call."""
+    return {name: gold(values[0]) for name, values in want.arguments.items() if OMITTED not in values}
+
+
+def gold(value: Any) -> Any:
+    """A value as it would be written; of an object, the first option of each key that cannot be left out."""
+    if isinstance(value, dict):
+        options = {key: one if isinstance(one, list) else [one] for key, one in value.items()}
+        return {key: gold(one[0]) for key, one in options.items() if OMITTED not in one}
+    return [gold(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,342 @@
+"""The environment asks what its corpus can answer, judges as SQuAD does, and its own evidence holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from agentrl_search import SearchEnv, exact_match, f1, world
+from agentrl_search.answers import given_answer
+from agentrl_search.env import searching
+from agentrl_tools import Document, ServiceError
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.env import Limits, Policy, StopReason, Task, close_shared, load_config
+from agentrl.errors import ConfigError, DataError
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    await close_shared()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def play(env: SearchEnv, task: Task, policy: Policy, member: int = 0) -> dict[str, float | None]:
+    """The value of each signal after an episode."""
+    assert not callable(policy)
+    await env.areset(task, member=member)
+    for turn in policy:
+        if (await env.astep(turn)).done:
+            break
+    signals = await env.afinish(StopReason.ENV_DONE)
+    await env.aclose()
+    return {signal.name: signal.value for signal in signals}
+
+
+async def sample(env: SearchEnv, count: int = 40) -> list[Task]:
+    sizes = {split: await env.asize(split) or 0 for split in ("train", "test")}
+    return [await env.atask(split, index) for split, size in sizes.items() for index in range(min(size, count))]
+
+
+# --- evidence ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+async def test_the_oracle_scores_the_maximum_and_the_canaries_stay_at_the_floor(hops: int) -> None:
+    env = SearchEnv(hops=hops)
+    for task in await sample(env):
+        assert await play(env, task, env.oracle(task)) == {"right": 1.0, "evidence": 1.0, "overlap": 1.0}
+        for name, policy in env.canaries(task).items():
+            values = await play(env, task, policy)
+            assert values["right"] == 0.0, (name, task)
+            assert values["evidence"] == 0.0 or name == "only searches"
+
+
+async def test_the_splits_share_no_question() -> None:
+    for hops, size in ((1, 471), (2, 1015), (3, 2157)):
+        env = SearchEnv(hops=hops)
+        train, test = [
+            {(await env.atask(split, index)).id for index in range(await env.asize(split) or 0)}
+            for split in ("train", "test")
+        ]
+        assert not train & test
+        assert len(world.questions(hops)) == size
+        assert len(test) <= 256
+
+
+def test_the_world_is_always_the_same_and_each_question_needs_its_documents() -> None:
+    documents = {document.title: document.text for document in world.documents()}
+    assert len(documents) == 143
+    assert documents[next(iter(documents))].startswith(next(iter(documents)))
+    for question in world.questions(2):
+        first, second = question.titles
+        assert second in documents[first]
+        assert question.golds[0] in documents[second]
+        assert first in question.text
+        assert second not in question.text
+    assert world.questions(2)[0].text == "What is the mayor of the birthplace of Pelvelfo Velpelfo?"
+
+
+# --- the episode ------------------------------------------------------------------------------------------------
+
+
+async def test_a_search_shows_documents_and_further_ones_than_allowed_are_refused() -> None:
+    env = SearchEnv(searches=2, k=1, max_characters=50)
+    task = await env.atask("test", 0)
+    start = await env.areset(task)
+    assert [tool["name"] for tool in start.tools] == ["search"]
+    result = await env.astep(searching(*task.data.titles, "a third"))
+    said = [str(message["content"]) for message in result.messages]
+    assert [text.startswith(f"[{title}]") for text, title in zip(said, task.data.titles, strict=False)] == [True, True]
+    assert said[2] == "error: no searches are left"
+    assert max(map(len, said)) <= 50 + 2 + max(map(len, task.data.titles)) + 1
+    assert not result.done
+    assert (await env.astep("I give up")).done
+    await env.aclose()
+
+
+async def test_what_one_episode_found_is_not_anothers() -> None:
+    env, other = SearchEnv(), SearchEnv()
+    task = await env.atask("test", 0)
+    await env.areset(task, member=0)
+    await other.areset(task, member=1)
+    await env.astep(searching(*task.data.titles))
+    assert env.ctx.state.shown >= set(task.data.titles)
+    assert other.ctx.state.shown == set()
+    await env.aclose()
+    await other.aclose()
+
+
+@pytest.mark.parametrize("count", [1, 64, 1000])
+async def test_many_episodes_at_once(count: int) -> None:
+    source = SearchEnv()
+
+    async def one(number: int) -> float | None:
+        env = SearchEnv()
+        task = await source.atask("train", number % 800)
+        policy = env.oracle(task) if number % 2 else env.canaries(task)["only searches"]
+        return (await play(env, task, policy, member=number))["right"]
+
+    assert await asyncio.gather(*map(one, range(count))) == [float(number % 2) for number in range(count)]
+
+
+class Stuck:
+    """A retriever that never answers."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def find(self, query: str, k: int) -> list[Document]:
+        self.asked.set()
+        await asyncio.Event().wait()
+        return []
+
+
+class Down(Stuck):
+    async def find(self, query: str, k: int) -> list[Document]:
+        raise ServiceError("search service down")
+
+
+def stuck(retriever: Stuck, **limits: float) -> SearchEnv:
+    class Env(SearchEnv):
+        @property
+        def retriever(self) -> Stuck:  # type: ignore[override]
+            return retriever
+
+    env = Env()
+    env.limits = Limits(max_turns=8, **limits)  # type: ignore[arg-type]
+    return env
+
+
+async def test_a_search_that_hangs_is_told_to_the_model_in_time() -> None:
+    env = stuck(Stuck(), tool_timeout_s=0.05)
+    await env.areset(await env.atask("train", 0))
+    (message,) = (await env.astep(searching("x"))).messages
+    assert message["content"] == "error: Env.search ran longer than 0.05 s"
+    await env.aclose()
+
+
+async def test_a_service_that_is_down_ends_the_episode_and_is_no_zero() -> None:
+    env = stuck(Down())
+    await env.areset(await env.atask("train", 0))
+    with pytest.raises(ServiceError) as caught:
+        await env.astep(searching("x"))
+    assert caught.value.fault == "infra"
+    await env.aclose()
+
+
+async def test_an_episode_cancelled_in_a_search_or_at_any_step_leaves_nothing() -> None:
+    retriever = Stuck()
+    env = stuck(retriever)
+    task = await env.atask("train", 0)
+    episode = asyncio.create_task(play(env, task, [searching("x"), "done"]))
+    await retriever.asked.wait()
+    episode.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await episode
+    await env.aclose()
+    for steps in range(8):
+        env = SearchEnv()
+        episode = asyncio.create_task(play(env, task, env.oracle(task)))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        episode.cancel()
+        await asyncio.wait({episode}, timeout=5)
+        await env.aclose()
+    await close_shared()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_interleaved_twins_see_the_same() -> None:
+    async def watch(seed: int) -> list[Any]:
+        env, seen = SearchEnv(), list[Any]()
+        for index in range(5):
+            task = await env.atask("train", index, seed)
+            seen.append(await env.areset(task, seed=seed))
+            await asyncio.sleep(0)
+            for turn in env.oracle(task):  # type: ignore[union-attr]
+                seen.append(await env.astep(turn))
+                await asyncio.sleep(0)
+        await env.aclose()
+        return seen
+
+    one, other, again = await asyncio.gather(watch(0), watch(1), watch(0))
+    assert one == again == other  # the questions are a list: the seed of a run orders them elsewhere
+
+
+def test_gymnasium_accepts_it() -> None:
+    assert "search" in {entry.name for entry in entry_points(group="agentrl.envs")}
+    check_env(gymnasium.make("agentrl/search-v0").unwrapped, skip_render_check=True)
+
+
+def test_unknown_keys_and_values_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"env\.hops"):
+        load_config(SearchEnv, {"hop": 1})
+    with pytest.raises(ConfigError, match="hops"):
+        load_config(SearchEnv, {"hops": 4})
+    with pytest.raises(ConfigError, match="results"):
+        load_config(SearchEnv, {"service": {"url": "http://127.0.0.1"}})
+    assert all(field.description for field in SearchEnv.Config.model_fields.values())
+
+
+def test_the_readme_runs() -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    for snippet in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(snippet, "README.md", "exec"), {})  # noqa: S102
+
+
+# --- the judgement ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "golds", "exact", "overlap"),
+    [
+        ("Blue River", ["the blue river"], 1, 1),
+        ("the blue-river!", ["Blueriver"], 1, 1),
+        ("Blue", ["Blue River"], 0, 2 / 3),
+        ("river river", ["Blue River"], 0, 0.5),
+        ("1923", ["1922", "1923"], 1, 1),
+        ("", ["x"], 0, 0),
+        ("yes", ["yes"], 1, 1),
+        ("yes it is", ["yes"], 0, 0),
+        ("no", ["no man's land"], 0, 0),
+        ("an answer", ["theanswer"], 0, 0),
+    ],
+)
+def test_exact_match_and_f1(answer: str, golds: list[str], exact: float, overlap: float) -> None:
+    assert exact_match(answer, golds) == exact
+    assert f1(answer, golds) == pytest.approx(overlap)
+
+
+@given(st.text(), st.lists(st.text(), max_size=3))
+def test_no_text_breaks_the_judgement(answer: str, golds: list[str]) -> None:
+    assert 0.0 <= exact_match(answer, golds) <= 1.0
+    assert 0.0 <= f1(answer, golds) <= 1.0 + 1e-9
+
+
+def test_the_last_marked_answer_counts() -> None:
+    assert given_answer("<answer>a</answer> no, <ANSWER> b\n</ANSWER>") == " b\n"
+    assert given_answer("just words") == "just words"
+    assert given_answer("<answer>open") == "<answer>open"
+
+
+async def test_the_score_may_be_f1() -> None:
+    task = await SearchEnv().atask("test", 0)
+    said = f"<answer>{task.data.golds[0]} or so</answer>"
+    assert (await play(SearchEnv(), task, [said]))["right"] == 0.0
+    assert 0.4 < ((await play(SearchEnv(score="f1"), task, [said]))["right"] or 0) < 1
+
+
+# --- HotpotQA's files -------------------------------------------------------------------------------------------
+
+PARAGRAPHS = [["Graz", ["Graz lies on the Mur.", " It is old."]], ["Mur", ["The Mur flows into the Drava."]]]
+FACTS = [["Graz", 0], ["Mur", 0], ["Graz", 1]]
+ROW = {"_id": "1", "question": "Into which river flows the river of Graz?", "answer": "Drava"}
+FORMS = [
+    {"context": PARAGRAPHS, "supporting_facts": FACTS},
+    {
+        "context": {"title": ["Graz", "Mur"], "sentences": [p[1] for p in PARAGRAPHS]},
+        "supporting_facts": {"title": ["Graz", "Mur"], "sent_id": [0, 0]},
+    },
+    {
+        "context": [{"title": title, "sentences": sentences} for title, sentences in PARAGRAPHS],
+        "supporting_titles": ["Graz", "Mur"],
+    },
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_every_form_of_hotpotqa_is_understood(form: dict[str, Any], tmp_path: Path) -> None:
+    rows = [ROW | form | {"_id": str(n), "question": f"{ROW['question']} {n}"} for n in range(20)]
+    lines, whole = tmp_path / "hotpot.jsonl", tmp_path / "hotpot.json"
+    lines.write_text("\n".join(map(json.dumps, rows)))
+    whole.write_text(json.dumps(rows))
+    for path in (lines, whole):
+        env = SearchEnv(data=path)
+        tasks = await sample(env)
+        assert len(tasks) == 20
+        values = await play(env, tasks[0], env.oracle(tasks[0]))
+        assert values == {"right": 1.0, "evidence": 1.0, "overlap": 1.0}
+
+
+async def test_a_corpus_and_several_golds_may_be_given(tmp_path: Path) -> None:
+    data, corpus = tmp_path / "q.jsonl", tmp_path / "c.jsonl"
+    rows = [{"question": f"Which river is it, of {n}?", "golden_answers": ["the Mur", "Mura"]} for n in range(20)]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    corpus.write_text(json.dumps({"title": "Mur", "contents": "A river."}))
+    env = SearchEnv(data=data, corpus=corpus)
+    task = await env.atask("train", 0)
+    assert (await play(env, task, ["<answer>mura</answer>"]))["right"] == 1.0
+    await env.areset(task)
+    (message,) = (await env.astep(searching("river"))).messages
+    assert message["content"] == "[Mur] A river."
+    await env.aclose()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{oops", "q.jsonl:1: not JSON"),
+        ("[]", "q.jsonl:1: must be an object with a question"),
+        ('{"question": "?", "answer": ""}', "q.jsonl:1: has no answer"),
+        ('{"question": "?", "answer": "x", "context": [["a"]]}', "q.jsonl:1: the context is not in HotpotQA's form"),
+        ("", "holds no rows"),
+    ],
+)
+async def test_faults_of_a_file_name_their_place(line: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(line)
+    with pytest.raises(DataError, match=re.escape(said)):
+        await SearchEnv(data=path).asize("train")
+    with pytest.raises(DataError, match="no such file"):
+        await SearchEnv(data=tmp_path / "none.jsonl").asize("train")

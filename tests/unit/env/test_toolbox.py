@@ -1,0 +1,239 @@
+"""Tools that an environment lends the model for one episode: opened with it, closed with it, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Self
+
+import pytest
+
+from agentrl.env import BadCallError, Context, Limits, Message, Task, Tool, tool
+from agentrl.errors import DeadlineError, EnvError
+from tests.unit.env.test_tools import calls
+from tests.unit.env.worlds import Desk, Echo
+
+
+class Clock:
+    """A toolset that needs no opening."""
+
+    def __init__(self, hour: int = 9) -> None:
+        self.hour = hour
+
+    @tool
+    def time(self) -> str:
+        """Tell the time."""
+        return f"{self.hour}:00"
+
+
+class Service:
+    """A toolset that is opened and closed, and can hang at either."""
+
+    def __init__(self, log: list[str], name: str = "ring", hangs_at: str = "") -> None:
+        self.log, self.name, self.hangs_at = log, name, hangs_at
+        self.hanging = asyncio.Event()
+
+    async def __aenter__(self) -> list[Tool]:
+        await self.reach("open")
+        return [Tool({"name": self.name, "description": "Ring.", "parameters": {"type": "object"}}, self.ring)]
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.reach("close")
+
+    async def ring(self, **arguments: Any) -> str:
+        await self.reach("call")
+        if arguments.get("times") == 0:
+            raise BadCallError("ring at least once")
+        return f"rings {arguments}"
+
+    async def reach(self, stage: str) -> None:
+        self.log.append(f"{stage} {self.name}")
+        if self.hangs_at == stage:
+            self.hanging.set()
+            await asyncio.Event().wait()
+
+
+class Lobby(Echo):
+    """Lends whatever the test puts into `offers`."""
+
+    limits = Limits(max_turns=8, setup_timeout_s=0.2, tool_timeout_s=0.2, teardown_timeout_s=0.2)
+    offers: Iterable[Any] = ()
+    log: list[str]
+    setup_fails = False
+
+    def tools(self, ctx: Context) -> Iterable[Any]:
+        return self.offers
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        self.log.append("setup")
+        if self.setup_fails:
+            raise KeyError("row")
+        return super().setup(task, ctx)
+
+    def teardown(self, ctx: Context) -> None:
+        self.log.append("teardown")
+
+
+def lobby(*offers: Any) -> Lobby:
+    env = Lobby()
+    env.offers, env.log = offers, []
+    return env
+
+
+async def ask(env: Any, name: str, arguments: Any) -> str:
+    (message,) = (await env.astep(calls((name, arguments)))).messages
+    return str(message["content"])
+
+
+async def test_what_is_lent_stands_beside_the_envs_own_tools() -> None:
+    class Both(Desk):
+        async def tools(self, ctx: Context) -> Iterable[Any]:
+            return [Clock(hour=ctx.task.data)]
+
+    env = Both()
+    start = await env.areset(Task("desk", 7))
+    assert [spec["name"] for spec in start.tools] == ["add", "fail", "hang", "break_down", "time"]
+    assert list(env.ctx.tools) == [spec["name"] for spec in start.tools]
+    assert await ask(env, "time", {}) == "7:00"
+    assert await ask(env, "time", {"zone": "UTC"}) == "error: zone: Extra inputs are not permitted"
+    assert "Did you mean 'time'?" in await ask(env, "tim", {})
+    await env.areset(Task("desk", 8))
+    assert await ask(env, "time", "") == "8:00"
+    await env.aclose()
+
+
+async def test_a_toolset_is_open_from_before_setup_until_after_teardown_newest_closed_first() -> None:
+    env = lobby()
+    env.offers = [Service(env.log, "a"), Clock(), Service(env.log, "b")]
+    start = await env.areset(Task("t"))
+    assert [spec["name"] for spec in start.tools] == ["a", "time", "b"]
+    assert await ask(env, "b", {"times": 2}) == "rings {'times': 2}"
+    await env.aclose()
+    await env.aclose()
+    assert env.log == ["open a", "open b", "setup", "call b", "teardown", "close b", "close a"]
+
+
+async def test_a_tools_own_refusal_is_told_without_a_class_name() -> None:
+    env = lobby()
+    env.offers = [Service(env.log)]
+    await env.areset(Task("t"))
+    assert await ask(env, "ring", {"times": 0}) == "error: ring at least once"
+    assert (
+        await ask(env, "ring", "[")
+        == "error: the arguments are not valid JSON: Expecting value: line 1 column 2 (char 1)"
+    )
+    await env.aclose()
+
+
+@pytest.mark.parametrize("fault", ["program", "infra"])
+async def test_a_tool_that_hangs_is_told_to_the_model_or_ends_the_episode_as_it_says(fault: Any) -> None:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    env = lobby(Tool({"name": "wait", "description": "", "parameters": {}}, wait, silence=fault))
+    await env.areset(Task("t"))
+    if fault == "program":
+        assert await ask(env, "wait", {}) == "error: Lobby.wait ran longer than 0.2 s"
+    else:
+        with pytest.raises(DeadlineError, match=r"Lobby\.wait ran longer than 0\.2 s") as caught:
+            await ask(env, "wait", {})
+        assert caught.value.fault == "infra"
+    await env.aclose()
+
+
+async def test_a_toolset_that_cannot_be_opened_in_time_is_the_infrastructures_fault_and_the_others_close() -> None:
+    env = lobby()
+    env.offers = [Service(env.log, "a"), Service(env.log, "b", hangs_at="open")]
+    with pytest.raises(DeadlineError, match=r"Lobby\.tools: Service\.enter ran longer than 0\.2 s") as caught:
+        await env.areset(Task("t"))
+    assert caught.value.fault == "infra"
+    await env.aclose()
+    assert env.log == ["open a", "open b", "close a"]
+
+
+async def test_a_toolset_that_does_not_close_holds_neither_the_episode_nor_the_others() -> None:
+    env = lobby()
+    env.offers = [Service(env.log, "a"), Service(env.log, "b", hangs_at="close")]
+    await env.areset(Task("t"))
+    with pytest.raises(DeadlineError, match=r"Service\.leave ran longer"):
+        await env.aclose()
+    assert env.log[-3:] == ["teardown", "close b", "close a"]
+
+
+async def test_what_is_open_is_closed_when_setup_fails() -> None:
+    env = lobby()
+    env.offers, env.setup_fails = [Service(env.log)], True
+    with pytest.raises(EnvError, match="row"):
+        await env.areset(Task("t"))
+    await env.aclose()
+    assert env.log == ["open ring", "setup", "teardown", "close ring"]
+
+
+@pytest.mark.parametrize("stage", ["open", "call", "close"])
+async def test_an_episode_cancelled_at_any_stage_closes_what_it_opened(stage: str) -> None:
+    env = lobby()
+    env.limits = Limits(max_turns=8)
+    service = Service(env.log, "b", hangs_at=stage)
+    env.offers = [Service(env.log, "a"), service]
+
+    async def play() -> None:
+        try:
+            await env.areset(Task("t"))
+            await ask(env, "b", {})
+        finally:
+            await env.aclose()
+
+    episode = asyncio.create_task(play())
+    await service.hanging.wait()
+    episode.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await episode
+    assert env.log[-1] == "close a"
+
+
+async def test_a_toolset_opened_at_the_moment_of_the_cancellation_is_closed() -> None:
+    env = lobby()
+
+    class Sudden(Service):
+        async def __aenter__(self) -> list[Tool]:
+            asyncio.get_running_loop().call_soon(episode.cancel)
+            return await super().__aenter__()
+
+    env.offers = [Sudden(env.log)]
+
+    async def play() -> None:
+        try:
+            await env.areset(Task("t"))
+            await asyncio.Event().wait()
+        finally:
+            await env.aclose()
+
+    episode = asyncio.create_task(play())
+    with pytest.raises(asyncio.CancelledError):
+        await episode
+    assert env.log[0] == "open ring"
+    assert env.log[-1] == "close ring"
+
+
+async def test_two_tools_of_one_name_and_objects_without_tools_are_refused() -> None:
+    with pytest.raises(EnvError, match="Clock offers a second tool named 'time'; leave one out"):
+        await lobby(Clock(), Clock()).areset(Task("t"))
+    with pytest.raises(EnvError, match=r"tools\(\) offered 3, which has no @tool method"):
+        await lobby(3).areset(Task("t"))
+
+
+async def test_a_toolset_may_be_its_own_context_manager() -> None:
+    class Shop(Clock):
+        async def __aenter__(self) -> Self:
+            self.hour = 10
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            self.hour = 0
+
+    shop = Shop()
+    env = lobby(shop)
+    await env.areset(Task("t"))
+    assert await ask(env, "time", {}) == "10:00"
+    await env.aclose()
+    assert shop.hour == 0

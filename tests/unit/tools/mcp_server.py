@@ -1,0 +1,101 @@
+"""An MCP server for tests, on the standard library alone (it starts at once), with tools that fail, hang and die.
+
+Its argument says how it behaves: "well"; "silent" never answers and ignores its end; "junk" writes no JSON-RPC.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+NOTHING = {"type": "object", "properties": {}}
+TOOLS = {
+    "add": ("Add two numbers.", NUMBERS),
+    "fail": ("Fail.", NOTHING),
+    "pid": ("Tell the process id.", NOTHING),
+    "spawn": ("Start a child, and tell its process id.", NOTHING),
+    "environment": ("Tell the environment variables.", NOTHING),
+    "hang": ("Never answer.", NOTHING),
+    "die": ("End the process.", NOTHING),
+    "long": ("Say very much.", NOTHING),
+    "nonsense": ("Answer what the protocol does not know.", NOTHING),
+}
+
+
+def listed(cursor: str | None) -> dict[str, Any]:
+    """Two pages of tools."""
+    names = list(TOOLS)[5:] if cursor else list(TOOLS)[:5]
+    tools = [{"name": n, "description": TOOLS[n][0], "inputSchema": TOOLS[n][1]} for n in names]
+    return {"tools": tools} if cursor else {"tools": tools, "nextCursor": "2"}
+
+
+def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    match name:
+        case "add" if isinstance(arguments.get("a"), int) and isinstance(arguments.get("b"), int):
+            return text(arguments["a"] + arguments["b"])
+        case "add":
+            return text("a and b must be integers", is_error=True)
+        case "fail":
+            return text("no luck", is_error=True)
+        case "pid":
+            return text(os.getpid())
+        case "spawn":
+            sleeper = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+            return text(subprocess.Popen([sys.executable, "-c", sleeper]).pid)
+        case "environment":
+            return text(",".join(sorted(os.environ)))
+        case "long":
+            return text("x" * 100_000)
+        case "nonsense":
+            return {"content": 7}
+        case "die":
+            print("out of memory", file=sys.stderr, flush=True)
+            os._exit(3)
+        case _:
+            time.sleep(600)
+            return {}
+
+
+def text(value: object, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": str(value)}], "isError": is_error}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    if method == "initialize":
+        info = {"name": "test", "version": "1"}
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
+    if method == "tools/list":
+        return listed(params.get("cursor"))
+    if method == "tools/call":
+        return called(params["name"], params.get("arguments") or {})
+    raise KeyError(method)
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" not in request:
+            continue
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
+        try:
+            reply["result"] = answer(request["method"], request.get("params") or {})
+        except KeyError:
+            reply["error"] = {"code": -32601, "message": "no such method"}
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "silent":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("thinking", file=sys.stderr, flush=True)
+        time.sleep(600)
+    elif sys.argv[1] == "junk":
+        print("this is no JSON-RPC", flush=True)
+    else:
+        serve()

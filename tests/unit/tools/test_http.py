@@ -1,0 +1,176 @@
+"""The http tool reaches what is allowed, at the address that was checked, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from agentrl_tools.errors import ServiceError
+from agentrl_tools.http import Gate, Http
+
+from agentrl.env import BadCallError
+from agentrl.errors import ConfigError
+from tests.unit.tools.web import web
+
+LOOPBACK = ("127.0.0.0/8",)
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    with web() as running:
+        yield running
+
+
+def tool_for(server: ThreadingHTTPServer, **options: Any) -> tuple[Http, str]:
+    place = f"localhost:{server.server_port}"
+    options = {"allow": [place], "networks": LOOPBACK} | options
+    return Http(**options), f"http://{place}"
+
+
+async def test_an_allowed_host_answers_under_its_own_name(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server)
+    assert await tool.http(f"{home}/hello") == "200 OK\nhello"
+    assert await tool.http(f"{home}/nowhere") == "404 Not Found\nno such page"
+    assert server.seen[0] == (f"localhost:{server.server_port}", "/hello")  # type: ignore[attr-defined]
+
+
+async def test_private_addresses_are_refused_unless_their_network_is_allowed(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server, networks=())
+    with pytest.raises(BadCallError, match=r"localhost is at (127\.0\.0\.1|::1), which is not a public address"):
+        await tool.http(f"{home}/hello")
+    assert server.seen == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.org/",
+        "http://localhost/",
+        "http://localhost:1/",
+        "http://127.0.0.1/",
+        "http://localhost.evil.org/",
+        "http://localhost@evil.org/",
+        "ftp://localhost/",
+        "file:///etc/passwd",
+        "hello",
+        "http://",
+        "http://[::1",
+        "http://" + "a" * 100_000,
+        "",
+    ],
+)
+async def test_other_hosts_ports_and_schemes_are_refused_without_a_connection(url: str) -> None:
+    tool = Http(["localhost:8000", "*.example.com"], networks=LOOPBACK)
+    with pytest.raises(BadCallError):
+        await tool.http(url)
+
+
+async def test_every_hop_of_a_redirect_is_checked(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server)
+    assert await tool.http(f"{home}/to?url=/hello") == "200 OK\nhello"
+    with pytest.raises(BadCallError, match=r"127\.0\.0\.1:\d+ is not allowed"):
+        await tool.http(f"{home}/to?url=http://127.0.0.1:{server.server_port}/hello")
+    with pytest.raises(BadCallError, match="not allowed"):
+        await tool.http(f"{home}/to?url=http://169.254.169.254/latest/meta-data")
+    with pytest.raises(BadCallError, match=r"[Rr]edirect"):
+        await tool.http(f"{home}/loop")
+    assert len([path for _, path in server.seen if path == "/hello"]) == 1  # type: ignore[attr-defined]
+
+
+async def test_the_connection_goes_to_the_address_that_was_checked(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is public when it is checked, and private when it is looked up again, gains nothing."""
+    asked = []
+
+    async def resolve(self: Gate, host: str, port: int) -> list[Any]:
+        asked.append(host)
+        return [ipaddress.ip_address("127.0.0.1" if len(asked) == 1 else "10.0.0.1")]
+
+    monkeypatch.setattr(Gate, "_resolve", resolve)
+    tool = Http([f"rebinding.test:{server.server_port}"], networks=LOOPBACK)
+    assert await tool.http(f"http://rebinding.test:{server.server_port}/hello") == "200 OK\nhello"
+    assert asked == ["rebinding.test"]
+    with pytest.raises(BadCallError, match=r"10\.0\.0\.1, which is not a public address"):
+        await tool.http(f"http://rebinding.test:{server.server_port}/hello")
+
+
+async def test_size_length_and_compression_are_bounded(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server, max_bytes=10_000, max_characters=3)
+    with pytest.raises(BadCallError, match="more than 10000 bytes"):
+        await tool.http(f"{home}/big")
+    with pytest.raises(BadCallError, match="compressed"):
+        await tool.http(f"{home}/gzip")
+    assert await tool.http(f"{home}/hello") == "200 OK\nhel\n[2 more characters]"
+
+
+async def test_methods_are_allowed_by_name(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server)
+    with pytest.raises(BadCallError, match="POST is not allowed; use GET"):
+        await tool.http(f"{home}/echo", "POST", "hi")
+    tool, home = tool_for(server, methods=("GET", "POST"))
+    assert await tool.http(f"{home}/echo", "POST", "hi") == "200 OK\nhi"
+
+
+async def test_a_host_that_is_gone_or_hangs_is_the_infrastructures_fault(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server, timeout_s=0.3)
+    with pytest.raises(ServiceError, match=r"no answer within 0\.3 s|ReadTimeout"):
+        await tool.http(f"{home}/hang")
+    with pytest.raises(ServiceError, match="503"):
+        await tool_for(server)[0].http(f"{home}/down")
+    with pytest.raises(ServiceError) as caught:
+        await Http(["localhost:9"], networks=("127.0.0.0/8", "::1/128")).http("http://localhost:9/")
+    assert caught.value.fault == "infra"
+    with pytest.raises(ServiceError, match="has no address"):
+        await Http(["nowhere.invalid"]).http("http://nowhere.invalid/")
+
+
+async def test_many_at_once(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server)
+    answers = await asyncio.gather(*(tool.http(f"{home}/hello") for _ in range(64)))
+    assert answers == ["200 OK\nhello"] * 64
+
+
+@pytest.mark.parametrize(
+    ("address", "is_open"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1::1", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::1", False),
+        ("::", False),
+        ("fe80::1", False),
+        ("fc00::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:93.184.216.34", True),
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+    ],
+)
+def test_which_addresses_are_public(address: str, is_open: bool) -> None:
+    assert Gate(["x"]).is_open(ipaddress.ip_address(address)) is is_open
+
+
+def test_an_allowed_network_holds_in_both_spellings_of_an_address() -> None:
+    gate = Gate(["x"], LOOPBACK)
+    assert gate.is_open(ipaddress.ip_address("::ffff:127.0.0.1"))
+    assert not gate.is_open(ipaddress.ip_address("::ffff:10.0.0.1"))
+
+
+def test_a_tool_without_hosts_or_with_a_wrong_network_is_refused() -> None:
+    with pytest.raises(ConfigError, match="name the hosts"):
+        Http([])
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.0/8 for instance"):
+        Http(["x"], networks=["loopback"])

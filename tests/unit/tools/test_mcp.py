@@ -1,0 +1,283 @@
+"""MCP servers: their tools are the model's, their errors are told apart, and no process outlives its episode."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentrl_tools.errors import ServiceError
+from agentrl_tools.mcp import McpServer
+from agentrl_tools.mcp import server as module
+
+from agentrl.env import Context, Env, Limits, Message, Task, Tool
+from agentrl.errors import AgentRLError, ConfigError, DeadlineError
+from tests.unit.env.test_tools import calls
+
+pytest.importorskip("mcp", reason="MCP servers need agentrl[mcp]")
+HERE = Path(__file__).parent
+PATIENCE_S = 120.0
+
+
+class Guest(Env):
+    """Offers what one server offers."""
+
+    limits = Limits(max_turns=50, setup_timeout_s=PATIENCE_S, tool_timeout_s=PATIENCE_S)
+    server: McpServer
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task("t")]
+
+    def tools(self, ctx: Context) -> Iterable[McpServer]:
+        return [self.server]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [{"role": "user", "content": "Go."}]
+
+
+def command(manner: str = "well") -> list[str]:
+    return [sys.executable, str(HERE / "mcp_server.py"), manner]
+
+
+def guest(server: McpServer | None = None, **limits: Any) -> Guest:
+    env = Guest()
+    env.server = server or McpServer(command())
+    env.limits = Limits(**({"max_turns": 50, "setup_timeout_s": PATIENCE_S, "tool_timeout_s": PATIENCE_S} | limits))
+    return env
+
+
+async def say(env: Env, name: str, **arguments: Any) -> str:
+    (message,) = (await env.astep(calls((name, arguments)))).messages
+    return str(message["content"])
+
+
+def is_alive(pid: int) -> bool:
+    """True unless the process is gone, or dead and waiting for its parent."""
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children() -> set[int]:
+    """The processes that this one has started and that run."""
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True, timeout=20)
+    return {int(pid) for pid in found.stdout.split() if is_alive(int(pid))}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A busy machine starts a process late; no test ends with a process or a task left behind."""
+    monkeypatch.setattr(module, "START_TIMEOUT_S", PATIENCE_S)
+    before = children()
+    yield
+    assert children() - before == set()
+
+
+@pytest.mark.timeout(PATIENCE_S)
+async def test_its_tools_are_offered_with_their_schemas_and_answer() -> None:
+    env = guest()
+    start = await env.areset(Task("t"))
+    assert [spec["name"] for spec in start.tools][::4] == ["add", "environment", "nonsense"]
+    assert start.tools[0]["parameters"]["required"] == ["a", "b"]
+    assert await say(env, "add", a=2, b=3) == "5"
+    assert await say(env, "add", self=1, tool=2, client=3) == "error: a and b must be integers"
+    assert await say(env, "fail") == "error: no luck"
+    assert (await say(env, "long"))[-30:].endswith("[80000 more characters]")
+    assert "HOME" not in os.environ or "HOME" in await say(env, "environment")
+    assert "PYTEST_CURRENT_TEST" not in await say(env, "environment")
+    await env.aclose()
+
+
+async def test_only_the_named_tools_are_offered() -> None:
+    env = guest(McpServer(command(), only=("pid", "add"), env={"EXTRA": "1"}))
+    assert [spec["name"] for spec in (await env.areset(Task("t"))).tools] == ["add", "pid"]
+    await env.aclose()
+    with pytest.raises(ConfigError, match=r"unknown tool of .* 'ad'\. Did you mean 'add'"):
+        await guest(McpServer(command(), only=("ad",))).areset(Task("t"))
+
+
+async def test_a_server_that_dies_is_the_infrastructures_fault_and_says_its_last_words() -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    with pytest.raises(ServiceError, match=r"is lost \(while it ran 'die'\): .*out of memory") as caught:
+        await say(env, "die")
+    assert caught.value.fault == "infra"
+    with pytest.raises(ServiceError, match="ended with code 3"):
+        await say(env, "add", a=1, b=1)
+    await env.aclose()
+
+
+async def test_a_server_that_hangs_is_the_infrastructures_fault() -> None:
+    env = guest(tool_timeout_s=0.3)
+    await env.areset(Task("t"))
+    with pytest.raises(DeadlineError, match=r"Guest\.hang ran longer than 0\.3 s") as caught:
+        await say(env, "hang")
+    assert caught.value.fault == "infra"
+    await env.aclose()
+
+
+async def test_a_server_that_breaks_the_protocol_is_the_infrastructures_fault() -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    with pytest.raises(ServiceError, match="is lost"):
+        await say(env, "nonsense")
+    await env.aclose()
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (["/no/such/server"], "cannot be started: .*No such file"),
+        ([sys.executable, "-c", "import sys; sys.exit('no licence')"], "did not start: .*no licence"),
+        (command("junk"), "did not start"),
+    ],
+)
+async def test_a_server_that_does_not_start_says_why(server: list[str], said: str) -> None:
+    env = guest(McpServer(server))
+    with pytest.raises(ServiceError, match=said) as caught:
+        await env.areset(Task("t"))
+    assert caught.value.fault == "infra"
+    await env.aclose()
+
+
+async def test_a_server_that_never_answers_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    await asyncio.to_thread(module.load)
+    monkeypatch.setattr(module, "START_TIMEOUT_S", 0.5)
+    env = guest(McpServer(command("silent")))
+    with pytest.raises(ServiceError, match=r"did not answer within 0\.5 s"):
+        await env.areset(Task("t"))
+    await env.aclose()
+
+
+async def test_the_process_and_its_children_end_with_the_episode() -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    pids = [int(await say(env, "pid")), int(await say(env, "spawn"))]
+    assert all(map(is_alive, pids))
+    watched = [os.pidfd_open(pid) for pid in pids if is_alive(pid)]
+    await env.aclose()
+    await env.aclose()
+    assert all(select.select([handle], [], [], 20)[0] for handle in watched)
+    for handle in watched:
+        os.close(handle)
+
+
+@pytest.mark.parametrize("stage", ["start", "open", "call", "close"])
+async def test_an_episode_cancelled_at_any_stage_leaves_no_process(stage: str) -> None:
+    await asyncio.to_thread(module.load)
+    env = guest(McpServer(command("silent" if stage == "start" else "well")))
+    reached = asyncio.Event()
+
+    async def play() -> None:
+        try:
+            if stage == "start":
+                reached.set()
+            await env.areset(Task("t"))
+            if stage != "close":
+                asyncio.get_running_loop().call_soon(reached.set)
+                await (say(env, "hang") if stage == "call" else asyncio.Event().wait())
+        finally:
+            reached.set()
+            await env.aclose()
+
+    episode = asyncio.create_task(play())
+    await reached.wait()
+    while stage == "start" and env.server._process is None:  # noqa: ASYNC110 (nobody announces it)
+        await asyncio.sleep(0.01)
+    episode.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await episode
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not others or not (await asyncio.wait(others, timeout=10))[1]
+
+
+@pytest.mark.timeout(300)
+async def test_many_episodes_have_a_server_each() -> None:
+    async def play(number: int) -> int:
+        env = guest(McpServer(command(), only=("add", "pid")))
+        try:
+            await env.areset(Task("t"), member=number)
+            assert await say(env, "add", a=number, b=1) == str(number + 1)
+            return int(await say(env, "pid"))
+        finally:
+            await env.aclose()
+
+    assert len(set(await asyncio.gather(*map(play, range(8))))) == 8
+
+
+def test_a_server_needs_a_command_or_a_url() -> None:
+    assert McpServer("uvx 'my server' --flag").command == ["uvx", "my server", "--flag"]
+    assert McpServer("http://127.0.0.1:1/mcp").url
+    with pytest.raises(ConfigError, match="give a command or a URL"):
+        McpServer("")
+
+
+# --- the SDK's own servers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.real
+async def test_a_server_of_the_sdk_answers_over_stdio() -> None:
+    env = guest(McpServer([sys.executable, str(HERE / "sdk_server.py")]))
+    await env.areset(Task("t"))
+    assert await say(env, "add", a=2, b=3) == "5"
+    assert "error: " in await say(env, "add", a="x")
+    await env.aclose()
+
+
+@pytest.mark.real
+async def test_a_server_of_the_sdk_answers_over_http_and_its_death_is_the_infrastructures() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(HERE / "sdk_server.py"), str(port), stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        await listening(port)
+        env = guest(McpServer(f"http://127.0.0.1:{port}/mcp"))
+        await env.areset(Task("t"))
+        assert [spec["name"] for spec in (await env.areset(Task("t"))).tools] == ["add", "hang", "die"]
+        assert await say(env, "add", a=2, b=3) == "5"
+        env.limits = Limits(max_turns=50, tool_timeout_s=0.3)
+        with pytest.raises(DeadlineError):
+            await say(env, "hang")
+        env.limits = Limits(max_turns=50)
+        with pytest.raises(AgentRLError) as caught:
+            await say(env, "die")
+        assert caught.value.fault == "infra"
+        await env.aclose()
+        with pytest.raises(ServiceError, match="did not start"):
+            await guest(McpServer(f"http://127.0.0.1:{port}/mcp")).areset(Task("t"))
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def listening(port: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.1)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
+
+
+def test_what_a_server_offers_is_a_tool_whose_silence_is_infrastructure() -> None:
+    server = McpServer(command())
+    (tool,) = server._chosen(None, [{"name": "x", "description": "", "parameters": {}}])  # type: ignore[arg-type]
+    assert isinstance(tool, Tool)
+    assert tool.silence == "infra"

@@ -1,0 +1,152 @@
+"""Search finds what contains the words, in an order that is always the same; a broken service is not the model's."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentrl_tools.errors import ServiceError
+from agentrl_tools.search import Document, HttpSearch, Index, Search, read_corpus
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.env import BadCallError
+from agentrl.errors import DataError
+from tests.unit.tools.web import web
+
+CORPUS = [
+    Document("Lisbon", "The capital of Portugal lies on the Tagus."),
+    Document("Porto", "A harbour town in the north of Portugal."),
+    Document("Tagus", "A river of Spain and Portugal; it is mentioned with every town on it."),
+    Document("São Tomé", "An island in the gulf."),
+    Document("Twin A", "the same words"),
+    Document("Twin B", "the same words"),
+]
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    with web() as running:
+        yield running
+
+
+async def titles(query: str, k: int = 3) -> list[str]:
+    return [document.title for document in await Index(CORPUS).find(query, k)]
+
+
+async def test_the_best_match_comes_first_and_a_title_counts_twice() -> None:
+    assert await titles("Tagus") == ["Tagus", "Lisbon"]
+    assert await titles("capitals of Portugal", 1) == ["Lisbon"]
+    assert await titles("porto ", 1) == ["Porto"]
+    assert await titles("sao tome") == ["São Tomé"]
+    assert await titles("zebra") == []
+
+
+async def test_equal_scores_keep_the_order_of_the_corpus() -> None:
+    assert await titles("same words") == ["Twin A", "Twin B"]
+
+
+@pytest.mark.parametrize(
+    "query", ['"', "AND", "NEAR(a b)", "title:Tagus*", "a OR", "-x", "'; DROP TABLE documents", "💥"]
+)
+async def test_the_query_is_words_and_no_language(query: str) -> None:
+    await titles(query)
+
+
+INDEX = Index(CORPUS)
+
+
+@given(st.text(max_size=200))
+def test_no_query_breaks_the_index(query: str) -> None:
+    assert len(INDEX.rank(query, 3)) <= 3
+
+
+async def test_a_long_query_is_cut() -> None:
+    index = Index([Document(str(n), " ".join(f"w{i}" for i in range(n, n + 50))) for n in range(2000)])
+    query = " ".join(f"w{i}" for i in range(50_000))
+    began = time.perf_counter()
+    assert len(await index.find(query, 3)) == 3
+    assert time.perf_counter() - began < 5
+
+
+async def test_a_large_corpus_gives_the_same_from_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    inline = await titles("Portugal town")
+    monkeypatch.setattr("agentrl_tools.search.LARGE", 1)
+    assert await titles("Portugal town") == inline
+
+
+async def test_the_tool_shows_titles_and_tells_what_it_showed() -> None:
+    seen: list[Document] = []
+    tool = Search(Index(CORPUS), k=1, max_characters=11, calls=2, on_found=seen.extend)
+    assert await tool.search("Tagus") == "[Tagus] A river of "
+    assert await tool.search("zebra") == "nothing found"
+    assert seen == [CORPUS[2]]
+    with pytest.raises(BadCallError, match="the query is empty"):
+        await tool.search("  ")
+    with pytest.raises(BadCallError, match="no searches are left"):
+        await tool.search("Tagus")
+
+
+# --- a service over HTTP ----------------------------------------------------------------------------------------
+
+
+async def test_a_service_is_asked_by_its_url_or_by_a_json_body(server: ThreadingHTTPServer) -> None:
+    home = f"http://127.0.0.1:{server.server_port}"
+    get = HttpSearch(f"{home}/search?q={{query}}&n={{k}}", "data.hits", text="body.text", title="name")
+    assert await get.find("a&b c", 2) == [Document("About a&b c", "Words.")] * 2
+    post = HttpSearch(
+        f"{home}/retrieve",
+        "result.0",
+        text="document.contents",
+        title="document.title",
+        body={"queries": ["{query}"], "topk": "{k}"},
+    )
+    assert await post.find('say "hi" {k}', 2) == [Document('say "hi" {k}', "Text.")] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "said"),
+    [
+        ("/down", {}, "503"),
+        ("/hello", {}, "JSONDecodeError"),
+        ("/search?q=x", {"results": "data.documents"}, "KeyError"),
+        ("/search?q=x", {"results": "data"}, "see its url, results, title and text"),
+        ("/search?q=x", {"results": "data.hits", "title": "name", "text": "name.text"}, "TypeError"),
+        ("/hang", {"timeout_s": 0.2}, "Timeout"),
+        ("/big", {"max_bytes": 1000}, "more than 1000 bytes"),
+    ],
+)
+async def test_a_service_that_fails_is_the_infrastructures_fault(
+    server: ThreadingHTTPServer, path: str, options: dict[str, Any], said: str
+) -> None:
+    service = HttpSearch(f"http://127.0.0.1:{server.server_port}{path}", **({"results": ""} | options))
+    with pytest.raises(ServiceError, match=said) as caught:
+        await service.find("x", 3)
+    assert caught.value.fault == "infra"
+
+
+# --- a corpus in a file -----------------------------------------------------------------------------------------
+
+
+def test_a_corpus_is_read_from_rows_of_several_kinds(tmp_path: Path) -> None:
+    rows = [{"title": "A", "text": "one"}, {"contents": "two"}, {"title": "C", "sentences": ["th", "ree"]}]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    assert list(read_corpus(path)) == [Document("A", "one"), Document("corpus.jsonl:2", "two"), Document("C", "three")]
+    assert Index.of_file(path).size == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("{oops", "not JSON"), ("[1]", "must be an object"), ('{"title": "A"}', "has no text; its keys are title")],
+)
+def test_a_bad_row_is_named(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"text": "fine"}\n' + line)
+    with pytest.raises(DataError, match=rf"corpus\.jsonl:2: {said}"):
+        Index.of_file(path)

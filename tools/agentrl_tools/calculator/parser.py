@@ -1,0 +1,159 @@
+"""The grammar: from text to a value by recursive descent, operators bound as in Python. Nothing is ever executed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+from agentrl.env import BadCallError
+from agentrl.errors import did_you_mean
+from agentrl_tools.calculator.exact import Number, add, divide, fits, floor_divide, modulo, multiply, power
+from agentrl_tools.calculator.functions import CONSTANTS, FUNCTIONS, factorial
+
+MAX_CHARACTERS = 1000
+MAX_DEPTH = 40
+TOKEN = re.compile(r"\s*(?:((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+(?!\w))?)|([^\W\d]\w*|√)|(\*\*|//|[-+*/%^!(),]))")
+SPELLINGS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"})  # noqa: RUF001 (the signs that are meant)
+
+TERMS: dict[str, Callable[[Number, Number], Number]] = {"+": add, "-": lambda a, b: add(a, -b)}
+FACTORS: dict[str, Callable[[Number, Number], Number]] = {
+    "*": multiply, "/": divide, "//": floor_divide, "%": modulo,
+}  # fmt: skip
+
+
+def evaluate(expression: str) -> Number:
+    """The value of an expression; BadCallError says what is wrong with it, and where."""
+    if len(expression) > MAX_CHARACTERS:
+        raise BadCallError(f"the expression is longer than {MAX_CHARACTERS} characters")
+    return Parser(expression.translate(SPELLINGS)).whole()
+
+
+class Parser:
+    """One pass over one expression; `depth` counts open brackets and signs, so that no nesting exhausts the stack."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.place = 0
+        self.depth = 0
+        self.number, self.name, self.sign = "", "", ""
+        self.step()
+
+    def step(self) -> None:
+        """Read the next token into `number`, `name` or `sign`; all three are empty at the end."""
+        match = TOKEN.match(self.text, self.place)
+        if match is None and self.text[self.place :].strip():
+            raise BadCallError(f"cannot read {self.text[self.place :].strip()[:20]!r}")
+        self.number, self.name, self.sign = (part or "" for part in match.groups()) if match else ("", "", "")
+        self.place = match.end() if match else len(self.text)
+
+    def whole(self) -> Number:
+        """An expression and nothing after it."""
+        value = self.terms()
+        if found := self.found():
+            hint = "; write numbers without thousands separators" if found == "," else ""
+            raise BadCallError(f"expected an operator before {found!r}{hint}")
+        return value
+
+    def terms(self) -> Number:
+        """term (+|- term)*."""
+        value = self.factors()
+        while operation := TERMS.get(self.sign):
+            self.step()
+            value = operation(value, self.factors())
+        return value
+
+    def factors(self) -> Number:
+        """signed (*|/|//|% signed)*."""
+        value = self.signed()
+        while operation := FACTORS.get(self.sign):
+            self.step()
+            value = operation(value, self.signed())
+        return value
+
+    def signed(self) -> Number:
+        """(+|-) signed, or a power: -2^2 is -4."""
+        if self.sign in ("+", "-"):
+            is_minus = self.sign == "-"
+            self.step()
+            value = self.deeper(self.signed)
+            return -value if is_minus else value
+        return self.raised()
+
+    def raised(self) -> Number:
+        """Operand ^ signed, from the right: 2^3^2 is 2^9."""
+        value = self.operand()
+        while self.sign == "!":
+            self.step()
+            value = factorial(value)
+        if self.sign in ("^", "**"):
+            self.step()
+            value = power(value, self.deeper(self.signed))
+        return value
+
+    def operand(self) -> Number:
+        """A number, a constant, a call, or an expression in brackets."""
+        if self.number:
+            value: Number = literal(self.number)
+            self.step()
+            return value
+        if self.name:
+            return self.named()
+        if self.sign != "(":
+            found = self.found()
+            raise BadCallError(f"expected a number {f'before {found!r}' if found else 'at the end'}")
+        self.step()
+        value = self.deeper(self.terms)
+        self.close()
+        return value
+
+    def named(self) -> Number:
+        """A constant, or a function with its arguments."""
+        name = self.name
+        self.step()
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        if name not in FUNCTIONS:
+            raise BadCallError(f"unknown name {name!r}.{did_you_mean(name, [*FUNCTIONS, *CONSTANTS])}")
+        function, least, most = FUNCTIONS[name]
+        arguments = self.arguments(name)
+        if not least <= len(arguments) <= most:
+            raise BadCallError(f"{name} takes {least if least == most else f'{least} to {most}'} values")
+        return function(*arguments)
+
+    def arguments(self, name: str) -> list[Number]:
+        """(terms, terms, ...)."""
+        if self.sign != "(":
+            raise BadCallError(f"write {name}(...) with brackets")
+        values: list[Number] = []
+        while not values or self.sign == ",":
+            self.step()
+            values.append(self.deeper(self.terms))
+        self.close()
+        return values
+
+    def deeper(self, rule: Callable[[], Number]) -> Number:
+        """Apply a rule one level down."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise BadCallError(f"nested deeper than {MAX_DEPTH} levels")
+        value = rule()
+        self.depth -= 1
+        return value
+
+    def close(self) -> None:
+        """A closing bracket."""
+        if self.sign != ")":
+            raise BadCallError("a closing bracket is missing")
+        self.step()
+
+    def found(self) -> str:
+        """The token at hand."""
+        return self.number or self.name or self.sign
+
+
+def literal(text: str) -> Fraction:
+    """A decimal number, exactly; its exponent is looked at before it is applied."""
+    _, _, exponent = text.lower().partition("e")
+    fits(10 * (len(text) + abs(int(exponent or 0))) // 3)
+    return Fraction(text)

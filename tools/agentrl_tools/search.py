@@ -1,0 +1,199 @@
+"""Search for models: BM25 over a corpus of one's own, or any search service that speaks HTTP and JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import sqlite3
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import httpx
+
+from agentrl.env import BadCallError, tool
+from agentrl.errors import DataError
+from agentrl_tools.errors import ServiceError
+from agentrl_tools.web import bounded, tls
+
+WORD = re.compile(r"\w+")
+MOST_WORDS = 64
+TITLE_WEIGHT = 2.0
+LARGE = 5_000
+"""Documents from which on a query runs in a thread: it takes milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as the model sees it."""
+
+    title: str
+    text: str
+
+
+class Retriever(Protocol):
+    """What finds documents."""
+
+    async def find(self, query: str, k: int) -> list[Document]:
+        """At most `k` documents, best first; the same for the same query."""
+
+
+class Search:
+    """Offers `search`, `calls` times. `on_found` hears of the documents each call showed, for a reward to look at."""
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        k: int = 3,
+        max_characters: int = 1000,
+        calls: float = math.inf,
+        on_found: Callable[[list[Document]], object] = len,
+    ) -> None:
+        self.retriever, self.k, self.max_characters = retriever, k, max_characters
+        self.calls_left, self.on_found = calls, on_found
+
+    @tool
+    async def search(self, query: str) -> str:
+        """Search the documents; returns the best matches.
+
+        Args:
+            query: a few words that the document should contain
+        """
+        if not query.strip():
+            raise BadCallError("the query is empty")
+        if self.calls_left < 1:
+            raise BadCallError("no searches are left")
+        self.calls_left -= 1
+        found = await self.retriever.find(query, self.k)
+        self.on_found(found)
+        return "\n\n".join(f"[{d.title}] {d.text[: self.max_characters]}" for d in found) or "nothing found"
+
+
+class Index:
+    """BM25 over documents in memory, by SQLite's FTS5 (https://sqlite.org/fts5.html): stemmed, accents folded.
+
+    A match in the title counts twice, and the very title comes first. Equal scores are ordered as the documents are, so
+    one query has one answer.
+    """
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self._db = sqlite3.connect(":memory:", check_same_thread=False)
+        self._db.execute("CREATE VIRTUAL TABLE documents USING fts5(title, text, tokenize='porter unicode61')")
+        rows = ((document.title, document.text) for document in documents)
+        self._db.executemany("INSERT INTO documents VALUES (?, ?)", rows)
+        (self.size,) = self._db.execute("SELECT count(*) FROM documents").fetchone()
+
+    @classmethod
+    def of_file(cls, path: Path) -> Index:
+        """The index of a JSONL file (see `read_corpus`)."""
+        return cls(read_corpus(path))
+
+    async def find(self, query: str, k: int) -> list[Document]:
+        """The documents that contain words of the query, best first."""
+        return await asyncio.to_thread(self.rank, query, k) if self.size >= LARGE else self.rank(query, k)
+
+    def rank(self, query: str, k: int) -> list[Document]:
+        """The same, here and now; at most the first 64 different words of a query are looked at."""
+        words = list(dict.fromkeys(WORD.findall(unicodedata.normalize("NFKC", query))))[:MOST_WORDS]
+        if not words:
+            return []
+        rows = self._db.execute(
+            "SELECT title, text FROM documents WHERE documents MATCH ? "
+            "ORDER BY title = ? COLLATE NOCASE DESC, bm25(documents, ?, 1.0), rowid LIMIT ?",
+            (" OR ".join(f'"{word}"' for word in words), query.strip(), TITLE_WEIGHT, k),
+        )
+        return [Document(*row) for row in rows]
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._db.close()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSearch:
+    """Any search service: where it is, how it is asked, and where in its JSON answer the documents are.
+
+    `{query}` and `{k}` in `url`, or in the texts of a JSON `body` (which makes it a POST), are filled in. Paths are
+    keys and numbers with dots between: `hits`, `result.0`, `document.title`; an empty path is the thing itself.
+    A service that does not answer, or answers something else, raises ServiceError: that is not the model's doing.
+    """
+
+    url: str
+    results: str
+    text: str = "text"
+    title: str = "title"
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    timeout_s: float = 20.0
+    max_bytes: int = 4_000_000
+
+    async def find(self, query: str, k: int) -> list[Document]:
+        """Ask the service."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                answer = json.loads(await self._ask(query, k))
+            items = at(answer, self.results)
+            return [Document(str(at(item, self.title)), str(at(item, self.text))) for item in items[:k]]
+        except (httpx.HTTPError, TimeoutError, ValueError, LookupError, TypeError) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ServiceError(f"search service {self.url}: {why}; see its url, results, title and text") from error
+
+    async def _ask(self, query: str, k: int) -> bytes:
+        method, content = "GET", None
+        if self.body is not None:
+            method, content = "POST", json.dumps(filled(self.body, query, k)).encode()
+        headers = {"Content-Type": "application/json"} | self.headers
+        url = self.url.replace("{query}", quote(query, safe="")).replace("{k}", str(k))
+        async with (
+            httpx.AsyncClient(verify=tls(), trust_env=False) as client,
+            client.stream(method, url, content=content, headers=headers) as response,
+        ):
+            response.raise_for_status()
+            return await bounded(response.aiter_bytes(), self.max_bytes)
+
+
+def filled(body: Any, query: str, k: int) -> Any:
+    """A JSON body with `{query}` and `{k}` filled in; a text that is `{k}` alone becomes the number."""
+    if isinstance(body, dict):
+        return {key: filled(value, query, k) for key, value in body.items()}
+    if isinstance(body, list):
+        return [filled(value, query, k) for value in body]
+    if isinstance(body, str):
+        return k if body == "{k}" else body.replace("{k}", str(k)).replace("{query}", query)
+    return body
+
+
+def at(value: Any, path: str) -> Any:
+    """What is at a dotted path of keys and numbers; LookupError or TypeError where nothing is."""
+    for part in path.split(".") if path else ():
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    return value
+
+
+def read_corpus(path: Path) -> Iterator[Document]:
+    """Documents of a JSONL file: rows with `text` (or `contents`, or a list `sentences`) and perhaps a `title`."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield as_document(line, f"{path.name}:{number}")
+
+
+def as_document(line: bytes, place: str) -> Document:
+    """One row; DataError says what is wrong with it, and where it is."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{place}: not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise DataError(f"{place}: must be an object, not {type(row).__name__}")
+    text = row.get("text", row.get("contents", row.get("sentences")))
+    if isinstance(text, Sequence) and not isinstance(text, str):
+        text = "".join(map(str, text))
+    if not isinstance(text, str) or not text.strip():
+        raise DataError(f"{place}: has no text; its keys are {', '.join(row)}")
+    return Document(str(row.get("title") or place), text)
