@@ -52,7 +52,7 @@ class Env(Face):
         self.config = config if config is not None else load_config(type(self), options)
         self.resources: Resources | None = None
         self.code = AuthorCode(type(self).__name__, self.blocking)
-        self._toolbox = Toolbox(self)
+        self._toolbox: Toolbox  # of the open episode
         self._is_open = self._is_set_up = False
 
     # ---- the author's surface

@@ -22,7 +22,6 @@ from agentrl.run.roles import RemoteEngine, engine_role, is_shared, learner_role
 from agentrl.run.scratch import discard_scratch, scratch_of
 from agentrl.run.stop import Stop
 from agentrl.run.workers import Workers
-from agentrl.weights.sender import discard_leftovers
 
 END_S = 10.0
 
@@ -65,7 +64,6 @@ async def crew(
     finally:
         await asyncio.to_thread(cluster.close)
         await asyncio.to_thread(registry.end_leftovers, END_S)
-        discard_leftovers(folder.path)
         discard_scratch(folder.path)
 
 

@@ -38,7 +38,6 @@ from agentrl.run.workers import TRAIN
 from agentrl.types import Version
 from agentrl.weights.canary import Canary
 from agentrl.weights.publish import Probe
-from agentrl.weights.sender import discard_leftovers
 
 HELD_OUT = "test"
 CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 x 8 = 56. What is it that you know?"
@@ -74,7 +73,6 @@ async def opened(
 ) -> AsyncIterator[Session]:
     """The run, ready for its loop; `resumed_at` is the step it goes on from, None for a new run."""
     await asyncio.to_thread(Processes(folder.path).end_leftovers, END_S)
-    discard_leftovers(folder.path)
     discard_scratch(folder.path)
     model = subject.model
     journal, metrics = RunJournal(folder), Metrics(folder, config)

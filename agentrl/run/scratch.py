@@ -1,18 +1,20 @@
-"""What lies outside a run's folder while it runs: its engines' sockets, whose paths must be short."""
+"""What lies outside a run's folder while it runs: staged weights, and sockets, whose paths must be short."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from pathlib import Path
 
+from agentrl.weights.sender import discard_leftovers, folder_key
+
 
 def scratch_of(folder: Path) -> Path:
-    """The folder for such files of the run in `folder`; after a kill, a resume finds and removes it."""
-    return Path(tempfile.gettempdir()) / f"agentrl-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:12]}"
+    """Where the sockets of the run in `folder` lie; after a kill, a resume finds and removes it."""
+    return Path(tempfile.gettempdir()) / f"agentrl-{folder_key(folder)}"
 
 
 def discard_scratch(folder: Path) -> None:
-    """Remove it. Idempotent."""
+    """Remove all that lies outside. Idempotent."""
+    discard_leftovers(folder)
     shutil.rmtree(scratch_of(folder), ignore_errors=True)

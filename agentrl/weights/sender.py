@@ -71,7 +71,12 @@ def discard_leftovers(fallback: Path) -> None:
 
 def staging_prefix(fallback: Path) -> str:
     """What the names of the folders that are staged with this `fallback` begin with."""
-    return f"agentrl-weights-{hashlib.sha256(bytes(fallback.resolve())).hexdigest()[:12]}-"
+    return f"agentrl-weights-{folder_key(fallback)}-"
+
+
+def folder_key(folder: Path) -> str:
+    """What stands for a folder in the names of things that lie elsewhere."""
+    return hashlib.sha256(bytes(folder.resolve())).hexdigest()[:12]
 
 
 def _groups(named_tensors: Iterable[NamedTensor], bucket_bytes: int) -> Iterator[list[NamedTensor]]:

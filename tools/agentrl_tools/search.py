@@ -17,6 +17,7 @@ from urllib.parse import quote
 import httpx
 
 from agentrl.env import BadCallError, tool
+from agentrl.env.rows import json_lines
 from agentrl.errors import DataError
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.web import bounded, tls
@@ -177,18 +178,12 @@ def at(value: Any, path: str) -> Any:
 
 def read_corpus(path: Path) -> Iterator[Document]:
     """Documents of a JSONL file: rows with `text` (or `contents`, or a list `sentences`) and perhaps a `title`."""
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield as_document(line, f"{path.name}:{number}")
+    for place, row in json_lines(path):
+        yield as_document(row, place)
 
 
-def as_document(line: bytes, place: str) -> Document:
+def as_document(row: Any, place: str) -> Document:
     """One row; DataError says what is wrong with it, and where it is."""
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{place}: not JSON: {error}") from None
     if not isinstance(row, dict):
         raise DataError(f"{place}: must be an object, not {type(row).__name__}")
     text = row.get("text", row.get("contents", row.get("sentences")))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentrl.env.rows import is_in_share, json_lines
 from agentrl.errors import DataError
 from agentrl.types import Message, ToolSpec
 from agentrl_functions.match import Wanted
@@ -50,25 +50,19 @@ def read_problems(path: Path, answers: Path | None = None) -> list[Problem]:
 
 def is_held_out(problem: Problem, share: float) -> bool:
     """Whether a problem is on the held-out side: by a hash of what is asked, so that no order or seed moves it."""
-    digest = hashlib.sha256(json.dumps(problem.messages).encode()).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2**64
+    return is_in_share(json.dumps(problem.messages), share)
 
 
 def read_rows(path: Path, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each row, with its place, that has these keys."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if line.strip():
-            yield f"{path.name}:{number}", checked(line, keys, f"{path.name}:{number}")
+    for place, row in json_lines(path):
+        yield place, checked(row, keys, place)
 
 
-def checked(line: bytes, keys: Sequence[str], place: str) -> dict[str, Any]:
+def checked(row: Any, keys: Sequence[str], place: str) -> dict[str, Any]:
     """A row as an object with these keys."""
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{place}: not JSON: {error}") from None
     for key in keys:
         if not isinstance(row, dict) or key not in row:
             raise DataError(f"{place}: must be an object with the key {key!r}")

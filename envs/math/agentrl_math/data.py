@@ -1,7 +1,6 @@
 """Questions and golds from a JSONL, JSON or Parquet file, or a Hugging Face dataset; every fault names its place."""
 
 import difflib
-import hashlib
 import importlib
 import json
 import logging
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentrl.env.rows import is_in_share
 from agentrl.errors import DataError, UnknownNameError
 from agentrl_math.grading import why_ungradable
 
@@ -51,8 +51,7 @@ class Source:
 
 def is_held_out(question: str, share: float) -> bool:
     """Whether this question is on the held-out side: by a hash of its text, so that no order or seed moves it."""
-    digest = hashlib.sha256(" ".join(question.split()).encode()).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2**64
+    return is_in_share(" ".join(question.split()), share)
 
 
 def _records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:

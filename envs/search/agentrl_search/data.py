@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 from agentrl_tools import Document
 
+from agentrl.env.rows import is_in_share, json_lines, parsed
 from agentrl.errors import DataError
 
 
@@ -38,30 +37,18 @@ def read_questions(path: Path) -> tuple[list[Question], list[Document]]:
 
 def is_held_out(question: Question, share: float) -> bool:
     """Whether a question is on the held-out side: by a hash of its text, so that no order or seed moves it."""
-    digest = hashlib.sha256(f"agentrl-search/{question.text}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2**64
+    return is_in_share(f"agentrl-search/{question.text}", share)
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each row with its place: lines of JSON, or one list."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    content = path.read_bytes()
-    if path.suffix == ".json":
-        for number, row in enumerate(parsed(content, path.name), 1):
-            yield f"{path.name}, row {number}", row
+    if path.suffix != ".json":
+        yield from json_lines(path)
         return
-    for number, line in enumerate(content.splitlines(), 1):
-        if line.strip():
-            yield f"{path.name}:{number}", parsed(line, f"{path.name}:{number}")
-
-
-def parsed(text: bytes, place: str) -> Any:
-    """JSON, or DataError saying where it is none."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{place}: not JSON: {error}") from None
+    for number, row in enumerate(parsed(path.read_bytes(), path.name), 1):
+        yield f"{path.name}, row {number}", row
 
 
 def as_question(row: Any, place: str) -> Question:
