@@ -70,35 +70,36 @@ class GuessEnv(Env):
         """Tell the rules; the range that is still possible is kept in `ctx.state`."""
         low, high = self.config.low, task.data.high
         ctx.state.secret, ctx.state.low, ctx.state.high = task.data.secret, low, high
-        ctx.state.found, ctx.state.consistent = False, 0
+        ctx.state.found, ctx.state.others = False, high - low
         text = f"I am thinking of a number from {low} to {high}. What is it? {PLEA}"
         return [Message(role="user", content=text)]
 
     def respond(self, turn: Turn, ctx: Context) -> Reply:
         """Compare the guess with the number; the episode ends when it is found or the turns are used up."""
         state, guess = ctx.state, read_guess(turn.text)
-        state.found = guess == state.secret
-        if guess is not None and state.low <= guess <= state.high:
-            state.consistent += 1
+        if guess is None:
+            answer = "I cannot find a number."
+        elif guess < state.secret:
+            state.low = max(state.low, guess + 1)
+            answer = f"It is higher than {guess}. Guess again."
+        elif guess > state.secret:
+            state.high = min(state.high, guess - 1)
+            answer = f"It is lower than {guess}. Guess again."
+        else:
+            state.found, state.low, state.high = True, guess, guess
         if state.found or len(ctx.turns) >= self.config.turns:
             return Reply.end()
-        if guess is None:
-            return Reply.say(f"I cannot find a number. {PLEA}")
-        if guess < state.secret:
-            state.low = max(state.low, guess + 1)
-            return Reply.say(f"It is higher than {guess}. Guess again. {PLEA}")
-        state.high = min(state.high, guess - 1)
-        return Reply.say(f"It is lower than {guess}. Guess again. {PLEA}")
+        return Reply.say(f"{answer} {PLEA}")
 
     @reward
     def found(self, ctx: Context) -> float:
         """1 for the first guess, a little less for each further one, at least a half; 0 when it was not found."""
         return 1.0 - 0.5 * (len(ctx.turns) - 1) / self.config.turns if ctx.state.found else 0.0
 
-    @reward(weight=0.2)
-    def consistent(self, ctx: Context) -> float:
-        """The share of turns that guessed a number which was still possible."""
-        return float(ctx.state.consistent / max(1, len(ctx.turns)))
+    @reward(weight=0.5)
+    def narrowed(self, ctx: Context) -> float:
+        """The share of the range's other numbers that the guesses ruled out; 1 when it was found."""
+        return 1.0 - float(ctx.state.high - ctx.state.low) / ctx.state.others
 
     def oracle(self, task: Task) -> Policy:
         """Bisection: it reads the feedback, not the secret."""

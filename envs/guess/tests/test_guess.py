@@ -55,19 +55,19 @@ async def test_no_number_and_no_range_is_strange_to_a_model_that_saw_the_trainin
 
 
 @pytest.mark.parametrize(("high", "turns"), [(7, 3), (10, 4), (100, 7)])
-async def test_the_oracle_finds_every_number_and_is_always_consistent(high: int, turns: int) -> None:
+async def test_the_oracle_finds_every_number_of_every_range(high: int, turns: int) -> None:
     env = GuessEnv(high=high, turns=turns)
     for task in [*await tasks_of(env, "train"), *await tasks_of(env, "test")]:
         values = await play(env, task, env.oracle(task))
         assert values["found"] >= 0.5
-        assert values["consistent"] == 1.0
+        assert values["narrowed"] == 1.0
 
 
 async def test_the_canaries_score_nothing() -> None:
     env = GuessEnv()
     for task in await tasks_of(env, "train"):
         for policy in env.canaries(task).values():
-            assert await play(env, task, policy) == {"found": 0.0, "consistent": 0.0}
+            assert await play(env, task, policy) == {"found": 0.0, "narrowed": 0.0}
 
 
 async def test_an_earlier_find_pays_more() -> None:
@@ -77,9 +77,18 @@ async def test_an_earlier_find_pays_more() -> None:
     assert (await play(env, task, ["9"] * 4))["found"] == 0.0
 
 
-async def test_guesses_that_ignore_the_answers_are_not_consistent() -> None:
-    values = await play(GuessEnv(), Task("t", Game(10, 3)), ["8", "9", "what?", "2"])
-    assert values["consistent"] == 2 / 4
+@pytest.mark.parametrize(
+    ("guesses", "ruled_out"),
+    [
+        (["8", "9", "what?", "2"], 5),  # 8, 9 and 10, then nothing new, nothing at all, 1 and 2
+        (["1", "1", "0", "-5"], 1),
+        (["99", "11", "", "10"], 1),
+        (["5", "2", "4", "4"], 9),
+    ],
+)
+async def test_a_guess_pays_for_the_numbers_it_rules_out(guesses: list[str], ruled_out: int) -> None:
+    values = await play(GuessEnv(), Task("t", Game(10, 3)), guesses)
+    assert values == {"found": 0.0, "narrowed": pytest.approx(ruled_out / 9)}
 
 
 async def test_the_answers() -> None:
