@@ -1,0 +1,61 @@
+"""What a sandbox has answered so far, and the result that comes of it."""
+
+from __future__ import annotations
+
+import time
+
+from agentrl_sandbox.errors import LostError
+from agentrl_sandbox.inside import wire
+from agentrl_sandbox.types import ExecResult, Limit, OnOutput, Stream
+
+KILLED = -9
+
+
+class Answer:
+    """Gathers the output of one run. Raises LostError for what no warden would say."""
+
+    def __init__(self, most_bytes: int, on_output: OnOutput | None) -> None:
+        self._left, self._on_output = most_bytes, on_output
+        self._said = {stream: bytearray() for stream in Stream}
+        self._started = time.monotonic()
+
+    def add(self, stream: Stream, data: bytes) -> None:
+        """A piece of output."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise LostError("it sent more than the output limit lets through")
+        self._said[stream] += data
+        if self._on_output:
+            self._on_output(stream, data)
+
+    def result(self, payload: bytes) -> ExecResult:
+        """The result, from the last frame."""
+        try:
+            code, hits, wall_us, cpu_us, peak_bytes, is_lost = wire.unpack(payload)
+            return self._result(
+                exit_code=int(code),
+                hits=frozenset(Limit(name) for name in hits.decode().split(",") if name),
+                wall_s=int(wall_us) / 1e6,
+                cpu_s=int(cpu_us) / 1e6,
+                peak_memory_bytes=int(peak_bytes),
+                is_state_lost=is_lost == b"1",
+            )
+        except ValueError as error:
+            raise LostError(f"its result cannot be read: {error}") from error
+
+    def cut_off(self, limit: Limit) -> ExecResult:
+        """The result of a run that took its sandbox along when it hit a limit."""
+        wall_s = time.monotonic() - self._started
+        return self._result(KILLED, frozenset({limit}), wall_s, 0.0, 0, is_state_lost=True)
+
+    def _result(
+        self,
+        exit_code: int,
+        hits: frozenset[Limit],
+        wall_s: float,
+        cpu_s: float,
+        peak_memory_bytes: int,
+        is_state_lost: bool,
+    ) -> ExecResult:
+        stdout, stderr = (bytes(self._said[stream]) for stream in (Stream.STDOUT, Stream.STDERR))
+        return ExecResult(exit_code, stdout, stderr, hits, wall_s, cpu_s, peak_memory_bytes, is_state_lost)

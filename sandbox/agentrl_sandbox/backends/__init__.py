@@ -1,0 +1,1 @@
+"""The ways to make sandboxes, one per file."""

@@ -1,0 +1,197 @@
+"""`bubblewrap`: new namespaces around a warden that is their first process.
+
+Enforced everywhere: no network, a read-only system with nothing of this machine's but /usr and the interpreter, a tmpfs of
+`disk_bytes` in /tmp (and SHARED_BYTES in /dev/shm), no capabilities, no new privileges, a seccomp filter (x86_64, aarch64).
+As root, programs get a user id that nothing else on the machine has; otherwise a user namespace of their own.
+Memory, processes and CPU by cgroups where they can be made; else memory by address space for each process, processes by
+RLIMIT_NPROC, and no share of the CPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from agentrl_sandbox import boot, cgroups, leases, seccomp
+from agentrl_sandbox.cgroups import Cage
+from agentrl_sandbox.errors import LostError, UnavailableError
+from agentrl_sandbox.host import HostProcess
+from agentrl_sandbox.leases import Lease
+from agentrl_sandbox.local import LocalSandbox
+from agentrl_sandbox.types import Limits
+
+WORK = "/tmp/work"  # noqa: S108 (inside the sandbox)
+METERS = "/run/meters"
+SHARED_BYTES = 8 << 20
+FIRST_UID = 1 << 30
+PROBE_S = 20.0
+INSTALL = "Install it (apt-get install bubblewrap; version 0.7 or later)"
+ALLOW = (
+    "Allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0 where AppArmor refuses them; "
+    "in Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined), or ask for another backend"
+)
+
+
+class BubblewrapBackend:
+    """Sandboxes made by `bwrap`; UnavailableError where it is missing or may not make namespaces."""
+
+    name = "bubblewrap"
+
+    def __init__(self) -> None:
+        if reason := missing():
+            raise UnavailableError(f"bubblewrap: {reason}")
+
+    def describe(self) -> str:
+        """What enforces which limits here."""
+        user = "a user id of its own for each sandbox" if _is_root() else "a user namespace"
+        calls = "seccomp" if seccomp.program() else "no seccomp filter for this processor"
+        return f"namespaces, {user}, {calls}; memory and processes by {cgroups.describe()}"
+
+    async def create(self, limits: Limits) -> LocalSandbox:
+        """A warden as the first process of new namespaces."""
+        lease_id = leases.new_id()
+        cage = cgroups.cage(lease_id)
+        lease = leases.write(Lease(lease_id, self.name, leases.me(), tuple(cage.paths) if cage else ()))
+        if cage:
+            cage.make(limits)
+        process, info = _spawn(lease, limits, cage)
+        try:
+            with info:
+                pid = await _first_process(info)
+            if cage:
+                cage.add(pid)
+            await boot.start(process.channel, _setup(limits, cage), is_compiled=True)
+        except LostError as error:
+            complaints = process.complaints()
+            process.channel.transport.shut()
+            await process.remove()
+            raise LostError(f"bubblewrap: {error}{complaints}") from error
+        except BaseException:
+            process.channel.transport.shut()
+            raise
+        process.is_ready()
+        return LocalSandbox(lease_id, process.channel, process, limits)
+
+    async def close(self) -> None:
+        """Nothing is shared."""
+
+
+@cache
+def missing() -> str:
+    """Why sandboxes cannot be made here, and what to do; empty when they can (one is made to see)."""
+    if not sys.platform.startswith("linux") or shutil.which("bwrap") is None:
+        return f"bwrap is not on the PATH. {INSTALL}"
+    words = [*_walls(Limits(), None), *_privileges(), "true"]
+    try:
+        probe = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bwrap does not run ({error}). {INSTALL}"
+    if probe.returncode == 0:
+        return ""
+    return f"{probe.stderr.strip()}. {INSTALL if 'Unknown option' in probe.stderr else ALLOW}"
+
+
+def _spawn(lease: Lease, limits: Limits, cage: Cage | None) -> tuple[HostProcess, socket.socket]:
+    """Start bwrap; it tells the pid of the first process over the socket."""
+    info, theirs = socket.socketpair()
+    info.setblocking(False)
+    words = [*_walls(limits, cage), *_privileges(), "--info-fd", str(theirs.fileno())]
+    fds = [theirs.fileno()]
+    program = seccomp.program()
+    try:
+        if program:
+            fds.append(_in_memory(program))
+            words += ["--seccomp", str(fds[-1])]
+        words += ["--", *boot.command(boot.interpreter(), lease.id)]
+        return HostProcess(lease, words, cage, fds), info
+    finally:
+        theirs.close()
+        for fd in fds[1:]:
+            os.close(fd)
+
+
+def _setup(limits: Limits, cage: Cage | None) -> boot.Setup:
+    meters = [(meter.limit, f"{METERS}/{meter.limit}/{meter.file}", meter.key) for meter in cage.meters()] if cage else []
+    return boot.Setup(
+        work=WORK,
+        path=f"{Path(boot.interpreter()).parent}:/usr/local/bin:/usr/bin:/bin",
+        limits=limits,
+        uid=FIRST_UID + secrets.randbelow(FIRST_UID) if _is_root() else 0,
+        has_memory_cgroup=cage is not None,
+        processes=0 if cage else limits.processes,
+        meters=tuple(meters),
+    )
+
+
+async def _first_process(info: socket.socket) -> int:
+    """The pid, as this machine counts, of the first process in the namespaces."""
+    loop, text = asyncio.get_running_loop(), b""
+    try:
+        async with asyncio.timeout(boot.START_S):
+            while not text.rstrip().endswith(b"}"):
+                part = await loop.sock_recv(info, 4096)
+                if not part:
+                    raise LostError("bwrap ended before it made a sandbox")
+                text += part
+    except TimeoutError:
+        raise LostError(f"bwrap made no sandbox in {boot.START_S} s") from None
+    return int(json.loads(text)["child-pid"])
+
+
+def _walls(limits: Limits, cage: Cage | None) -> list[str]:
+    """What the sandbox sees of the file system, and the namespaces."""
+    words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    words += ["--hostname", "sandbox", "--as-pid-1", "--new-session", "--clearenv"]
+    words += [*_system(), "--proc", "/proc", "--dev", "/dev", "--perms", "0755", "--dir", "/etc"]
+    for path in ("/etc/ld.so.cache", "/etc/alternatives"):
+        words += ["--ro-bind-try", path, path]
+    words += ["--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108
+    words += ["--perms", "1777", "--size", str(limits.disk_bytes), "--tmpfs", "/tmp"]  # noqa: S108
+    words += ["--perms", "0700", "--dir", METERS]
+    for meter in cage.meters() if cage else ():
+        words += ["--ro-bind", str(meter.folder), f"{METERS}/{meter.limit}"]
+    return [*words, "--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def _system() -> list[str]:
+    """The system's programs and libraries, and the interpreter's where they lie elsewhere."""
+    words = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        path = Path("/", name)
+        if path.is_symlink():
+            words += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            words += ["--ro-bind", str(path), str(path)]
+    prefix = Path(sys.base_prefix).resolve()
+    if prefix.is_relative_to("/usr"):
+        return words
+    for folder in [*prefix.parents][-2::-1]:  # bwrap alone would make them for root only
+        words += ["--perms", "0755", "--dir", str(folder)]
+    return [*words, "--ro-bind", str(prefix), str(prefix)]
+
+
+def _privileges() -> list[str]:
+    """As root, what the warden needs to become somebody else and to kill him; else a user namespace without any."""
+    if not _is_root():
+        return ["--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
+    return ["--cap-drop", "ALL", *(word for name in ("SETUID", "SETGID", "KILL") for word in ("--cap-add", f"CAP_{name}"))]
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _in_memory(content: bytes) -> int:
+    """A file descriptor to read this from."""
+    fd = os.memfd_create("seccomp")
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

@@ -1,0 +1,76 @@
+"""From a started process to a sandbox: send the warden, tell it what holds, wait until it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentrl_sandbox.channel import Channel
+from agentrl_sandbox.errors import LostError
+from agentrl_sandbox.inside import wire
+from agentrl_sandbox.leases import MARK
+from agentrl_sandbox.payload import BOOTSTRAP, warden_code
+from agentrl_sandbox.types import Limits
+
+START_S = 30.0
+ENVIRONMENT = {"LANG": "C.UTF-8", "TMPDIR": "/tmp", "USER": "sandbox"}  # noqa: S108 (the sandbox's own)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the warden of one sandbox is told; the fields that the backends differ in."""
+
+    work: str
+    path: str
+    limits: Limits
+    mark: str = ""
+    uid: int = 0
+    has_memory_cgroup: bool = False
+    processes: int = 0
+    meters: tuple[tuple[str, str, str], ...] = field(default=())
+
+    def frame(self) -> bytes:
+        """The boot frame; see `inside.child.Cell` for the other side."""
+        limits = self.limits
+        environment = ENVIRONMENT | {"PATH": self.path, "HOME": self.work}
+        environment |= {MARK: self.mark} if self.mark else {}
+        memory = 0 if self.has_memory_cgroup else limits.memory_bytes
+        return wire.frame(
+            wire.BOOT,
+            wire.pack(
+                self.work,
+                self.uid,
+                memory,
+                self.processes,
+                limits.disk_bytes,
+                limits.open_files,
+                wire.pack(*(f"{name}={value}" for name, value in environment.items())),
+                wire.pack(*(wire.pack(*meter) for meter in self.meters)),
+            ),
+        )
+
+
+def interpreter() -> str:
+    """The Python that we run on, not the virtual environment's: programs get the standard library and no more."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    path = Path(sys.base_prefix) / "bin" / name
+    return str(path.resolve() if path.exists() else Path(sys.executable).resolve())
+
+
+def command(python: str, lease_id: str) -> list[str]:
+    """The command line of a warden: isolated, without site-packages, its channel on stdin and stdout; and its mark."""
+    return [python, "-I", "-S", "-B", "-X", "utf8", "-c", BOOTSTRAP, lease_id]
+
+
+async def start(channel: Channel, setup: Setup, is_compiled: bool) -> None:
+    """Make a warden of the process at the other end; LostError when it does not become one."""
+    try:
+        async with asyncio.timeout(START_S):
+            await channel.send(warden_code(is_compiled), setup.frame())
+            kind, _ = await channel.receive()
+    except TimeoutError:
+        raise LostError(f"a sandbox was not ready after {START_S} s") from None
+    if kind != wire.READY:
+        raise LostError(f"a sandbox began with a frame of kind {kind!r}")

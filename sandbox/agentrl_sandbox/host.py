@@ -1,0 +1,108 @@
+"""A process of this machine that holds up a sandbox: started with a socket as its channel, ended without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from tempfile import TemporaryFile
+from typing import IO
+
+from agentrl_sandbox import cgroups, leases
+from agentrl_sandbox.cgroups import Cage
+from agentrl_sandbox.channel import Channel, SocketTransport
+from agentrl_sandbox.errors import SandboxError
+from agentrl_sandbox.leases import MARK, Lease
+
+REMOVAL_S = 5.0
+RETRY_S = 0.005
+
+
+class HostProcess:
+    """The process of one lease, its channel, and its cgroups: the `Vessel` of what runs on this machine."""
+
+    def __init__(self, lease: Lease, words: Sequence[str], cage: Cage | None, pass_fds: Sequence[int] = ()) -> None:
+        self._lease, self._cage = lease, cage
+        ours, theirs = socket.socketpair()
+        self._complaints: IO[bytes] | None = TemporaryFile()
+        with theirs:
+            self._process = subprocess.Popen(
+                list(words),
+                stdin=theirs,
+                stdout=theirs,
+                stderr=self._complaints,
+                env={MARK: lease.id},
+                cwd="/",
+                pass_fds=pass_fds,
+                start_new_session=True,
+            )
+        self.channel = Channel(SocketTransport(ours))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def complaints(self) -> str:
+        """What it wrote to stderr while it started."""
+        if self._complaints is None:
+            return ""
+        self._complaints.seek(0)
+        text = " ".join(self._complaints.read(4000).decode(errors="replace").split())
+        return f": {text}" if text else ""
+
+    def is_ready(self) -> None:
+        """It has started: its complaints are not needed any more."""
+        if self._complaints:
+            self._complaints.close()
+            self._complaints = None
+
+    async def is_out_of_memory(self) -> bool:
+        """Whether the kernel ended it for its memory."""
+        return self._cage is not None and self._cage.is_out_of_memory()
+
+    async def remove(self) -> None:
+        """Its channel is closed: wait for the end, force it where it does not come, remove cgroups and lease."""
+        await self._end()
+        left = list(self._cage.paths) if self._cage else []
+        try:
+            async with asyncio.timeout(REMOVAL_S):
+                while left := cgroups.try_remove(left):
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            raise SandboxError(f"the control groups {', '.join(left)} of sandbox {self._lease.id} do not empty") from None
+        leases.strike(self._lease)
+
+    async def _end(self) -> None:
+        """Wait for the process; what does not end by itself, and whatever else carries its mark, is killed."""
+        self.is_ready()
+        if not await self._has_ended():
+            for pid in leases.marked().get(self._lease.id, []):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            for path in self._cage.paths if self._cage else ():
+                cgroups.kill(path)
+            self._process.kill()
+        self._process.wait(REMOVAL_S)
+
+    async def _has_ended(self) -> bool:
+        """True when it ends by itself in time."""
+        if self._process.poll() is not None:
+            return True
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
+        descriptor = os.pidfd_open(self._process.pid)
+        loop.add_reader(descriptor, lambda: over.done() or over.set_result(None))
+        try:
+            async with asyncio.timeout(REMOVAL_S):
+                await over
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)

@@ -1,0 +1,84 @@
+"""The untrusted process between fork and its own first instruction: pipes, limits, privileges."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from agentrl_sandbox.inside.kernel import PR_SET_DUMPABLE, prctl, reset_signals
+from agentrl_sandbox.inside.wire import unpack
+
+
+class Cell:
+    """What holds for every program of one sandbox; travels as the fields of the boot frame, in this order."""
+
+    def __init__(self, payload: bytes) -> None:
+        work, *numbers, environment, meters = unpack(payload)
+        self.work = work.decode()
+        self.uid, self.memory_bytes, self.processes, self.file_bytes, self.open_files = map(int, numbers)
+        self.environment = dict(entry.split("=", 1) for entry in map(bytes.decode, unpack(environment)))
+        self.meters = [(limit.decode(), path.decode(), key) for limit, path, key in map(unpack, unpack(meters))]
+
+
+def keep_only(fds: list[int]) -> None:
+    """Put `fds` at 0, 1, 2, …, close every other, and drop the warden's signal handling."""
+    spare = [os.dup2(fd, 100 + number, inheritable=False) for number, fd in enumerate(fds)]
+    for number, fd in enumerate(spare):
+        os.dup2(fd, number)
+    os.closerange(len(spare), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    reset_signals()
+
+
+def confine(cell: Cell, cpu_s: int) -> None:
+    """Give up, for good, what the program must not have. `cpu_s` 0: no rlimit counts its CPU time."""
+    os.setsid()
+    _prefer_for_oom()
+    _lower(resource.RLIMIT_CORE, 0)
+    for kind, value in [
+        (resource.RLIMIT_FSIZE, cell.file_bytes),
+        (resource.RLIMIT_NOFILE, cell.open_files),
+        (resource.RLIMIT_AS, cell.memory_bytes),
+        (resource.RLIMIT_NPROC, cell.processes),
+        (resource.RLIMIT_CPU, cpu_s),
+    ]:
+        if value:
+            _lower(kind, value)
+    if cell.uid:
+        os.setgroups([])
+        os.setresgid(cell.uid, cell.uid, cell.uid)
+        os.setresuid(cell.uid, cell.uid, cell.uid)
+    os.umask(0o022)
+    os.environ.clear()
+    os.environ.update(cell.environment)
+    _enter(cell.work)
+
+
+def show_itself() -> None:
+    """Let the program look at its own /proc; until now it shared the warden's invisibility."""
+    prctl(PR_SET_DUMPABLE, 1)
+
+
+def _enter(work: str) -> None:
+    try:
+        os.mkdir(work, 0o755)
+    except FileExistsError:
+        pass
+    os.chdir(work)
+
+
+def _lower(kind: int, value: int) -> None:
+    """The soft limit, and one more as the hard one: a CPU limit first warns, then kills."""
+    most = resource.getrlimit(kind)[1]
+    value = value if most == resource.RLIM_INFINITY else min(value, most)
+    hard = value + (kind == resource.RLIMIT_CPU)
+    resource.setrlimit(kind, (value, hard if most == resource.RLIM_INFINITY else min(hard, most)))
+
+
+def _prefer_for_oom() -> None:
+    """When memory runs out, the kernel shall take the program and not the warden."""
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    except OSError:
+        return
+    os.write(fd, b"1000")
+    os.close(fd)

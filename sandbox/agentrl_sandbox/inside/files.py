@@ -1,0 +1,80 @@
+"""Files of the working folder, reached by the child with the program's own rights and never through a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+CHUNK_BYTES = 1 << 16
+
+
+def read(work: str, path: str) -> None:
+    """The bytes of a regular file, on stdout."""
+    folder, name = _parent(work, path, is_made=False)
+    # Not blocking: a FIFO would hold us until somebody writes.
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        raise OSError("not a regular file")
+    while chunk := os.read(file, CHUNK_BYTES):
+        _write_all(1, chunk)
+
+
+def write(work: str, path: str) -> None:
+    """A regular file with what stands on stdin; missing folders are made."""
+    folder, name = _parent(work, path, is_made=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    file = os.open(name, flags, 0o644, dir_fd=folder)
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        raise OSError("not a regular file with one name")
+    os.ftruncate(file, 0)
+    while chunk := os.read(0, CHUNK_BYTES):
+        _write_all(file, chunk)
+
+
+def snapshot(work: str) -> None:
+    """The working folder as a tar archive, on stdout."""
+    import tarfile
+
+    with open(1, "wb", closefd=False) as out, tarfile.open(fileobj=out, mode="w|") as archive:  # noqa: PTH123
+        archive.add(work, arcname=".", filter=_keep)
+
+
+def restore(work: str) -> None:
+    """Unpack the archive on stdin into the working folder; what would land outside is refused."""
+    import tarfile
+
+    with open(0, "rb", closefd=False) as source, tarfile.open(fileobj=source, mode="r|") as archive:  # noqa: PTH123
+        archive.extractall(work, filter="data")
+
+
+def _keep(member):  # type: ignore[no-untyped-def]  # TarInfo, which is not imported for its name alone
+    """Regular files, folders and links; no devices, FIFOs or owners."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member if member.isfile() or member.isdir() or member.issym() else None
+
+
+def _parent(work: str, path: str, is_made: bool) -> tuple[int, str]:
+    """An open folder and the name in it. Each step is opened from the one before: no link, no race."""
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    if path.startswith("/") or ".." in names or not names or "\0" in path:
+        raise OSError("not a path inside the working folder")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    folder = os.open(work, flags)
+    for name in names[:-1]:
+        if is_made:
+            try:
+                os.mkdir(name, 0o755, dir_fd=folder)
+            except FileExistsError:
+                pass
+        inner = os.open(name, flags, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    return folder, names[-1]
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]

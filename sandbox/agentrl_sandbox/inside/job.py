@@ -1,0 +1,129 @@
+"""One order under way: the confined child, its pipes, what it has said, the limits it has hit."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from agentrl_sandbox.inside import wire
+from agentrl_sandbox.inside.child import Cell, confine, keep_only
+from agentrl_sandbox.inside.programs import perform
+from agentrl_sandbox.inside.tree import SIGKILL, Ended
+
+CHUNK_BYTES = 1 << 16
+SIGXCPU = 24
+NOT_BEGUN = 125
+
+
+class Order:
+    """What to do, and how far it may go: the fields of an order frame."""
+
+    def __init__(self, payload: bytes) -> None:
+        verb, wall_s, cpu_s, output_bytes, is_streamed, stdin, *args = wire.unpack(payload)
+        self.verb, self.args, self.stdin = verb, args, stdin
+        self.wall_s, self.cpu_s = float(wall_s), float(cpu_s)
+        self.output_bytes, self.is_streamed = int(output_bytes), is_streamed == b"1"
+        self.is_session = verb == b"session"
+
+
+class Process:
+    """A confined child and our ends of its pipes; a session's has two more, for sources and for exit codes."""
+
+    def __init__(self, order: Order, cell: Cell) -> None:
+        self.fds: set[int] = set()
+        theirs: list[int] = []
+        self.stdin, self.stdout, self.stderr = (self._pipe(theirs, is_read) for is_read in (False, True, True))
+        self.source = self._pipe(theirs, is_read=False) if order.is_session else -1
+        self.codes = self._pipe(theirs, is_read=True) if order.is_session else -1
+        try:
+            self.pid = os.fork()
+        except OSError:
+            self.pid = -1
+        if self.pid == 0:
+            _become(order, cell, theirs)
+        for fd in theirs:
+            os.close(fd)
+
+    def _pipe(self, theirs: list[int], is_read: bool) -> int:
+        ours, other = os.pipe() if is_read else os.pipe()[::-1]
+        os.set_blocking(ours, False)
+        theirs.append(other)
+        self.fds.add(ours)
+        return ours
+
+    def close(self, *fds: int) -> None:
+        """Let go of these pipes; without arguments, of all."""
+        for fd in fds or tuple(self.fds):
+            os.close(fd)
+            self.fds.discard(fd)
+
+
+class Job:
+    """What the warden knows of an order that it carries out."""
+
+    def __init__(self, order: Order, process: Process) -> None:
+        self.order, self.process = order, process
+        self.source = process.source if order.is_session else process.stdin
+        self.left = memoryview(_framed(order.args[0]) if order.is_session else order.stdin)
+        self.kinds = {process.stdout: wire.OUT, process.stderr: wire.ERR}
+        self.said = {wire.OUT: bytearray(), wire.ERR: bytearray()}
+        self.said_bytes = 0
+        self.hits: set[str] = set()
+        self.exit_code: int | None = None
+        self.peak_bytes = 0
+        self.has_process_ended = False
+        self.started = time.monotonic()
+        self.ends_at = self.started + order.wall_s
+
+    def feed(self) -> bool:
+        """Write what its pipe takes; False when nothing is left or nobody reads."""
+        try:
+            self.left = self.left[os.write(self.source, self.left[:CHUNK_BYTES]) :]
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            return False
+        return bool(self.left)
+
+    def take(self, fd: int) -> bool:
+        """Read what stands in a pipe, up to the output limit; False when it has ended."""
+        kind = self.kinds[fd]
+        while "output" not in self.hits:
+            try:
+                chunk = os.read(fd, CHUNK_BYTES)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                return False
+            room = self.order.output_bytes - self.said_bytes
+            self.said[kind] += chunk[:room]
+            self.said_bytes += min(room, len(chunk))
+            if len(chunk) > room:
+                self.hits.add("output")
+        return False
+
+    def end(self, ended: Ended) -> None:
+        """The process has ended."""
+        self.has_process_ended = True
+        self.peak_bytes = ended.peak_bytes
+        self.exit_code = ended.exit_code if self.exit_code is None else self.exit_code
+        if ended.exit_code == -SIGXCPU or (ended.exit_code == -SIGKILL and ended.cpu_s > self.order.cpu_s):
+            self.hits.add("cpu")
+
+
+def _become(order: Order, cell: Cell, fds: list[int]) -> None:
+    """In the child: confine ourselves, do it, end. Never returns."""
+    code = NOT_BEGUN
+    try:
+        keep_only(fds)
+        confine(cell, 0 if order.is_session else int(order.cpu_s) + 1)
+        code = perform(order.verb, order.args, cell)
+    finally:
+        if code == NOT_BEGUN:
+            os.write(2, repr(sys.exc_info()[1]).encode(errors="replace"))
+        os._exit(code)
+
+
+def _framed(source: bytes) -> bytes:
+    return len(source).to_bytes(4, "big") + source

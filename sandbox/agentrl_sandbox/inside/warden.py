@@ -1,0 +1,262 @@
+"""The first process of a sandbox: trusted, and out of the reach of the programs it forks.
+
+It serves one order at a time, believes nothing that a program says of itself, and ends, with everything in the sandbox,
+when the host's end of the channel closes: a host that was killed leaves no sandbox behind.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from agentrl_sandbox.inside import wire
+from agentrl_sandbox.inside.child import Cell
+from agentrl_sandbox.inside.job import Job, Order, Process
+from agentrl_sandbox.inside.kernel import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, prctl, wake_on_child
+from agentrl_sandbox.inside.tree import SIGKILL, Ended, Tree
+
+CPU_TICK_S = 0.25
+INTERRUPT_S = 0.5
+PIECE_BYTES = 1 << 20
+SIGINT = 2
+
+
+class HostGoneError(Exception):
+    """The other end of the channel was closed."""
+
+
+class Warden:
+    """Serves the orders that come over one channel, one after the other."""
+
+    def __init__(self, reads: int, writes: int, cell: Cell) -> None:
+        self.reads, self.writes, self.cell = reads, writes, cell
+        self.tree = Tree()
+        self.session: Process | None = None
+        self.is_state_lost = False  # since the last answer of a session
+        self.woken, waker = os.pipe()
+        for fd in (self.woken, waker):
+            os.set_blocking(fd, False)
+        wake_on_child(waker)
+
+    def serve(self) -> None:
+        """Order after order, until the host is gone."""
+        _send(self.writes, wire.READY)
+        while True:
+            kind, _, payload = receive(self.reads)
+            if kind != wire.ORDER:
+                raise HostGoneError
+            self.obey(Order(payload))
+
+    def obey(self, order: Order) -> None:
+        """One order, from the fork to the last frame of its answer."""
+        self.note(self.tree.reap(), None)
+        cpu_s, counts = self.tree.cpu_s(is_idle=self.session is None), self.counts()
+        job = Job(order, self.process_for(order))
+        # Only now: the program has its own copy of our memory, and this nonce is not in it.
+        kind, nonce, _ = receive(self.reads)
+        if kind != wire.NONCE:
+            raise HostGoneError
+        if job.process.pid > 0:
+            self.watch(job, nonce, cpu_s)
+        else:
+            job.hits.add("processes")
+        self.settle(job)
+        self.look_at_meters(job, counts)
+        self.answer(job, nonce, self.tree.cpu_s(is_idle=self.session is None) - cpu_s)
+
+    def process_for(self, order: Order) -> Process:
+        """A new process, or the session's own."""
+        if not order.is_session:
+            return Process(order, self.cell)
+        if self.session is None:
+            self.session = Process(order, self.cell)
+            self.session.close(self.session.stdin)
+        return self.session
+
+    # --- while it runs ----------------------------------------------------------------------------------------------
+
+    def watch(self, job: Job, nonce: bytes, cpu_before: float) -> None:
+        """Until the process ends, its session's cell ends, or a limit is hit."""
+        poll = self.register(job)
+        ticks_at = job.started + CPU_TICK_S
+        while job.exit_code is None and "output" not in job.hits:
+            now = time.monotonic()
+            if now >= job.ends_at and not self.interrupt(job):
+                return
+            if now >= ticks_at:
+                ticks_at = now + CPU_TICK_S
+                if self.tree.cpu_s() - cpu_before > job.order.cpu_s:
+                    job.hits.add("cpu")
+                    return
+            left_s = min(job.ends_at, ticks_at) - now
+            for fd, _ in poll.poll(max(0.0, left_s) * 1000 + 1):
+                self.handle(fd, job, poll)
+            if job.order.is_streamed:
+                self.say(job, nonce)
+
+    def register(self, job: Job) -> select.poll:
+        """A poll of everything that can happen."""
+        poll = select.poll()
+        poll.register(self.reads, select.POLLIN)
+        poll.register(self.woken, select.POLLIN)
+        for fd in job.kinds:
+            poll.register(fd, select.POLLIN)
+        if job.order.is_session:
+            poll.register(job.process.codes, select.POLLIN)
+        if job.left:
+            poll.register(job.source, select.POLLOUT)
+        elif not job.order.is_session:
+            job.process.close(job.source)
+        return poll
+
+    def handle(self, fd: int, job: Job, poll: select.poll) -> None:
+        """One file descriptor that is ready."""
+        if fd == self.reads:
+            raise HostGoneError
+        if fd == self.woken:
+            _drain(fd)
+            self.note(self.tree.reap(), job)
+        elif fd == job.source:
+            if not job.feed():
+                poll.unregister(fd)
+                if not job.order.is_session:
+                    job.process.close(fd)
+        elif fd in job.kinds:
+            if not job.take(fd):
+                poll.unregister(fd)
+        elif code := _drain(fd):
+            job.exit_code = code[0]
+        else:
+            poll.unregister(fd)
+
+    def interrupt(self, job: Job) -> bool:
+        """Time is over. A session gets one chance to end its cell and keep its state; False when there is none."""
+        if "time" in job.hits or not job.order.is_session:
+            job.hits.add("time")
+            return False
+        job.hits.add("time")
+        job.ends_at += INTERRUPT_S
+        os.kill(job.process.pid, SIGINT)
+        return True
+
+    def note(self, ended: list[Ended], job: Job | None) -> None:
+        """Take down who has ended."""
+        for child in ended:
+            if job and child.pid == job.process.pid:
+                job.end(child)
+            if self.session and child.pid == self.session.pid:
+                self.end_session(is_closed=not job or job.process is not self.session)
+
+    def end_session(self, is_closed: bool) -> None:
+        """Its process is gone; `is_closed`: nobody will read its pipes any more."""
+        if self.session and is_closed:
+            self.session.close()
+        self.session, self.is_state_lost = None, True
+
+    # --- after it ---------------------------------------------------------------------------------------------------
+
+    def settle(self, job: Job) -> None:
+        """Nothing of the order is left running, except a session that came to the end of its cell."""
+        is_kept = job.order.is_session and job.exit_code is not None and not job.has_process_ended
+        if is_kept:
+            job.peak_bytes = _number(f"/proc/{job.process.pid}/status", b"VmHWM:") << 10
+        else:
+            is_other = self.session is not None and job.process is not self.session
+            self.note(self.tree.kill(spared=self.session.pid if self.session and is_other else 0), job)
+        for fd in job.kinds:
+            job.take(fd)
+        if not is_kept:
+            job.process.close()
+            if job.process is self.session:  # it never began
+                self.end_session(is_closed=False)
+
+    def counts(self) -> list[int]:
+        """The meters that cgroups keep: kills for want of memory, refused forks."""
+        return [_number(path, key) for _, path, key in self.cell.meters]
+
+    def look_at_meters(self, job: Job, before: list[int]) -> None:
+        """The limits that only the kernel sees being hit."""
+        for (limit, _, _), old, new in zip(self.cell.meters, before, self.counts(), strict=True):
+            if new > old:
+                job.hits.add(limit)
+        try:
+            if os.statvfs(self.cell.work).f_bavail == 0:
+                job.hits.add("disk")
+        except OSError:
+            pass
+
+    def say(self, job: Job, nonce: bytes) -> None:
+        """Send what it has said since."""
+        for kind, said in job.said.items():
+            for at in range(0, len(said), PIECE_BYTES):
+                _send(self.writes, kind, bytes(said[at : at + PIECE_BYTES]), nonce)
+            said.clear()
+
+    def answer(self, job: Job, nonce: bytes, cpu_s: float) -> None:
+        """The rest of the output, then the result."""
+        self.say(job, nonce)
+        wall_us = int((time.monotonic() - job.started) * 1e6)
+        code = -SIGKILL if job.exit_code is None else job.exit_code
+        is_lost = job.order.is_session and self.is_state_lost
+        hits = ",".join(sorted(job.hits))
+        _send(self.writes, wire.END, wire.pack(code, hits, wall_us, int(cpu_s * 1e6), job.peak_bytes, int(is_lost)), nonce)
+        if is_lost:
+            self.is_state_lost = False
+
+
+def main(reads: int, writes: int) -> None:
+    """Serve the channel; when it closes, take everything along."""
+    prctl(PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    tree = Tree()
+    try:
+        kind, _, payload = receive(reads)
+        if kind == wire.BOOT:
+            Warden(reads, writes, Cell(payload)).serve()
+    except (HostGoneError, BrokenPipeError, ConnectionError):
+        pass
+    finally:
+        tree.kill()
+        os._exit(0)
+
+
+def receive(fd: int) -> tuple[bytes, bytes, bytes]:
+    """One frame; not a byte more is read, so that the next stays out of the memory that a fork copies."""
+    length, kind, nonce = wire.parse_header(_exactly(fd, wire.HEADER_BYTES))
+    return kind, nonce, _exactly(fd, length)
+
+
+def _exactly(fd: int, count: int) -> bytes:
+    parts = []
+    while count:
+        part = os.read(fd, min(count, PIECE_BYTES))
+        if not part:
+            raise HostGoneError
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _send(fd: int, kind: bytes, payload: bytes = b"", nonce: bytes = wire.NO_NONCE) -> None:
+    view = memoryview(wire.frame(kind, payload, nonce))
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _drain(fd: int) -> bytes:
+    try:
+        return os.read(fd, 4096)
+    except BlockingIOError:
+        return b""
+
+
+def _number(path: str, key: bytes) -> int:
+    """The number that stands after `key` in a file of the kernel's; 0 when there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return 0
+    words = os.read(fd, 8192).split()
+    os.close(fd)
+    return int(words[words.index(key) + 1]) if key in words else 0

@@ -1,0 +1,148 @@
+"""Every sandbox is a lease, written down before the sandbox is created and struck out after it is removed.
+
+A lease is one small file in a folder that all processes of this user share. Its owner is a process (pid, start time,
+boot, pid namespace). A lease whose owner is gone is an orphan, and `gc.collect` removes what it stands for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agentrl_sandbox.errors import SandboxError
+
+VARIABLE = "AGENTRL_SANDBOX_DIR"
+MARK = "AGENTRL_LEASE"  # the variable that holds the id in the environment of a sandbox's processes
+ID = re.compile(rb"(?:\A|[\0=])(agentrl-[0-9a-f]{16})(?=\0|\Z)")
+SUFFIX = ".lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One process, told apart from every other that had or will have its pid."""
+
+    pid: int
+    started: int  # clock ticks after boot
+    boot: str
+    namespace: str
+
+    def is_gone(self) -> bool:
+        """Whether it has ended, as far as this process can know: in another pid namespace it cannot."""
+        if self.boot != _boot():
+            return True
+        return self.namespace == _namespace() and _started(self.pid) != self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One sandbox: who has it, and where its parts are."""
+
+    id: str
+    backend: str
+    owner: Owner
+    cgroups: tuple[str, ...] = ()
+    docker: str = ""  # the address of the engine
+
+    @property
+    def work(self) -> Path:
+        """The working folder, where the backend needs one on the host."""
+        return folder() / "work" / self.id
+
+
+def new_id() -> str:
+    """A name for a sandbox that nobody else has."""
+    return f"agentrl-{secrets.token_hex(8)}"
+
+
+def write(lease: Lease) -> Lease:
+    """Put it on record."""
+    path = folder() / f"{lease.id}{SUFFIX}"
+    partial = path.with_suffix(".new")
+    try:
+        partial.write_text(json.dumps(asdict(lease)))
+        partial.rename(path)
+    except OSError as error:
+        raise SandboxError(f"cannot write the lease {path}: {error.strerror}. Make room, or set {VARIABLE}") from error
+    return lease
+
+
+def strike(lease: Lease) -> None:
+    """Nothing of it is left: take it, and its working folder, off the record."""
+    if lease.work.is_dir():
+        shutil.rmtree(lease.work, ignore_errors=True)
+    (folder() / f"{lease.id}{SUFFIX}").unlink(missing_ok=True)
+
+
+def recorded() -> Iterator[Lease]:
+    """Every lease on record."""
+    for path in sorted(folder().glob(f"*{SUFFIX}")):
+        with suppress(FileNotFoundError, json.JSONDecodeError, TypeError, KeyError):
+            fields = json.loads(path.read_text())
+            fields["cgroups"] = tuple(fields["cgroups"])
+            yield Lease(**fields | {"owner": Owner(**fields["owner"])})
+
+
+def me() -> Owner:
+    """This process as an owner."""
+    pid = os.getpid()
+    return Owner(pid, _started(pid) or 0, _boot(), _namespace())
+
+
+def folder() -> Path:
+    """Where leases are; made, private to this user, when it is not there."""
+    given = os.environ.get(VARIABLE) or os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(given or tempfile.gettempdir()) / f"agentrl-sandbox-{os.getuid()}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True, parents=True)
+        status = path.lstat()
+    except OSError as error:
+        raise SandboxError(f"cannot make the folder of leases {path}: {error.strerror}. Set {VARIABLE}") from error
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise SandboxError(f"the folder of leases {path} belongs to somebody else. Remove it, or set {VARIABLE}")
+    return path
+
+
+def marked() -> dict[str, list[int]]:
+    """The processes of each lease: its id stands on their command line or in their environment."""
+    found: dict[str, list[int]] = {}
+    for folder_ in Path("/proc").glob("[0-9]*"):
+        text = b"".join(_read(folder_ / name) for name in ("cmdline", "environ"))
+        for lease_id in set(ID.findall(text)):
+            found.setdefault(lease_id.decode(), []).append(int(folder_.name))
+    return found
+
+
+def _read(path: Path) -> bytes:
+    with suppress(OSError):
+        return path.read_bytes()
+    return b""
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    return _started(pid) is not None
+
+
+def _started(pid: int) -> int | None:
+    """Its start time; None when it does not run."""
+    with suppress(OSError):
+        state, _, *rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return None if state in "ZX" else int(rest[17])
+    return None
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _namespace() -> str:
+    return os.readlink("/proc/self/ns/pid")

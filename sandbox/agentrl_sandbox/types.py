@@ -1,0 +1,175 @@
+"""What goes into a sandbox and what comes out: programs, limits, results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Protocol
+
+MIB = 1 << 20
+
+
+class Limit(StrEnum):
+    """A limit that a program hit."""
+
+    TIME = "time"
+    CPU = "cpu"
+    MEMORY = "memory"
+    OUTPUT = "output"
+    PROCESSES = "processes"
+    DISK = "disk"
+
+
+class Stream(StrEnum):
+    """Where a piece of output came from."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+OnOutput = Callable[[Stream, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far programs may go. The first three hold for each run, the others for all of a sandbox together.
+
+    `cpu_s` counts every process of a run, `output_bytes` stdout and stderr together; going beyond either ends the run.
+    """
+
+    wall_s: float = 10.0
+    cpu_s: float = 10.0
+    output_bytes: int = MIB
+    memory_bytes: int = 512 * MIB
+    processes: int = 64
+    disk_bytes: int = 64 * MIB
+    open_files: int = 256
+    cpus: float = 1.0
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"Limits.{each.name} is {value}; give a finite number above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """A Python program: its text, and `sys.argv[1:]`. Runs in a fresh `__main__`, without the start of an interpreter."""
+
+    source: str
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line, found on the sandbox's PATH and run without a shell."""
+
+    args: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.args or isinstance(self.args, str):
+            raise ValueError(f"Command needs a tuple of words, not {self.args!r}")
+
+
+def shell(script: str) -> Command:
+    """The command that has `sh` run a script."""
+    return Command(("sh", "-c", script))
+
+
+Program = Python | Command
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """How a run ended. `exit_code` is minus the signal's number where a signal ended it."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    hits: frozenset[Limit]
+    """The limits that were hit; empty when the program ended by itself within all of them."""
+    wall_s: float
+    cpu_s: float
+    peak_memory_bytes: int
+    is_state_lost: bool = False
+    """Of a session: the interpreter ended, and the next run begins in a new one."""
+
+    @property
+    def is_ok(self) -> bool:
+        """It ended by itself, with 0, within its limits."""
+        return self.exit_code == 0 and not self.hits
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The working folder at one moment, as a tar archive written by untrusted code: restore it, never unpack it here."""
+
+    archive: bytes = field(repr=False)
+
+
+class Sandbox(Protocol):
+    """One sandbox. Its programs run one at a time; calls wait for each other. Every call raises SandboxError."""
+
+    @property
+    def id(self) -> str:
+        """The name it has in the registry of leases."""
+
+    async def exec(
+        self,
+        program: Program,
+        stdin: bytes = b"",
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ExecResult:
+        """Run a program to its end; everything it started is gone when this returns.
+
+        `limits` replaces the run's own (wall_s, cpu_s, output_bytes); `on_output` gets the output while it is written.
+        """
+
+    async def run(self, source: str, limits: Limits | None = None, on_output: OnOutput | None = None) -> ExecResult:
+        """Run source in the sandbox's one stateful interpreter; like a notebook it shows a last expression's value.
+
+        The exit code is the interpreter's own word: 0, or 1 after an exception. A run out of time is interrupted, and
+        killed when it does not heed that.
+        """
+
+    async def read(self, path: str) -> bytes:
+        """A file of the working folder; RefusedError for links and for anything that is not a regular file there."""
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Make or replace a file of the working folder, with the folders above it."""
+
+    async def snapshot(self) -> Snapshot:
+        """The working folder."""
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Put a snapshot's files into the working folder."""
+
+    async def close(self) -> None:
+        """End everything in it and remove it; safe to call twice."""
+
+    def kill(self) -> None:
+        """End everything in it at once, without waiting; `close` does the rest."""
+
+    def is_healthy(self) -> bool:
+        """False when it is known to be dead."""
+
+
+class Backend(Protocol):
+    """A way to make sandboxes."""
+
+    @property
+    def name(self) -> str:
+        """Its name: `bubblewrap`, `docker`, `process` or `remote`."""
+
+    def describe(self) -> str:
+        """How it is set up here, in one line: what enforces which limits."""
+
+    async def create(self, limits: Limits) -> Sandbox:
+        """A sandbox that has run nothing yet."""
+
+    async def close(self) -> None:
+        """Let go of what its sandboxes shared."""
