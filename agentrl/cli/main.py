@@ -16,6 +16,7 @@ COMMANDS = {
     "show": "look at a run's trajectories",
     "config": "print every setting: value, source and meaning",
     "doctor": "check this machine and say what to do about what is missing",
+    "gc": "remove what killed runs left behind on this machine",
 }
 HELP = """\
 usage: agentrl COMMAND [options]

@@ -1,1 +1,75 @@
-"""agentrl_sandbox: runs untrusted code. Imports the standard library only."""
+"""Runs code that nobody trusts: programs, commands and stateful sessions, with limits, and nothing left behind.
+
+    async with Pool() as pool, pool.lease() as sandbox:
+        result = await sandbox.exec(Python("print(6 * 7)"))
+
+Covered by `bubblewrap` and `docker`; each line has a test in tests/sandbox/test_adversarial.py:
+- fork bombs end at the limit of processes, and with the run;
+- memory is limited for all processes together, and a program that fills it does not take the sandbox along;
+- files are limited for all of /tmp together, and the system is read-only;
+- output ends the run at its limit, whoever writes it;
+- endless loops end at the wall and CPU limits, whatever signals they swallow;
+- files, processes, environment and network of the host and of other sandboxes cannot be seen or reached, nor signalled;
+- there is no way to more privileges: no capabilities, no set-uid, no user namespaces, no ptrace, no kernel interfaces;
+- the warden that watches the programs cannot be signalled, read or written by them;
+- links and races cannot lead `read` and `write` out of the working folder;
+- nothing that a run started outlives it, whether it ended, was killed or ran out of time;
+- arguments, input and output of any bytes and of any size are taken, or refused, as what they are;
+- a program cannot speak in the warden's name: exit code, limits and times are the kernel's and the warden's.
+
+Covered by no backend: bugs of the kernel (docker with gVisor's runtime comes closest), side channels of shared hardware, what
+everyone may know of the machine (its kernel, CPUs, memory, mount table), the number of files (inodes) beyond what memory limits.
+A session's exit code is the interpreter's own word. `process` covers limits and leftovers and nothing else.
+Without control groups (no root, nothing delegated) memory is limited for each process, not for their sum, hits of memory
+and processes are not told, and no share of the CPU is enforced; `Backend.describe()` says what holds.
+"""
+
+from agentrl_sandbox.choice import NAMES, choose
+from agentrl_sandbox.errors import (
+    ClosedError,
+    FullError,
+    LostError,
+    RefusedError,
+    SandboxError,
+    UnavailableError,
+)
+from agentrl_sandbox.pool import Count, Pool
+from agentrl_sandbox.types import (
+    Backend,
+    Command,
+    ExecResult,
+    Limit,
+    Limits,
+    OnOutput,
+    Program,
+    Python,
+    Sandbox,
+    Snapshot,
+    Stream,
+    shell,
+)
+
+__all__ = [
+    "NAMES",
+    "Backend",
+    "ClosedError",
+    "Command",
+    "Count",
+    "ExecResult",
+    "FullError",
+    "Limit",
+    "Limits",
+    "LostError",
+    "OnOutput",
+    "Pool",
+    "Program",
+    "Python",
+    "RefusedError",
+    "Sandbox",
+    "SandboxError",
+    "Snapshot",
+    "Stream",
+    "UnavailableError",
+    "choose",
+    "shell",
+]

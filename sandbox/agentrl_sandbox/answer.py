@@ -31,10 +31,13 @@ class Answer:
     def result(self, payload: bytes) -> ExecResult:
         """The result, from the last frame."""
         try:
-            code, hits, wall_us, cpu_us, peak_bytes, is_lost = wire.unpack(payload)
+            code, names, wall_us, cpu_us, peak_bytes, is_lost, has_begun = wire.unpack(payload)
+            hits = frozenset(Limit(name) for name in names.decode().split(",") if name)
+            if has_begun != b"1" and not hits:
+                raise LostError(f"the program was not started: {self._said[Stream.STDERR].decode(errors='replace')}")
             return self._result(
                 exit_code=int(code),
-                hits=frozenset(Limit(name) for name in hits.decode().split(",") if name),
+                hits=hits,
                 wall_s=int(wall_us) / 1e6,
                 cpu_s=int(cpu_us) / 1e6,
                 peak_memory_bytes=int(peak_bytes),

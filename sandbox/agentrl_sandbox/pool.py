@@ -22,6 +22,8 @@ from agentrl_sandbox.types import Backend, Limits, Sandbox
 
 WAIT_S = 60.0
 CLOSE_S = 30.0
+MOST = 256
+Tasks = set[asyncio.Task[None]]
 log = logging.getLogger("agentrl.sandbox")
 
 
@@ -36,19 +38,33 @@ class Count:
     waiting: int = 0
     served: int = 0
     unhealthy: int = 0  # found dead before they were given out
-    failed: int = 0  # could not be started
+    failed: int = 0  # could not be started, or not be removed
     waited_s: float = 0.0  # in the queue, all leases together
+
+
+class Waiter:
+    """Somebody in the queue, on an event loop of his own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.woken: asyncio.Future[None] = self._loop.create_future()
+        self.sandbox: Sandbox | None = None
+        self.error: SandboxError | None = None
+
+    def wake(self, sandbox: Sandbox | None = None, error: SandboxError | None = None) -> bool:
+        """Give it a sandbox or an error; False when its event loop is gone."""
+        self.sandbox, self.error = sandbox, error
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(lambda: self.woken.done() or self.woken.set_result(None))
+            return True
+        return False
 
 
 class Pool:
     """Up to `most` sandboxes, of which `ready` wait for a lease. Usable from several event loops of one process."""
 
     def __init__(
-        self,
-        backend: Backend | str = "auto",
-        limits: Limits | None = None,
-        ready: int = 0,
-        most: int = 256,
+        self, backend: Backend | str = "auto", limits: Limits | None = None, ready: int = 0, most: int = MOST
     ) -> None:
         self.backend = choose(backend) if isinstance(backend, str) else backend
         self.limits = limits or Limits()
@@ -57,12 +73,12 @@ class Pool:
         self._lock, self._pid, self._is_closed = threading.RLock(), os.getpid(), False
         self._idle: deque[Sandbox] = deque()
         self._leased: dict[str, Sandbox] = {}
-        self._waiters: deque[asyncio.Future[Sandbox]] = deque()
-        self._starting: set[asyncio.Task[None]] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._waiters: deque[Waiter] = deque()
+        self._starting: Tasks = set()
+        self._closing: Tasks = set()
         self._count = Count()
         for line in gc.collect():
-            log.info("%s", line)
+            log.warning("%s", line)
         log.info("sandboxes by %s: %s", self.backend.name, self.backend.describe())
         _pools.add(self)
 
@@ -99,44 +115,38 @@ class Pool:
         """A sandbox that has run nothing yet, to be given to `drop`; FullError after `wait_s` in the queue."""
         with self._lock:
             self._check()
-            sandbox = self._next_healthy() if not self._waiters else None
-            waiter = None if sandbox else asyncio.get_running_loop().create_future()
-            if waiter:
-                self._waiters.append(waiter)
-            elif sandbox:
-                self._give(sandbox)
-        self._refill()
-        return sandbox or await self._wait(waiter, wait_s)  # type: ignore[arg-type]
+            if sandbox := None if self._waiters else self._next_healthy():
+                self._lend(sandbox)
+                self._refill()
+                return sandbox
+            waiter = Waiter()
+            self._waiters.append(waiter)
+            self._refill()
+        return await self._wait(waiter, wait_s)
 
     def drop(self, sandbox: Sandbox) -> None:
-        """End a lease: everything in the sandbox is killed now, what remains of it is removed in the background."""
+        """End a lease: everything in the sandbox is killed now; what remains of it is removed in the background."""
         with self._lock:
-            if self._leased.pop(sandbox.id, None) is None:
-                return
-        sandbox.kill()
-        self._in_background(self._closing, sandbox.close())
+            if self._leased.pop(sandbox.id, None):
+                self._discard(sandbox)
 
     async def close(self) -> None:
         """End every sandbox, leased or not, and wait until nothing is left of them; safe to call twice."""
         with self._lock:
             self._is_closed = True
-            held = [*self._idle, *self._leased.values()]
+            for waiter in self._waiters:
+                waiter.wake(error=ClosedError("the sandbox pool was closed"))
+            for sandbox in [*self._idle, *self._leased.values()]:
+                self._discard(sandbox)
+            self._waiters.clear()
             self._idle.clear()
             self._leased.clear()
-            waiters, self._waiters = self._waiters, deque()
-        for waiter in waiters:
-            _settle(waiter, ClosedError("the sandbox pool was closed"))
-        for sandbox in held:
-            sandbox.kill()
-        for task in self._own(self._starting):
-            task.cancel()
-        closing = [*self._own(self._closing), *self._own(self._starting), *(sandbox.close() for sandbox in held)]
-        async with asyncio.timeout(CLOSE_S):
-            results = await asyncio.gather(*closing, return_exceptions=True)
+        until = time.monotonic() + CLOSE_S
+        while tasks := self._unfinished():
+            await asyncio.wait(tasks, timeout=max(0.0, until - time.monotonic()))
+            if time.monotonic() > until:
+                raise SandboxError(f"{len(tasks)} sandboxes did not close within {CLOSE_S} s: run `agentrl gc`")
         await self.backend.close()
-        for error in results:
-            if isinstance(error, SandboxError):
-                raise error
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -147,39 +157,50 @@ class Pool:
             raise ClosedError("the sandbox pool was closed")
 
     def _next_healthy(self) -> Sandbox | None:
-        """The next idle sandbox; those that have died are dropped on the way."""
+        """The next idle sandbox; those that have died are discarded on the way."""
         while self._idle:
             sandbox = self._idle.popleft()
             if sandbox.is_healthy():
                 return sandbox
             self._count = replace(self._count, unhealthy=self._count.unhealthy + 1)
-            self._in_background(self._closing, sandbox.close())
+            self._discard(sandbox)
         return None
 
-    def _give(self, sandbox: Sandbox) -> None:
+    def _lend(self, sandbox: Sandbox) -> None:
         self._leased[sandbox.id] = sandbox
         self._count = replace(self._count, served=self._count.served + 1)
 
-    async def _wait(self, waiter: asyncio.Future[Sandbox], wait_s: float) -> Sandbox:
+    async def _wait(self, waiter: Waiter, wait_s: float) -> Sandbox:
         began = time.monotonic()
         try:
-            async with asyncio.timeout(wait_s):
-                return await waiter
+            await asyncio.wait_for(waiter.woken, wait_s)
         except TimeoutError:
-            raise FullError(f"no sandbox was free within {wait_s} s: {self.count}") from None
-        finally:
+            pass  # it may have been given a sandbox at the last moment
+        except asyncio.CancelledError:
             with self._lock:
-                self._count = replace(self._count, waited_s=self._count.waited_s + time.monotonic() - began)
-                with suppress(ValueError):
-                    self._waiters.remove(waiter)
-            if waiter.done() and not waiter.cancelled() and not waiter.exception() and not _is_received(waiter):
-                self.drop(waiter.result())
+                self._leave(waiter, began)
+                if waiter.sandbox:
+                    self.drop(waiter.sandbox)
+            raise
+        with self._lock:
+            self._leave(waiter, began)
+        if waiter.error:
+            raise waiter.error
+        if waiter.sandbox:
+            return waiter.sandbox
+        raise FullError(f"no sandbox was free within {wait_s} s: {self.count}")
+
+    def _leave(self, waiter: Waiter, began: float) -> None:
+        """Leave the queue."""
+        self._count = replace(self._count, waited_s=self._count.waited_s + time.monotonic() - began)
+        with suppress(ValueError):
+            self._waiters.remove(waiter)
 
     def _refill(self) -> None:
         """Start as many sandboxes as are wanted, may be held, and can be started at once."""
         with self._lock:
             for tasks in (self._starting, self._closing):
-                tasks -= {task for task in tasks if task.get_loop().is_closed()}
+                tasks.difference_update({task for task in tasks if task.get_loop().is_closed()})
             while not self._is_closed and self._is_wanting():
                 self._in_background(self._starting, self._start())
 
@@ -193,16 +214,64 @@ class Pool:
         try:
             sandbox = await self.backend.create(self.limits)
         except SandboxError as error:
-            self._fail(error)
+            log.warning("a sandbox could not be started: %s", error)
+            with self._lock:
+                self._count = replace(self._count, failed=self._count.failed + 1)
+                if self._waiters:
+                    self._waiters.popleft().wake(error=error)
             return
         with self._lock:
             if self._is_closed:
-                sandbox.kill()
-                self._in_background(self._closing, sandbox.close())
+                self._discard(sandbox)
+            else:
+                self._place(sandbox)
+
+    def _place(self, sandbox: Sandbox) -> None:
+        while self._waiters:
+            if self._waiters.popleft().wake(sandbox):
+                self._lend(sandbox)
                 return
-            waiter = self._next_waiter()
-            if waiter is None:
-                self._idle.append(sandbox)
-                return
-            self._give(sandbox)
-            _settle(waiter, sandbox)
+        self._idle.append(sandbox)
+
+    def _discard(self, sandbox: Sandbox) -> None:
+        sandbox.kill()
+        self._in_background(self._closing, self._remove(sandbox))
+
+    async def _remove(self, sandbox: Sandbox) -> None:
+        """Remove what is left of it; where that fails its lease stays on record, for `agentrl gc`."""
+        try:
+            await sandbox.close()
+        except SandboxError as error:
+            log.warning("%s", error)
+            with self._lock:
+                self._count = replace(self._count, failed=self._count.failed + 1)
+
+    def _in_background(self, tasks: Tasks, work: Coroutine[Any, Any, None]) -> None:
+        """Do it on the running loop; `tasks` holds it until it is done."""
+        failed = self._count.failed
+        task = asyncio.get_running_loop().create_task(work)
+        tasks.add(task)
+
+        def done(task: asyncio.Task[None]) -> None:
+            with self._lock:
+                tasks.discard(task)
+                if self._count.failed == failed or self._waiters:
+                    self._refill()
+
+        task.add_done_callback(done)
+
+    def _unfinished(self) -> Tasks:
+        """What is under way on the running loop."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            return {task for task in (*self._starting, *self._closing) if task.get_loop() is loop}
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """A process that forgot to close its pools leaves nothing behind either."""
+    if any(pool._pid == os.getpid() and not pool._is_closed for pool in list(_pools)):
+        gc.collect(leases.me())

@@ -32,6 +32,7 @@ def keep_only(fds: list[int]) -> None:
 def confine(cell: Cell, cpu_s: int) -> None:
     """Give up, for good, what the program must not have. `cpu_s` 0: no rlimit counts its CPU time."""
     os.setsid()
+    _show_itself()
     _prefer_for_oom()
     _lower(resource.RLIMIT_CORE, 0)
     for kind, value in [
@@ -47,14 +48,15 @@ def confine(cell: Cell, cpu_s: int) -> None:
         os.setgroups([])
         os.setresgid(cell.uid, cell.uid, cell.uid)
         os.setresuid(cell.uid, cell.uid, cell.uid)
+        _show_itself()
     os.umask(0o022)
     os.environ.clear()
     os.environ.update(cell.environment)
     _enter(cell.work)
 
 
-def show_itself() -> None:
-    """Let the program look at its own /proc; until now it shared the warden's invisibility."""
+def _show_itself() -> None:
+    """Let the program look at its own /proc; until now it shared the warden's invisibility, and a change of user ends it."""
     prctl(PR_SET_DUMPABLE, 1)
 
 

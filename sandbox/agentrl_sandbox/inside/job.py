@@ -32,10 +32,12 @@ class Process:
 
     def __init__(self, order: Order, cell: Cell) -> None:
         self.fds: set[int] = set()
+        self._has_begun = False
         theirs: list[int] = []
         self.stdin, self.stdout, self.stderr = (self._pipe(theirs, is_read) for is_read in (False, True, True))
         self.source = self._pipe(theirs, is_read=False) if order.is_session else -1
         self.codes = self._pipe(theirs, is_read=True) if order.is_session else -1
+        self.begun = self._pipe(theirs, is_read=True)
         try:
             self.pid = os.fork()
         except OSError:
@@ -51,6 +53,15 @@ class Process:
         theirs.append(other)
         self.fds.add(ours)
         return ours
+
+    def has_begun(self) -> bool:
+        """Whether it came as far as the program; when it did not, the program is not to blame."""
+        if not self._has_begun:
+            try:
+                self._has_begun = os.read(self.begun, 1) != b""
+            except OSError:
+                pass
+        return self._has_begun
 
     def close(self, *fds: int) -> None:
         """Let go of these pipes; without arguments, of all."""
@@ -72,7 +83,7 @@ class Job:
         self.hits: set[str] = set()
         self.exit_code: int | None = None
         self.peak_bytes = 0
-        self.has_process_ended = False
+        self.has_process_ended = self.has_begun = False
         self.started = time.monotonic()
         self.ends_at = self.started + order.wall_s
 
@@ -113,11 +124,13 @@ class Job:
 
 
 def _become(order: Order, cell: Cell, fds: list[int]) -> None:
-    """In the child: confine ourselves, do it, end. Never returns."""
+    """In the child: confine ourselves, say so, do it, end. Never returns."""
     code = NOT_BEGUN
     try:
         keep_only(fds)
         confine(cell, 0 if order.is_session else int(order.cpu_s) + 1)
+        os.write(len(fds) - 1, b"1")
+        os.close(len(fds) - 1)
         code = perform(order.verb, order.args, cell)
     finally:
         if code == NOT_BEGUN:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from agentrl_sandbox.inside import files
-from agentrl_sandbox.inside.child import Cell, show_itself
+from agentrl_sandbox.inside.child import Cell
 from agentrl_sandbox.inside.kernel import default_signals
 from agentrl_sandbox.inside.wire import MOST_BYTES
 
@@ -85,7 +85,6 @@ def _run_cell(source: bytes, names: dict[str, object]) -> None:
 
 def _main_module() -> dict[str, object]:
     """A fresh `__main__`, standard streams on our pipes, and nothing of the warden's among the modules."""
-    show_itself()
     for name in [name for name in sys.modules if name.startswith("agentrl_sandbox")]:
         del sys.modules[name]
     # A line at a time, as far as the program's own process goes: what it forks must not print its buffer again.

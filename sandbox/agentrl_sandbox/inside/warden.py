@@ -166,6 +166,7 @@ class Warden:
             self.note(self.tree.kill(spared=self.session.pid if self.session and is_other else 0), job)
         for fd in job.kinds:
             job.take(fd)
+        job.has_begun = job.process.has_begun()
         if not is_kept:
             job.process.close()
             if job.process is self.session:  # it never began
@@ -199,8 +200,8 @@ class Warden:
         wall_us = int((time.monotonic() - job.started) * 1e6)
         code = -SIGKILL if job.exit_code is None else job.exit_code
         is_lost = job.order.is_session and self.is_state_lost
-        hits = ",".join(sorted(job.hits))
-        _send(self.writes, wire.END, wire.pack(code, hits, wall_us, int(cpu_s * 1e6), job.peak_bytes, int(is_lost)), nonce)
+        fields = (code, ",".join(sorted(job.hits)), wall_us, int(cpu_s * 1e6), job.peak_bytes)
+        _send(self.writes, wire.END, wire.pack(*fields, int(is_lost), int(job.has_begun)), nonce)
         if is_lost:
             self.is_state_lost = False
 

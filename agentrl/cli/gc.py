@@ -1,0 +1,25 @@
+"""`agentrl gc`: remove what killed runs have left behind on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import metadata
+
+CLEANUPS_GROUP = "agentrl.cleanups"
+
+
+def run(words: list[str]) -> int:
+    """Call what packages announce in the group `agentrl.cleanups`; 1 when one of them cannot be called.
+
+    A cleanup is a callable without arguments that removes what nobody owns any more and gives a line for each thing.
+    """
+    argparse.ArgumentParser(prog="agentrl gc", description="Remove what killed runs left behind.").parse_args(words)
+    status, lines = 0, []
+    for point in metadata.entry_points(group=CLEANUPS_GROUP):
+        try:
+            lines += point.load()()
+        except (ImportError, AttributeError, OSError, TypeError, ValueError, RuntimeError) as error:
+            status = 1
+            lines.append(f"{point.name}: its cleanup {point.value} is broken: {type(error).__name__}: {error}")
+    print("\n".join(lines) or "nothing was left behind")
+    return status

@@ -1,0 +1,230 @@
+"""`docker`: one hardened container per sandbox, its warden the container's first process.
+
+Enforced: no network, no capabilities, no new privileges, a read-only root with a tmpfs of `disk_bytes` in /tmp (and
+SHARED_BYTES in /dev/shm), an unprivileged user, memory, processes and CPU by the engine's cgroups, its own seccomp profile.
+Where the engine has gVisor's runtime (`runsc`), programs do not meet this machine's kernel at all.
+The image comes from `python -m agentrl_sandbox.image`: this machine's Python and shell, no registry needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import docker
+import requests.exceptions
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+
+from agentrl_sandbox import boot, leases
+from agentrl_sandbox.channel import CHUNK_BYTES, Channel, SocketTransport
+from agentrl_sandbox.errors import LostError, SandboxError, UnavailableError
+from agentrl_sandbox.leases import Lease
+from agentrl_sandbox.local import LocalSandbox
+from agentrl_sandbox.types import Limits
+
+IMAGE = "agentrl-sandbox:latest"
+LABEL = "agentrl.sandbox"
+WORK = "/tmp/work"  # noqa: S108 (inside the container)
+USER = 65534
+SHARED_BYTES = 8 << 20
+CALL_S = 60
+HEADER_BYTES = 8  # in front of what a container says: the stream's number, then the length
+STDERR = 2
+METERS = {
+    "1": (
+        ("memory", "/sys/fs/cgroup/memory/memory.oom_control", "oom_kill"),
+        ("processes", "/sys/fs/cgroup/pids/pids.events", "max"),
+    ),
+    "2": (("memory", "/sys/fs/cgroup/memory.events", "oom_kill"), ("processes", "/sys/fs/cgroup/pids.events", "max")),
+}
+T = TypeVar("T")
+
+
+class DockerBackend:
+    """Sandboxes that are containers; UnavailableError where no engine answers or the image is missing."""
+
+    name = "docker"
+
+    def __init__(self) -> None:
+        self._client = connect()
+        try:
+            self._client.images.get(IMAGE)
+            info = self._client.info()
+        except ImageNotFound:
+            raise UnavailableError(f"docker: no image {IMAGE}. Make it: python -m agentrl_sandbox.image") from None
+        self.runtime = "runsc" if "runsc" in info.get("Runtimes", {}) else ""
+        self._version = str(info.get("CgroupVersion", "1"))
+        self._address = str(self._client.api.base_url)
+
+    def describe(self) -> str:
+        """What enforces which limits here."""
+        kernel = "gVisor (runsc)" if self.runtime else "this machine's kernel"
+        return f"containers on {kernel}; memory and processes by cgroup v{self._version}"
+
+    async def create(self, limits: Limits) -> LocalSandbox:
+        """A warden as the first process of a new container."""
+        lease = leases.write(Lease(leases.new_id(), self.name, leases.me(), docker=self._address))
+        vessel = Container(self._client, lease)
+        making = asyncio.ensure_future(_in_thread(lambda: vessel.start(self._settings(limits))))
+        try:
+            transport = await asyncio.shield(making)
+            setup = boot.Setup(WORK, _path(self._client), limits, has_memory_cgroup=True, meters=METERS[self._version])
+            channel = Channel(transport)
+            await boot.start(channel, setup, is_compiled=False)
+        except LostError as error:
+            await vessel.remove()
+            raise LostError(f"docker: {error}: {transport.complaints.decode(errors='replace')}") from error
+        except BaseException:
+            await asyncio.wait({making})
+            await vessel.remove()
+            raise
+        return LocalSandbox(lease.id, channel, vessel, limits)
+
+    async def close(self) -> None:
+        """Let go of the connection to the engine."""
+        await _in_thread(self._client.close)
+
+    def _settings(self, limits: Limits) -> dict[str, Any]:
+        """The container's host configuration."""
+        return {
+            "network_mode": "none",
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges"],
+            "read_only": True,
+            "tmpfs": {"/tmp": f"size={limits.disk_bytes},mode=1777,exec,nosuid,nodev"},  # noqa: S108
+            "shm_size": SHARED_BYTES,
+            "mem_limit": limits.memory_bytes,
+            "memswap_limit": limits.memory_bytes,
+            "pids_limit": limits.processes + 1,
+            "nano_cpus": int(limits.cpus * 1e9),
+            "log_config": {"type": "none"},
+            **({"runtime": self.runtime} if self.runtime else {}),
+        }
+
+
+class Container:
+    """The container of one lease."""
+
+    def __init__(self, client: docker.DockerClient, lease: Lease) -> None:
+        self._client, self._lease = client, lease
+
+    def start(self, settings: dict[str, Any]) -> DockerTransport:
+        """Create it, attach to it, start it; blocks."""
+        api = self._client.api
+        api.create_container(
+            IMAGE,
+            boot.command("python3", self._lease.id),
+            name=self._lease.id,
+            user=f"{USER}:{USER}",
+            working_dir="/",
+            hostname="sandbox",
+            stdin_open=True,
+            labels={LABEL: self._lease.id},
+            host_config=api.create_host_config(**settings),
+        )
+        streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        attached = api.attach_socket(self._lease.id, params=streams)
+        api.start(self._lease.id)
+        return DockerTransport(attached)
+
+    async def is_out_of_memory(self) -> bool:
+        """Whether the kernel ended it for its memory."""
+        try:
+            state = await _in_thread(lambda: self._client.api.inspect_container(self._lease.id)["State"])
+        except SandboxError:
+            return False
+        return bool(state.get("OOMKilled"))
+
+    async def remove(self) -> None:
+        """Kill it, remove it, strike the lease."""
+        await _in_thread(lambda: _remove(self._client, self._lease.id))
+        leases.strike(self._lease)
+
+
+class DockerTransport(SocketTransport):
+    """The attached streams of a container: stdin one way; stdout and stderr, each piece under a header, the other."""
+
+    def __init__(self, attached: Any) -> None:
+        self._attached = attached  # closes the connection when it is collected
+        self.complaints = b""
+        self._received = b""
+        sock: socket.socket = attached._sock
+        sock.settimeout(None)
+        super().__init__(sock)
+
+    async def receive(self) -> bytes:
+        """Some bytes of stdout; none when the container has ended."""
+        while True:
+            stream, piece = self._next_piece()
+            if stream == STDERR:
+                self.complaints = (self.complaints + piece)[-4000:]
+            elif piece:
+                return piece
+            else:
+                data = await asyncio.get_running_loop().sock_recv(self._socket, CHUNK_BYTES)
+                if not data:
+                    return b""
+                self._received += data
+
+    def close(self) -> None:
+        """Release the connection."""
+        super().close()
+        with suppress(OSError):
+            self._attached.close()
+
+    def _next_piece(self) -> tuple[int, bytes]:
+        """The stream and content of the next whole piece; nothing when it has not arrived."""
+        end = HEADER_BYTES + int.from_bytes(self._received[4:HEADER_BYTES], "big")
+        if len(self._received) < max(end, HEADER_BYTES):
+            return 0, b""
+        stream, piece = self._received[0], self._received[HEADER_BYTES:end]
+        self._received = self._received[end:]
+        return stream, piece
+
+
+def connect(address: str = "") -> docker.DockerClient:
+    """A client of the engine at an address (that of the environment by default); UnavailableError when none answers."""
+    try:
+        client = docker.DockerClient(address, timeout=CALL_S) if address else docker.from_env(timeout=CALL_S)
+        client.ping()
+    except (DockerException, requests.exceptions.RequestException, OSError) as error:
+        raise UnavailableError(
+            f"docker: no engine answers ({error}). Install one (apt-get install docker.io) and start dockerd"
+        ) from error
+    return client
+
+
+def remove(address: str, lease_id: str) -> None:
+    """Remove a container that another process has left behind; blocks."""
+    client = connect(address.replace("http+docker://localhost", ""))
+    try:
+        _remove(client, lease_id)
+    except DockerException as error:
+        raise SandboxError(f"cannot remove the container {lease_id}: {error}") from error
+    finally:
+        client.close()
+
+
+def _remove(client: docker.DockerClient, lease_id: str) -> None:
+    """As often as it takes: the engine refuses while it is removing by itself."""
+    with suppress(NotFound):
+        client.api.remove_container(lease_id, force=True, v=True)
+
+
+def _path(client: docker.DockerClient) -> str:
+    """The PATH of the image."""
+    for entry in client.images.get(IMAGE).attrs["Config"].get("Env") or ():
+        if entry.startswith("PATH="):
+            return str(entry.removeprefix("PATH="))
+    return "/usr/local/bin:/usr/bin:/bin"
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """The engine's client blocks; SandboxError for whatever it raises."""
+    try:
+        return await asyncio.to_thread(call)
+    except (APIError, DockerException, requests.exceptions.RequestException, OSError) as error:
+        raise SandboxError(f"docker: {error}") from error

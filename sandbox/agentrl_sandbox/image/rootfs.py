@@ -1,0 +1,84 @@
+"""A root file system as a tar archive: this machine's Python without site-packages, a shell, and what they load."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import BinaryIO
+
+from agentrl_sandbox.boot import interpreter
+
+COMMANDS = (
+    "awk basename bash cat chmod cp cut date diff dirname echo env expr false find grep head id kill ln ls mkdir mktemp mv "
+    "od printf pwd readlink rm rmdir sed seq sh sleep sort stat tail tee test timeout touch tr true uname uniq wc which xargs"
+).split()
+LEFT_OUT = ("site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib", "tkinter", "ensurepip")
+FOLDERS = ("tmp", "proc", "sys", "dev", "etc", "run")
+
+
+def interpreter_folder() -> str:
+    """Where `python3` lies in the image."""
+    return "/usr/local/bin"
+
+
+def write_rootfs(file: BinaryIO) -> None:
+    """The archive, onto an open file."""
+    python = Path(interpreter())
+    programs = [python, *(Path(found).resolve() for name in COMMANDS if (found := shutil.which(name)))]
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name in FOLDERS:
+            _add_folder(archive, name)
+        library = Path(sys.base_prefix).resolve() / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+        archive.add(library, str(library).lstrip("/"), filter=_keep)
+        loaded = _libraries([*programs, *library.glob("lib-dynload/*.so")])
+        for path in sorted({*programs, *loaded}):
+            _add_file(archive, path, path.resolve())
+        for name in COMMANDS:
+            if found := shutil.which(name):
+                _add_link(archive, f"bin/{name}", str(Path(found).resolve()))
+        for name in ("python3", "python"):
+            _add_link(archive, f"{interpreter_folder().lstrip('/')}/{name}", str(python))
+
+
+def _libraries(programs: list[Path]) -> set[Path]:
+    """Every shared library that these load, by the names under which they are looked for."""
+    found = set()
+    for start in range(0, len(programs), 50):
+        words = ["ldd", *map(str, programs[start : start + 50])]
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False).stdout
+        found |= {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", answer, re.MULTILINE)}
+    return found
+
+
+def _add_folder(archive: tarfile.TarFile, name: str) -> None:
+    entry = tarfile.TarInfo(name)
+    # Docker gives a tmpfs the mode of the folder under it.
+    entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+    archive.addfile(entry)
+
+
+def _add_file(archive: tarfile.TarFile, name: Path, source: Path) -> None:
+    entry = archive.gettarinfo(str(source), str(name).lstrip("/"))
+    entry.type, entry.mode, entry.uid, entry.gid, entry.linkname = tarfile.REGTYPE, 0o755, 0, 0, ""
+    entry.size = source.stat().st_size
+    with source.open("rb") as content:
+        archive.addfile(entry, content)
+
+
+def _add_link(archive: tarfile.TarFile, name: str, target: str) -> None:
+    if f"/{name}" != target:
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname = tarfile.SYMTYPE, target
+        archive.addfile(entry)
+
+
+def _keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """The standard library alone, readable by everyone."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode |= 0o555 if entry.isdir() else 0o444
+    return None if Path(entry.name).name in LEFT_OUT else entry
