@@ -9,6 +9,8 @@ from agentrl_sandbox.inside import wire
 from agentrl_sandbox.types import ExecResult, Limit, OnOutput, Stream
 
 KILLED = -9
+STREAMS = {wire.OUT: Stream.STDOUT, wire.ERR: Stream.STDERR}
+FRAMES = {stream: kind for kind, stream in STREAMS.items()}
 
 
 class Answer:
@@ -18,6 +20,15 @@ class Answer:
         self._left, self._on_output = most_bytes, on_output
         self._said = {stream: bytearray() for stream in Stream}
         self._started = time.monotonic()
+
+    def take(self, kind: bytes, payload: bytes) -> ExecResult | None:
+        """One frame of the answer; the result when it was the last."""
+        if kind == wire.END:
+            return self.result(payload)
+        if kind not in STREAMS:
+            raise LostError(f"it answered with a frame of kind {kind!r}")
+        self.add(STREAMS[kind], payload)
+        return None
 
     def add(self, stream: Stream, data: bytes) -> None:
         """A piece of output."""

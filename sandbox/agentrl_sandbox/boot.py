@@ -15,7 +15,7 @@ from agentrl_sandbox.payload import BOOTSTRAP, warden_code
 from agentrl_sandbox.types import Limits
 
 START_S = 30.0
-ENVIRONMENT = {"LANG": "C.UTF-8", "TMPDIR": "/tmp", "USER": "sandbox"}  # noqa: S108 (the sandbox's own)
+ENVIRONMENT = {"LANG": "C.UTF-8", "TMPDIR": "/tmp", "USER": "sandbox"}
 
 
 @dataclass(frozen=True, slots=True)

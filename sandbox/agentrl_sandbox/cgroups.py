@@ -139,7 +139,7 @@ def _homes() -> tuple[int, dict[str, Path]] | None:
 def find_homes(mountinfo: str, membership: str) -> tuple[int, dict[str, Path]] | None:
     """As `_homes`, from the texts of /proc/self/mountinfo and /proc/self/cgroup."""
     mounts = _mounts(mountinfo)
-    own = {}
+    own: dict[str, str] = {}
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
         own |= {name or "unified": path for name in controllers.split(",")}

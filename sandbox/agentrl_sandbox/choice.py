@@ -10,7 +10,7 @@ from agentrl_sandbox.types import Backend
 
 NAMES = ("bubblewrap", "docker", "process", "remote")
 SAFE = ("bubblewrap", "docker")  # best first; `process` is no boundary, so nobody gets it without asking
-URL, TOKEN = "AGENTRL_SANDBOX_URL", "AGENTRL_SANDBOX_TOKEN"  # noqa: S105 (names of variables)
+URL, TOKEN = "AGENTRL_SANDBOX_URL", "AGENTRL_SANDBOX_TOKEN"
 
 
 def choose(name: str = "auto") -> Backend:
@@ -56,5 +56,7 @@ def _make(name: str) -> Backend:
     from agentrl_sandbox.backends.remote_httpx import RemoteBackend
 
     if not os.environ.get(URL):
-        raise UnavailableError(f"remote: {URL} is not set. Set it and {TOKEN} to the sandbox server's address and token")
+        raise UnavailableError(
+            f"remote: {URL} is not set. Set it and {TOKEN} to the sandbox server's address and token"
+        )
     return RemoteBackend(os.environ[URL], os.environ.get(TOKEN, ""))

@@ -6,7 +6,9 @@ from agentrl_sandbox import cgroups, leases
 from agentrl_sandbox.choice import choose
 from agentrl_sandbox.errors import SandboxError
 
-CGROUPS_FIX = "run as root, or have the system delegate cgroup v2 (memory, pids); until then rlimits hold for each process"
+CGROUPS_FIX = (
+    "run as root, or have the system delegate cgroup v2 (memory, pids); until then rlimits hold for each process"
+)
 
 
 def checks() -> list[tuple[str, bool, str, str, bool]]:

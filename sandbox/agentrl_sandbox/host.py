@@ -9,8 +9,6 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from tempfile import TemporaryFile
-from typing import IO
 
 from agentrl_sandbox import cgroups, leases
 from agentrl_sandbox.cgroups import Cage
@@ -28,16 +26,16 @@ class HostProcess:
     def __init__(self, lease: Lease, words: Sequence[str], cage: Cage | None, pass_fds: Sequence[int] = ()) -> None:
         self._lease, self._cage = lease, cage
         ours, theirs = socket.socketpair()
-        self._complaints: IO[bytes] | None = TemporaryFile()
+        self._complaints = os.memfd_create("complaints")
         with theirs:
-            self._process = subprocess.Popen(
+            self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 list(words),
-                stdin=theirs,
-                stdout=theirs,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 stderr=self._complaints,
                 env={MARK: lease.id},
                 cwd="/",
-                pass_fds=pass_fds,
+                pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
         self.channel = Channel(SocketTransport(ours))
@@ -49,17 +47,14 @@ class HostProcess:
 
     def complaints(self) -> str:
         """What it wrote to stderr while it started."""
-        if self._complaints is None:
-            return ""
-        self._complaints.seek(0)
-        text = " ".join(self._complaints.read(4000).decode(errors="replace").split())
+        text = " ".join(os.pread(self._complaints, 4000, 0).decode(errors="replace").split())
         return f": {text}" if text else ""
 
-    def is_ready(self) -> None:
+    def forget_complaints(self) -> None:
         """It has started: its complaints are not needed any more."""
-        if self._complaints:
-            self._complaints.close()
-            self._complaints = None
+        if self._complaints >= 0:
+            os.close(self._complaints)
+            self._complaints = -1
 
     async def is_out_of_memory(self) -> bool:
         """Whether the kernel ended it for its memory."""
@@ -74,12 +69,14 @@ class HostProcess:
                 while left := cgroups.try_remove(left):
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            raise SandboxError(f"the control groups {', '.join(left)} of sandbox {self._lease.id} do not empty") from None
+            raise SandboxError(
+                f"the control groups {', '.join(left)} of sandbox {self._lease.id} do not empty"
+            ) from None
         leases.strike(self._lease)
 
     async def _end(self) -> None:
         """Wait for the process; what does not end by itself, and whatever else carries its mark, is killed."""
-        self.is_ready()
+        self.forget_complaints()
         if not await self._has_ended():
             for pid in leases.marked().get(self._lease.id, []):
                 with suppress(ProcessLookupError, PermissionError):
@@ -96,7 +93,7 @@ class HostProcess:
         loop = asyncio.get_running_loop()
         over = loop.create_future()
         descriptor = os.pidfd_open(self._process.pid)
-        loop.add_reader(descriptor, lambda: over.done() or over.set_result(None))
+        loop.add_reader(descriptor, lambda: _settle(over))
         try:
             async with asyncio.timeout(REMOVAL_S):
                 await over
@@ -106,3 +103,8 @@ class HostProcess:
         finally:
             loop.remove_reader(descriptor)
             os.close(descriptor)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

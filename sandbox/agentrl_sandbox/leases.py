@@ -145,4 +145,4 @@ def _boot() -> str:
 
 
 def _namespace() -> str:
-    return os.readlink("/proc/self/ns/pid")
+    return str(Path("/proc/self/ns/pid").readlink())

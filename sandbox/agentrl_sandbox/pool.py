@@ -55,9 +55,13 @@ class Waiter:
         """Give it a sandbox or an error; False when its event loop is gone."""
         self.sandbox, self.error = sandbox, error
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(lambda: self.woken.done() or self.woken.set_result(None))
+            self._loop.call_soon_threadsafe(self._stir)
             return True
         return False
+
+    def _stir(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
 
 
 class Pool:

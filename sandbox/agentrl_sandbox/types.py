@@ -57,7 +57,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Python:
-    """A Python program: its text, and `sys.argv[1:]`. Runs in a fresh `__main__`, without the start of an interpreter."""
+    """A Python program: its text, and `sys.argv[1:]`. It runs in a fresh `__main__`."""
 
     source: str
     args: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The working folder at one moment, as a tar archive written by untrusted code: restore it, never unpack it here."""
+    """The working folder at one moment: a tar archive made by untrusted code. Restore it; never unpack it here."""
 
     archive: bytes = field(repr=False)
 

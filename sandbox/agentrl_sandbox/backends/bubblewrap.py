@@ -25,10 +25,11 @@ from agentrl_sandbox.cgroups import Cage
 from agentrl_sandbox.errors import LostError, UnavailableError
 from agentrl_sandbox.host import HostProcess
 from agentrl_sandbox.leases import Lease
-from agentrl_sandbox.local import LocalSandbox
+from agentrl_sandbox.local import sandbox
+from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.types import Limits
 
-WORK = "/tmp/work"  # noqa: S108 (inside the sandbox)
+WORK = "/tmp/work"
 METERS = "/run/meters"
 SHARED_BYTES = 8 << 20
 FIRST_UID = 1 << 30
@@ -55,7 +56,7 @@ class BubblewrapBackend:
         calls = "seccomp" if seccomp.program() else "no seccomp filter for this processor"
         return f"namespaces, {user}, {calls}; memory and processes by {cgroups.describe()}"
 
-    async def create(self, limits: Limits) -> LocalSandbox:
+    async def create(self, limits: Limits) -> OrderedSandbox:
         """A warden as the first process of new namespaces."""
         lease_id = leases.new_id()
         cage = cgroups.cage(lease_id)
@@ -77,8 +78,8 @@ class BubblewrapBackend:
         except BaseException:
             process.channel.transport.shut()
             raise
-        process.is_ready()
-        return LocalSandbox(lease_id, process.channel, process, limits)
+        process.forget_complaints()
+        return sandbox(lease_id, process.channel, process, limits)
 
     async def close(self) -> None:
         """Nothing is shared."""
@@ -119,7 +120,9 @@ def _spawn(lease: Lease, limits: Limits, cage: Cage | None) -> tuple[HostProcess
 
 
 def _setup(limits: Limits, cage: Cage | None) -> boot.Setup:
-    meters = [(meter.limit, f"{METERS}/{meter.limit}/{meter.file}", meter.key) for meter in cage.meters()] if cage else []
+    meters = (
+        [(meter.limit, f"{METERS}/{meter.limit}/{meter.file}", meter.key) for meter in cage.meters()] if cage else []
+    )
     return boot.Setup(
         work=WORK,
         path=f"{Path(boot.interpreter()).parent}:/usr/local/bin:/usr/bin:/bin",
@@ -153,8 +156,8 @@ def _walls(limits: Limits, cage: Cage | None) -> list[str]:
     words += [*_system(), "--proc", "/proc", "--dev", "/dev", "--perms", "0755", "--dir", "/etc"]
     for path in ("/etc/ld.so.cache", "/etc/alternatives"):
         words += ["--ro-bind-try", path, path]
-    words += ["--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108
-    words += ["--perms", "1777", "--size", str(limits.disk_bytes), "--tmpfs", "/tmp"]  # noqa: S108
+    words += ["--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm"]
+    words += ["--perms", "1777", "--size", str(limits.disk_bytes), "--tmpfs", "/tmp"]
     words += ["--perms", "0700", "--dir", METERS]
     for meter in cage.meters() if cage else ():
         words += ["--ro-bind", str(meter.folder), f"{METERS}/{meter.limit}"]
@@ -182,7 +185,11 @@ def _privileges() -> list[str]:
     """As root, what the warden needs to become somebody else and to kill him; else a user namespace without any."""
     if not _is_root():
         return ["--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
-    return ["--cap-drop", "ALL", *(word for name in ("SETUID", "SETGID", "KILL") for word in ("--cap-add", f"CAP_{name}"))]
+    return [
+        "--cap-drop",
+        "ALL",
+        *(word for name in ("SETUID", "SETGID", "KILL") for word in ("--cap-add", f"CAP_{name}")),
+    ]
 
 
 def _is_root() -> bool:

@@ -15,19 +15,19 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import docker
-import requests.exceptions
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import DockerException, ImageNotFound, NotFound
 
 from agentrl_sandbox import boot, leases
 from agentrl_sandbox.channel import CHUNK_BYTES, Channel, SocketTransport
 from agentrl_sandbox.errors import LostError, SandboxError, UnavailableError
 from agentrl_sandbox.leases import Lease
-from agentrl_sandbox.local import LocalSandbox
+from agentrl_sandbox.local import sandbox
+from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.types import Limits
 
 IMAGE = "agentrl-sandbox:latest"
 LABEL = "agentrl.sandbox"
-WORK = "/tmp/work"  # noqa: S108 (inside the container)
+WORK = "/tmp/work"
 USER = 65534
 SHARED_BYTES = 8 << 20
 CALL_S = 60
@@ -64,7 +64,7 @@ class DockerBackend:
         kernel = "gVisor (runsc)" if self.runtime else "this machine's kernel"
         return f"containers on {kernel}; memory and processes by cgroup v{self._version}"
 
-    async def create(self, limits: Limits) -> LocalSandbox:
+    async def create(self, limits: Limits) -> OrderedSandbox:
         """A warden as the first process of a new container."""
         lease = leases.write(Lease(leases.new_id(), self.name, leases.me(), docker=self._address))
         vessel = Container(self._client, lease)
@@ -81,7 +81,7 @@ class DockerBackend:
             await asyncio.wait({making})
             await vessel.remove()
             raise
-        return LocalSandbox(lease.id, channel, vessel, limits)
+        return sandbox(lease.id, channel, vessel, limits)
 
     async def close(self) -> None:
         """Let go of the connection to the engine."""
@@ -94,7 +94,7 @@ class DockerBackend:
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges"],
             "read_only": True,
-            "tmpfs": {"/tmp": f"size={limits.disk_bytes},mode=1777,exec,nosuid,nodev"},  # noqa: S108
+            "tmpfs": {"/tmp": f"size={limits.disk_bytes},mode=1777,exec,nosuid,nodev"},
             "shm_size": SHARED_BYTES,
             "mem_limit": limits.memory_bytes,
             "memswap_limit": limits.memory_bytes,
@@ -190,7 +190,7 @@ def connect(address: str = "") -> docker.DockerClient:
     try:
         client = docker.DockerClient(address, timeout=CALL_S) if address else docker.from_env(timeout=CALL_S)
         client.ping()
-    except (DockerException, requests.exceptions.RequestException, OSError) as error:
+    except (DockerException, OSError) as error:
         raise UnavailableError(
             f"docker: no engine answers ({error}). Install one (apt-get install docker.io) and start dockerd"
         ) from error
@@ -226,5 +226,5 @@ async def _in_thread(call: Callable[[], T]) -> T:
     """The engine's client blocks; SandboxError for whatever it raises."""
     try:
         return await asyncio.to_thread(call)
-    except (APIError, DockerException, requests.exceptions.RequestException, OSError) as error:
+    except (DockerException, OSError) as error:
         raise SandboxError(f"docker: {error}") from error

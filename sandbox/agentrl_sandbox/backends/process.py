@@ -15,7 +15,8 @@ from agentrl_sandbox import boot, cgroups, leases
 from agentrl_sandbox.errors import LostError
 from agentrl_sandbox.host import HostProcess
 from agentrl_sandbox.leases import Lease
-from agentrl_sandbox.local import LocalSandbox
+from agentrl_sandbox.local import sandbox
+from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.types import Limits
 
 WARNING = "sandbox backend 'process' is NO security boundary: programs can read, write and reach whatever you can"
@@ -37,7 +38,7 @@ class ProcessBackend:
         """What enforces which limits here."""
         return f"no security boundary; memory and processes by {cgroups.describe()}"
 
-    async def create(self, limits: Limits) -> LocalSandbox:
+    async def create(self, limits: Limits) -> OrderedSandbox:
         """A warden in a working folder of its own."""
         lease_id = leases.new_id()
         cage = cgroups.cage(lease_id)
@@ -50,9 +51,15 @@ class ProcessBackend:
         try:
             if cage:
                 cage.add(process.pid)
-            meters = tuple((meter.limit, str(meter.folder / meter.file), meter.key) for meter in cage.meters()) if cage else ()
+            meters = (
+                tuple((meter.limit, str(meter.folder / meter.file), meter.key) for meter in cage.meters())
+                if cage
+                else ()
+            )
             path = f"{Path(python).parent}{os.pathsep}{os.defpath}"
-            setup = boot.Setup(str(lease.work), path, limits, lease_id, has_memory_cgroup=cage is not None, meters=meters)
+            setup = boot.Setup(
+                str(lease.work), path, limits, lease_id, has_memory_cgroup=cage is not None, meters=meters
+            )
             await boot.start(process.channel, setup, is_compiled=True)
         except LostError as error:
             complaints = process.complaints()
@@ -62,8 +69,8 @@ class ProcessBackend:
         except BaseException:
             process.channel.transport.shut()
             raise
-        process.is_ready()
-        return LocalSandbox(lease_id, process.channel, process, limits)
+        process.forget_complaints()
+        return sandbox(lease_id, process.channel, process, limits)
 
     async def close(self) -> None:
         """Nothing is shared."""

@@ -12,10 +12,56 @@ from typing import BinaryIO
 
 from agentrl_sandbox.boot import interpreter
 
-COMMANDS = (
-    "awk basename bash cat chmod cp cut date diff dirname echo env expr false find grep head id kill ln ls mkdir mktemp mv "
-    "od printf pwd readlink rm rmdir sed seq sh sleep sort stat tail tee test timeout touch tr true uname uniq wc which xargs"
-).split()
+COMMANDS = [
+    "awk",
+    "basename",
+    "bash",
+    "cat",
+    "chmod",
+    "cp",
+    "cut",
+    "date",
+    "diff",
+    "dirname",
+    "echo",
+    "env",
+    "expr",
+    "false",
+    "find",
+    "grep",
+    "head",
+    "id",
+    "kill",
+    "ln",
+    "ls",
+    "mkdir",
+    "mktemp",
+    "mv",
+    "od",
+    "printf",
+    "pwd",
+    "readlink",
+    "rm",
+    "rmdir",
+    "sed",
+    "seq",
+    "sh",
+    "sleep",
+    "sort",
+    "stat",
+    "tail",
+    "tee",
+    "test",
+    "timeout",
+    "touch",
+    "tr",
+    "true",
+    "uname",
+    "uniq",
+    "wc",
+    "which",
+    "xargs",
+]
 LEFT_OUT = ("site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib", "tkinter", "ensurepip")
 FOLDERS = ("tmp", "proc", "sys", "dev", "etc", "run")
 

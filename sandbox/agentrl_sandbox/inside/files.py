@@ -36,7 +36,7 @@ def snapshot(work: str) -> None:
     """The working folder as a tar archive, on stdout."""
     import tarfile
 
-    with open(1, "wb", closefd=False) as out, tarfile.open(fileobj=out, mode="w|") as archive:  # noqa: PTH123
+    with open(1, "wb", closefd=False) as out, tarfile.open(fileobj=out, mode="w|") as archive:
         archive.add(work, arcname=".", filter=_keep)
 
 
@@ -44,7 +44,7 @@ def restore(work: str) -> None:
     """Unpack the archive on stdin into the working folder; what would land outside is refused."""
     import tarfile
 
-    with open(0, "rb", closefd=False) as source, tarfile.open(fileobj=source, mode="r|") as archive:  # noqa: PTH123
+    with open(0, "rb", closefd=False) as source, tarfile.open(fileobj=source, mode="r|") as archive:
         archive.extractall(work, filter="data")
 
 

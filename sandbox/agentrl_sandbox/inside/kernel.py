@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import _ctypes
-import _signal
+import _signal  # type: ignore[import-not-found]
 
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
@@ -15,7 +15,7 @@ _IGNORED_BY_PYTHON = (_signal.SIGPIPE, _signal.SIGXFSZ)
 
 def prctl(option: int, value: int) -> int:
     """The system call; 0 when it went well. Looked up by hand because importing ctypes costs more than a fork."""
-    address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
+    address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
     result: int = _ctypes.call_function(address, (option, value, 0, 0, 0))
     return result
 

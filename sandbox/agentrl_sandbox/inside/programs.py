@@ -47,7 +47,7 @@ def _command(args: list[bytes]) -> int:
     """Never returns when the command exists."""
     default_signals()
     try:
-        os.execvp(args[0], args)  # noqa: S606
+        os.execvp(args[0], args)
     except (OSError, ValueError) as error:
         os.write(2, os.fsencode(f"{os.fsdecode(args[0][:200])}: {error}\n"))
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
@@ -66,7 +66,7 @@ def _session() -> int:
     sys.argv = [NAME]
     while length := _exactly(3, 4):
         source = _exactly(3, int.from_bytes(length, "big"))
-        code = _outcome(lambda source=source: _run_cell(source, names))  # type: ignore[misc]
+        code = _outcome(lambda source=source: _run_cell(source, names))
         _flush()
         os.write(4, bytes([code]))
     return 0
@@ -88,9 +88,9 @@ def _main_module() -> dict[str, object]:
     for name in [name for name in sys.modules if name.startswith("agentrl_sandbox")]:
         del sys.modules[name]
     # A line at a time, as far as the program's own process goes: what it forks must not print its buffer again.
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]  # noqa: PTH123, SIM115
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]  # noqa: PTH123, SIM115
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # type: ignore[misc]  # noqa: PTH123, SIM115
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
     main = type(sys)("__main__")
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main

@@ -6,8 +6,9 @@ after the program was forked: a program that reached the channel would still not
 
 from __future__ import annotations
 
-BOOT, ORDER, NONCE, STOP = b"B", b"O", b"N", b"S"  # host to warden
+BOOT, ORDER, NONCE = b"B", b"O", b"N"  # host to warden
 READY, OUT, ERR, END = b"R", b"1", b"2", b"E"  # warden to host
+FAILED = b"F"  # sandbox server to client
 HEADER_BYTES = 21
 NONCE_BYTES = 16
 MOST_BYTES = 64 << 20
@@ -27,7 +28,7 @@ def parse_header(header: bytes) -> tuple[int, bytes, bytes]:
     return length, header[4:5], header[5:]
 
 
-def pack(*fields: bytes | str | int) -> bytes:
+def pack(*fields: bytes | str | float) -> bytes:
     """Fields of one payload; numbers and texts travel as UTF-8."""
     parts = [field if isinstance(field, bytes) else str(field).encode("utf-8", "surrogateescape") for field in fields]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

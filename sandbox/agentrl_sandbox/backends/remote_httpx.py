@@ -1,0 +1,162 @@
+"""`remote`: sandboxes of another machine, by HTTP; see agentrl_sandbox.server for the other side and for what it is worth.
+
+Enforced: what the server's backend enforces. A sandbox lives as long as one connection to the server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from weakref import WeakKeyDictionary
+
+import httpx
+
+from agentrl_sandbox import errors
+from agentrl_sandbox.answer import Answer
+from agentrl_sandbox.errors import FullError, LostError, SandboxError, UnavailableError
+from agentrl_sandbox.inside import wire
+from agentrl_sandbox.ordered import OrderedSandbox
+from agentrl_sandbox.types import ExecResult, Limits
+
+CREATE_S = 60.0
+CONNECT_S = 10.0
+KINDS = {name: getattr(errors, name) for name in ("ClosedError", "LostError", "RefusedError", "SandboxError")}
+
+
+class RemoteBackend:
+    """Sandboxes that a server makes."""
+
+    name = "remote"
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url, self._headers = url.rstrip("/"), {"Authorization": f"Bearer {token}"}
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
+
+    def describe(self) -> str:
+        """Where they are."""
+        return f"sandboxes of {self._url}"
+
+    async def create(self, limits: Limits) -> OrderedSandbox:
+        """One more on the server."""
+        link = RemoteLink(self._client())
+        name = await link.open(limits)
+        return OrderedSandbox(name, link, limits)
+
+    async def close(self) -> None:
+        """Close the connections of the running event loop."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client:
+            await client.aclose()
+
+    def _client(self) -> httpx.AsyncClient:
+        """The running event loop's own client."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            timeout = httpx.Timeout(None, connect=CONNECT_S)  # every call has a deadline of its own
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+            self._clients[loop] = httpx.AsyncClient(
+                base_url=self._url, headers=self._headers, timeout=timeout, limits=limits, trust_env=False
+            )
+        return self._clients[loop]
+
+
+class RemoteLink:
+    """A link to one sandbox of a server."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client, self._loop = client, asyncio.get_running_loop()
+        self._name: asyncio.Future[str] = self._loop.create_future()
+        self._hold: asyncio.Task[None] | None = None
+
+    async def open(self, limits: Limits) -> str:
+        """Have the server make the sandbox; its id there."""
+        self._hold = self._loop.create_task(self._keep(json.dumps(asdict(limits)).encode()))
+        try:
+            async with asyncio.timeout(CREATE_S):
+                return await asyncio.shield(self._name)
+        except TimeoutError:
+            raise LostError(f"remote: no sandbox within {CREATE_S} s") from None
+        finally:
+            if not self._name.done() or self._name.exception():
+                self.shut()
+
+    async def carry(self, order: bytes, answer: Answer) -> ExecResult:
+        """Send an order; LostError when the server or the sandbox is gone."""
+        path = f"/sandboxes/{self._name.result()}"
+        try:
+            async with self._client.stream("POST", path, content=order) as response:
+                await _check(response)
+                async for kind, payload in _frames(response):
+                    if kind == wire.FAILED:
+                        raise _error(payload)
+                    if (result := answer.take(kind, payload)) is not None:
+                        return result
+        except httpx.HTTPError as error:
+            raise LostError(f"remote: {type(error).__name__}: {error}") from error
+        raise LostError("remote: the answer has no end")
+
+    async def is_out_of_memory(self) -> bool:
+        """The server has looked."""
+        return False
+
+    def is_open(self) -> bool:
+        """False when the server has let go of it."""
+        return self._hold is not None and not self._hold.done()
+
+    def shut(self) -> None:
+        """Let go: the server ends the sandbox."""
+        if self._hold and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._hold.cancel)
+
+    async def remove(self) -> None:
+        """Wait until the connection is closed; the rest is the server's."""
+        if self._hold and self._loop is asyncio.get_running_loop():
+            self._hold.cancel()
+            await asyncio.wait({self._hold}, timeout=CONNECT_S)
+
+    async def _keep(self, limits: bytes) -> None:
+        """Hold the answer open that keeps the sandbox alive."""
+        try:
+            async with self._client.stream("POST", "/sandboxes", content=limits) as response:
+                await _check(response)
+                async for line in response.aiter_lines():
+                    if not self._name.done():
+                        self._name.set_result(line)
+        except (httpx.HTTPError, SandboxError) as error:
+            if not self._name.done():
+                lost = error if isinstance(error, SandboxError) else UnavailableError(f"remote: {error or type(error)}")
+                self._name.set_exception(lost)
+
+
+async def _check(response: httpx.Response) -> None:
+    """SandboxError for an answer that is a refusal."""
+    if response.status_code != httpx.codes.OK:
+        text = (await response.aread()).decode(errors="replace")
+        kind = {401: UnavailableError, 503: FullError}.get(response.status_code, LostError)
+        raise kind(f"remote: {text}")
+
+
+async def _frames(response: httpx.Response) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Kind and payload of each frame; LostError for what is none."""
+    received = bytearray()
+    async for data in response.aiter_raw():
+        received += data
+        while len(received) >= wire.HEADER_BYTES:
+            try:
+                length, kind, _ = wire.parse_header(bytes(received[: wire.HEADER_BYTES]))
+            except ValueError as error:
+                raise LostError(f"remote: {error}") from error
+            end = wire.HEADER_BYTES + length
+            if len(received) < end:
+                break
+            yield kind, bytes(received[wire.HEADER_BYTES : end])
+            del received[:end]
+
+
+def _error(payload: bytes) -> SandboxError:
+    """The error that the server met."""
+    name, text = (field.decode(errors="replace") for field in wire.unpack(payload))
+    kind: type[SandboxError] = KINDS.get(name, SandboxError)
+    return kind(f"remote: {text}")

@@ -1,0 +1,204 @@
+"""python -m agentrl_sandbox.server: sandboxes of this machine for other machines of a cluster, by HTTP and a token.
+
+The token comes from AGENTRL_SANDBOX_TOKEN. A sandbox lives as long as the answer to the request that made it stays open:
+a client that ends, is killed or loses its way takes its sandboxes along. Without --certificate and --key everything,
+the token too, goes over the wire in the clear: then listen on a private network only.
+
+    POST /sandboxes        limits as JSON   its id, then an answer that stays open
+    POST /sandboxes/ID     an order         frames of output, then the result (see inside.wire) or an error
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hmac
+import json
+import logging
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+from agentrl_sandbox import gc, http
+from agentrl_sandbox.answer import FRAMES
+from agentrl_sandbox.choice import TOKEN, choose
+from agentrl_sandbox.errors import SandboxError
+from agentrl_sandbox.http import BadRequestError, Request
+from agentrl_sandbox.inside import wire
+from agentrl_sandbox.ordered import OrderedSandbox
+from agentrl_sandbox.types import Backend, ExecResult, Limits, Stream
+
+LONGEST_S = 3600.0
+LEAST_TOKEN = 16
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+log = logging.getLogger("agentrl.sandbox")
+
+
+class Server:
+    """Serves the sandboxes of one backend to whoever has the token."""
+
+    def __init__(self, backend: Backend, token: str, most: int = 256) -> None:
+        if len(token) < LEAST_TOKEN:
+            raise SandboxError(f"{TOKEN} has {len(token)} characters; set it to {LEAST_TOKEN} or more random ones")
+        self._backend, self._token, self._most = backend, token, most
+        self._sandboxes: dict[str, OrderedSandbox] = {}
+        self._held = 0
+
+    @asynccontextmanager
+    async def listening(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+        """Serve while the context is open; gives the port."""
+        connections: set[asyncio.Task[None]] = set()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if task := asyncio.current_task():
+                connections.add(task)
+                task.add_done_callback(connections.discard)
+            await self._converse(reader, writer)
+
+        server = await asyncio.start_server(connected, host, port, ssl=tls)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+            for task in connections:
+                task.cancel()
+            await asyncio.gather(*connections, return_exceptions=True)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Every request of a connection."""
+        _watch_over(writer)
+        try:
+            while request := await http.read_request(reader):
+                await self._serve(request, reader, writer)
+                await writer.drain()
+        except BadRequestError as error:
+            writer.write(http.whole(400, str(error)))
+        except (ConnectionError, TimeoutError):
+            pass
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def _serve(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            writer.write(http.whole(401, f"wrong token: set {TOKEN} to the server's"))
+            raise ConnectionAbortedError
+        name = request.path.removeprefix("/sandboxes").strip("/")
+        if request.method != "POST" or not request.path.startswith("/sandboxes"):
+            writer.write(http.whole(404, "POST to /sandboxes or /sandboxes/ID"))
+            raise ConnectionAbortedError
+        if name:
+            await self._order(name, request.body, writer)
+        else:
+            await self._hold(request.body, reader, writer)
+
+    async def _hold(self, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Make a sandbox and keep it until the client lets go."""
+        if self._held >= self._most:
+            writer.write(http.whole(503, f"this server holds {self._most} sandboxes already"))
+            raise ConnectionAbortedError
+        self._held += 1
+        sandbox: OrderedSandbox | None = None
+        try:
+            sandbox = await self._backend.create(_limits(body))  # type: ignore[assignment]
+            self._sandboxes[sandbox.id] = sandbox
+            writer.write(http.head(200) + http.chunk(f"{sandbox.id}\n".encode()))
+            await writer.drain()
+            await reader.read(1)  # nothing more is said: this is the end
+        except SandboxError as error:
+            writer.write(http.whole(503, str(error)))
+        finally:
+            self._held -= 1
+            if sandbox:
+                del self._sandboxes[sandbox.id]
+                await asyncio.shield(asyncio.ensure_future(sandbox.close()))
+        raise ConnectionAbortedError
+
+    async def _order(self, name: str, order: bytes, writer: asyncio.StreamWriter) -> None:
+        """Carry out an order and send what comes of it."""
+        sandbox = self._sandboxes.get(name)
+        if sandbox is None:
+            writer.write(http.whole(404, f"no sandbox {name}"))
+            raise ConnectionAbortedError
+        writer.write(http.head(200))
+
+        def said(stream: Stream, data: bytes) -> None:
+            writer.write(http.chunk(wire.frame(FRAMES[stream], data)))
+
+        try:
+            words, stdin, limits = _parse(order)
+            result = await sandbox.order(words, stdin, limits, said)
+            last = wire.frame(wire.END, _fields(result))
+        except (SandboxError, ValueError) as error:
+            last = wire.frame(wire.FAILED, wire.pack(type(error).__name__, str(error)))
+        writer.write(http.chunk(last) + http.chunk(b""))
+
+
+def _limits(body: bytes) -> Limits:
+    try:
+        return Limits(**json.loads(body))
+    except (ValueError, TypeError) as error:
+        raise BadRequestError(f"these are no limits: {error}") from error
+
+
+def _parse(order: bytes) -> tuple[tuple[str | bytes, ...], bytes, Limits]:
+    """Verb and arguments, stdin, and how far the run may go; ValueError for what is no order."""
+    verb, wall_s, cpu_s, output_bytes, _, stdin, *words = wire.unpack(order)
+    wall, cpu = min(float(wall_s), LONGEST_S), min(float(cpu_s), LONGEST_S)
+    limits = replace(Limits(), wall_s=wall, cpu_s=cpu, output_bytes=min(int(output_bytes), wire.MOST_BYTES))
+    return (verb, *words), stdin, limits
+
+
+def _fields(result: ExecResult) -> bytes:
+    """The result as a warden writes it."""
+    hits = ",".join(sorted(result.hits))
+    times = (int(result.wall_s * 1e6), int(result.cpu_s * 1e6))
+    return wire.pack(result.exit_code, hits, *times, result.peak_memory_bytes, int(result.is_state_lost), 1)
+
+
+def _watch_over(writer: asyncio.StreamWriter) -> None:
+    """Have the kernel notice a client whose machine is gone."""
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def main() -> None:
+    """Serve until a signal comes."""
+    parser = argparse.ArgumentParser(prog="python -m agentrl_sandbox.server", description=__doc__.splitlines()[0])
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8900)
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--most", type=int, default=256, help="sandboxes at once")
+    parser.add_argument("--certificate", help="PEM file; with --key the server speaks TLS")
+    parser.add_argument("--key")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_run(arguments))
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    for line in gc.collect():
+        log.info("%s", line)
+    backend = choose(arguments.backend)
+    tls = None
+    if arguments.certificate:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(arguments.certificate, arguments.key)
+    elif arguments.host != "127.0.0.1":
+        log.warning("no certificate: token and programs cross the network in the clear")
+    server = Server(backend, os.environ.get(TOKEN, ""), arguments.most)
+    async with server.listening(arguments.host, arguments.port, tls) as port:
+        log.info("sandboxes by %s (%s) on %s:%s", backend.name, backend.describe(), arguments.host, port)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
