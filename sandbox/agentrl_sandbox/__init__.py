@@ -17,11 +17,11 @@ Covered by `bubblewrap` and `docker`; each line has a test in tests/sandbox/test
 - arguments, input and output of any bytes and of any size are taken, or refused, as what they are;
 - a program cannot speak in the warden's name: exit code, limits and times are the kernel's and the warden's.
 
-Covered by no backend: bugs of the kernel (docker with gVisor's runtime comes closest), side channels of shared hardware, what
-everyone may know of the machine (its kernel, CPUs, memory, mount table), the number of files (inodes) beyond what memory limits.
-A session's exit code is the interpreter's own word. `process` covers limits and leftovers and nothing else.
-Without control groups (no root, nothing delegated) memory is limited for each process, not for their sum, hits of memory
-and processes are not told, and no share of the CPU is enforced; `Backend.describe()` says what holds.
+Covered by no backend: bugs of the kernel (docker with gVisor's runtime comes closest), side channels of shared
+hardware, what everyone may know of the machine (its kernel, CPUs, memory, mount table), the number of files beyond what
+memory limits. A session's exit code is the interpreter's own word. `process` covers limits and leftovers, no more.
+Without control groups (no root, nothing delegated) memory is limited for each process, not for their sum, hits of
+memory and processes are not told, and no share of the CPU is enforced; `Backend.describe()` says what holds.
 """
 
 from agentrl_sandbox.choice import NAMES, choose

@@ -17,7 +17,7 @@ from agentrl_sandbox.errors import SandboxError
 from agentrl_sandbox.leases import MARK, Lease
 
 REMOVAL_S = 5.0
-RETRY_S = 0.005
+RETRY_S, RETRIES = 0.005, 1000
 
 
 class HostProcess:
@@ -64,14 +64,12 @@ class HostProcess:
         """Its channel is closed: wait for the end, force it where it does not come, remove cgroups and lease."""
         await self._end()
         left = list(self._cage.paths) if self._cage else []
-        try:
-            async with asyncio.timeout(REMOVAL_S):
-                while left := cgroups.try_remove(left):
-                    await asyncio.sleep(RETRY_S)
-        except TimeoutError:
-            raise SandboxError(
-                f"the control groups {', '.join(left)} of sandbox {self._lease.id} do not empty"
-            ) from None
+        for _ in range(RETRIES):
+            if not (left := cgroups.try_remove(left)):
+                break
+            await asyncio.sleep(RETRY_S)
+        if left:
+            raise SandboxError(f"the control groups {', '.join(left)} of sandbox {self._lease.id} do not empty")
         leases.strike(self._lease)
 
     async def _end(self) -> None:

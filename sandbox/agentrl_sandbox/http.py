@@ -58,5 +58,6 @@ def whole(status: int, text: str) -> bytes:
     """A short answer, after which the connection ends."""
     body = text.encode()
     return (
-        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+        + body
     )

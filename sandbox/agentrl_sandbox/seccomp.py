@@ -45,8 +45,7 @@ _X86_64 = {
     "open_by_handle_at": 304, "name_to_handle_at": 303, "quotactl": 179, "settimeofday": 164, "clock_settime": 227,
     "clock_adjtime": 305, "adjtimex": 159, "syslog": 103, "vhangup": 153, "fanotify_init": 300, "move_pages": 279,
     "migrate_pages": 256, "mbind": 237, "set_mempolicy": 238, "lookup_dcookie": 212, "nfsservctl": 180,
-    "iopl": 172, "ioperm": 173, "modify_ldt": 154, "uselib": 134, "ustat": 136, "sysfs": 139, "mknod": 133,
-    "mknodat": 259, "sethostname": 170, "setdomainname": 171,
+    "iopl": 172, "ioperm": 173, "modify_ldt": 154, "uselib": 134, "ustat": 136, "sysfs": 139, "sethostname": 170, "setdomainname": 171,
 }  # fmt: skip
 _AARCH64 = {
     "socket": 198, "clone": 220, "ioctl": 29, "personality": 92, "ptrace": 117, "process_vm_readv": 270,
@@ -56,7 +55,7 @@ _AARCH64 = {
     "kexec_file_load": 294, "reboot": 142, "swapon": 224, "swapoff": 225, "acct": 89, "open_by_handle_at": 265,
     "name_to_handle_at": 264, "quotactl": 60, "settimeofday": 170, "clock_settime": 112, "clock_adjtime": 266,
     "adjtimex": 171, "syslog": 116, "vhangup": 58, "fanotify_init": 262, "move_pages": 239, "migrate_pages": 238,
-    "mbind": 235, "set_mempolicy": 237, "lookup_dcookie": 18, "nfsservctl": 42, "mknodat": 33, "sethostname": 161,
+    "mbind": 235, "set_mempolicy": 237, "lookup_dcookie": 18, "nfsservctl": 42, "sethostname": 161,
     "setdomainname": 162,
 }  # fmt: skip
 

@@ -1,8 +1,8 @@
 """python -m agentrl_sandbox.server: sandboxes of this machine for other machines of a cluster, by HTTP and a token.
 
-The token comes from AGENTRL_SANDBOX_TOKEN. A sandbox lives as long as the answer to the request that made it stays open:
-a client that ends, is killed or loses its way takes its sandboxes along. Without --certificate and --key everything,
-the token too, goes over the wire in the clear: then listen on a private network only.
+The token comes from AGENTRL_SANDBOX_TOKEN. A sandbox lives as long as the answer to the request that made it stays
+open: a client that ends, is killed or loses its way takes its sandboxes along. Without --certificate and --key
+everything, the token too, goes over the wire in the clear: then listen on a private network only.
 
     POST /sandboxes        limits as JSON   its id, then an answer that stays open
     POST /sandboxes/ID     an order         frames of output, then the result (see inside.wire) or an error
@@ -105,7 +105,9 @@ class Server:
         self._held += 1
         sandbox: OrderedSandbox | None = None
         try:
-            sandbox = await self._backend.create(_limits(body))  # type: ignore[assignment]
+            made = await self._backend.create(_limits(body))
+            assert isinstance(made, OrderedSandbox)
+            sandbox = made
             self._sandboxes[sandbox.id] = sandbox
             writer.write(http.head(200) + http.chunk(f"{sandbox.id}\n".encode()))
             await writer.drain()

@@ -1,7 +1,7 @@
 """`bubblewrap`: new namespaces around a warden that is their first process.
 
-Enforced everywhere: no network, a read-only system with nothing of this machine's but /usr and the interpreter, a tmpfs of
-`disk_bytes` in /tmp (and SHARED_BYTES in /dev/shm), no capabilities, no new privileges, a seccomp filter (x86_64, aarch64).
+Enforced everywhere: no network, a read-only system with nothing of this machine's but /usr and the interpreter, a
+tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in /dev/shm), no capabilities, no new privileges, seccomp (x86_64, aarch64).
 As root, programs get a user id that nothing else on the machine has; otherwise a user namespace of their own.
 Memory, processes and CPU by cgroups where they can be made; else memory by address space for each process, processes by
 RLIMIT_NPROC, and no share of the CPU.

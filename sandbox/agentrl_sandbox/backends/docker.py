@@ -1,7 +1,7 @@
 """`docker`: one hardened container per sandbox, its warden the container's first process.
 
-Enforced: no network, no capabilities, no new privileges, a read-only root with a tmpfs of `disk_bytes` in /tmp (and
-SHARED_BYTES in /dev/shm), an unprivileged user, memory, processes and CPU by the engine's cgroups, its own seccomp profile.
+Enforced: no network, no capabilities, no new privileges, a read-only root with a tmpfs of `disk_bytes` in /tmp
+(SHARED_BYTES in /dev/shm), an unprivileged user, memory, processes and CPU by cgroups, the engine's seccomp profile.
 Where the engine has gVisor's runtime (`runsc`), programs do not meet this machine's kernel at all.
 The image comes from `python -m agentrl_sandbox.image`: this machine's Python and shell, no registry needed.
 """

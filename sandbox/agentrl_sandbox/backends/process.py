@@ -1,7 +1,7 @@
 """`process`: a child process under rlimits. This is no security boundary: for programs that you trust, and for tests.
 
-Enforced: wall time, CPU time, output, file size, open files; memory and processes by cgroups where they can be made, else
-memory by address space for each process and processes not at all. Everything a program leaves behind is killed.
+Enforced: wall time, CPU time, output, file size, open files; memory and processes by cgroups where they can be made,
+else memory by address space for each process and processes not at all. Everything a program leaves behind is killed.
 Not enforced: anything else. The program reads and writes what you can read and write, and reaches the network.
 """
 

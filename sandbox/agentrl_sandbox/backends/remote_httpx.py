@@ -1,4 +1,4 @@
-"""`remote`: sandboxes of another machine, by HTTP; see agentrl_sandbox.server for the other side and for what it is worth.
+"""`remote`: sandboxes of another machine, by HTTP; see agentrl_sandbox.server for the other side.
 
 Enforced: what the server's backend enforces. A sandbox lives as long as one connection to the server does.
 """

@@ -1,4 +1,4 @@
-"""python -m agentrl_sandbox.image [--tar FILE]: give the image to the engine here, or write its file system to a file."""
+"""python -m agentrl_sandbox.image [--tar FILE]: give the image to the engine, or write its file system to a file."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def confine(cell: Cell, cpu_s: int) -> None:
 
 
 def _show_itself() -> None:
-    """Let the program look at its own /proc; until now it shared the warden's invisibility, and a change of user ends it."""
+    """Let the program look at its own /proc: it inherits the warden's invisibility, and a change of user hides it."""
     prctl(PR_SET_DUMPABLE, 1)
 
 

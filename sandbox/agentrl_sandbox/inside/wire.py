@@ -29,9 +29,16 @@ def parse_header(header: bytes) -> tuple[int, bytes, bytes]:
 
 
 def pack(*fields: bytes | str | float) -> bytes:
-    """Fields of one payload; numbers and texts travel as UTF-8."""
-    parts = [field if isinstance(field, bytes) else str(field).encode("utf-8", "surrogateescape") for field in fields]
+    """Fields of one payload; numbers and texts travel as UTF-8, and what is no text as bytes that are no UTF-8."""
+    parts = [field if isinstance(field, bytes) else _encode(str(field)) for field in fields]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def unpack(payload: bytes) -> list[bytes]:

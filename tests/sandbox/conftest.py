@@ -1,0 +1,76 @@
+"""Backends and sandboxes for the tests; what this machine lacks is skipped with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from agentrl_sandbox import Backend, Limits, Sandbox, UnavailableError, choose, leases
+from agentrl_sandbox.types import MIB
+
+TIGHT = Limits(
+    wall_s=10, cpu_s=10, output_bytes=1 << 16, memory_bytes=96 * MIB, processes=24, disk_bytes=8 * MIB, open_files=64
+)
+WALLED = ("bubblewrap", "docker")
+LOCAL = (*WALLED, "process")
+
+
+@cache
+def backend_or_reason(name: str) -> Backend | str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return choose(name)
+        except (UnavailableError, ImportError) as error:
+            return str(error)
+
+
+def backend(name: str) -> Backend:
+    found = backend_or_reason(name)
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Leases of these tests alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(leases.VARIABLE, str(tmp_path_factory.mktemp("leases")))
+        yield leases.folder()
+
+
+@pytest.fixture(scope="session")
+def containers() -> Iterator[dict[str, Sandbox]]:
+    """A container takes a second to start: it serves test after test as long as it lives."""
+    kept: dict[str, Sandbox] = {}
+    yield kept
+    for sandbox in kept.values():
+        asyncio.run(sandbox.close())
+
+
+@pytest.fixture(params=WALLED)
+async def sandbox(request: pytest.FixtureRequest, containers: dict[str, Sandbox]) -> AsyncIterator[Sandbox]:
+    """A sandbox with tight limits, of each backend that is a boundary."""
+    made = backend(request.param)
+    if request.param != "docker":
+        fresh = await made.create(TIGHT)
+        yield fresh
+        await fresh.close()
+        return
+    if "docker" not in containers or not containers["docker"].is_healthy():
+        containers["docker"] = await made.create(TIGHT)
+    yield containers["docker"]
+
+
+@pytest.fixture(params=LOCAL)
+async def any_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    """A fresh sandbox of each local backend."""
+    fresh = await backend(request.param).create(TIGHT)
+    yield fresh
+    await fresh.close()
