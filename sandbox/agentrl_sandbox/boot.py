@@ -64,13 +64,22 @@ def command(python: str, lease_id: str) -> list[str]:
     return [python, "-I", "-S", "-B", "-X", "utf8", "-c", BOOTSTRAP, lease_id]
 
 
-async def start(channel: Channel, setup: Setup, is_compiled: bool) -> None:
-    """Make a warden of the process at the other end; LostError when it does not become one."""
+async def load(channel: Channel, is_compiled: bool) -> None:
+    """Send the warden's code; returns when it has been loaded, and so the process exists that will be the warden."""
+    await _ask(channel, warden_code(is_compiled), wire.LOADED)
+
+
+async def begin(channel: Channel, setup: Setup) -> None:
+    """Tell the warden what holds; returns when it takes orders."""
+    await _ask(channel, setup.frame(), wire.READY)
+
+
+async def _ask(channel: Channel, data: bytes, expected: bytes) -> None:
     try:
         async with asyncio.timeout(START_S):
-            await channel.send(warden_code(is_compiled), setup.frame())
+            await channel.send(data)
             kind, _ = await channel.receive()
     except TimeoutError:
         raise LostError(f"a sandbox was not ready after {START_S} s") from None
-    if kind != wire.READY:
+    if kind != expected:
         raise LostError(f"a sandbox began with a frame of kind {kind!r}")

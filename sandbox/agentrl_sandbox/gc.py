@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from contextlib import suppress
-
 from agentrl_sandbox import cgroups, leases
 from agentrl_sandbox.errors import SandboxError
 from agentrl_sandbox.leases import Lease, Owner
@@ -19,17 +14,17 @@ def collect(owner: Owner | None = None) -> list[str]:
     orphans = [lease for lease in leases.recorded() if (lease.owner == owner if owner else lease.owner.is_gone())]
     if not orphans:
         return []
-    pids = leases.marked()
-    for lease in orphans:
-        _kill(pids.get(lease.id, []))
-    return [_remove(lease, pids.get(lease.id, [])) for lease in orphans]
+    try:
+        killed = leases.kill_marked({lease.id for lease in orphans}, ENDING_S)
+    except OSError as error:
+        return [f"sandboxes of killed processes stay: {error}"]
+    return [_remove(lease, killed[lease.id]) for lease in orphans]
 
 
-def _remove(lease: Lease, pids: list[int]) -> str:
+def _remove(lease: Lease, processes: int) -> str:
     """Everything of one lease; a line that says what it was, or what stands in the way."""
     what = f"sandbox {lease.id} ({lease.backend}, of process {lease.owner.pid}"
     try:
-        _await_end(pids)
         cgroups.remove(lease.cgroups)
         if lease.backend == "docker":
             _remove_container(lease)
@@ -37,26 +32,10 @@ def _remove(lease: Lease, pids: list[int]) -> str:
     except (OSError, SandboxError) as error:
         return f"{what}) stays: {error}"
     cgroups.remove_homes(lease.cgroups)
-    return f"{what}{f', {len(pids)} processes' if pids else ''}) removed"
+    return f"{what}{f', {processes} processes' if processes else ''}) removed"
 
 
 def _remove_container(lease: Lease) -> None:
     from agentrl_sandbox.backends import docker
 
     docker.remove(lease.docker, lease.id)
-
-
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _await_end(pids: list[int]) -> None:
-    """Return when these processes have ended; OSError when they have not in time."""
-    until = time.monotonic() + ENDING_S
-    for pid in pids:
-        while leases.is_running(pid):
-            if time.monotonic() > until:
-                raise OSError(f"process {pid} does not end")
-            time.sleep(0.002)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 
 from agentrl_sandbox import cgroups, leases
 from agentrl_sandbox.cgroups import Cage
@@ -72,17 +70,31 @@ class HostProcess:
             raise SandboxError(f"the control groups {', '.join(left)} of sandbox {self._lease.id} do not empty")
         leases.strike(self._lease)
 
+    def abandon(self) -> None:
+        """The same at once, for a start that was cancelled: nobody will wait any more."""
+        self.forget_complaints()
+        self.channel.transport.shut()
+        self.channel.transport.close()
+        try:
+            self._process.wait(REMOVAL_S)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            self._process.wait(REMOVAL_S)
+        cgroups.remove(self._cage.paths if self._cage else ())
+        leases.strike(self._lease)
+
     async def _end(self) -> None:
         """Wait for the process; what does not end by itself, and whatever else carries its mark, is killed."""
         self.forget_complaints()
         if not await self._has_ended():
-            for pid in leases.marked().get(self._lease.id, []):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            for path in self._cage.paths if self._cage else ():
-                cgroups.kill(path)
-            self._process.kill()
+            self._kill()
         self._process.wait(REMOVAL_S)
+
+    def _kill(self) -> None:
+        self._process.kill()
+        leases.kill_marked({self._lease.id}, REMOVAL_S)
+        for path in self._cage.paths if self._cage else ():
+            cgroups.kill(path)
 
     async def _has_ended(self) -> bool:
         """True when it ends by itself in time."""

@@ -11,9 +11,12 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import stat
 import tempfile
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +27,7 @@ VARIABLE = "AGENTRL_SANDBOX_DIR"
 MARK = "AGENTRL_LEASE"  # the variable that holds the id in the environment of a sandbox's processes
 ID = re.compile(rb"(?:\A|[\0=])(agentrl-[0-9a-f]{16})(?=\0|\Z)")
 SUFFIX = ".lease"
+SCAN_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,24 @@ def marked() -> dict[str, list[int]]:
         for lease_id in set(ID.findall(text)):
             found.setdefault(lease_id.decode(), []).append(int(folder_.name))
     return found
+
+
+def kill_marked(ids: Container[str], within_s: float) -> Counter[str]:
+    """Kill the processes of these leases until there is none, for one may be starting another; how many were killed.
+
+    Raises OSError when some do not end in time.
+    """
+    killed: dict[int, str] = {}
+    until = time.monotonic() + within_s
+    while alive := {pid: name for name, pids in marked().items() if name in ids for pid in pids if is_running(pid)}:
+        if time.monotonic() > until:
+            raise OSError(f"these processes do not end: {', '.join(map(str, alive))}")
+        killed |= alive
+        for pid in alive:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(SCAN_S)
+    return Counter(killed.values())
 
 
 def _read(path: Path) -> bytes:

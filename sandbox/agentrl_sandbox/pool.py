@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -24,6 +23,7 @@ WAIT_S = 60.0
 CLOSE_S = 30.0
 MOST = 256
 Tasks = set[asyncio.Task[None]]
+_makers: set[int] = set()  # the processes that have made a pool: this one, and one that it was forked from
 log = logging.getLogger("agentrl.sandbox")
 
 
@@ -80,11 +80,12 @@ class Pool:
         self._waiters: deque[Waiter] = deque()
         self._starting: Tasks = set()
         self._closing: Tasks = set()
+        self._undone: list[Sandbox] = []  # whose removal ended with its event loop
         self._count = Count()
         for line in gc.collect():
             log.warning("%s", line)
         log.info("sandboxes by %s: %s", self.backend.name, self.backend.describe())
-        _pools.add(self)
+        _makers.add(self._pid)
 
     async def __aenter__(self) -> Pool:
         self._refill()
@@ -142,6 +143,7 @@ class Pool:
                 waiter.wake(error=ClosedError("the sandbox pool was closed"))
             for sandbox in [*self._idle, *self._leased.values()]:
                 self._discard(sandbox)
+            self._resume()
             self._waiters.clear()
             self._idle.clear()
             self._leased.clear()
@@ -205,8 +207,15 @@ class Pool:
         with self._lock:
             for tasks in (self._starting, self._closing):
                 tasks.difference_update({task for task in tasks if task.get_loop().is_closed()})
+            self._resume()
             while not self._is_closed and self._is_wanting():
                 self._in_background(self._starting, self._start())
+
+    def _resume(self) -> None:
+        """Go on with the removals that ended with their event loop."""
+        undone, self._undone = self._undone, []
+        for sandbox in undone:
+            self._discard(sandbox)
 
     def _is_wanting(self) -> bool:
         held = len(self._idle) + len(self._leased) + len(self._starting) + len(self._closing)
@@ -245,6 +254,9 @@ class Pool:
         """Remove what is left of it; where that fails its lease stays on record, for `agentrl gc`."""
         try:
             await sandbox.close()
+        except asyncio.CancelledError:
+            self._undone.append(sandbox)
+            raise
         except SandboxError as error:
             log.warning("%s", error)
             with self._lock:
@@ -259,7 +271,8 @@ class Pool:
         def done(task: asyncio.Task[None]) -> None:
             with self._lock:
                 tasks.discard(task)
-                if self._count.failed == failed or self._waiters:
+                # A task is cancelled when its event loop ends: nothing more is to begin there.
+                if not task.cancelled() and (self._count.failed == failed or self._waiters):
                     self._refill()
 
         task.add_done_callback(done)
@@ -271,11 +284,8 @@ class Pool:
             return {task for task in (*self._starting, *self._closing) if task.get_loop() is loop}
 
 
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-
-
 @atexit.register
 def _at_exit() -> None:
     """A process that forgot to close its pools leaves nothing behind either."""
-    if any(pool._pid == os.getpid() and not pool._is_closed for pool in list(_pools)):
+    if os.getpid() in _makers:
         gc.collect(leases.me())

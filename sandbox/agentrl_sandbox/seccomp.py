@@ -45,7 +45,8 @@ _X86_64 = {
     "open_by_handle_at": 304, "name_to_handle_at": 303, "quotactl": 179, "settimeofday": 164, "clock_settime": 227,
     "clock_adjtime": 305, "adjtimex": 159, "syslog": 103, "vhangup": 153, "fanotify_init": 300, "move_pages": 279,
     "migrate_pages": 256, "mbind": 237, "set_mempolicy": 238, "lookup_dcookie": 212, "nfsservctl": 180,
-    "iopl": 172, "ioperm": 173, "modify_ldt": 154, "uselib": 134, "ustat": 136, "sysfs": 139, "sethostname": 170, "setdomainname": 171,
+    "iopl": 172, "ioperm": 173, "modify_ldt": 154, "uselib": 134, "ustat": 136, "sysfs": 139,
+    "sethostname": 170, "setdomainname": 171,
 }  # fmt: skip
 _AARCH64 = {
     "socket": 198, "clone": 220, "ioctl": 29, "personality": 92, "ptrace": 117, "process_vm_readv": 270,

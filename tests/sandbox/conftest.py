@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,12 @@ TIGHT = Limits(
 )
 WALLED = ("bubblewrap", "docker")
 LOCAL = (*WALLED, "process")
+IDS: set[str] = set()  # of every sandbox of these tests
+
+
+def running() -> set[str]:
+    """The sandboxes of these tests that still have processes; the machine may have others."""
+    return IDS & leases.marked().keys()
 
 
 @cache
@@ -37,21 +44,39 @@ def backend(name: str) -> Backend:
     return found
 
 
+def finish(work: Coroutine[Any, Any, None]) -> None:
+    """Do it outside the tests' event loops, whose place `asyncio.run` would take."""
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(work)
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Leases of these tests alone."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leases, "write", lambda lease, write=leases.write: IDS.add(lease.id) or write(lease))
         patch.setenv(leases.VARIABLE, str(tmp_path_factory.mktemp("leases")))
         yield leases.folder()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def connections(registry: Path) -> Iterator[None]:
+    """What backends hold open, closed at the end."""
+    yield
+    for name in LOCAL:
+        if not isinstance(found := backend_or_reason(name), str):
+            finish(found.close())
+
+
 @pytest.fixture(scope="session")
-def containers() -> Iterator[dict[str, Sandbox]]:
+def containers(connections: None) -> Iterator[dict[str, Sandbox]]:
     """A container takes a second to start: it serves test after test as long as it lives."""
     kept: dict[str, Sandbox] = {}
     yield kept
     for sandbox in kept.values():
-        asyncio.run(sandbox.close())
+        finish(sandbox.close())
 
 
 @pytest.fixture(params=WALLED)

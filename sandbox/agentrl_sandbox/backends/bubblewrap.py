@@ -9,12 +9,10 @@ RLIMIT_NPROC, and no share of the CPU.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 from functools import cache
@@ -65,19 +63,19 @@ class BubblewrapBackend:
             cage.make(limits)
         process, info = _spawn(lease, limits, cage)
         try:
-            with info:
-                pid = await _first_process(info)
+            await boot.load(process.channel, is_compiled=True)
             if cage:
-                cage.add(pid)
-            await boot.start(process.channel, _setup(limits, cage), is_compiled=True)
+                cage.add(json.loads(os.pread(info, 4096, 0))["child-pid"])
+            await boot.begin(process.channel, _setup(limits, cage))
         except LostError as error:
             complaints = process.complaints()
-            process.channel.transport.shut()
-            await process.remove()
+            process.abandon()
             raise LostError(f"bubblewrap: {error}{complaints}") from error
         except BaseException:
-            process.channel.transport.shut()
+            process.abandon()
             raise
+        finally:
+            os.close(info)
         process.forget_complaints()
         return sandbox(lease_id, process.channel, process, limits)
 
@@ -100,12 +98,14 @@ def missing() -> str:
     return f"{probe.stderr.strip()}. {INSTALL if 'Unknown option' in probe.stderr else ALLOW}"
 
 
-def _spawn(lease: Lease, limits: Limits, cage: Cage | None) -> tuple[HostProcess, socket.socket]:
-    """Start bwrap; it tells the pid of the first process over the socket."""
-    info, theirs = socket.socketpair()
-    info.setblocking(False)
-    words = [*_walls(limits, cage), *_privileges(), "--info-fd", str(theirs.fileno())]
-    fds = [theirs.fileno()]
+def _spawn(lease: Lease, limits: Limits, cage: Cage | None) -> tuple[HostProcess, int]:
+    """Start bwrap; and a file where it writes the pid of the first process before that runs.
+
+    Not a pipe: bwrap would die of a reader that was killed, and leave its child waiting for ever.
+    """
+    info = _in_memory(b"")
+    words = [*_walls(limits, cage), *_privileges(), "--info-fd", str(info)]
+    fds = [info]
     program = seccomp.program()
     try:
         if program:
@@ -114,7 +114,6 @@ def _spawn(lease: Lease, limits: Limits, cage: Cage | None) -> tuple[HostProcess
         words += ["--", *boot.command(boot.interpreter(), lease.id)]
         return HostProcess(lease, words, cage, fds), info
     finally:
-        theirs.close()
         for fd in fds[1:]:
             os.close(fd)
 
@@ -132,21 +131,6 @@ def _setup(limits: Limits, cage: Cage | None) -> boot.Setup:
         processes=0 if cage else limits.processes,
         meters=tuple(meters),
     )
-
-
-async def _first_process(info: socket.socket) -> int:
-    """The pid, as this machine counts, of the first process in the namespaces."""
-    loop, text = asyncio.get_running_loop(), b""
-    try:
-        async with asyncio.timeout(boot.START_S):
-            while not text.rstrip().endswith(b"}"):
-                part = await loop.sock_recv(info, 4096)
-                if not part:
-                    raise LostError("bwrap ended before it made a sandbox")
-                text += part
-    except TimeoutError:
-        raise LostError(f"bwrap made no sandbox in {boot.START_S} s") from None
-    return int(json.loads(text)["child-pid"])
 
 
 def _walls(limits: Limits, cage: Cage | None) -> list[str]:
@@ -198,7 +182,7 @@ def _is_root() -> bool:
 
 def _in_memory(content: bytes) -> int:
     """A file descriptor to read this from."""
-    fd = os.memfd_create("seccomp")
+    fd = os.memfd_create("sandbox")
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

@@ -9,6 +9,7 @@ The image comes from `python -m agentrl_sandbox.image`: this machine's Python an
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 
 import docker
 from docker.errors import DockerException, ImageNotFound, NotFound
+from docker.utils import kwargs_from_env
 
 from agentrl_sandbox import boot, leases
 from agentrl_sandbox.channel import CHUNK_BYTES, Channel, SocketTransport
@@ -54,10 +56,11 @@ class DockerBackend:
             self._client.images.get(IMAGE)
             info = self._client.info()
         except ImageNotFound:
+            self._client.close()
             raise UnavailableError(f"docker: no image {IMAGE}. Make it: python -m agentrl_sandbox.image") from None
         self.runtime = "runsc" if "runsc" in info.get("Runtimes", {}) else ""
         self._version = str(info.get("CgroupVersion", "1"))
-        self._address = str(self._client.api.base_url)
+        self._address = engine()
 
     def describe(self) -> str:
         """What enforces which limits here."""
@@ -73,7 +76,8 @@ class DockerBackend:
             transport = await asyncio.shield(making)
             setup = boot.Setup(WORK, _path(self._client), limits, has_memory_cgroup=True, meters=METERS[self._version])
             channel = Channel(transport)
-            await boot.start(channel, setup, is_compiled=False)
+            await boot.load(channel, is_compiled=False)
+            await boot.begin(channel, setup)
         except LostError as error:
             await vessel.remove()
             raise LostError(f"docker: {error}: {transport.complaints.decode(errors='replace')}") from error
@@ -187,19 +191,34 @@ class DockerTransport(SocketTransport):
 
 def connect(address: str = "") -> docker.DockerClient:
     """A client of the engine at an address (that of the environment by default); UnavailableError when none answers."""
+    address = address or engine()
     try:
-        client = docker.DockerClient(address, timeout=CALL_S) if address else docker.from_env(timeout=CALL_S)
+        _knock(address)
+        client = docker.DockerClient(address, timeout=CALL_S, tls=kwargs_from_env().get("tls", False))
         client.ping()
     except (DockerException, OSError) as error:
         raise UnavailableError(
-            f"docker: no engine answers ({error}). Install one (apt-get install docker.io) and start dockerd"
+            f"docker: no engine answers at {address} ({error}). Install docker.io with apt-get and start dockerd"
         ) from error
     return client
 
 
+def engine() -> str:
+    """Where the engine is, as the environment has it."""
+    return os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+
+
+def _knock(address: str) -> None:
+    """OSError when nobody listens; docker's client would leave a socket open then."""
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(CALL_S)
+            probe.connect(address.removeprefix("unix://"))
+
+
 def remove(address: str, lease_id: str) -> None:
     """Remove a container that another process has left behind; blocks."""
-    client = connect(address.replace("http+docker://localhost", ""))
+    client = connect(address)
     try:
         _remove(client, lease_id)
     except DockerException as error:

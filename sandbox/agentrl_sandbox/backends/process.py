@@ -60,14 +60,14 @@ class ProcessBackend:
             setup = boot.Setup(
                 str(lease.work), path, limits, lease_id, has_memory_cgroup=cage is not None, meters=meters
             )
-            await boot.start(process.channel, setup, is_compiled=True)
+            await boot.load(process.channel, is_compiled=True)
+            await boot.begin(process.channel, setup)
         except LostError as error:
             complaints = process.complaints()
-            process.channel.transport.shut()
-            await process.remove()
+            process.abandon()
             raise LostError(f"process: {error}{complaints}") from error
         except BaseException:
-            process.channel.transport.shut()
+            process.abandon()
             raise
         process.forget_complaints()
         return sandbox(lease_id, process.channel, process, limits)

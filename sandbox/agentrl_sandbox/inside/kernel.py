@@ -21,7 +21,8 @@ def prctl(option: int, value: int) -> int:
 
 
 def wake_on_child(fd: int) -> None:
-    """A byte is written to `fd` whenever a child ends."""
+    """A byte is written to `fd` whenever a child ends. Signals without a handler cannot reach a first process."""
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     _signal.signal(_signal.SIGCHLD, lambda *_: None)
     _signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
 

@@ -212,6 +212,7 @@ def main(reads: int, writes: int) -> None:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     tree = Tree()
     try:
+        _send(writes, wire.LOADED)
         kind, _, payload = receive(reads)
         if kind == wire.BOOT:
             Warden(reads, writes, Cell(payload)).serve()

@@ -7,7 +7,7 @@ after the program was forked: a program that reached the channel would still not
 from __future__ import annotations
 
 BOOT, ORDER, NONCE = b"B", b"O", b"N"  # host to warden
-READY, OUT, ERR, END = b"R", b"1", b"2", b"E"  # warden to host
+LOADED, READY, OUT, ERR, END = b"L", b"R", b"1", b"2", b"E"  # warden to host
 FAILED = b"F"  # sandbox server to client
 HEADER_BYTES = 21
 NONCE_BYTES = 16

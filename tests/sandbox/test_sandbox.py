@@ -1,0 +1,252 @@
+"""What every backend promises: programs, sessions, streams, files, snapshots, limits and results."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentrl_sandbox import (
+    ClosedError,
+    Command,
+    ExecResult,
+    Limit,
+    Limits,
+    Python,
+    RefusedError,
+    Sandbox,
+    SandboxError,
+    Snapshot,
+    Stream,
+    UnavailableError,
+    choose,
+    leases,
+    shell,
+)
+from agentrl_sandbox.backends.process import InsecureSandboxWarning
+from tests.sandbox.conftest import TIGHT, backend
+
+
+async def test_a_python_program_ends_as_it_would_by_itself(any_sandbox: Sandbox) -> None:
+    source = "import sys\nprint(sys.argv[1:], __name__, input())\nprint('bad', file=sys.stderr)\nsys.exit(3)"
+    result = await any_sandbox.exec(Python(source, ("a", "ü")), stdin=b"line\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (3, "['a', 'ü'] __main__ line\n".encode(), b"bad\n")
+    assert result.hits == frozenset()
+    assert not result.is_ok
+    assert 0 < result.cpu_s <= result.wall_s * 2
+    assert result.peak_memory_bytes > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("pass", 0),
+        ("raise ValueError('x')", 1),
+        ("import sys; sys.exit('message')", 1),
+        ("exit()", 0),
+        ("import os; os._exit(9)", 9),
+        ("import os; os.kill(os.getpid(), 11)", -11),
+        ("import threading; threading.Thread(target=lambda: print('late')).start()", 0),
+        ("import atexit; atexit.register(print, 'late')", 0),
+        ("def f(): f()\nf()", 1),
+        ("import sys; sys.stdout = None; sys.stderr = None", 120),
+    ],
+)
+async def test_exit_codes_are_those_of_an_interpreter(any_sandbox: Sandbox, source: str, code: int) -> None:
+    result = await any_sandbox.exec(Python(source))
+    assert result.exit_code == code, result
+    assert (b"late" in result.stdout) == ("late" in source)
+
+
+async def test_a_traceback_shows_the_program_and_nothing_of_ours(any_sandbox: Sandbox) -> None:
+    result = await any_sandbox.exec(Python("def f():\n    return 1 / 0\nf()"))
+    lines = result.stderr.decode().splitlines()
+    assert lines[1:] == ['  File "<program>", line 3, in <module>', '  File "<program>", line 2, in f', lines[-1]]
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+async def test_a_command_runs_in_the_working_folder_with_its_input(any_sandbox: Sandbox) -> None:
+    result = await any_sandbox.exec(shell("cat > copy; pwd; wc -c < copy; echo $HOME; exit 4"), stdin=b"x" * 200_000)
+    folder, size, home = result.stdout.decode().split()
+    assert (result.exit_code, size) == (4, "200000")
+    assert folder == home
+    assert await any_sandbox.read("copy") == b"x" * 200_000
+
+
+async def test_programs_start_from_nothing_and_sessions_from_where_they_were(any_sandbox: Sandbox) -> None:
+    assert (await any_sandbox.exec(Python("x = 1"))).is_ok
+    assert (await any_sandbox.exec(Python("x"))).exit_code == 1
+    assert (await any_sandbox.run("x = 40")).is_ok
+    assert (await any_sandbox.run("def f(): return x + 2\nf()")).stdout == b"42\n"
+    failed = await any_sandbox.run("1 / 0")
+    assert failed.exit_code == 1
+    assert b"ZeroDivisionError" in failed.stderr
+    assert not failed.is_state_lost
+    assert (await any_sandbox.run("f()")).stdout == b"42\n"
+
+
+async def test_a_session_out_of_time_is_interrupted_and_keeps_its_state(any_sandbox: Sandbox) -> None:
+    await any_sandbox.run("x = 1")
+    result = await any_sandbox.run("x = 2\nwhile True: pass", limits=replace(TIGHT, wall_s=0.3))
+    assert result.hits == {Limit.TIME}
+    assert not result.is_state_lost
+    assert b"KeyboardInterrupt" in result.stderr
+    assert (await any_sandbox.run("x")).stdout == b"2\n"
+
+
+async def test_a_session_that_dies_says_that_its_state_is_lost(any_sandbox: Sandbox) -> None:
+    await any_sandbox.run("x = 1")
+    died = await any_sandbox.run("import os; os._exit(5)")
+    assert (died.exit_code, died.is_state_lost) == (5, True)
+    anew = await any_sandbox.run("'x' in globals()")
+    assert (anew.stdout, anew.is_state_lost) == (b"False\n", False)
+
+
+async def test_output_is_heard_while_the_program_runs(any_sandbox: Sandbox) -> None:
+    heard: list[tuple[Stream, bytes]] = []
+    first = asyncio.Event()
+
+    def hear(stream: Stream, data: bytes) -> None:
+        heard.append((stream, data))
+        first.set()
+
+    source = "import sys, time\nprint('one', flush=True)\nwhile True: time.sleep(1)"
+    running = asyncio.create_task(any_sandbox.exec(Python(source), limits=replace(TIGHT, wall_s=3), on_output=hear))
+    async with asyncio.timeout(20):
+        await first.wait()
+    assert not running.done()
+    assert (await running).stdout == b"one\n"
+    assert heard == [(Stream.STDOUT, b"one\n")]
+
+
+async def test_files_come_back_as_they_went(any_sandbox: Sandbox) -> None:
+    content = bytes(range(256)) * 1000
+    await any_sandbox.write("a/b/c.bin", b"longer than what follows" + content)
+    await any_sandbox.write("a/b/c.bin", content)
+    assert await any_sandbox.read("./a//b/c.bin") == content
+    assert (await any_sandbox.exec(shell("wc -c < a/b/c.bin"))).stdout.strip() == b"256000"
+    with pytest.raises(RefusedError, match="No such file"):
+        await any_sandbox.read("a/x")
+
+
+async def test_a_file_that_does_not_fit_is_refused(any_sandbox: Sandbox) -> None:
+    with pytest.raises(RefusedError, match="No space|too large"):
+        await any_sandbox.write("big", bytes(TIGHT.disk_bytes + 1))
+
+
+async def test_a_snapshot_is_the_working_folder_and_can_be_restored_elsewhere(any_sandbox: Sandbox) -> None:
+    await any_sandbox.exec(shell("mkdir -p d; echo one > d/f; ln -s d/f link; mkfifo pipe; chmod +x d/f"))
+    taken = await any_sandbox.snapshot()
+    await any_sandbox.write("d/f", b"two")
+    other = await backend("bubblewrap").create(TIGHT)
+    for place in (any_sandbox, other):
+        await place.restore(taken)
+        result = await place.exec(shell("cat link; test -x d/f && echo executable"))
+        assert result.stdout == b"one\nexecutable\n"
+    await other.close()
+
+
+async def test_what_is_no_snapshot_is_refused(any_sandbox: Sandbox) -> None:
+    with pytest.raises(RefusedError, match="restore"):
+        await any_sandbox.restore(Snapshot(b"no archive"))
+
+
+async def test_calls_at_once_wait_for_each_other(any_sandbox: Sandbox) -> None:
+    results = await asyncio.gather(*(any_sandbox.exec(Python(f"print({number})")) for number in range(5)))
+    assert [result.stdout for result in results] == [f"{number}\n".encode() for number in range(5)]
+
+
+async def test_a_cancelled_call_ends_the_sandbox(any_sandbox: Sandbox) -> None:
+    began = asyncio.Event()
+    running = asyncio.create_task(
+        any_sandbox.exec(Python("print('on', flush=True)\nwhile True: pass"), on_output=lambda *_: began.set())
+    )
+    async with asyncio.timeout(20):
+        await began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not any_sandbox.is_healthy()
+    with pytest.raises(ClosedError):
+        await any_sandbox.exec(Python("pass"))
+
+
+async def test_killing_ends_a_call_and_closing_twice_is_fine(any_sandbox: Sandbox) -> None:
+    began = asyncio.Event()
+    running = asyncio.create_task(
+        any_sandbox.exec(Python("print('on', flush=True)\nwhile True: pass"), on_output=lambda *_: began.set())
+    )
+    async with asyncio.timeout(20):
+        await began.wait()
+    any_sandbox.kill()
+    with pytest.raises(SandboxError) as lost:
+        await running
+    assert lost.value.fault == "infra"
+    await asyncio.gather(any_sandbox.close(), any_sandbox.close())
+    assert any_sandbox.id not in {lease.id for lease in leases.recorded()}
+    assert any_sandbox.id not in leases.marked()
+
+
+# --- choice -----------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_backend_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnavailableError, match="Did you mean 'docker'"):
+        choose("dokcer")
+
+
+def test_a_missing_backend_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from agentrl_sandbox.backends import bubblewrap
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    bubblewrap.missing.cache_clear()
+    try:
+        with pytest.raises(UnavailableError, match="apt-get install bubblewrap"):
+            choose("bubblewrap")
+        with pytest.raises(UnavailableError, match="start dockerd"):
+            choose("docker")
+        with pytest.raises(UnavailableError, match="'process', which is no security boundary"):
+            choose()
+    finally:
+        bubblewrap.missing.cache_clear()
+
+
+def test_a_remote_backend_without_an_address_is_refused_with_what_to_do() -> None:
+    with pytest.raises(UnavailableError, match="AGENTRL_SANDBOX_URL"):
+        choose("remote")
+
+
+def test_the_process_backend_says_loudly_that_it_is_no_boundary() -> None:
+    with pytest.warns(InsecureSandboxWarning, match="NO security boundary"):
+        choose("process")
+
+
+def test_the_best_backend_is_chosen_and_says_what_holds() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InsecureSandboxWarning)
+        chosen = backend("auto")
+    assert chosen.name in ("bubblewrap", "docker")
+    assert "memory and processes by" in chosen.describe()
+
+
+@pytest.mark.parametrize("field", ["wall_s", "memory_bytes", "processes"])
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan")])
+def test_limits_are_finite(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=field):
+        Limits(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_command_is_a_tuple_of_words() -> None:
+    with pytest.raises(ValueError, match="tuple of words"):
+        Command("ls -l")  # type: ignore[arg-type]
+
+
+def test_ok_means_zero_within_the_limits() -> None:
+    result = ExecResult(0, b"", b"", frozenset(), 0.1, 0.1, 1)
+    assert result.is_ok
+    assert not replace(result, hits=frozenset({Limit.MEMORY})).is_ok
+    assert not replace(result, exit_code=1).is_ok
