@@ -248,21 +248,18 @@ class Pool:
 
     def _discard(self, sandbox: Sandbox) -> None:
         sandbox.kill()
-        self._in_background(self._closing, self._remove(sandbox))
+        self._in_background(self._closing, self._remove(sandbox), sandbox)
 
     async def _remove(self, sandbox: Sandbox) -> None:
         """Remove what is left of it; where that fails its lease stays on record, for `agentrl gc`."""
         try:
             await sandbox.close()
-        except asyncio.CancelledError:
-            self._undone.append(sandbox)
-            raise
         except SandboxError as error:
             log.warning("%s", error)
             with self._lock:
                 self._count = replace(self._count, failed=self._count.failed + 1)
 
-    def _in_background(self, tasks: Tasks, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, tasks: Tasks, work: Coroutine[Any, Any, None], removed: Sandbox | None = None) -> None:
         """Do it on the running loop; `tasks` holds it until it is done."""
         failed = self._count.failed
         task = asyncio.get_running_loop().create_task(work)
@@ -271,9 +268,11 @@ class Pool:
         def done(task: asyncio.Task[None]) -> None:
             with self._lock:
                 tasks.discard(task)
-                # A task is cancelled when its event loop ends: nothing more is to begin there.
-                if not task.cancelled() and (self._count.failed == failed or self._waiters):
-                    self._refill()
+                if not task.cancelled():
+                    if self._count.failed == failed or self._waiters:
+                        self._refill()
+                elif removed:  # its event loop ends: nothing more is to begin there
+                    self._undone.append(removed)
 
         task.add_done_callback(done)
 
