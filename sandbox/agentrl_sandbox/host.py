@@ -6,13 +6,16 @@ import asyncio
 import os
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from agentrl_sandbox import cgroups, leases
 from agentrl_sandbox.cgroups import Cage
 from agentrl_sandbox.channel import Channel, SocketTransport
-from agentrl_sandbox.errors import SandboxError
+from agentrl_sandbox.errors import LostError, SandboxError
 from agentrl_sandbox.leases import MARK, Lease
+from agentrl_sandbox.local import sandbox
+from agentrl_sandbox.ordered import OrderedSandbox
+from agentrl_sandbox.types import Limits
 
 REMOVAL_S = 5.0
 RETRY_S, RETRIES = 0.005, 1000
@@ -118,3 +121,42 @@ class HostProcess:
 def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+async def raise_sandbox(
+    lease: Lease,
+    cage: Cage | None,
+    limits: Limits,
+    spawn: Callable[[], HostProcess],
+    begin: Callable[[HostProcess], Awaitable[None]],
+) -> OrderedSandbox:
+    """Write the lease down, spawn its process, have it begin; LostError, and nothing is left, where that fails."""
+    leases.write(lease)
+    process = None
+    try:
+        if cage:
+            cage.make(limits)
+        process = spawn()
+        await begin(process)
+    except (LostError, OSError) as error:
+        complaints = process.complaints() if process else ""
+        _undo(lease, cage, process)
+        raise LostError(f"{lease.backend}: {error}{complaints}") from error
+    except BaseException:
+        _undo(lease, cage, process)
+        raise
+    process.forget_complaints()
+    return sandbox(lease.id, process.channel, process, limits)
+
+
+def _undo(lease: Lease, cage: Cage | None, process: HostProcess | None) -> None:
+    if process:
+        process.abandon()
+    else:
+        cgroups.remove(cage.paths if cage else ())
+        leases.strike(lease)
+
+
+async def add_to_cage(cage: Cage, pid: int) -> None:
+    """Put a process in; in a thread, for the kernel takes milliseconds to move one."""
+    await asyncio.to_thread(cage.add, pid)

@@ -20,10 +20,9 @@ from pathlib import Path
 
 from agentrl_sandbox import boot, cgroups, leases, seccomp
 from agentrl_sandbox.cgroups import Cage
-from agentrl_sandbox.errors import LostError, UnavailableError
-from agentrl_sandbox.host import HostProcess
+from agentrl_sandbox.errors import UnavailableError
+from agentrl_sandbox.host import HostProcess, add_to_cage, raise_sandbox
 from agentrl_sandbox.leases import Lease
-from agentrl_sandbox.local import sandbox
 from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.types import Limits
 
@@ -58,26 +57,19 @@ class BubblewrapBackend:
         """A warden as the first process of new namespaces."""
         lease_id = leases.new_id()
         cage = cgroups.cage(lease_id)
-        lease = leases.write(Lease(lease_id, self.name, leases.me(), tuple(cage.paths) if cage else ()))
-        if cage:
-            cage.make(limits)
-        process, info = _spawn(lease, limits, cage)
-        try:
+        lease = Lease(lease_id, self.name, leases.me(), tuple(cage.paths) if cage else ())
+        info = _in_memory(b"")  # where bwrap writes the pid of the first process
+
+        async def begin(process: HostProcess) -> None:
             await boot.load(process.channel, is_compiled=True)
             if cage:
-                cage.add(json.loads(os.pread(info, 4096, 0))["child-pid"])
+                await add_to_cage(cage, json.loads(os.pread(info, 4096, 0))["child-pid"])
             await boot.begin(process.channel, _setup(limits, cage))
-        except LostError as error:
-            complaints = process.complaints()
-            process.abandon()
-            raise LostError(f"bubblewrap: {error}{complaints}") from error
-        except BaseException:
-            process.abandon()
-            raise
+
+        try:
+            return await raise_sandbox(lease, cage, limits, lambda: _spawn(lease, limits, cage, info), begin)
         finally:
             os.close(info)
-        process.forget_complaints()
-        return sandbox(lease_id, process.channel, process, limits)
 
     async def close(self) -> None:
         """Nothing is shared."""
@@ -98,24 +90,21 @@ def missing() -> str:
     return f"{probe.stderr.strip()}. {INSTALL if 'Unknown option' in probe.stderr else ALLOW}"
 
 
-def _spawn(lease: Lease, limits: Limits, cage: Cage | None) -> tuple[HostProcess, int]:
-    """Start bwrap; and a file where it writes the pid of the first process before that runs.
+def _spawn(lease: Lease, limits: Limits, cage: Cage | None, info: int) -> HostProcess:
+    """Start bwrap; before the first process runs, its pid stands in the file `info`.
 
     Not a pipe: bwrap would die of a reader that was killed, and leave its child waiting for ever.
     """
-    info = _in_memory(b"")
     words = [*_walls(limits, cage), *_privileges(), "--info-fd", str(info)]
-    fds = [info]
     program = seccomp.program()
+    if program is None:
+        return HostProcess(lease, [*words, "--", *boot.command(boot.interpreter(), lease.id)], cage, [info])
+    rules = _in_memory(program)
     try:
-        if program:
-            fds.append(_in_memory(program))
-            words += ["--seccomp", str(fds[-1])]
-        words += ["--", *boot.command(boot.interpreter(), lease.id)]
-        return HostProcess(lease, words, cage, fds), info
+        words += ["--seccomp", str(rules), "--", *boot.command(boot.interpreter(), lease.id)]
+        return HostProcess(lease, words, cage, [info, rules])
     finally:
-        for fd in fds[1:]:
-            os.close(fd)
+        os.close(rules)
 
 
 def _setup(limits: Limits, cage: Cage | None) -> boot.Setup:

@@ -12,10 +12,9 @@ import warnings
 from pathlib import Path
 
 from agentrl_sandbox import boot, cgroups, leases
-from agentrl_sandbox.errors import LostError
-from agentrl_sandbox.host import HostProcess
+from agentrl_sandbox.cgroups import Cage
+from agentrl_sandbox.host import HostProcess, add_to_cage, raise_sandbox
 from agentrl_sandbox.leases import Lease
-from agentrl_sandbox.local import sandbox
 from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.types import Limits
 
@@ -42,35 +41,26 @@ class ProcessBackend:
         """A warden in a working folder of its own."""
         lease_id = leases.new_id()
         cage = cgroups.cage(lease_id)
-        lease = leases.write(Lease(lease_id, self.name, leases.me(), tuple(cage.paths) if cage else ()))
-        lease.work.mkdir(parents=True)
-        if cage:
-            cage.make(limits)
+        lease = Lease(lease_id, self.name, leases.me(), tuple(cage.paths) if cage else ())
         python = boot.interpreter()
-        process = HostProcess(lease, boot.command(python, lease_id), cage)
-        try:
-            if cage:
-                cage.add(process.pid)
-            meters = (
-                tuple((meter.limit, str(meter.folder / meter.file), meter.key) for meter in cage.meters())
-                if cage
-                else ()
-            )
-            path = f"{Path(python).parent}{os.pathsep}{os.defpath}"
-            setup = boot.Setup(
-                str(lease.work), path, limits, lease_id, has_memory_cgroup=cage is not None, meters=meters
-            )
+
+        def spawn() -> HostProcess:
+            lease.work.mkdir(parents=True)
+            return HostProcess(lease, boot.command(python, lease_id), cage)
+
+        async def begin(process: HostProcess) -> None:
             await boot.load(process.channel, is_compiled=True)
-            await boot.begin(process.channel, setup)
-        except LostError as error:
-            complaints = process.complaints()
-            process.abandon()
-            raise LostError(f"process: {error}{complaints}") from error
-        except BaseException:
-            process.abandon()
-            raise
-        process.forget_complaints()
-        return sandbox(lease_id, process.channel, process, limits)
+            if cage:
+                await add_to_cage(cage, process.pid)
+            await boot.begin(process.channel, _setup(lease, python, limits, cage))
+
+        return await raise_sandbox(lease, cage, limits, spawn, begin)
 
     async def close(self) -> None:
         """Nothing is shared."""
+
+
+def _setup(lease: Lease, python: str, limits: Limits, cage: Cage | None) -> boot.Setup:
+    meters = [(meter.limit, str(meter.folder / meter.file), meter.key) for meter in cage.meters()] if cage else []
+    path = f"{Path(python).parent}{os.pathsep}{os.defpath}"
+    return boot.Setup(str(lease.work), path, limits, lease.id, has_memory_cgroup=cage is not None, meters=tuple(meters))
