@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from agentrl_sandbox import Backend, Limits, Sandbox, UnavailableError, choose, leases
 from agentrl_sandbox.types import MIB
 

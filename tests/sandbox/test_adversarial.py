@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from agentrl_sandbox import Command, ExecResult, Limit, Python, RefusedError, Sandbox, leases, shell
 from agentrl_sandbox.inside import wire
+
 from tests.sandbox.conftest import TIGHT, backend
 
 SHORT = replace(TIGHT, wall_s=2.0)
@@ -39,7 +39,8 @@ async def assert_serves(sandbox: Sandbox) -> None:
 
 def attempt(statement: str) -> str:
     """A program that prints the error of a statement, or `done`."""
-    return f"import os, socket\ntry:\n    {statement}\n    print('done')\nexcept OSError as error:\n    print(error.errno)\n"
+    body = f"    {statement}\n    print('done')\n"
+    return f"import os, socket\ntry:\n{body}except OSError as error:\n    print(error.errno)\n"
 
 
 # --- fork bombs -------------------------------------------------------------------------------------------------
@@ -54,7 +55,8 @@ async def test_a_fork_bomb_ends_at_the_limit_of_processes_and_with_the_run(sandb
 
 
 async def test_a_fork_bomb_of_orphans_ends_too(sandbox: Sandbox) -> None:
-    bomb = "import os\nwhile True:\n    try:\n        if os.fork(): os._exit(0)\n        os.setsid()\n    except OSError: pass\n"
+    step = "        if os.fork(): os._exit(0)\n        os.setsid()\n"
+    bomb = f"import os\nwhile True:\n    try:\n{step}    except OSError: pass\n"
     result = await sandbox.exec(Python(bomb), limits=SHORT)
     assert result.exit_code == 0  # the first of them ended at once, and took the others along
     await assert_serves(sandbox)
@@ -72,7 +74,8 @@ async def test_filling_memory_ends_the_program_and_not_the_sandbox(sandbox: Sand
 
 async def test_memory_is_limited_for_all_processes_together(sandbox: Sandbox) -> None:
     each = TIGHT.memory_bytes // 3
-    source = f"import os\nfor _ in range(5): os.fork()\nx = bytearray({each})\nfor _ in range(31):\n    try: os.wait()\n    except OSError: break"
+    wait = "for _ in range(31):\n    try: os.wait()\n    except OSError: break"
+    source = f"import os\nfor _ in range(5): os.fork()\nx = bytearray({each})\n{wait}"
     assert Limit.MEMORY in (await python(sandbox, source)).hits
     await assert_serves(sandbox)
 
@@ -244,7 +247,6 @@ async def test_there_is_no_network(sandbox: Sandbox) -> None:
         local.listen()
         result = await python(sandbox, NETWORK, str(server.getsockname()[1]), abstract)
     assert b"reached" not in result.stdout
-    assert set(Path("/sys/class/net").iterdir()) != set()  # the host itself has some
     interfaces = (
         "import os; print(sorted(l.split(':')[0].strip() for l in open('/proc/net/dev').read().splitlines()[2:]))"
     )
@@ -507,7 +509,7 @@ async def test_a_command_that_cannot_be_executed_is_the_programs_failure(
 
 
 @pytest.mark.parametrize(
-    "source", ["\0", "\ud800", "\udcff", "(" * 5000, "x = " + "-" * 100_000 + "1", "é = 'ü'; print(é)"]
+    "source", ["\0", "x = '\ud800'", "y = '\udcff'", "(" * 5000, "x = " + "-" * 100_000 + "1", "é = 'ü'; print(é)"]
 )
 async def test_any_text_is_a_program(sandbox: Sandbox, source: str) -> None:
     result = await python(sandbox, source)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from agentrl_sandbox.cgroups import Cage, find_homes
+
 from tests.sandbox.conftest import TIGHT
 
 

@@ -13,10 +13,10 @@ import threading
 from pathlib import Path
 
 import pytest
-
 from agentrl_sandbox import ClosedError, FullError, LostError, Pool, Python, SandboxError, gc, leases
 from agentrl_sandbox.doctor import checks
 from agentrl_sandbox.types import Limits, Sandbox
+
 from tests.sandbox.conftest import IDS, TIGHT, backend, running
 
 
@@ -33,7 +33,7 @@ def pool(name: str, ready: int = 1, most: int = 4) -> Pool:
 async def until(condition: object, what: object, within_s: float = 20.0) -> None:
     """Return when it holds; `condition` is called between turns of the event loop."""
     async with asyncio.timeout(within_s):
-        while not condition():  # type: ignore[operator]
+        while not condition():  # type: ignore[operator]  # noqa: ASYNC110 (a pool offers no more than its count)
             await asyncio.sleep(0.001)
 
 
@@ -213,6 +213,11 @@ def remains() -> list[str]:
     return [*known, *mine, *running(), *(str(path) for path in (leases.folder() / "work").glob("*"))]
 
 
+def are_leftovers_gone() -> bool:
+    """As `agentrl doctor` has it."""
+    return next(row[1] for row in checks() if row[0] == "leftover sandboxes")
+
+
 @pytest.mark.parametrize("how", ["stay", "fork"])
 def test_after_kill_9_of_the_owner_gc_leaves_nothing(name: str, how: str) -> None:
     process = owner(name, how)
@@ -236,11 +241,11 @@ async def test_the_next_start_removes_what_was_left_behind() -> None:
     process = owner("bubblewrap", "stay")
     process.kill()
     process.communicate()
-    assert [row for row in checks() if row[0] == "leftover sandboxes"][0][1] is False
+    assert not are_leftovers_gone()
     async with pool("bubblewrap"):
         assert {lease.owner.pid for lease in leases.recorded()} <= {os.getpid()}
     assert remains() == []
-    assert [row for row in checks() if row[0] == "leftover sandboxes"][0][1] is True
+    assert are_leftovers_gone()
 
 
 def test_a_process_that_forgets_its_pool_leaves_nothing(name: str) -> None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import httpx
 import pytest
-
 from agentrl_sandbox import (
     FullError,
     Limit,
@@ -29,6 +28,7 @@ from agentrl_sandbox import (
 from agentrl_sandbox.backends.remote_httpx import RemoteBackend
 from agentrl_sandbox.choice import TOKEN, URL
 from agentrl_sandbox.server import Server
+
 from tests.sandbox.conftest import TIGHT, backend, running
 
 SECRET = "a-token-of-some-length"
@@ -50,7 +50,7 @@ async def remote(url: str) -> AsyncIterator[RemoteBackend]:
 
 async def gone() -> None:
     async with asyncio.timeout(20):
-        while running():
+        while running():  # noqa: ASYNC110 (processes end when they end)
             await asyncio.sleep(0.01)
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from agentrl_sandbox import (
     ClosedError,
     Command,
@@ -27,6 +26,7 @@ from agentrl_sandbox import (
     shell,
 )
 from agentrl_sandbox.backends.process import InsecureSandboxWarning
+
 from tests.sandbox.conftest import TIGHT, backend
 
 
@@ -133,7 +133,7 @@ async def test_files_come_back_as_they_went(any_sandbox: Sandbox) -> None:
 
 
 async def test_a_file_that_does_not_fit_is_refused(any_sandbox: Sandbox) -> None:
-    with pytest.raises(RefusedError, match="No space|too large"):
+    with pytest.raises(RefusedError, match=r"No space|too large"):
         await any_sandbox.write("big", bytes(TIGHT.disk_bytes + 1))
 
 

@@ -6,7 +6,6 @@ import errno
 import struct
 
 import pytest
-
 from agentrl_sandbox.seccomp import ALLOW, ARCHITECTURES, ERRNO, X32_BIT, program
 
 CLONE_NEWUSER, CLONE_NEWPID, SIGCHLD, CLONE_THREAD = 0x10000000, 0x20000000, 17, 0x10000

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from agentrl.cli import main as entry
 from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import split
+from agentrl.cli.gc import CLEANUPS_GROUP
 from agentrl.cli.main import COMMANDS, main
 from agentrl.errors import ConfigError
 from agentrl.run.folder import RunFolder
@@ -210,3 +212,37 @@ def test_show_refuses_a_sample_that_is_not_there(
 ) -> None:
     assert main(["show", str(run_folder), sample]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_gc_tells_what_it_removed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    announced([EntryPoint("a", "tests.unit.cli.test_command:two_things", CLEANUPS_GROUP)], monkeypatch)
+    assert main(["gc"]) == 0
+    assert capsys.readouterr().out == "a container removed\na folder removed\n"
+
+
+def test_gc_with_nothing_to_do_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    announced([], monkeypatch)
+    assert main(["gc"]) == 0
+    assert capsys.readouterr().out == "nothing was left behind\n"
+
+
+def test_a_broken_cleanup_is_told_and_stops_no_other(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [
+        EntryPoint("broken", "tests.unit.cli.test_command:nowhere", CLEANUPS_GROUP),
+        EntryPoint("a", "tests.unit.cli.test_command:two_things", CLEANUPS_GROUP),
+    ]
+    announced(points, monkeypatch)
+    assert main(["gc"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("broken: its cleanup tests.unit.cli.test_command:nowhere is broken")
+    assert lines[1:] == ["a container removed", "a folder removed"]
+
+
+def two_things() -> list[str]:
+    return ["a container removed", "a folder removed"]
+
+
+def announced(points: list[EntryPoint], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [p for p in points if p.group == group])
