@@ -111,7 +111,7 @@ class Server:
             self._sandboxes[sandbox.id] = sandbox
             writer.write(http.head(200) + http.chunk(f"{sandbox.id}\n".encode()))
             await writer.drain()
-            await reader.read(1)  # nothing more is said: this is the end
+            await reader.read(1)  # nothing more is said: this is the end, and TCP's keepalive bounds the wait for it
         except SandboxError as error:
             writer.write(http.whole(503, str(error)))
         finally:

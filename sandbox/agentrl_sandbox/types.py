@@ -111,7 +111,10 @@ class Snapshot:
 
 
 class Sandbox(Protocol):
-    """One sandbox. Its programs run one at a time; calls wait for each other. Every call raises SandboxError."""
+    """One sandbox. Its programs run one at a time: calls, from one event loop, wait for each other.
+
+    Every call has a deadline and raises SandboxError when the sandbox fails.
+    """
 
     @property
     def id(self) -> str:

@@ -29,6 +29,7 @@ from agentrl_sandbox.types import Limits
 WORK = "/tmp/work"
 METERS = "/run/meters"
 SHARED_BYTES = 8 << 20
+BACKSTOP = 8  # processes beyond the cgroup's limit, which tells its hits, at which RLIMIT_NPROC would hold too
 FIRST_UID = 1 << 30
 PROBE_S = 20.0
 INSTALL = "Install it (apt-get install bubblewrap; version 0.7 or later)"
@@ -80,6 +81,8 @@ def missing() -> str:
     """Why sandboxes cannot be made here, and what to do; empty when they can (one is made to see)."""
     if not sys.platform.startswith("linux") or shutil.which("bwrap") is None:
         return f"bwrap is not on the PATH. {INSTALL}"
+    if _is_root() and (path := _private_path()):
+        return f"programs could not read the interpreter, for {path} is private. chmod -R o+rX {sys.base_prefix}"
     words = [*_walls(Limits(), None), *_privileges(), "true"]
     try:
         probe = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)
@@ -88,6 +91,15 @@ def missing() -> str:
     if probe.returncode == 0:
         return ""
     return f"{probe.stderr.strip()}. {INSTALL if 'Unknown option' in probe.stderr else ALLOW}"
+
+
+def _private_path() -> str:
+    """The first of the folders from the interpreter to its library that other users may not enter; or empty."""
+    library, prefix = Path(os.__file__).resolve(), Path(sys.base_prefix).resolve()
+    for path in (library, *library.parents, Path(boot.interpreter())):
+        if path.is_relative_to(prefix) and path.stat().st_mode & 0o4 == 0:
+            return str(path)
+    return ""
 
 
 def _spawn(lease: Lease, limits: Limits, cage: Cage | None, info: int) -> HostProcess:
@@ -117,14 +129,21 @@ def _setup(limits: Limits, cage: Cage | None) -> boot.Setup:
         limits=limits,
         uid=FIRST_UID + secrets.randbelow(FIRST_UID) if _is_root() else 0,
         has_memory_cgroup=cage is not None,
-        processes=0 if cage else limits.processes,
+        processes=limits.processes + (BACKSTOP if cage else 0),
         meters=tuple(meters),
     )
 
 
 def _walls(limits: Limits, cage: Cage | None) -> list[str]:
     """What the sandbox sees of the file system, and the namespaces."""
-    words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    words = [
+        shutil.which("bwrap") or "bwrap",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
     words += ["--hostname", "sandbox", "--as-pid-1", "--new-session", "--clearenv"]
     words += [*_system(), "--proc", "/proc", "--dev", "/dev", "--perms", "0755", "--dir", "/etc"]
     for path in ("/etc/ld.so.cache", "/etc/alternatives"):
