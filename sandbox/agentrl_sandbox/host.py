@@ -28,7 +28,7 @@ class HostProcess:
         self._lease, self._cage = lease, cage
         ours, theirs = socket.socketpair()
         self._complaints = os.memfd_create("complaints")
-        with theirs:
+        try:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 list(words),
                 stdin=theirs.fileno(),
@@ -39,6 +39,12 @@ class HostProcess:
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
+        except OSError:
+            ours.close()
+            self.forget_complaints()
+            raise
+        finally:
+            theirs.close()
         self.channel = Channel(SocketTransport(ours))
 
     @property

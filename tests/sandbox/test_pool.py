@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from agentrl_sandbox import ClosedError, FullError, LostError, Pool, Python, SandboxError, gc, leases
+from agentrl_sandbox import ClosedError, FullError, LostError, Pool, Python, SandboxError, cgroups, gc, leases
 from agentrl_sandbox.doctor import checks
 from agentrl_sandbox.types import Limits, Sandbox
 
@@ -207,9 +207,9 @@ def owner(name: str, how: str) -> subprocess.Popen[str]:
 
 def remains() -> list[str]:
     """Everything of sandboxes that is still there."""
-    cgroups = [str(path) for path in Path("/sys/fs/cgroup").glob("**/agentrl/agentrl-*") if path.is_dir()]
     known = {lease.id for lease in leases.recorded()}
-    mine = [path for path in cgroups if Path(path).name in known]
+    cages = [cage for lease_id in IDS if (cage := cgroups.cage(lease_id))]
+    mine = [path for cage in cages for path in cage.paths if Path(path).exists()]
     return [*known, *mine, *running(), *(str(path) for path in (leases.folder() / "work").glob("*"))]
 
 
@@ -225,12 +225,12 @@ def test_after_kill_9_of_the_owner_gc_leaves_nothing(name: str, how: str) -> Non
     process.wait()
     count = len(list(leases.recorded()))
     assert count >= 1
-    cgroups = [Path(path) for lease in leases.recorded() for path in lease.cgroups]
+    folders = [Path(path) for lease in leases.recorded() for path in lease.cgroups]
     lines = gc.collect()
     assert len(lines) == count
     assert all(line.endswith("removed") for line in lines), lines
     assert remains() == []
-    assert [path for path in cgroups if path.exists()] == []
+    assert [path for path in folders if path.exists()] == []
     assert gc.collect() == []
     os.killpg(process.pid, signal.SIGKILL) if how == "fork" else None
     assert process.stdout
@@ -297,3 +297,18 @@ def test_a_forked_process_does_not_use_its_parents_pool() -> None:
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+async def test_a_machine_that_can_start_no_process_is_an_error_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    made = backend(name)
+
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", refused)
+    with pytest.raises(LostError, match="temporarily unavailable") as lost:
+        await made.create(TIGHT)
+    assert lost.value.fault == "infra"
+    assert remains() == []
