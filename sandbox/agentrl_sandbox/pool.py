@@ -179,7 +179,8 @@ class Pool:
     async def _wait(self, waiter: Waiter, wait_s: float) -> Sandbox:
         began = time.monotonic()
         try:
-            await asyncio.wait_for(waiter.woken, wait_s)
+            async with asyncio.timeout(wait_s):  # wait_for of Python 3.11 can swallow a cancellation
+                await waiter.woken
         except TimeoutError:
             pass  # it may have been given a sandbox at the last moment
         except asyncio.CancelledError:

@@ -43,6 +43,8 @@ CATCH_ALL = {  # one handler in each
     "agentrl/rollout/boundary.py",  # the boundary between an episode and code that is not ours
     "agentrl/run/loop.py",  # the outermost frame of a run: says why it ended, and raises
     "sandbox/agentrl_sandbox/inside/programs.py",  # the outermost frame of an untrusted program
+    "envs/code/agentrl_code/inside/candidate.py",  # the outermost frame of an untrusted program
+    "envs/code/agentrl_code/inside/judge.py",  # the outermost frame of test code
     "envs/math/agentrl_math/worker.py",  # the outermost frame of the verifier's process
 }
 BAD_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}

@@ -12,7 +12,7 @@ from benchmarks.arms import Arm
 from benchmarks.timing import alternated, column, last_line
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("learner", "overhead", "rollout", "sandbox", "start", "sync", "tools", "versus_trl")
+COMMANDS = ("grading", "learner", "overhead", "rollout", "sandbox", "start", "sync", "tools", "versus_trl")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

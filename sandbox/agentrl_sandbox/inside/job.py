@@ -50,6 +50,7 @@ class Process:
     def _pipe(self, theirs: list[int], is_read: bool) -> int:
         ours, other = os.pipe() if is_read else os.pipe()[::-1]
         os.set_blocking(ours, False)
+        os.fchmod(other, 0o666)  # so that the program may open /dev/stdin by its name
         theirs.append(other)
         self.fds.add(ours)
         return ours

@@ -1,0 +1,197 @@
+"""What test code asks of the program, told apart before anything runs.
+
+Most tests only compare one call with a constant: those are put as `Claim`s, and need no second sandbox. All others
+become a `Script`, for the judge.
+"""
+
+import ast
+import builtins
+import operator
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from agentrl_code.values import UnplainError, to_tree
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
+}
+_NO_LITERAL = (UnplainError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One assertion about one call with constant arguments; `holds(value)` is the assertion."""
+
+    text: str
+    function: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    holds: Callable[[Any], Any]
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Test code for the judge: every assertion counted, with the modules it needs and the lines that call in place."""
+
+    source: str
+    modules: tuple[str, ...]
+    in_place: tuple[int, ...] | bool
+
+
+@lru_cache(maxsize=4096)
+def plan(source: str, entry: str, setup: str, in_place: bool) -> tuple[Claim, ...] | Script:
+    """The claims that test code consists of, or the script when it needs the judge."""
+    return _claims(parse(source), entry, parse(setup)) or _script(parse(source), entry, in_place)
+
+
+def parse(source: str) -> ast.Module:
+    """The tree of test code; SyntaxError or ValueError when it is no Python. Its warnings are its author's affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source)
+
+
+def _claims(tree: ast.Module, entry: str, setup: ast.Module) -> tuple[Claim, ...]:
+    body, parameter, function = _check(tree.body) or (tree.body, "", "")
+    own = (_bound(setup) | _bound(tree)) - {entry}
+    found = []
+    for statement in body:
+        if isinstance(statement, ast.Assert) and not isinstance(statement.test, ast.Constant):
+            claim = _claim(statement.test)
+            if claim is None:
+                return ()
+            name = function if claim.function == parameter else claim.function
+            if name != entry and (name in own or hasattr(builtins, name)):
+                return ()  # not the program's
+            found.append(replace(claim, function=name))
+        elif not _is_idle(statement):
+            return ()
+    return tuple(found)
+
+
+def _script(tree: ast.Module, entry: str, in_place: bool) -> Script:
+    used = {
+        node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    modules = tuple(sorted(used & sys.stdlib_module_names - {entry}))
+    text = ast.unparse(ast.fix_missing_locations(_Counted().visit(tree)))
+    lines = tuple(node.lineno for node in ast.walk(parse(text)) if isinstance(node, ast.stmt) and _is_bare_call(node))
+    return Script(text, modules, in_place or lines)
+
+
+class _Counted(ast.NodeTransformer):
+    """Puts `__asserted__()` behind every assertion that is not about a constant."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST | list[ast.AST]:
+        """The assertion, and the count of it."""
+        if isinstance(node.test, ast.Constant):
+            return node
+        return [node, ast.Expr(ast.Call(ast.Name("__asserted__", ast.Load()), [], []))]
+
+
+def _check(body: list[ast.stmt]) -> tuple[list[ast.stmt], str, str] | None:
+    """Of HumanEval's `def check(candidate): …` and `check(f)`: the statements, "candidate" and "f"."""
+    match [node for node in body if not _is_idle(node)]:
+        case [
+            ast.FunctionDef(name=name, args=ast.arguments(args=[ast.arg(arg=parameter)]), decorator_list=[]) as check,
+            ast.Expr(value=ast.Call(func=ast.Name(id=called), args=[ast.Name(id=function)], keywords=[])),
+        ] if name == called:
+            return check.body, parameter, function
+    return None
+
+
+def _claim(test: ast.expr) -> Claim | None:
+    try:
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return _of_call(test, test.operand, operator.not_, "something false")
+        if not isinstance(test, ast.Compare):
+            return _of_call(test, test, operator.truth, "something true")
+        if len(test.ops) != 1 or (isinstance(test.ops[0], ast.Is | ast.IsNot) and not _is_singleton(test)):
+            return None
+        return _of_comparison(test, _COMPARISONS[type(test.ops[0])])
+    except _NO_LITERAL:
+        return None  # a side that is no literal
+
+
+def _of_comparison(test: ast.Compare, compare: Callable[[Any, Any], Any]) -> Claim:
+    left, right = test.left, test.comparators[0]
+    if isinstance(left, ast.Call):
+        constant, sign = ast.literal_eval(right), "" if isinstance(test.ops[0], ast.Eq) else "another value than "
+        is_plain = isinstance(test.ops[0], ast.Eq | ast.NotEq)
+        wanted = f"{sign}{constant!r}" if is_plain else f"`{ast.unparse(test)}`"
+        return _of_call(test, left, lambda value: compare(value, constant), wanted)
+    constant = ast.literal_eval(left)
+    return _of_call(test, right, lambda value: compare(constant, value), f"`{ast.unparse(test)}`")
+
+
+def _of_call(test: ast.expr, call: ast.expr, holds: Callable[[Any], Any], wanted: str) -> Claim:
+    if (
+        not isinstance(call, ast.Call)
+        or not isinstance(call.func, ast.Name)
+        or any(k.arg is None for k in call.keywords)
+    ):
+        raise ValueError(ast.unparse(test))
+    args = tuple(ast.literal_eval(arg) for arg in call.args)
+    kwargs = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    to_tree([args, kwargs])
+    return Claim(ast.unparse(call), call.func.id, args, kwargs, holds, wanted)
+
+
+def _bound(tree: ast.AST) -> set[str]:
+    """Every name that is bound anywhere in this code."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name)
+    return names
+
+
+def _is_singleton(test: ast.Compare) -> bool:
+    right = test.comparators[0]
+    return isinstance(right, ast.Constant) and (right.value is None or isinstance(right.value, bool))
+
+
+def _is_bare_call(node: ast.stmt) -> bool:
+    """A statement that only calls something by its name, and our own count is not it."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name != "__asserted__"
+    return False
+
+
+def _is_idle(node: ast.stmt) -> bool:
+    """A statement that does nothing to the tests: a docstring, a bare name, METADATA, `assert True`, pass."""
+    match node:
+        case ast.Assert(test=ast.Constant(value=value)):
+            return bool(value)
+        case ast.Assign(targets=[ast.Name()], value=value):
+            return _is_literal(value)
+        case ast.Pass() | ast.Expr(value=ast.Constant() | ast.Name()):
+            return True
+    return False
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except _NO_LITERAL:
+        return False
+    return True

@@ -1,0 +1,71 @@
+"""Whether what came out is what was expected: values with their exact types, and printed text."""
+
+import math
+from typing import Any
+
+from agentrl_code.replies import Foreign, ForeignError
+
+_ORDERED = ("list", "tuple", "deque")
+_KEYED = ("dict", "Counter", "defaultdict")
+
+
+def same(wanted: Any, got: Any, tolerance: float = 0.0) -> bool:
+    """Equality of plain data, type by type; floats as `close`; sets and keys exactly. ForeignError for objects."""
+    if isinstance(got, Foreign):
+        raise ForeignError(f"{got!r}, which is not compared")
+    if type(wanted) is not type(got):
+        return False
+    if isinstance(wanted, float):
+        return close(wanted, got, tolerance)
+    if isinstance(wanted, complex):
+        return close(wanted.real, got.real, tolerance) and close(wanted.imag, got.imag, tolerance)
+    name = type(wanted).__name__
+    if name in _ORDERED:
+        return len(wanted) == len(got) and all(same(w, g, tolerance) for w, g in zip(wanted, got, strict=True))
+    if name == "OrderedDict":
+        return same(list(wanted.items()), list(got.items()), tolerance)
+    if name in _KEYED:
+        theirs = {_exact(key): value for key, value in got.items()}
+        ours = {_exact(key): value for key, value in wanted.items()}
+        return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key], tolerance) for key in ours)
+    if isinstance(wanted, set | frozenset):
+        return {_exact(item) for item in wanted} == {_exact(item) for item in got}
+    return bool(wanted == got)
+
+
+def close(wanted: float, got: float, tolerance: float) -> bool:
+    """Equal, or both NaN, or no further apart than `tolerance`, relative or absolute."""
+    if math.isnan(wanted) or math.isnan(got):
+        return math.isnan(wanted) and math.isnan(got)
+    return wanted == got or (tolerance > 0 and math.isclose(wanted, got, rel_tol=tolerance, abs_tol=tolerance))
+
+
+def same_text(wanted: str, got: str, tolerance: float = 0.0) -> bool:
+    """Equal up to white space at line ends and at the end; with a tolerance, word by word, numbers as `close`."""
+    if tolerance <= 0:
+        return _lines(wanted) == _lines(got)
+    left, right = wanted.split(), got.split()
+    return len(left) == len(right) and all(_same_word(w, g, tolerance) for w, g in zip(left, right, strict=True))
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().split("\n")]
+
+
+def _same_word(wanted: str, got: str, tolerance: float) -> bool:
+    if wanted == got:
+        return True
+    try:
+        return close(float(wanted), float(got), tolerance)
+    except ValueError:
+        return False
+
+
+def _exact(key: Any) -> Any:
+    """A key that tells 1, 1.0 and True apart, at any depth, and finds NaN again."""
+    if isinstance(key, Foreign):
+        raise ForeignError(f"{key!r}, which is not compared")
+    if isinstance(key, tuple | frozenset):
+        parts = map(_exact, key)
+        return type(key).__name__, tuple(parts) if isinstance(key, tuple) else frozenset(parts)
+    return type(key).__name__, "nan" if key != key else key

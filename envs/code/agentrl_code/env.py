@@ -1,0 +1,209 @@
+"""The environment: a problem, a program, public tests that answer it, and hidden tests that decide."""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from agentrl.env import (
+    Context,
+    Env,
+    EnvConfig,
+    Limits,
+    Message,
+    Policy,
+    Reply,
+    Signal,
+    Task,
+    Tasks,
+    Turn,
+    reward,
+    shared,
+)
+from agentrl.errors import EnvError
+from agentrl_code import generator
+from agentrl_code.cases import Call, Io, Test
+from agentrl_code.data import load
+from agentrl_code.extract import defines, extract, is_program
+from agentrl_code.grader import Grader
+from agentrl_code.policy import Policy as Grading
+from agentrl_code.problem import Problem
+from agentrl_code.verdict import Result, Status, Verdict
+
+PLEA = "Answer with the whole program in one ```python block."
+MOST_TOLD = 1500
+
+
+class CodeConfig(EnvConfig):
+    """The `--env.*` keys: where the problems come from, how often a program may be mended, and the grading."""
+
+    level: Literal[1, 2, 3, 4] = Field(1, description="1: a formula; 2: two numbers; 3: a list; 4: stdin and stdout")
+    data: str = Field("", description="a .jsonl or .jsonl.gz file (HumanEval, MBPP, general) instead of a level")
+    data_heldout: str = Field("", description="the same for the held-out tasks; '' holds out a share of `data`")
+    heldout_share: float = Field(0.1, gt=0, lt=1, description="share of `data` held out when `data_heldout` is ''")
+    turns: int = Field(1, ge=1, le=16, description="programs in one episode; the public tests answer all but the last")
+    timeout_s: float = Field(6.0, gt=0, le=60, description="CPU seconds of a program; three times as much wall clock")
+    float_tolerance: float = Field(0.0, ge=0, lt=1, description="of expected values and outputs; 0: exact")
+    system: str = Field("", description="system message; '' sends none")
+
+
+class CodeEnv(Env):
+    """Write a program; 1 when it passes every hidden test, 0 when not, invalid when nobody can tell."""
+
+    Config = CodeConfig
+    config: CodeConfig
+    limits = Limits(max_turns=16, turn_timeout_s=900, score_timeout_s=900)
+    blocking = False
+
+    @shared
+    def grader(self) -> Grader:
+        """The sandboxes of this worker."""
+        return Grader()
+
+    async def tasks(self, split: str) -> Tasks:
+        """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""
+        if self.config.data:
+            return [_task(problem) for problem in await asyncio.to_thread(self._problems, split)]
+        if split == "test":
+            return [_task(problem) for problem in generator.held_out_problems(self.config.level)]
+        return _drawn(self.config.level)
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        """The question, after the system message if there is one."""
+        ctx.state.verdict = None
+        user = Message(role="user", content=task.data.question)
+        return [Message(role="system", content=self.config.system), user] if self.config.system else [user]
+
+    async def respond(self, turn: Turn, ctx: Context) -> Reply:
+        """Run the public tests and tell of the first that fails; the episode ends when none does, or with the turns."""
+        public = ctx.task.data.public
+        if len(ctx.turns) >= self.config.turns or not public:
+            return Reply.end()
+        answer = extract(turn.text)
+        if answer is None:
+            return Reply.say(f"I cannot find a program. {PLEA}")
+        verdict = await self._grade(ctx.task.data, answer, public)
+        if verdict.status is Status.PASSED or not verdict.valid:
+            return Reply.end()
+        return Reply.say(f"{verdict.feedback[:MOST_TOLD]}\n\nMend the program. {PLEA}")
+
+    @reward
+    async def solved(self, ctx: Context) -> Signal:
+        """1 when the last program passes every hidden test."""
+        verdict = await self._verdict(ctx)
+        return Signal(
+            "solved", verdict.reward, valid=verdict.valid, reason=verdict.reason, evidence=verdict.status.value
+        )
+
+    @reward(weight=0.0)
+    async def share(self, ctx: Context) -> Signal:
+        """The share of hidden tests that the last program passes."""
+        verdict = await self._verdict(ctx)
+        return Signal("share", verdict.share, valid=verdict.valid, reason=verdict.reason)
+
+    @reward(weight=0.0)
+    def format(self, ctx: Context) -> float:
+        """1 when the last turn holds a program that is Python and defines what was asked for."""
+        answer = extract(ctx.text)
+        if answer is None:
+            return 0.0
+        problem: Problem = ctx.task.data
+        program = problem.program(answer)
+        return float(defines(program, problem.entry) if problem.entry else is_program(program))
+
+    def oracle(self, task: Task) -> Policy:
+        """The reference program."""
+        if not task.data.solution:
+            raise EnvError(f"task {task.id} has no reference solution")
+        return [_block(task.data.solution)]
+
+    def canaries(self, task: Task) -> Mapping[str, Policy]:
+        """Ways to earn without solving."""
+        problem: Problem = task.data
+        name = problem.entry or _named(problem)
+        head = f"def {name}(*args, **kwargs):\n"
+        said = {
+            "silence": "",
+            "junk": "It is a fine function, and surely passes.",
+            "still thinking": f"<think>{_block(problem.solution)}",
+            "nothing": _block(f"{head}    pass\n"),
+            "equal to everything": _block(_EQUAL.format(head=head)),
+            "the end": _block("import os\nprint('passed', flush=True)\nos._exit(0)\n"),
+            "an end inside": _block(f"import os\n{head}    os._exit(0)\n"),
+            "a look around": _block(_LOOK.format(head=head)),
+            "the public tests by heart": _block(_by_heart(head, problem.public)),
+        }
+        return {canary: [text] * self.config.turns for canary, text in said.items()}
+
+    async def _verdict(self, ctx: Context) -> Verdict:
+        """The verdict of the hidden tests on the last turn, made once."""
+        if ctx.state.verdict is None:
+            answer = extract(ctx.text)
+            if answer is None:
+                ctx.state.verdict = Verdict.of((Result(Status.ERROR, reason="there is no program"),))
+            else:
+                ctx.state.verdict = await self._grade(ctx.task.data, answer, ctx.task.data.hidden)
+        verdict: Verdict = ctx.state.verdict
+        return verdict
+
+    async def _grade(self, problem: Problem, answer: str, tests: tuple[Test, ...]) -> Verdict:
+        config = self.config
+        policy = Grading(problem.entry, problem.setup, config.timeout_s, config.float_tolerance)
+        return await self.grader.grade(problem.program(answer), tests, policy)
+
+    def _problems(self, split: str) -> list[Problem]:
+        if not self.config.data_heldout:
+            return [p for p in load(self.config.data) if self._is_held_out(p) == (split == "test")]
+        held_out = load(self.config.data_heldout)
+        unseen = {problem.key for problem in held_out}
+        return held_out if split == "test" else [p for p in load(self.config.data) if p.key not in unseen]
+
+    def _is_held_out(self, problem: Problem) -> bool:
+        digest = hashlib.sha256(" ".join(problem.key.split()).encode()).digest()
+        return int.from_bytes(digest[:8], "big") < self.config.heldout_share * 2**64
+
+
+_EQUAL = """class Same(int):
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __hash__(self): return 0
+    def __str__(self): return "passed"
+{head}    return Same()
+print(Same())
+"""
+_LOOK = """import gc, sys
+{head}    frame, found = sys._getframe(), []
+    while frame:
+        found += [frame.f_locals.get(name) for name in ("expected", "wanted", "want", "gold", "answer")]
+        frame = frame.f_back
+    found += [x["expected"] for x in gc.get_objects() if type(x) is dict and "expected" in x]
+    return next((x for x in found if x is not None), None)
+"""
+
+
+def _block(program: str) -> str:
+    return f"```python\n{program}\n```"
+
+
+def _named(problem: Problem) -> str:
+    return next((test.function for test in problem.hidden if isinstance(test, Call)), "f")
+
+
+def _by_heart(head: str, public: tuple[Test, ...]) -> str:
+    """A program that knows the public tests and nothing else."""
+    calls = {repr(tuple(test.args)): test.expected for test in public if isinstance(test, Call)}
+    texts = {test.stdin: test.expected_stdout for test in public if isinstance(test, Io)}
+    if texts:
+        return f"import sys\nprint({texts!r}.get(sys.stdin.read(), ''))\n"
+    return f"{head}    return {calls!r}.get(repr(args))\n"
+
+
+def _task(problem: Problem) -> Task:
+    return Task(hashlib.sha256(problem.key.encode()).hexdigest()[:12], problem)
+
+
+def _drawn(level: int) -> Callable[[random.Random], Task]:
+    return lambda rng: _task(generator.problem(level, rng))

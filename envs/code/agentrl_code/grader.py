@@ -1,0 +1,181 @@
+"""Grades programs: each in a fresh sandbox, with as many at once as the machine has use for."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from agentrl_sandbox import Limits, Pool, Sandbox, SandboxError
+
+from agentrl_code.cases import Assert, Call, Io, Test, why_unusable
+from agentrl_code.claims import Claim, Script, plan
+from agentrl_code.compare import same, same_text
+from agentrl_code.policy import MIB, Policy
+from agentrl_code.program import Loaded, Printed, run_script
+from agentrl_code.replies import ForeignError, Reply, shown
+from agentrl_code.trial import Trial
+from agentrl_code.values import UnreadableError, to_tree
+from agentrl_code.verdict import Result, Status, Verdict
+
+MOST_PROGRAM_CHARS = 1 << 18
+SANDBOX = Limits(memory_bytes=512 * MIB, disk_bytes=32 * MIB, processes=32)
+Question = Claim | Call
+
+
+class Grader:
+    """A pool of sandboxes and a queue for it. Belongs to the event loop that it is first used on."""
+
+    def __init__(self, pool: Pool | None = None, at_once: int = 0) -> None:
+        cores = len(os.sched_getaffinity(0))
+        self._at_once = at_once or 2 * cores
+        self.pool = pool or Pool(limits=SANDBOX, ready=self._at_once, most=4 * self._at_once)
+        self._seats = asyncio.Semaphore(self._at_once)
+
+    async def aclose(self) -> None:
+        """End every sandbox."""
+        await self.pool.close()
+
+    async def grade(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
+        """The verdict; whatever fails that is not the program's doing makes it invalid."""
+        if reason := why_unusable(tests, policy.setup):
+            return Verdict.invalid(reason)
+        if reason := _why_no_program(program):
+            return Verdict.of((Result(Status.ERROR, reason=reason),))
+        try:
+            async with asyncio.timeout(policy.wait_s):
+                await self._seats.acquire()
+        except TimeoutError:
+            return Verdict.invalid(f"no sandbox was free within {policy.wait_s:g} s")
+        try:
+            return await self._graded(program, tests, policy)
+        except UnreadableError as problem:
+            return Verdict.invalid(f"the answer cannot be read: {problem}")
+        except SandboxError as problem:
+            return Verdict.invalid(f"the sandbox failed: {problem}")
+        finally:
+            self._seats.release()
+
+    async def _graded(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
+        async with self.pool.lease() as sandbox:
+            functions = await self._functions(program, tests, policy, sandbox)
+            texts = await _texts(program, tests, policy, sandbox)
+        return Verdict.of(tuple({**functions, **texts}[number] for number in range(len(tests))))
+
+    async def _functions(
+        self, program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox
+    ) -> dict[int, Result]:
+        """The results of `Call` and `Assert` tests by their numbers, from one loaded program."""
+        asked = {number: _questions(test, policy) for number, test in enumerate(tests) if not isinstance(test, Io)}
+        if not asked:
+            return {}
+        loaded = Loaded(program, sandbox, policy.limits)
+        questions = [question for each in asked.values() if not isinstance(each, Script) for question in each]
+        answers = await loaded.load([_request(question) for question in questions])
+        complaint = answers.complaint
+        replies, results = iter(answers.replies), dict[int, Result]()
+        for number, each in asked.items():
+            if not isinstance(each, Script):
+                results[number] = _all([_result(question, next(replies, None), policy, complaint) for question in each])
+        scripts = {number: each for number, each in asked.items() if isinstance(each, Script)}
+        if not scripts:
+            return results
+        if complaint:
+            return results | dict.fromkeys(scripts, Result(Status.ERROR, reason=f"the program {complaint}"))
+        async with self.pool.lease() as second:
+            trial = Trial(second, loaded, policy)
+            for number, script in scripts.items():
+                results[number] = (
+                    Result(Status.ERROR, reason="was not reached") if trial.complaint else await trial.result(script)
+                )
+        return results
+
+
+def _why_no_program(program: str) -> str:
+    if not program.strip():
+        return "there is no program"
+    if len(program) > MOST_PROGRAM_CHARS:
+        return f"the program is longer than {MOST_PROGRAM_CHARS} characters"
+    try:
+        program.encode()
+    except UnicodeEncodeError:
+        return "the program is no Unicode text"
+    return ""
+
+
+def _questions(test: Call | Assert, policy: Policy) -> tuple[Question, ...] | Script:
+    return (test,) if isinstance(test, Call) else plan(test.source, policy.entry, policy.setup, test.in_place)
+
+
+def _request(question: Question) -> list[object]:
+    return [
+        "call",
+        ["name", question.function],
+        to_tree(list(question.args)),
+        to_tree(dict(question.kwargs)),
+        False,
+    ]
+
+
+def _result(question: Question, reply: Reply | None, policy: Policy, complaint: str) -> Result:
+    asked, wanted = _shown(question)
+    if reply is None:
+        return Result(Status.ERROR, asked, reason=f"the program {complaint}")
+    if reply.complaint:
+        status = Status.ERROR if reply.kind == "raised" else Status.FAILED
+        return Result(status, asked, wanted=wanted, reason=f"the program {reply.complaint}")
+    try:
+        is_right = _is_right(question, reply, policy)
+    except ForeignError as problem:
+        return Result(Status.FAILED, asked, wanted=wanted, reason=f"the program gave {problem}")
+    return Result(Status.PASSED if is_right else Status.FAILED, asked, shown(reply.value), wanted)
+
+
+def _is_right(question: Question, reply: Reply, policy: Policy) -> bool:
+    if isinstance(question, Call):
+        if question.checker:
+            return question.checker(question.args, reply.value, question.expected) is True
+        return same(question.expected, reply.value, policy.float_tolerance)
+    try:
+        return bool(question.holds(reply.value))
+    except (TypeError, ValueError, ArithmeticError, RecursionError):
+        return False  # such as None < 3
+
+
+def _shown(question: Question) -> tuple[str, str]:
+    if isinstance(question, Claim):
+        return question.text, question.wanted
+    words = [shown(arg) for arg in question.args] + [
+        f"{name}={shown(value)}" for name, value in question.kwargs.items()
+    ]
+    return f"{question.function}({', '.join(words)})", "" if question.checker else shown(question.expected)
+
+
+def _all(results: list[Result]) -> Result:
+    """One test of several claims: the first that does not hold speaks for it."""
+    return next((result for result in results if result.status is not Status.PASSED), results[0])
+
+
+async def _texts(program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox) -> dict[int, Result]:
+    """The results of `Io` tests by their numbers; after one that broke a limit the rest is not run."""
+    results, is_over = dict[int, Result](), False
+    for number, test in enumerate(tests):
+        if isinstance(test, Io):
+            asked = f"with the input {shown(test.stdin)}"
+            if is_over:
+                results[number] = Result(Status.ERROR, asked, reason="was not reached")
+                continue
+            printed = await run_script(program, test.stdin, sandbox, policy.limits)
+            is_over = printed.is_over
+            results[number] = _text_result(asked, test, printed, policy)
+    return results
+
+
+def _text_result(asked: str, test: Io, printed: Printed, policy: Policy) -> Result:
+    stdout = printed.stdout
+    wanted = shown(test.expected_stdout)
+    if printed.complaint:
+        return Result(Status.ERROR, asked, shown(stdout), wanted, f"the program {printed.complaint}")
+    if test.checker:
+        is_right = test.checker(test.stdin, stdout, test.expected_stdout) is True
+    else:
+        is_right = same_text(test.expected_stdout, stdout, policy.float_tolerance)
+    return Result(Status.PASSED if is_right else Status.FAILED, asked, shown(stdout), wanted)

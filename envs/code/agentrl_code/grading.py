@@ -1,0 +1,84 @@
+"""`grade` and `agrade`: a program against tests, from any thread and any event loop of this process."""
+
+import asyncio
+import concurrent.futures.thread  # noqa: F401  (registers its own end, before we register ours)
+import os
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from agentrl_code.cases import Test
+from agentrl_code.grader import Grader
+from agentrl_code.policy import Policy
+from agentrl_code.verdict import Verdict
+
+CLOSE_S = 40.0
+
+
+def grade(program: str, tests: Sequence[Test], **policy: Any) -> Verdict:
+    """The verdict on a program; blocks until it is there. `policy` are the fields of `Policy`.
+
+    The program runs in the sandboxes of a `Grader` that this process makes at its first call, and closes at its end.
+    """
+    return asyncio.run_coroutine_threadsafe(_graded(program, tests, Policy(**policy)), _home()).result()
+
+
+async def agrade(program: str, tests: Sequence[Test], grader: Grader | None = None, **policy: Any) -> Verdict:
+    """`grade` for event loops; a `grader` of your own serves the one loop that it is used on."""
+    if grader is not None:
+        return await grader.grade(program, tests, Policy(**policy))
+    work = _graded(program, tests, Policy(**policy))
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, _home()))
+
+
+async def _graded(program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
+    return await _grader(os.getpid()).grade(program, tests, policy)
+
+
+@cache
+def _grader(pid: int) -> Grader:  # noqa: ARG001  (a forked child makes its own)
+    return Grader()
+
+
+_making = threading.Lock()
+
+
+def _home() -> asyncio.AbstractEventLoop:
+    """The event loop on which this process's grader lives, made by the first thread that asks."""
+    with _making:
+        return _loop(os.getpid())
+
+
+def _after_fork() -> None:
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@cache
+def _loop(pid: int) -> asyncio.AbstractEventLoop:
+    """The event loop of process `pid` on which its grader lives, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="agentrl-code", daemon=True)
+    thread.start()
+    # Closing needs asyncio's worker threads, which end before `atexit`. The last to register here is called first.
+    threading._register_atexit(_end, loop, thread, pid)  # type: ignore[attr-defined]
+    return loop
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
+    if pid != os.getpid() or loop.is_closed():
+        return
+    closing = asyncio.run_coroutine_threadsafe(_close(pid), loop)
+    closing.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+    thread.join(CLOSE_S)
+    if not thread.is_alive():
+        loop.close()
+
+
+async def _close(pid: int) -> None:
+    if _grader.cache_info().currsize:
+        await _grader(pid).aclose()

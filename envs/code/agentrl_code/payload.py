@@ -1,0 +1,30 @@
+"""Our code as it is sent into a sandbox: compiled where its Python is ours, else as text."""
+
+import marshal
+import sys
+from functools import cache
+from pathlib import Path
+
+_CELL = """
+import marshal, sys
+for name, text, code in marshal.loads({modules}):
+    module = sys.modules[name] = type(sys)(name)
+    is_ours = sys.implementation.cache_tag == {tag!r}
+    exec(marshal.loads(code) if is_ours else compile(text, name, "exec"), module.__dict__)
+"""
+
+
+@cache
+def cell(side: str) -> str:
+    """The source that makes an interpreter the `candidate` or the `judge`, as the module of that name."""
+    modules = [_module(name) for name in ("values", "inside.channel", f"inside.{side}")]
+    packages = [
+        (name, "", marshal.dumps(compile("", name, "exec"))) for name in ("agentrl_code", "agentrl_code.inside")
+    ]
+    source = _CELL.format(modules=ascii(marshal.dumps([*packages, *modules])), tag=sys.implementation.cache_tag)
+    return f"{source}import agentrl_code.inside.{side}\n{side} = sys.modules['agentrl_code.inside.{side}']\n"
+
+
+def _module(name: str) -> tuple[str, str, bytes]:
+    text = Path(__file__).parent.joinpath(*name.split(".")).with_suffix(".py").read_text()
+    return f"agentrl_code.{name}", text, marshal.dumps(compile(text, f"<agentrl_code.{name}>", "exec"))

@@ -1,0 +1,34 @@
+"""How programs are graded."""
+
+from dataclasses import dataclass
+
+from agentrl_sandbox import Limits
+
+WALL_PER_CPU = 3
+OUTPUT_BYTES = 4 << 20
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The choices of a grading, the same for all of its tests."""
+
+    entry: str = ""
+    """The function asked for. Only needed where tests call it by another name, or where Python has one of that name."""
+    setup: str = ""
+    """Trusted code that the tests build on, such as helper functions; it never reaches the program."""
+    timeout_s: float = 6.0
+    """CPU seconds for all function tests together, and for each stdin test; wall clock three times as much."""
+    float_tolerance: float = 0.0
+    """Of `Call` and `Io`, relative or absolute; 0: exact. An `Assert` states its own."""
+    wait_s: float = 600.0
+    """The longest wait for a free sandbox."""
+
+    def __post_init__(self) -> None:
+        if not (self.timeout_s > 0 and self.wait_s > 0 and 0 <= self.float_tolerance < 1):
+            raise ValueError(f"timeout_s and wait_s must be above 0, float_tolerance from 0 to 1: {self}")
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of one run."""
+        return Limits(wall_s=WALL_PER_CPU * self.timeout_s, cpu_s=self.timeout_s, output_bytes=OUTPUT_BYTES)

@@ -1,0 +1,87 @@
+"""What the program's side answered to one request, read without believing any of it."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from agentrl_code.values import UnplainError, UnreadableError, from_tree
+
+_SHAPES = {"value": 2, "raised": 3, "refused": 1}
+_SHOWN = 200
+
+
+class ForeignError(Exception):
+    """An object of the program's own stood where data was wanted."""
+
+
+class Foreign:
+    """An object of the program's own: it stayed there, and is never compared."""
+
+    def __init__(self, type_name: str) -> None:
+        self._type_name = type_name
+
+    def __repr__(self) -> str:
+        return f"<an object of type {self._type_name}>"
+
+    def _refused(self, *_: object) -> Any:
+        raise ForeignError(f"{self!r}, which is not compared")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refused
+    __bool__ = __hash__ = __iter__ = __contains__ = __len__ = _refused
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer: a `value`, an exception it `raised`, or why it was `refused`; `parts` as they came."""
+
+    kind: Literal["value", "raised", "refused"]
+    parts: list[Any]
+    value: Any = None
+
+    @classmethod
+    def of(cls, frame: Any) -> "Reply":
+        """The reply in a frame; UnreadableError when there is none."""
+        if not isinstance(frame, list) or not frame or _SHAPES.get(str(frame[0])) != len(frame) - 1:
+            raise UnreadableError("an answer of no known form")
+        kind, *parts = frame
+        if kind == "value":
+            return cls._of_value(parts)
+        if not all(isinstance(part, str) for part in parts[:2]) or not isinstance(parts[-1], int | str):
+            raise UnreadableError("an answer of no known form")
+        return cls(cast(Literal["raised", "refused"], kind), parts)
+
+    @classmethod
+    def _of_value(cls, parts: list[Any]) -> "Reply":
+        try:
+            if parts[1] is not None:
+                from_tree(parts[1], _foreign)
+            return cls("value", parts, from_tree(parts[0], _foreign))
+        except ForeignError as problem:
+            return cls("refused", [f"{problem}, as a key"])
+        except UnplainError as problem:
+            return cls("refused", [str(problem)])
+
+    @property
+    def complaint(self) -> str:
+        """What went wrong, in a sentence; '' for a value."""
+        if self.kind == "value":
+            return ""
+        if self.kind == "refused":
+            return f"gave {self.parts[0]}"
+        name, message, line = self.parts
+        where = f" (line {line} of the program)" if line else ""
+        return f"raised {name}: {message}{where}" if message else f"raised {name}{where}"
+
+
+def shown(value: Any) -> str:
+    """A value as text for a reader, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of more digits than can be shown"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+
+
+def _foreign(kind: str, key: object, name: object = "") -> Foreign:
+    if kind != "ref" or not isinstance(key, int) or not isinstance(name, str):
+        raise UnreadableError("a reference of no known form")
+    return Foreign(name)

@@ -1,0 +1,80 @@
+"""Test code in the judge's sandbox, with the program in another: questions go one way, plain data comes back."""
+
+import time
+from typing import Any
+
+from agentrl_sandbox import Sandbox
+
+from agentrl_code.claims import Script
+from agentrl_code.dialogue import Interpreter, Said
+from agentrl_code.policy import Policy
+from agentrl_code.program import Loaded
+from agentrl_code.replies import Reply
+from agentrl_code.verdict import Result, Status
+
+MOST_QUESTIONS = 10_000
+
+
+class Trial:
+    """The tests of one grading that only the judge can run."""
+
+    def __init__(self, sandbox: Sandbox, program: Loaded, policy: Policy) -> None:
+        self._judge, self._program = Interpreter("judge", sandbox, policy.limits), program
+        self._policy = policy
+        self.complaint = ""
+        """Why the program answers no more."""
+
+    async def result(self, script: Script) -> Result:
+        """Run one test to its end."""
+        last: Reply | None = None
+        until = time.monotonic() + self._policy.limits.wall_s
+        said = await self._judge.order(("begin", _order(script, self._policy)))
+        for asked in range(MOST_QUESTIONS):
+            frame = _frame(said) if time.monotonic() < until else None
+            if frame is None:
+                return _stuck(said, asked)
+            if frame[0] == "done":
+                return _outcome(script, frame[1:], last)
+            answers = await self._program.answer(frame[1:])
+            if answers.complaint:
+                self.complaint = answers.complaint
+                return Result(Status.ERROR, _call(frame), reason=answers.complaint)
+            last = answers.replies[0]
+            said = await self._judge.order(("resume", [last.kind, *last.parts]))
+        return Result(Status.FAILED, reason=f"the test asks the program more than {MOST_QUESTIONS} times")
+
+
+def _order(script: Script, policy: Policy) -> list[Any]:
+    in_place = script.in_place if isinstance(script.in_place, bool) else list(script.in_place)
+    return [policy.setup, script.source, policy.entry, list(script.modules), in_place]
+
+
+def _frame(said: Said) -> Any:
+    return said.frames[0] if said.frames and not said.ending.hits else None
+
+
+def _stuck(said: Said, asked: int) -> Result:
+    """The judge did not come to an end: over the program's answers, if it ever heard one."""
+    limits = ", ".join(sorted(said.ending.hits)) or "time"
+    return Result(
+        Status.FAILED if asked else Status.INVALID, reason=f"the test did not end within its limits: {limits}"
+    )
+
+
+def _outcome(script: Script, told: list[Any], last: Reply | None) -> Result:
+    """The result, from the judge's last words and the program's."""
+    outcome, said, line, asserted, asked = told
+    text = f"`{script.source.splitlines()[line - 1].strip()}`" if line else "the test"
+    if outcome == "invalid" or not asked:
+        return Result(Status.INVALID, text, reason=said or "it never calls the program")
+    if outcome == "failed":
+        return Result(Status.FAILED, text, reason=f"the program {said}" if said else "does not hold")
+    if outcome == "raised":
+        is_programs = last is not None and last.kind == "raised"
+        return Result(Status.ERROR if is_programs else Status.FAILED, text, reason=f"raised {said}")
+    return Result(Status.PASSED, text) if asserted else Result(Status.INVALID, text, reason="no assertion of it ran")
+
+
+def _call(frame: list[Any]) -> str:
+    _, operation, target, *_ = frame
+    return f"`{target[1]}(…)`" if operation == "call" and target[0] == "name" else "the test"

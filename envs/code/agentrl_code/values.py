@@ -1,0 +1,155 @@
+"""Plain data as trees of lists, texts and numbers: the one thing that crosses a sandbox's wall, in both directions.
+
+A scalar is itself; everything else is a list that begins with its type's name. Types are exact: an instance of a
+subclass is no plain data, nor is any object of a program's own; those can be named by a reference, and stay where they
+are. This file also runs inside the sandboxes, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # typing is not loaded inside
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+MOST_DEPTH = 64
+MOST_TWINS = 100
+"""Entries of one set or dict with the same hash: more are chosen to collide, to hold up who reads them."""
+SMALL = 1 << 53
+SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+MAPPINGS = ("dict", "Counter", "OrderedDict", "defaultdict")
+TYPES = {kind.__name__: kind for kind in (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)}
+LIBRARY = {
+    "Counter": "collections",
+    "OrderedDict": "collections",
+    "defaultdict": "collections",
+    "deque": "collections",
+    "Decimal": "decimal",
+    "Fraction": "fractions",
+    "date": "datetime",
+    "datetime": "datetime",
+    "time": "datetime",
+}
+"""Types of the standard library that are carried too, and where they are from."""
+
+
+class UnplainError(Exception):
+    """A value that is no plain data, or too deep, or made to hold up who reads it."""
+
+
+class UnreadableError(Exception):
+    """A tree that no `to_tree` makes."""
+
+
+def to_tree(value: Any, refer: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
+    """The tree of a value; `refer(value)` gives the tree of what is no plain data, else UnplainError is raised."""
+    kind = type(value)
+    if value is None or kind is bool or kind is float or kind is str:
+        return value
+    if kind is int:
+        return value if -SMALL < value < SMALL else ["int", hex(value)]
+    if depth > MOST_DEPTH:
+        raise UnplainError("a value nested too deep")
+    if kind is list or kind is tuple or kind is set or kind is frozenset:
+        return [kind.__name__, *[to_tree(item, refer, depth + 1) for item in value]]
+    if kind is dict:
+        return ["dict", *_pairs(value, refer, depth)]
+    parts = _parts(value, kind, refer, depth)
+    if parts is not None:
+        return parts
+    if refer is None:
+        raise UnplainError(f"an object of type {kind.__name__}")
+    return refer(value)
+
+
+def _pairs(value: Any, refer: Callable[[Any], Any] | None, depth: int) -> list[Any]:
+    return [to_tree(part, refer, depth + 1) for item in value.items() for part in item]
+
+
+def _parts(value: Any, kind: Any, refer: Callable[[Any], Any] | None, depth: int) -> list[Any] | None:
+    """The tree of a rarer type; None for one that is not carried."""
+    name: str = kind.__name__
+    if kind is bytes or kind is bytearray:
+        return [name, value.hex()]
+    if kind is complex:
+        return [name, value.real, value.imag]
+    if kind is range:
+        return [name, *[to_tree(part) for part in (value.start, value.stop, value.step)]]
+    if kind is type and any(value is known for known in TYPES.values()):
+        return ["type", value.__name__]
+    if getattr(sys.modules.get(LIBRARY.get(name, "")), name, None) is not kind:
+        return None
+    if name in MAPPINGS:
+        return [name, *_pairs(value, refer, depth)]
+    if name == "deque":
+        return [name, *[to_tree(item, refer, depth + 1) for item in value]]
+    if name == "Fraction":
+        return [name, to_tree(value.numerator), to_tree(value.denominator)]
+    return [name, str(value) if name == "Decimal" else value.isoformat()]
+
+
+def from_tree(tree: Any, find: Callable[..., Any] | None = None, depth: int = 0) -> Any:
+    """The value of a tree; `find(tree)` gives what a reference means. UnreadableError for what is no such tree."""
+    kind = type(tree)
+    if tree is None or kind in (bool, int, float, str):
+        return tree
+    if kind is not list or not tree or type(tree[0]) is not str or depth > MOST_DEPTH + 1:
+        raise UnreadableError("no tree of a value")
+    try:
+        return _value(tree[0], tree[1:], find, depth)
+    except (ValueError, TypeError, ArithmeticError, IndexError, OverflowError) as problem:
+        raise UnreadableError(f"a bad {tree[0][:40]}: {problem}") from None
+
+
+def _value(name: str, parts: list[Any], find: Callable[..., Any] | None, depth: int) -> Any:
+    if name in ("ref", "name"):
+        if find is None:
+            raise UnreadableError("a reference where there can be none")
+        return find(name, *parts)
+    if name in ("type", "int", "bytes", "bytearray", "Decimal", "date", "datetime", "time"):
+        return _from_text(name, *parts)
+    items = [from_tree(part, find, depth + 1) for part in parts]
+    if name in ("list", "tuple"):
+        return SEQUENCES[name](items)
+    if name in SEQUENCES:
+        return SEQUENCES[name](_keys(items))
+    if name in MAPPINGS:
+        return _mapping(name, dict(zip(_keys(items[::2]), items[1::2], strict=True)))
+    if name in ("complex", "range"):
+        return (complex if name == "complex" else range)(*items)
+    if name == "Fraction" and [type(item) for item in items] != [int, int]:
+        raise UnreadableError("a bad Fraction")
+    return _from_library(name)(items) if name == "deque" else _from_library(name)(*items)
+
+
+def _keys(keys: list[Any]) -> list[Any]:
+    if len(set(map(hash, keys))) < len(keys) - MOST_TWINS:
+        raise UnplainError("keys chosen to collide")
+    return keys
+
+
+def _from_text(name: str, text: Any) -> Any:
+    if type(text) is not str:
+        raise UnreadableError(f"a bad {name}")
+    if name == "type":
+        return TYPES[text] if text in TYPES else _from_library("")
+    if name == "int":
+        return int(text, 16)
+    if name in ("bytes", "bytearray"):
+        return (bytes if name == "bytes" else bytearray).fromhex(text)
+    return _from_library(name)(text) if name == "Decimal" else _from_library(name).fromisoformat(text)
+
+
+def _mapping(name: str, entries: dict[Any, Any]) -> Any:
+    if name == "dict":
+        return entries
+    kind = _from_library(name)
+    return kind(None, entries) if name == "defaultdict" else kind(entries)
+
+
+def _from_library(name: str) -> Any:
+    if name not in LIBRARY:
+        raise UnreadableError(f"a value of the type {name[:40]!r}")
+    return getattr(__import__(LIBRARY[name]), name)

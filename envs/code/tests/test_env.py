@@ -1,0 +1,255 @@
+"""The environment ships tasks, grades through the sandbox, leaves nothing behind, and its own evidence holds."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+
+import pytest
+from agentrl_code import CodeEnv
+from agentrl_code.generator import LEVELS
+from agentrl_sandbox import Pool, SandboxError, leases
+from gymnasium.utils.env_checker import check_env
+
+from agentrl.env import StopReason, close_shared, load_config, resolve, text_of
+from agentrl.errors import ConfigError, DataError, EnvError
+
+MBPP = [
+    {"text": f"Write a function to add {i} to a number.", "code": f"def add(x):\n    return x + {i}",
+     "test_list": [f"assert add(1) == {1 + i}", f"assert add(2) == {2 + i}", f"assert [add(-5)] == [{i - 5}]"]}
+    for i in range(60)
+]  # fmt: skip
+LOOP = "```python\ndef f(x):\n    while True: pass\n```"
+
+
+@pytest.fixture(autouse=True)
+async def closed(backend):
+    yield
+    await close_shared()
+    assert not list(leases.recorded())
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n".join(map(json.dumps, MBPP)))
+    return str(path)
+
+
+async def play(env, task, policy, seed=0):
+    """The signals of an episode, by name, and what the env said."""
+    said = [text_of(message) for message in (await env.areset(task, seed=seed)).messages]
+    for turn in range(env.limits.max_turns):
+        action = policy(env.ctx.messages) if callable(policy) else policy[turn]
+        result = await env.astep(action)
+        said += [text_of(message) for message in result.messages]
+        if result.done:
+            break
+    signals = await env.afinish(StopReason.ENV_DONE)
+    await env.aclose()
+    return {signal.name: signal for signal in signals}, said
+
+
+async def solved(env, task, policy):
+    signals, _ = await play(env, task, policy)
+    assert signals["solved"].valid, signals["solved"].reason
+    return signals["solved"].value
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("turns", [1, 3])
+async def test_the_oracle_scores_one_and_the_canaries_nothing(level, turns):
+    env = CodeEnv(level=level, turns=turns)
+    tasks = [await env.atask("train", i) for i in range(2)] + [await env.atask("test", i) for i in range(2)]
+    for task in tasks:
+        assert await solved(env, task, env.oracle(task)) == 1.0
+    for name, policy in env.canaries(tasks[0]).items():
+        assert await solved(env, tasks[0], policy) == 0.0, name
+
+
+async def test_the_oracle_and_canaries_hold_for_data(data):
+    env = CodeEnv(data=data, turns=2)
+    for index in range(2):
+        task = await env.atask("train", index)
+        assert await solved(env, task, env.oracle(task)) == 1.0
+        for name, policy in env.canaries(task).items():
+            assert await solved(env, task, policy) == 0.0, name
+
+
+async def test_a_failing_public_test_is_told_and_a_hidden_one_never(data):
+    env = CodeEnv(data=data, turns=3)
+    task = await env.atask("train", 0)
+    wrong, right = "```python\ndef add(x):\n    return 99\n```", env.oracle(task)[0]
+    wanted = 1 + int(task.data.question.split(" add ")[1].split()[0])
+    signals, said = await play(env, task, [wrong, "I give up", right])
+    assert signals["solved"].value == 1.0
+    assert said[1].startswith(f"add(1): gave 99, but {wanted} was expected.\n\nMend the program.")
+    assert said[2].startswith("I cannot find a program.")
+    by_heart = f"```python\ndef add(x):\n    return {wanted}\n```"
+    signals, said = await play(env, task, [by_heart])
+    assert (signals["solved"].value, signals["share"].value, len(said)) == (0.0, 1 / 3, 1)
+
+
+async def test_the_last_turn_is_what_counts():
+    env = CodeEnv(turns=2)
+    task = await env.atask("train", 0)
+    wrong = "```python\ndef f(x): return 0.5\n```"
+    assert await solved(env, task, [wrong, *env.oracle(task)]) == 1.0
+    assert await solved(env, task, [wrong, "hm"]) == 0.0
+
+
+async def test_an_episode_that_was_cut_is_scored_by_its_last_turn():
+    env = CodeEnv(turns=4)
+    task = await env.atask("train", 0)
+    await env.areset(task)
+    await env.astep(LOOP.replace("while True: pass", "return None"))
+    signals = await env.afinish(StopReason.MAX_TOKENS)
+    assert [(signal.name, signal.value) for signal in signals] == [("solved", 0.0), ("share", 0.0), ("format", 1.0)]
+    await env.aclose()
+
+
+async def test_train_is_endless_and_resumes_at_any_index():
+    first, again = CodeEnv(level=3), CodeEnv(level=3)
+    assert await first.asize("train") is None
+    tasks = [(await first.atask("train", i, seed=7)).id for i in range(20)]
+    assert (await again.atask("train", 19, seed=7)).id == tasks[19]
+    assert (await again.atask("train", 5, seed=7)).id == tasks[5]
+    assert [(await first.atask("train", i, seed=8)).id for i in range(20)] != tasks
+
+
+async def test_a_share_of_data_is_held_out_or_another_file(data, tmp_path):
+    async def keys(env, split):
+        return [(await env.atask(split, i)).data.key for i in range(await env.asize(split))]
+
+    env = CodeEnv(data=data, heldout_share=0.3)
+    train, test = await keys(env, "train"), await keys(env, "test")
+    assert sorted(train + test) == sorted(row["text"] for row in MBPP)
+    assert test
+    other = tmp_path / "test.jsonl"
+    other.write_text("\n".join(map(json.dumps, MBPP[:10])))
+    env = CodeEnv(data=data, data_heldout=str(other))
+    assert await keys(env, "test") == [row["text"] for row in MBPP[:10]]
+    assert await keys(env, "train") == [row["text"] for row in MBPP[10:]]
+
+
+@pytest.mark.parametrize("count", [1, 64, pytest.param(1000, marks=pytest.mark.timeout(600))])
+async def test_many_episodes_at_once(count):
+    async def episode(index):
+        env = CodeEnv(level=1 + index % 4)
+        task = await env.atask("train", index)
+        is_right = index % 3 > 0
+        answer = env.oracle(task)[0] if is_right else env.canaries(task)["equal to everything"][0]
+        return is_right, await solved(env, task, [answer])
+
+    for is_right, value in await asyncio.gather(*map(episode, range(count))):
+        assert value == float(is_right)
+
+
+@pytest.mark.timeout(120)
+async def test_programs_that_hang_end_and_hold_up_nobody():
+    async def episode(index):
+        env = CodeEnv(timeout_s=0.3)
+        task = await env.atask("train", index)
+        return await solved(env, task, [LOOP if index % 2 else env.oracle(task)[0]])
+
+    assert await asyncio.gather(*map(episode, range(16))) == [1.0, 0.0] * 8
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89])
+async def test_an_episode_cancelled_at_any_stage_leaves_nothing(steps):
+    env = CodeEnv(turns=2)
+    task = await env.atask("train", 0)
+    episode = asyncio.ensure_future(play(env, task, [LOOP, *env.oracle(task)]))
+    for _ in range(steps):
+        await asyncio.wait({episode}, timeout=0.005)
+    episode.cancel()
+    await asyncio.wait({episode}, timeout=30)
+    assert episode.cancelled()
+    await env.aclose()
+    after = CodeEnv(turns=2)
+    await after.areset(task)
+    assert after.grader.pool.count.leased == 0
+    await after.aclose()
+    assert await solved(after, task, env.oracle(task)) == 1.0  # its seat is free again
+
+
+async def test_interleaved_twins_see_the_same_and_touch_nobody():
+    async def twin(env, seed, gate):
+        task = await env.atask("train", 4, seed=seed)
+        said = [text_of(m) for m in (await env.areset(task, seed=seed)).messages]
+        drawn = [env.ctx.rng.random()]
+        for answer in ("hm", "```python\ndef f(x):\n    return 0.5\n```", *env.oracle(task)):
+            await gate()
+            result = await env.astep(answer)
+            said += [text_of(m) for m in result.messages]
+            drawn.append(env.ctx.rng.random())
+        values = [signal.value for signal in await env.afinish(StopReason.ENV_DONE)]
+        await env.aclose()
+        return said, drawn, values
+
+    async def gate():
+        random.seed(0)
+        await asyncio.sleep(0)
+
+    seeds = (1, 2, 1, 2, 1)
+    a, b, c, d, e = await asyncio.gather(*(twin(CodeEnv(turns=4), seed, gate) for seed in seeds))
+    assert a == c == e
+    assert b == d
+    assert a[:2] != b[:2]
+    assert a[2] == b[2] == [1.0, 1.0, 1.0]
+
+
+async def test_a_sandbox_that_fails_makes_the_signal_invalid(monkeypatch):
+    async def take(self, wait_s=60.0):
+        raise SandboxError("no luck")
+
+    monkeypatch.setattr(Pool, "take", take)
+    env = CodeEnv(turns=2)
+    task = await env.atask("train", 0)
+    signals, _ = await play(env, task, env.oracle(task))
+    assert (signals["solved"].valid, signals["solved"].value) == (False, None)
+    assert "no luck" in signals["solved"].reason
+    assert signals["format"].value == 1.0
+
+
+async def test_faults_in_data_reach_the_user(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        await CodeEnv(data=str(tmp_path / "none.jsonl")).asize("train")
+
+
+async def test_a_task_without_a_reference_has_no_oracle(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"prompt": "Add.", "tests": ["assert f(1) == 2"]}))
+    env = CodeEnv(data=str(path), data_heldout=str(path))
+    with pytest.raises(EnvError, match="no reference"):
+        env.oracle(await env.atask("test", 0))
+
+
+def test_unknown_keys_and_values_are_refused():
+    with pytest.raises(ConfigError, match=r"env\.turns"):
+        load_config(CodeEnv, {"turn": 2})
+    with pytest.raises(ConfigError, match="level"):
+        load_config(CodeEnv, {"level": 9})
+
+
+def test_every_key_is_documented():
+    assert all(field.description for field in CodeEnv.Config.model_fields.values())
+
+
+async def test_the_float_tolerance_and_the_system_message_are_used(tmp_path):
+    path = tmp_path / "x.jsonl"
+    row = {"prompt": "Halve.", "entry_point": "f", "tests": [{"args": [1], "expected": 0.5}]}
+    path.write_text(json.dumps(row))
+    answer = ["```python\ndef f(x): return x * 0.5000001\n```"]
+    for tolerance, value in ((0.0, 0.0), (1e-3, 1.0)):
+        env = CodeEnv(data=str(path), data_heldout=str(path), float_tolerance=tolerance, system="Be brief.")
+        task = await env.atask("test", 0)
+        _, said = await play(env, task, answer)
+        assert said[0] == "Be brief."
+        assert await solved(env, task, answer) == value
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_gymnasium_accepts_it(turns):
+    assert resolve(str(Path(__file__).parents[1])).__name__ == "CodeEnv"
+    check_env(CodeEnv(turns=turns), skip_render_check=True)

@@ -1,0 +1,94 @@
+"""A script reads its input in whatever style, and is judged by what it prints."""
+
+import pytest
+from agentrl_code import Io
+
+READERS = [
+    "print(2 * int(input()))",
+    "import sys\nprint(2 * int(sys.stdin.read()))",
+    "import sys\nprint(2 * int(sys.stdin.readline()))",
+    "import sys\nfor line in sys.stdin: print(2 * int(line))",
+    "import sys\nprint(2 * int(sys.stdin.buffer.read()))",
+    "from sys import stdin\nprint(2 * int(next(stdin)))",
+    "import sys\nprint(2 * int(sys.stdin.readlines()[0]))",
+    "print(2 * int(open(0).read()))",
+    "import os\nprint(2 * int(os.read(0, 99)))",
+    "import fileinput\nfor line in fileinput.input(): print(2 * int(line))",
+    "import io, sys\nprint(2 * int(io.TextIOWrapper(sys.stdin.buffer).read()))",
+    "if __name__ == '__main__':\n    print(2 * int(input()))",
+    "import asyncio\nasync def main(): print(2 * int(input()))\nasyncio.run(main())",
+    "import threading\nthreading.Thread(target=lambda: print(2 * int(input()))).start()",
+    "import sys\nsys.setrecursionlimit(10 ** 6)\nsys.stdout.write(str(2 * int(input())))",
+    "import os\nprint(2 * int(input()), flush=True)\nos._exit(0)",
+    "import sys\nprint(2 * int(input()))\nsys.exit()",
+    "print(2 * int(open('/dev/stdin').read()))",
+    "import subprocess, sys\nprint(2 * int(subprocess.run(['cat'], capture_output=True, text=True).stdout))",
+]
+TESTS = (Io("4\n", "8\n"), Io("21", "42"))
+
+
+@pytest.mark.parametrize("program", READERS)
+async def test_input_is_there_in_every_style(grade, program):
+    assert (await grade(program, *TESTS)).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("print(8)", "failed"),
+        ("print(2 * int(input()) + 1)", "failed"),
+        ("print(2 * int(input()), 8)", "failed"),
+        ("print(); print(2 * int(input()))", "failed"),
+        ("print(f' {2 * int(input())}')", "failed"),
+        ("", "error"),
+        ("pass", "failed"),
+        ("print(2 * int(input())); exit(1)", "error"),
+        ("print(2 * int(input())); raise SystemExit('no')", "error"),
+        ("print(2 * int(input())); import os; os.kill(os.getpid(), 9)", "error"),
+        ("while True: print(8)", "error"),
+        ("while True: pass", "error"),
+        ("input(); input()", "error"),
+        ("import threading\nprint(2 * int(input()))\nthreading.Timer(0.1, print, (9,)).start()", "failed"),
+    ],
+)  # fmt: skip
+async def test_what_is_printed_is_what_counts(grade, program, status):
+    verdict = await grade(program, *TESTS, timeout_s=0.5)
+    assert (verdict.status, verdict.reward) == (status, 0.0)
+
+
+async def test_white_space_at_line_ends_is_forgiven_and_nothing_else(grade):
+    for said, status in (
+        ("a  \\nb\\n\\n", "passed"),
+        ("a\\r\\nb", "passed"),
+        ("a b", "failed"),
+        ("a\\n\\nb", "failed"),
+    ):
+        assert (await grade(f"print('{said}')", Io("", "a\nb\n"))).status == status, said
+
+
+async def test_numbers_are_compared_as_text_unless_a_tolerance_is_given(grade):
+    test = Io("", "0.3333 yes\n")
+    assert (await grade("print(1 / 3, 'yes')", test)).status == "failed"
+    assert (await grade("print(1 / 3, 'yes')", test, float_tolerance=1e-3)).status == "passed"
+    assert (await grade("print(1 / 3, 'no')", test, float_tolerance=1e-3)).status == "failed"
+    assert (await grade("print('nan yes')", test, float_tolerance=1e-3)).status == "failed"
+
+
+async def test_a_checker_sees_input_output_and_expectation(grade):
+    def is_a_factor(stdin, stdout, expected):
+        return int(stdin) % int(stdout) == 0 and expected == "3"
+
+    assert (await grade("print(5)", Io("15", "3", is_a_factor))).status == "passed"
+    assert (await grade("print(4)", Io("15", "3", is_a_factor))).status == "failed"
+
+
+async def test_after_a_test_that_broke_a_limit_the_rest_is_not_run(grade):
+    program = "x = int(input())\nwhile x == 1: pass\nprint(x)"
+    verdict = await grade(program, Io("0", "0"), Io("1", "1"), Io("2", "2"), timeout_s=0.5)
+    assert [result.status for result in verdict.results] == ["passed", "error", "error"]
+    assert verdict.feedback == "with the input '1': the program ran out of time."
+
+
+async def test_each_run_begins_anew(grade):
+    program = "import sys\nsys.modules['x'] = 1\nprint(2 * int(input()))"
+    assert (await grade(program, *TESTS * 3)).status == "passed"
