@@ -99,7 +99,7 @@ class GuessEnv(Env):
     @reward(weight=0.5)
     def narrowed(self, ctx: Context) -> float:
         """The share of the range's other numbers that the guesses ruled out; 1 when it was found."""
-        return 1.0 - float(ctx.state.high - ctx.state.low) / ctx.state.others
+        return 1.0 - float((ctx.state.high - ctx.state.low) / ctx.state.others)
 
     def oracle(self, task: Task) -> Policy:
         """Bisection: it reads the feedback, not the secret."""
