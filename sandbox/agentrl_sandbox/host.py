@@ -95,9 +95,14 @@ class HostProcess:
     async def _end(self) -> None:
         """Wait for the process; what does not end by itself, and whatever else carries its mark, is killed."""
         self.forget_complaints()
-        if not await self._has_ended():
+        if await self._has_ended():
+            self._process.wait()
+            return
+        try:
             self._kill()
-        self._process.wait(REMOVAL_S)
+            self._process.wait(REMOVAL_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SandboxError(f"sandbox {self._lease.id} does not end: {error}") from error
 
     def _kill(self) -> None:
         self._process.kill()

@@ -16,6 +16,7 @@ import hmac
 import json
 import logging
 import os
+import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -32,6 +33,7 @@ from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.types import Backend, ExecResult, Limits, Stream
 
 LONGEST_S = 3600.0
+FLUSH_S = 10.0
 LEAST_TOKEN = 16
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 log = logging.getLogger("agentrl.sandbox")
@@ -46,6 +48,7 @@ class Server:
         self._backend, self._token, self._most = backend, token, most
         self._sandboxes: dict[str, OrderedSandbox] = {}
         self._held = 0
+        self._removals: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def listening(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
@@ -56,7 +59,8 @@ class Server:
             if task := asyncio.current_task():
                 connections.add(task)
                 task.add_done_callback(connections.discard)
-            await self._converse(reader, writer)
+            with suppress(asyncio.CancelledError):  # asyncio of Python 3.11 takes a cancelled connection for a crash
+                await self._converse(reader, writer)
 
         server = await asyncio.start_server(connected, host, port, ssl=tls)
         try:
@@ -66,6 +70,7 @@ class Server:
             for task in connections:
                 task.cancel()
             await asyncio.gather(*connections, return_exceptions=True)
+            await asyncio.gather(*self._removals, return_exceptions=True)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Every request of a connection."""
@@ -80,8 +85,9 @@ class Server:
             pass
         finally:
             writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await writer.wait_closed()
 
     async def _serve(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -118,8 +124,15 @@ class Server:
             self._held -= 1
             if sandbox:
                 del self._sandboxes[sandbox.id]
-                await asyncio.shield(asyncio.ensure_future(sandbox.close()))
+                await self._remove(sandbox)
         raise ConnectionAbortedError
+
+    async def _remove(self, sandbox: OrderedSandbox) -> None:
+        """Close it; whoever cancels this connection meanwhile does not cancel that."""
+        removal = asyncio.create_task(sandbox.close())
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+        await asyncio.shield(removal)
 
     async def _order(self, name: str, order: bytes, writer: asyncio.StreamWriter) -> None:
         """Carry out an order and send what comes of it."""
@@ -182,8 +195,7 @@ def main() -> None:
     parser.add_argument("--key")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_run(arguments))
+    asyncio.run(_run(arguments))
 
 
 async def _run(arguments: argparse.Namespace) -> None:
@@ -199,7 +211,10 @@ async def _run(arguments: argparse.Namespace) -> None:
     server = Server(backend, os.environ.get(TOKEN, ""), arguments.most)
     async with server.listening(arguments.host, arguments.port, tls) as port:
         log.info("sandboxes by %s (%s) on %s:%s", backend.name, backend.describe(), arguments.host, port)
-        await asyncio.Event().wait()
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await stop.wait()
 
 
 if __name__ == "__main__":

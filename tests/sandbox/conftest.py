@@ -69,9 +69,9 @@ def connections(registry: Path) -> Iterator[None]:
             finish(found.close())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def containers(connections: None) -> Iterator[dict[str, Sandbox]]:
-    """A container takes a second to start: it serves test after test as long as it lives."""
+    """A container takes a second to start: it serves test after test of one module, as long as it lives."""
     kept: dict[str, Sandbox] = {}
     yield kept
     for sandbox in kept.values():

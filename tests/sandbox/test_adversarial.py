@@ -74,8 +74,8 @@ async def test_filling_memory_ends_the_program_and_not_the_sandbox(sandbox: Sand
 
 async def test_memory_is_limited_for_all_processes_together(sandbox: Sandbox) -> None:
     each = TIGHT.memory_bytes // 3
-    wait = "for _ in range(31):\n    try: os.wait()\n    except OSError: break"
-    source = f"import os\nfor _ in range(5): os.fork()\nx = bytearray({each})\n{wait}"
+    wait = "for _ in range(15):\n    try: os.wait()\n    except OSError: break"
+    source = f"import os\nfor _ in range(4): os.fork()\nx = bytearray({each})\n{wait}"
     assert Limit.MEMORY in (await python(sandbox, source)).hits
     await assert_serves(sandbox)
 

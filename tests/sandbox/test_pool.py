@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from agentrl_sandbox import ClosedError, FullError, LostError, Pool, Python, SandboxError, cgroups, gc, leases
+from agentrl_sandbox.backends import docker
 from agentrl_sandbox.doctor import checks
 from agentrl_sandbox.types import Limits, Sandbox
 
@@ -311,4 +312,11 @@ async def test_a_machine_that_can_start_no_process_is_an_error_and_leaves_nothin
     with pytest.raises(LostError, match="temporarily unavailable") as lost:
         await made.create(TIGHT)
     assert lost.value.fault == "infra"
+    assert remains() == []
+
+
+async def test_a_container_that_several_remove_at_once_is_removed() -> None:
+    sandbox = await backend("docker").create(TIGHT)
+    [lease] = [lease for lease in leases.recorded() if lease.id == sandbox.id]
+    await asyncio.gather(sandbox.close(), *(asyncio.to_thread(docker.remove, lease.docker, lease.id) for _ in range(3)))
     assert remains() == []

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import docker
-from docker.errors import DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.utils import kwargs_from_env
 
 from agentrl_sandbox import boot, leases
@@ -33,6 +34,8 @@ WORK = "/tmp/work"
 USER = 65534
 SHARED_BYTES = 8 << 20
 CALL_S = 60
+REMOVAL_S, RETRY_S = 30.0, 0.05
+CONFLICT = 409
 HEADER_BYTES = 8  # in front of what a container says: the stream's number, then the length
 STDERR = 2
 METERS = {
@@ -228,9 +231,17 @@ def remove(address: str, lease_id: str) -> None:
 
 
 def _remove(client: docker.DockerClient, lease_id: str) -> None:
-    """As often as it takes: the engine refuses while it is removing by itself."""
-    with suppress(NotFound):
-        client.api.remove_container(lease_id, force=True, v=True)
+    """Until it is gone: the engine refuses (409) while somebody else, or itself, is removing it."""
+    until = time.monotonic() + REMOVAL_S
+    while True:
+        try:
+            client.api.remove_container(lease_id, force=True, v=True)
+        except NotFound:
+            return
+        except APIError as error:
+            if error.status_code != CONFLICT or time.monotonic() > until:
+                raise
+        time.sleep(RETRY_S)
 
 
 def _path(client: docker.DockerClient) -> str:
