@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from agentrl.learner.base import StepReport
 from agentrl.rollout.scheduler import Batch
-from agentrl.run.record import Seconds, StepRecord
+from agentrl.run.record import Seconds, StepRecord, signal_means
 from agentrl.types import Version
 
 
@@ -44,6 +44,7 @@ def account(step: int, version: Version, batch: Batch, reports: Sequence[StepRep
         truncated=sum(not t.stop_reason.is_terminal for t in trajectories),
         staleness=tuple(ages[age] for age in range(max(ages, default=0) + 1)),
         mid_updates=sum(len({v.version for s in t.segments for v in s.versions}) > 1 for t in trajectories),
+        signals=signal_means(trajectories),
     )
 
 

@@ -31,6 +31,7 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
         curves.append(("KL to the reference", [r.kl_reference for r in reports], "amber", "The k3 estimator."))
     small = [_curve(Series(name, x, y, tone, is_smoothed=True), note) for name, y, tone, note in curves]
     small.insert(4, _length(steps))
+    small[:0] = _signals(steps)
     return f'<div class="grid two">{"".join(big)}</div><div class="grid">{"".join(small)}</div>'
 
 
@@ -61,6 +62,17 @@ def _reward(steps: Sequence[StepRecord]) -> str:
     series = Series("reward", [r.step for r in steps], rewards, "blue", is_smoothed=True)
     note = "Mean over the samples of a step; the bold line is a running mean."
     return card("Training reward", f"{rewards[-1]:.3f}", lines([series], "Training reward", WIDE), note)
+
+
+def _signals(steps: Sequence[StepRecord]) -> list[str]:
+    """One curve for each signal, where there are several: what the reward is made of."""
+    names = list(dict.fromkeys(name for r in steps for name in r.signals))
+    return [_curve(_signal(name, steps), "Mean over the samples of a step.") for name in names if len(names) > 1]
+
+
+def _signal(name: str, steps: Sequence[StepRecord]) -> Series:
+    told = [r for r in steps if name in r.signals]
+    return Series(name, [r.step for r in told], [r.signals[name] for r in told], "blue", is_smoothed=True)
 
 
 def _curve(series: Series, note: str = "", size: Size = SMALL) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from agentrl.errors import RunError
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.scheduler import WorkerLostError, stable_hash
-from agentrl.run.record import EvaluationRecord
+from agentrl.run.record import EvaluationRecord, signal_means
 from agentrl.run.statistics import score
 from agentrl.run.store import TrajectoryStore
 from agentrl.types import SampleId, Trajectory, Version
@@ -100,6 +100,7 @@ class Evaluation:
             length_mean=statistics.fmean(t.action_tokens for t in valid),
             invalid=len(trajectories) - len(valid),
             seconds=seconds,
+            signals=signal_means(valid),
         )
 
 

@@ -91,6 +91,7 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
     return {
         "reward/mean": r.reward_mean,
         "reward/std": r.reward_std,
+        **{f"signal/{name}": value for name, value in r.signals.items()},
         **{
             f"samples/{name}": getattr(r, name)
             for name in ("trained", "filtered", "stale", "invalid", "lost", "truncated")
@@ -119,6 +120,7 @@ def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
         "eval/pass_at_1_high": r.pass_at_1.high,
         f"eval/pass_at_{r.k}": r.pass_at_k.mean,
         "eval/reward": r.reward_mean,
+        **{f"eval/signal/{name}": value for name, value in r.signals.items()},
         "eval/length": r.length_mean,
         "eval/invalid": r.invalid,
         "eval/seconds": r.seconds,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agentrl.learner.base import StepReport
 from agentrl.run.statistics import Interval
+from agentrl.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class StepRecord:
     """One optimizer batch. Samples are counted in the step that decided about them; lengths are in sampled tokens.
 
     `staleness[a]` is the number of trained samples whose oldest token was a updates old; `mid_updates` counts trained
-    samples that more than one version sampled. `learner.samples` is left empty: the ids are in the ledger.
+    samples that more than one version sampled; `signals` are the means by name. `learner.samples` is left empty: the ids are in the ledger.
     """
 
     step: int
@@ -61,6 +64,7 @@ class StepRecord:
     truncated: int = 0
     staleness: tuple[int, ...] = field(default=(0,))
     mid_updates: int = 0
+    signals: dict[str, float] = field(default_factory=dict)
 
     @property
     def sampled_per_s(self) -> float:
@@ -104,3 +108,14 @@ class EvaluationRecord:
     length_mean: float = 0.0
     invalid: int = 0
     seconds: float = 0.0
+    signals: dict[str, float] = field(default_factory=dict)
+
+
+def signal_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
+    """The mean of every signal that has a value, by name."""
+    values: dict[str, list[float]] = {}
+    for trajectory in trajectories:
+        for signal in trajectory.signals:
+            if signal.value is not None:
+                values.setdefault(signal.name, []).append(signal.value)
+    return {name: statistics.fmean(said) for name, said in values.items()}
