@@ -55,7 +55,7 @@ def code(text, tool="python"):
 
 
 def question(task):
-    return task.data.question.removeprefix("What is ").rstrip("?")
+    return task.data.question.removeprefix("What is ").rstrip("?").replace("×", "*")  # noqa: RUF001
 
 
 async def solved(env, index, seed=0, member=0):
@@ -161,7 +161,7 @@ async def test_an_episode_cancelled_at_any_stage_leaves_no_sandbox(stage, monkey
     assert leased() == 0
 
 
-@pytest.mark.parametrize(("episodes", "with_calls"), [(1, 1), (64, 64), (1000, 100)])
+@pytest.mark.parametrize(("episodes", "with_calls"), [(1, 1), (64, 64), (1000, 64)])
 async def test_many_episodes_at_once_share_few_sandboxes(episodes, with_calls, monkeypatch):
     monkeypatch.setattr(pools, "_most", lambda: 8)
 
@@ -201,5 +201,5 @@ def test_a_machine_without_a_sandbox_is_told_before_anything_starts(monkeypatch)
 
     pools.backend.cache_clear()
     monkeypatch.setattr("agentrl_sandbox.choose", refuse)
-    with pytest.raises(ConfigError, match="tools that run code need a sandbox: .*Install it"):
+    with pytest.raises(ConfigError, match=r"tools that run code need a sandbox: .*Install it"):
         load_config(MathEnv, {"tools": "python"})
