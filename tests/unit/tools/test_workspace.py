@@ -57,9 +57,9 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 async def nothing_is_left(registry: None) -> AsyncIterator[None]:
     yield
-    for pool in pools._pools.values():
-        assert pool.count.leased == pool.count.waiting == 0
+    held = [pool.count for pool in pools._pools.values() if pool.count.leased or pool.count.waiting]
     await close_sandboxes()
+    assert held == []
     assert list(leases.recorded()) == []
 
 
@@ -100,7 +100,7 @@ async def test_variables_live_on_and_a_last_expression_is_shown(backend: str) ->
     assert start.tools[0]["parameters"]["required"] == ["code"]
     assert await say(env, "python", code="x = 6") == "[no output]"
     assert await say(env, "python", code="print('here')\nx * 7") == "here\n42"
-    assert await say(env, "python", code="1 / 0").splitlines() == [
+    assert (await say(env, "python", code="1 / 0")).splitlines() == [
         "Traceback (most recent call last):",
         '  File "<program>", line 1, in <module>',
         "ZeroDivisionError: division by zero",
