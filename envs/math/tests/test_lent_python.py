@@ -30,7 +30,7 @@ async def closed(registry):
     held = leased()
     await close_shared()
     assert held == 0
-    assert pools._pools == {}
+    assert pools.held().pools == {}
     assert list(leases.recorded()) == []
 
 
@@ -44,7 +44,7 @@ def lent(request):
 
 
 def leased():
-    return sum(pool.count.leased + pool.count.waiting for pool in pools._pools.values())
+    return sum(pool.count.leased + pool.count.waiting for pool in pools.held().pools.values())
 
 
 def code(text, tool="python"):
@@ -90,7 +90,7 @@ async def test_the_oracle_and_the_canaries_hold_with_tools_and_take_no_sandbox()
         (signal,) = await env.afinish(StopReason.ENV_DONE)
         await env.aclose()
         assert signal.value == value
-    assert pools._pools == {}
+    assert pools.held().pools == {}
 
 
 async def test_what_fails_in_a_call_is_told_and_the_episode_goes_on(lent):
@@ -129,7 +129,7 @@ async def test_a_sandbox_that_fails_ends_the_episode_as_infrastructure(monkeypat
 
 @pytest.mark.parametrize("stage", ["reset", "turn", "queue", "call", "answer"])
 async def test_an_episode_cancelled_at_any_stage_leaves_no_sandbox(stage, monkeypatch):
-    monkeypatch.setattr(pools, "_most", lambda: 1)
+    monkeypatch.setattr(pools, "most", lambda: 1)
     env, other = MathEnv(tools="python:process"), MathEnv(tools="python:process")
     task = await env.atask("test", 0)
     if stage == "queue":
@@ -164,7 +164,7 @@ async def test_an_episode_cancelled_at_any_stage_leaves_no_sandbox(stage, monkey
 
 @pytest.mark.parametrize(("episodes", "with_calls"), [(1, 1), (64, 64), (1000, 64)])
 async def test_many_episodes_at_once_share_few_sandboxes(episodes, with_calls, monkeypatch):
-    monkeypatch.setattr(pools, "_most", lambda: 8)
+    monkeypatch.setattr(pools, "most", lambda: 8)
 
     async def play(number):
         env = MathEnv(level=2, tools="python:process")
@@ -179,7 +179,7 @@ async def test_many_episodes_at_once_share_few_sandboxes(episodes, with_calls, m
 
     began = time.monotonic()
     assert await asyncio.gather(*map(play, range(episodes))) == [1.0] * episodes
-    (pool,) = pools._pools.values()
+    (pool,) = pools.held().pools.values()
     assert pool.count.served == with_calls
     print(f"{episodes} episodes, {with_calls} with two calls: {time.monotonic() - began:.1f} s")
 
