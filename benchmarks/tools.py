@@ -1,8 +1,9 @@
-"""Milliseconds that tools take: a calculation, a search, an MCP server's start, call and end, and a whole episode.
+"""Milliseconds that tools take: a calculation, a search, Python, an MCP server's start, call and end, a whole episode.
 
 python -m benchmarks.tools [--documents 100000] [--rounds 5]; the last line is the figures as JSON. Each figure is the
 least of the rounds, so that a busy machine spoils it as little as possible. An episode of `search` is the oracle's: two
-searches in one turn, an answer, and the scoring; a thousand of them run at once.
+searches in one turn, an answer, and the scoring; a thousand of them run at once. `python` is called in a session that
+runs already, as the first call of an episode while the pool has sandboxes ready, and as the first of a new pool.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from agentrl_search import SearchEnv, world
-from agentrl_tools import Document, Index, McpServer
+from agentrl_tools import Document, Index, McpServer, Workspace, close_sandboxes
 from agentrl_tools.calculator import calculate
+from agentrl_tools.workspace import pools
 
 from agentrl.env import StopReason, close_shared
 from benchmarks.timing import last_line
@@ -31,6 +33,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=100_000, help="size of the corpus that is searched")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sandbox", default="auto", help="backend that the Python of a model runs in")
     args = parser.parse_args()
     index, build_s = built(args.documents)
     words = [document.title for document in corpus(100)]
@@ -39,11 +42,16 @@ async def main() -> None:
         "index_documents": args.documents,
         "index_build_ms": build_s * 1e3,
         "search_ms": await least(args.rounds, lambda: searches(index, words)) / len(words),
+        "python_backend": pools.backend(args.sandbox).name,
+        "python_call_ms": await python_call(args.rounds, args.sandbox),
+        "python_first_call_ms": await python_first_call(args.rounds, args.sandbox),
+        "python_first_call_of_process_ms": await least(args.rounds, lambda: python_in_new_pool(args.sandbox)),
         "mcp_start_and_end_ms": await least(args.rounds, mcp_server),
         "mcp_call_ms": await mcp_call(args.rounds),
         "search_episode_ms": await least(args.rounds, episodes) / EPISODES,
     }
     await close_shared()
+    await close_sandboxes()
     print(last_line("tools", figures))
 
 
@@ -79,6 +87,41 @@ def built(size: int) -> tuple[Index, float]:
 async def searches(index: Index, queries: list[str]) -> None:
     for query in queries:
         await index.find(query, 3)
+
+
+async def python_call(rounds: int, backend: str) -> float:
+    async with Workspace("python", backend=backend) as (python,):
+
+        async def calls() -> None:
+            for number in range(100):
+                assert await python.run(code=f"{number} + 1") == str(number + 1)
+
+        return await least(rounds, calls) / 100
+
+
+async def python_first_call(rounds: int, backend: str) -> float:
+    """Of an episode: the pool has started sandboxes while the episode before it was under way."""
+    taken = []
+    for _ in range(rounds + 1):
+        async with Workspace("python", backend=backend) as (python,):
+            await until_ready()
+            began = time.perf_counter()
+            await python.run(code="1")
+            taken.append((time.perf_counter() - began) * 1e3)
+    return min(taken[1:])
+
+
+async def until_ready() -> None:
+    counts = [pool.count for pool in pools.held().pools.values()]
+    while any(count.starting or count.closing for count in counts):
+        await asyncio.sleep(0.01)
+        counts = [pool.count for pool in pools.held().pools.values()]
+
+
+async def python_in_new_pool(backend: str) -> None:
+    await close_sandboxes()
+    async with Workspace("python", backend=backend) as (python,):
+        await python.run(code="1")
 
 
 async def mcp_server() -> None:

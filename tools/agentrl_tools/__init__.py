@@ -7,8 +7,9 @@ from agentrl_tools.calculator import Calculator
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.http import Http
 from agentrl_tools.mcp import McpServer
-from agentrl_tools.names import toolsets
+from agentrl_tools.names import split_names, toolsets
 from agentrl_tools.search import Document, HttpSearch, Index, Search, read_corpus
+from agentrl_tools.workspace import Workspace, close_sandboxes, sandboxes
 
 __all__ = [
     "Calculator",
@@ -19,6 +20,10 @@ __all__ = [
     "McpServer",
     "Search",
     "ServiceError",
+    "Workspace",
+    "close_sandboxes",
     "read_corpus",
+    "sandboxes",
+    "split_names",
     "toolsets",
 ]

@@ -8,14 +8,32 @@ from agentrl.errors import ConfigError, UnknownNameError
 from agentrl_tools.calculator import Calculator
 from agentrl_tools.http import Http
 from agentrl_tools.mcp import McpServer
+from agentrl_tools.workspace import Workspace
+from agentrl_tools.workspace.workspace import KINDS
 
 PLAIN: dict[str, Callable[[], object]] = {"calculator": Calculator}
 WITH_ARGUMENT: dict[str, Callable[[str], object]] = {"http": lambda hosts: Http(hosts.split(",")), "mcp": McpServer}
+KNOWN = {**PLAIN, **KINDS, **WITH_ARGUMENT}
+
+
+def split_names(text: str) -> list[str]:
+    """The names in `python,shell,http:HOST,HOST`: a comma inside an argument ends it only where a known name begins."""
+    names: list[str] = []
+    for part in text.split(","):
+        is_argument = names and kind_of(names[-1]) in WITH_ARGUMENT and kind_of(part) not in KNOWN
+        names[-1:] = [f"{names[-1]},{part}"] if is_argument else [*names[-1:], part.strip()]
+    return [name for name in names if name]
 
 
 def toolsets(names: Iterable[str]) -> list[object]:
-    """New toolsets, for `Env.tools` to return: `calculator`, `http:HOST,HOST`, `mcp:COMMAND`, `mcp:URL`."""
-    return [toolset(name) for name in names]
+    """New toolsets, for `Env.tools` to return: `calculator`, `python`, `shell`, `files`, `http:HOST`, `mcp:COMMAND`.
+
+    `python`, `shell` and `files` share one sandbox; `python:docker` says of which backend.
+    """
+    wanted = list(names)
+    in_sandbox = [name for name in wanted if kind_of(name) in KINDS]
+    made: list[object] = [toolset(name) for name in wanted if name not in in_sandbox]
+    return [workspace(in_sandbox), *made] if in_sandbox else made
 
 
 def toolset(name: str) -> object:
@@ -29,4 +47,17 @@ def toolset(name: str) -> object:
         raise ConfigError(f"tool {name!r}: write {kind}, it takes nothing more")
     if kind in PLAIN:
         return PLAIN[kind]()
-    raise UnknownNameError("tool", kind, {**PLAIN, **WITH_ARGUMENT})
+    raise UnknownNameError("tool", kind, KNOWN)
+
+
+def workspace(names: list[str]) -> Workspace:
+    """The one workspace of all of these; each may name its backend, and then they must agree."""
+    backends = {name.partition(":")[2] for name in names if ":" in name}
+    if len(backends) > 1:
+        raise ConfigError(f"tools {', '.join(names)}: they share one sandbox; name one backend")
+    return Workspace(*map(kind_of, names), backend=backends.pop() if backends else "auto")
+
+
+def kind_of(name: str) -> str:
+    """`http` of `http:HOST`."""
+    return name.partition(":")[0].strip()

@@ -4,10 +4,11 @@
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, Literal
 
-from agentrl_tools import toolsets
+from agentrl_tools import sandboxes, split_names, toolsets
 from pydantic import Field, field_validator
 
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Signal, Task, Tasks, reward, shared
@@ -18,6 +19,9 @@ from agentrl_math.grading import averify
 from agentrl_math.pool import Pool
 
 ASK_FOR_A_BOX = "{question}\n\nPut the final answer in \\boxed{}."
+TOOLS = "tools lent to the model: calculator, python, shell, files, mcp:COMMAND, http:HOST,HOST; commas between them"
+TOOL_TIMEOUT_S = 180.0
+"""Of a call with the queue for a sandbox before it."""
 
 
 class MathConfig(EnvConfig):
@@ -40,8 +44,13 @@ class MathConfig(EnvConfig):
     box: Literal["last", "first", "only", "all"] = Field("last", description="which \\boxed counts")
     think: Literal["auto", "open", "ignore"] = Field("auto", description="see agentrl_math.Policy")
     fallback: Literal["auto", "number", "none"] = Field("auto", description="what counts where nothing is marked")
-    tools: tuple[str, ...] = Field((), description="tools lent to the model: calculator, mcp:COMMAND, http:HOST,HOST")
+    tools: tuple[str, ...] = Field((), description=TOOLS)
     turns: int = Field(8, ge=2, description="turns of an episode with tools; one without has a single turn")
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _are_a_list(cls, names: Any) -> Any:
+        return split_names(names) if isinstance(names, str) else names
 
     @field_validator("tools")
     @classmethod
@@ -64,12 +73,17 @@ class MathEnv(Env):
     def __init__(self, config: EnvConfig | None = None, **options: Any) -> None:
         super().__init__(config, **options)
         if self.config.tools:
-            self.limits = replace(self.limits, max_turns=self.config.turns)
+            self.limits = replace(self.limits, max_turns=self.config.turns, tool_timeout_s=TOOL_TIMEOUT_S)
 
     @shared
     def pool(self) -> Pool:
         """The verifier processes of this worker."""
         return Pool()
+
+    @shared
+    def sandboxes(self) -> AbstractAsyncContextManager[None]:
+        """The sandboxes of the tools end with this worker."""
+        return sandboxes()
 
     async def tasks(self, split: str) -> Tasks:
         """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""

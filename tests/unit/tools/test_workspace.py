@@ -1,0 +1,469 @@
+"""Code that a model wrote runs in its episode's own sandbox; what fails is told apart, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentrl_sandbox import ClosedError, ExecResult, FullError, Limit, Limits, Pool, UnavailableError, choose, leases
+from agentrl_tools import Workspace, close_sandboxes, sandboxes, split_names, toolsets
+from agentrl_tools.workspace import pools, workspace
+from agentrl_tools.workspace.shown import cut, shown
+
+from agentrl.env import Context, Env, Message, Task
+from agentrl.env import Limits as EnvLimits
+from agentrl.errors import ConfigError, DeadlineError
+from tests.unit.env.test_tools import calls
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:sandbox backend 'process'"),
+    pytest.mark.timeout(120),
+]
+QUICK = Limits(wall_s=1.0, cpu_s=5.0, memory_bytes=256 << 20)
+PATIENT = Limits(wall_s=50.0, cpu_s=100.0)
+
+
+class Guest(Env):
+    """Offers what one workspace offers."""
+
+    limits = EnvLimits(max_turns=50)
+    workspace: Workspace
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task("t")]
+
+    def tools(self, ctx: Context) -> Iterable[Workspace]:
+        return [self.workspace]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [{"role": "user", "content": "Go."}]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Leases of these tests alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(leases.VARIABLE, str(tmp_path_factory.mktemp("leases")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+async def nothing_is_left(registry: None) -> AsyncIterator[None]:
+    yield
+    held = [pool.count for pool in pools.held().pools.values() if pool.count.leased or pool.count.waiting]
+    await close_sandboxes()
+    assert held == []
+    assert list(leases.recorded()) == []
+
+
+@pytest.fixture(params=["bubblewrap", "process"])
+def backend(request: pytest.FixtureRequest) -> str:
+    try:
+        choose(request.param)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    return str(request.param)
+
+
+def guest(*kinds: str, backend: str = "process", limits: Limits = PATIENT, tool_timeout_s: float = 60.0) -> Guest:
+    env = Guest()
+    env.workspace = Workspace(*(kinds or ("python",)), backend=backend, limits=limits)
+    env.limits = EnvLimits(max_turns=50, tool_timeout_s=tool_timeout_s)
+    return env
+
+
+async def say(env: Env, name: str, **arguments: Any) -> str:
+    (message,) = (await env.astep(calls((name, arguments)))).messages
+    return str(message["content"])
+
+
+def leased() -> int:
+    return sum(pool.count.leased for pool in pools.held().pools.values())
+
+
+def only_pool() -> Pool:
+    (pool,) = pools.held().pools.values()
+    return pool
+
+
+async def test_variables_live_on_and_a_last_expression_is_shown(backend: str) -> None:
+    env = guest(backend=backend)
+    start = await env.areset(Task("t"))
+    assert [spec["name"] for spec in start.tools] == ["python"]
+    assert start.tools[0]["parameters"]["required"] == ["code"]
+    assert await say(env, "python", code="x = 6") == "[no output]"
+    assert await say(env, "python", code="print('here')\nx * 7") == "here\n42"
+    assert (await say(env, "python", code="1 / 0")).splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "<program>", line 1, in <module>',
+        "ZeroDivisionError: division by zero",
+    ]
+    assert await say(env, "python", code="import sys; sys.exit(3)") == "[exit code 3]"
+    assert (await say(env, "python", code="'\x00\ud800")).startswith("SyntaxError")
+    assert await say(env, "python") == "error: code: Field required"
+    assert await say(env, "python", code="x") == "6"
+    await env.aclose()
+
+
+async def test_the_tools_of_an_episode_share_a_sandbox_and_episodes_do_not(backend: str) -> None:
+    env, other = guest("python", "shell", "files", backend=backend), guest("files", backend=backend)
+    await env.areset(Task("t"))
+    await other.areset(Task("t"))
+    assert await say(env, "write_file", path="in/a.txt", text="4 5") == "3 bytes written"
+    assert await say(env, "shell", command="cat in/a.txt; echo; echo bad >&2; exit 2") == "4 5\nbad\n[exit code 2]"
+    assert await say(env, "python", code="open('out', 'w').write('done')") == "4"
+    assert await say(env, "list_files") == "in/\nout (4 bytes)"
+    assert await say(env, "list_files", path="in") == "a.txt (3 bytes)"
+    assert await say(env, "read_file", path="out") == "done"
+    assert leased() == 1
+    assert await say(other, "list_files") == "[no output]"
+    assert leased() == 2
+    await env.aclose()
+    await other.aclose()
+
+
+async def test_what_files_refuse_is_told_to_the_model() -> None:
+    env = guest("files")
+    await env.areset(Task("t"))
+    assert "No such file" in await say(env, "read_file", path="none")
+    assert "not a path inside the working folder" in await say(env, "read_file", path="../../etc/passwd")
+    assert (await say(env, "write_file", path="/etc/x", text="")).startswith("error: cannot write '/etc/x'")
+    assert "No such file" in await say(env, "list_files", path="none")
+    await say(env, "write_file", path="a", text="one two two")
+    assert await say(env, "edit_file", path="a", old="one", new="") == "edited"
+    assert (
+        await say(env, "edit_file", path="a", old="two", new="")
+        == "error: `old` occurs 2 times in a; it must occur once"
+    )
+    assert await say(env, "edit_file", path="a", old="", new="x") == "error: `old` is empty"
+    assert await say(env, "read_file", path="a") == " two two"
+    await say(env, "write_file", path="a", text="")
+    assert await say(env, "read_file", path="a") == "[the file is empty]"
+    await env.aclose()
+
+
+async def test_a_call_that_hangs_is_stopped_and_the_episode_goes_on(backend: str) -> None:
+    env = guest("python", "shell", backend=backend, limits=QUICK)
+    await env.areset(Task("t"))
+    await say(env, "python", code="x = 1")
+    assert (await say(env, "python", code="while True: pass")).endswith("[stopped after 1 s; variables are kept]")
+    assert await say(env, "python", code="x") == "1"
+    assert await say(env, "shell", command="while :; do :; done") == "[stopped after 1 s]"
+    assert await say(env, "python", code="import os; os._exit(4)") == (
+        "[exit code 4; the session and its variables are lost; files are kept]"
+    )
+    assert "NameError" in await say(env, "python", code="x")
+    await env.aclose()
+
+
+async def test_limits_are_told_in_words(backend: str) -> None:
+    limits = Limits(wall_s=30, cpu_s=60, output_bytes=1 << 20, memory_bytes=128 << 20)
+    env = guest("python", "shell", backend=backend, limits=limits)
+    await env.areset(Task("t"))
+    said = await say(env, "python", code="while True: print('x' * 10_000)")
+    assert "[stopped: it wrote more than 1 MiB; the session and its variables are lost; files are kept]" in said
+    assert len(said) < workspace.MAX_CHARACTERS + 200
+    filled = await say(env, "python", code="b = bytearray(1 << 30)")
+    assert "MemoryError" in filled or "[out of memory, the limit is 128 MiB" in filled
+    assert await say(env, "python", code="7") == "7"
+    await env.aclose()
+
+
+async def test_a_program_that_takes_its_sandbox_along_gets_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    await say(env, "python", code="x = 1")
+    first = env.workspace._sandbox
+    assert first is not None
+    killed = ExecResult(-9, b"", b"", frozenset({Limit.MEMORY}), 0.1, 0.0, 0, is_state_lost=True)
+
+    async def run(source: str) -> ExecResult:
+        first.kill()
+        return killed
+
+    monkeypatch.setattr(first, "run", run)
+    said = await say(env, "python", code="x")
+    assert said == "[out of memory, the limit is 512 MiB; all variables and files are lost]"
+    assert leased() == 0
+    assert "NameError" in await say(env, "python", code="x")
+    await env.aclose()
+
+
+# --- what is not the model's fault ------------------------------------------------------------------------------
+
+
+async def test_a_sandbox_that_dies_is_the_infrastructures_fault() -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    await say(env, "python", code="x = 1")
+    assert env.workspace._sandbox
+    leases.kill_marked({env.workspace._sandbox.id}, 10)
+    with pytest.raises(Exception, match="closed its channel") as caught:
+        await say(env, "python", code="x")
+    assert getattr(caught.value, "fault", "") == "infra"
+    await env.aclose()
+
+
+async def test_no_sandbox_in_time_is_the_infrastructures_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "most", lambda: 1)
+    first, second = guest(), guest()
+    await first.areset(Task("t"))
+    await second.areset(Task("t"))
+    await say(first, "python", code="1")
+    monkeypatch.setattr(workspace, "WAIT_S", 0.1)
+    with pytest.raises(FullError) as full:
+        await say(second, "python", code="1")
+    assert full.value.fault == "infra"
+    await first.aclose()
+    await second.aclose()
+
+
+async def test_a_call_past_the_environments_deadline_is_the_infrastructures_fault() -> None:
+    env = guest(tool_timeout_s=1.0)
+    await env.areset(Task("t"))
+    with pytest.raises(DeadlineError, match="ran longer than 1 s") as late:
+        await say(env, "python", code="while True: pass")
+    assert late.value.fault == "infra"
+    await env.aclose()
+
+
+async def test_a_pool_that_was_closed_is_the_infrastructures_fault() -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    await say(env, "python", code="1")
+    await close_sandboxes()
+    with pytest.raises(ClosedError) as closed:
+        await say(env, "python", code="1")
+    assert closed.value.fault == "infra"
+    await env.aclose()
+
+
+# --- leases -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_episode_without_a_call_takes_no_sandbox() -> None:
+    env = guest("python", "files")
+    await env.areset(Task("t"))
+    await env.astep("I need nothing.")
+    assert pools.held().pools == {}
+    await env.aclose()
+
+
+async def test_a_sandbox_goes_back_with_its_episode(backend: str) -> None:
+    env = guest("shell", backend=backend)
+    await env.areset(Task("t"))
+    await say(env, "shell", command="echo")
+    sandbox = env.workspace._sandbox
+    assert sandbox
+    assert leased() == 1
+    await env.aclose()
+    await env.aclose()
+    assert leased() == 0
+    assert not sandbox.is_healthy()
+
+
+@pytest.mark.parametrize("stage", ["open", "make", "queue", "start", "call", "write", "idle", "close"])
+async def test_an_episode_cancelled_at_any_stage_gives_its_sandbox_back(
+    stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "most", lambda: 1)
+    env, other = guest("python", "files"), guest()
+    reached, released = asyncio.Event(), threading.Event()
+    if stage == "make":
+
+        def slow(*args: Any, **kwargs: Any) -> Pool:
+            released.wait(20)
+            return Pool(*args, **kwargs)
+
+        monkeypatch.setattr("agentrl_sandbox.Pool", slow)
+    if stage == "queue":
+        await other.areset(Task("t"))
+        await say(other, "python", code="1")
+
+    async def play() -> None:
+        try:
+            await env.areset(Task("t"))
+            if stage == "open":
+                reached.set()
+                await asyncio.Event().wait()
+            if stage in ("call", "idle", "close", "write"):
+                await say(env, "python", code="1")
+            if stage == "idle":
+                reached.set()
+                await asyncio.Event().wait()
+            if stage == "write":
+                asyncio.get_running_loop().call_soon(reached.set)
+                await say(env, "write_file", path="a", text="x" * (1 << 22))
+            if stage != "close":
+                code = "import time; time.sleep(50)"
+                asyncio.get_running_loop().call_later(0.3 if stage == "call" else 0.01, reached.set)
+                await say(env, "python", code=code)
+        finally:
+            if stage == "close":
+                asyncio.get_running_loop().call_soon(reached.set)
+            await env.aclose()
+
+    episode = asyncio.create_task(play())
+    await reached.wait()
+    while stage == "queue" and not only_pool().count.waiting:  # noqa: ASYNC110 (a pool offers no more than its count)
+        await asyncio.sleep(0.01)
+    episode.cancel()
+    released.set()
+    with pytest.raises(asyncio.CancelledError):
+        await episode
+    await other.aclose()
+    assert leased() == 0
+
+
+def test_every_thread_with_an_event_loop_has_its_own_sandboxes() -> None:
+    outputs: list[str] = []
+
+    async def play() -> None:
+        async with sandboxes():
+            for _ in range(3):
+                env = guest()
+                await env.areset(Task("t"))
+                outputs.append(await say(env, "python", code="6 * 7"))
+                await env.aclose()
+            assert only_pool().count.served == 3
+
+    threads = [threading.Thread(target=asyncio.run, args=(play(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outputs == ["42"] * 9
+    assert list(leases.recorded()) == []
+
+
+async def test_episodes_of_a_loop_share_a_pool() -> None:
+    async def play() -> None:
+        env = guest()
+        await env.areset(Task("t"))
+        assert await say(env, "python", code="6 * 7") == "42"
+        await env.aclose()
+
+    await asyncio.gather(*(play() for _ in range(6)))
+    assert only_pool().count.served == 6
+
+
+async def test_who_holds_the_sandboxes_last_ends_them() -> None:
+    async with sandboxes():
+        async with sandboxes():
+            env = guest()
+            await env.areset(Task("t"))
+            await say(env, "python", code="1")
+            await env.aclose()
+        assert len(pools.held().pools) == 1
+    assert pools.held().pools == {}
+    assert list(leases.recorded()) == []
+
+
+FORGETFUL = """
+import asyncio, warnings
+warnings.simplefilter("ignore")
+from agentrl_tools import Workspace
+async def main():
+    tool, = await Workspace("python", backend="process").__aenter__()
+    print(await tool.run(code="6 * 7"))
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_forgets_its_tools_leaves_nothing(tmp_path: Path) -> None:
+    environment = os.environ | {leases.VARIABLE: str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", FORGETFUL], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (run.stdout, run.stderr) == ("42\n", "")
+    assert [path for path in tmp_path.rglob("*") if path.name not in ("work", f"agentrl-sandbox-{os.getuid()}")] == []
+
+
+# --- names ------------------------------------------------------------------------------------------------------
+
+
+def test_names_that_run_code_make_one_workspace() -> None:
+    (made, calculator) = toolsets(["python:process", "calculator", "files"])
+    assert isinstance(made, Workspace)
+    assert (made.kinds, made.backend) == (("python", "files"), "process")
+    assert type(calculator).__name__ == "Calculator"
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            ["pyhton"],
+            r"unknown tool 'pyhton'\. Did you mean 'python'\? Known: calculator, files, http, mcp, python, shell",
+        ),
+        (["python:procces"], r"tools that run code need a sandbox: unknown .*'procces'\. Did you mean 'process'"),
+        (["python:"], r"unknown sandbox backend ''"),
+        (["python:process", "shell:docker"], "they share one sandbox; name one backend"),
+        (["shell:process", "shell"], "name each of python, shell, files at most once"),
+    ],
+)
+def test_a_wrong_name_is_explained(names: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        toolsets(names)
+
+
+def test_a_missing_backend_is_refused_by_name_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise UnavailableError("no sandbox backend works here. Install bubblewrap")
+
+    pools.backend.cache_clear()
+    monkeypatch.setattr("agentrl_sandbox.choose", refuse)
+    with pytest.raises(ConfigError, match=r"tools that run code need a sandbox: .* Install bubblewrap"):
+        toolsets(["python"])
+
+
+def test_a_workspace_offers_something() -> None:
+    with pytest.raises(ConfigError, match="name each of"):
+        Workspace(backend="process")
+    with pytest.raises(ConfigError, match=r"unknown tool of a Workspace 'pyton'\. Did you mean 'python'"):
+        Workspace("pyton", backend="process")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("python", ["python"]),
+        ("python, shell,files", ["python", "shell", "files"]),
+        ("http:a.com,b.com,python", ["http:a.com,b.com", "python"]),
+        ("mcp:uvx a,b", ["mcp:uvx a,b"]),
+        ("python,shel", ["python", "shel"]),
+        ("", []),
+    ],
+)
+def test_names_stand_between_commas(text: str, names: list[str]) -> None:
+    assert split_names(text) == names
+
+
+def test_importing_the_tools_loads_no_sandbox() -> None:
+    code = "import sys, agentrl_tools; sys.exit('agentrl_sandbox' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------
+
+
+def test_a_long_text_keeps_its_head_and_tail() -> None:
+    assert cut("abc", 3) == "abc"
+    assert cut("abcdef", 3) == "a\n[3 characters are not shown]\nef"
+    assert cut("x" * 100, 0) == "\n[100 characters are not shown]\n"
+
+
+def test_bytes_that_are_no_text_are_shown_as_what_can_be_read() -> None:
+    result = ExecResult(0, b"a\xff\n", b"b\n", frozenset(), 0.1, 0.1, 0)
+    assert shown(result, QUICK, 100, is_session=True, is_sandbox_lost=False) == "a�\nb"
+    killed = ExecResult(-9, b"", b"", frozenset({Limit.CPU, Limit.PROCESSES}), 0.1, 0.1, 0)
+    assert shown(killed, QUICK, 100, is_session=False, is_sandbox_lost=False) == (
+        "[stopped after 5 s of processor time; at most 64 processes may run]"
+    )

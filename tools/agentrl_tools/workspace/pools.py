@@ -1,0 +1,95 @@
+"""The sandboxes of a worker's tools: one pool for each backend and limits, made when a tool first needs it.
+
+A worker is an event loop: a pool that loops shared would lose what it had begun on one of them when that one ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from agentrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentrl_sandbox import Backend, Limits, Pool
+
+MOST = 1024
+MEMORY_EACH = 32 << 20
+"""Bytes that a sandbox may take on average; as many are held as half of the memory has room for."""
+
+
+@dataclass(slots=True)
+class Held:
+    """What one event loop has."""
+
+    pools: dict[tuple[str, Limits], Pool] = field(default_factory=dict)
+    making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    holders: int = 0
+
+
+_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Held] = WeakKeyDictionary()
+
+
+@cache
+def backend(name: str) -> Backend:
+    """The sandbox backend of this name; ConfigError says what is missing and what to do. Starts no sandbox."""
+    from agentrl_sandbox import UnavailableError, choose
+
+    try:
+        return choose(name)
+    except (UnavailableError, ImportError) as error:
+        raise ConfigError(f"tools that run code need a sandbox: {error}") from error
+
+
+async def pool(name: str, limits: Limits) -> Pool:
+    """The running loop's pool for a backend and limits, made in a thread: it first removes what the dead have left."""
+    from agentrl_sandbox import Pool
+
+    mine = held()
+    async with mine.making:
+        if (name, limits) not in mine.pools:
+            mine.pools[name, limits] = await asyncio.to_thread(Pool, name, limits, most=most())
+        return mine.pools[name, limits]
+
+
+@asynccontextmanager
+async def sandboxes() -> AsyncIterator[None]:
+    """Hold on to the tools' sandboxes of the running loop: who leaves this last ends them all.
+
+    For an environment's `@shared`. Where nobody holds them they end with the process, or with the next pool's start
+    when the process was killed.
+    """
+    mine = held()
+    mine.holders += 1
+    try:
+        yield
+    finally:
+        mine.holders -= 1
+        if not mine.holders:
+            await close_sandboxes()
+
+
+async def close_sandboxes() -> None:
+    """End the tools' sandboxes of the running loop now; the next call of a tool begins anew."""
+    pools, held().pools = held().pools, {}
+    for each in pools.values():
+        await each.close()
+
+
+def held() -> Held:
+    """What the running loop has."""
+    return _BY_LOOP.setdefault(asyncio.get_running_loop(), Held())
+
+
+def most() -> int:
+    """As many as memory and file descriptors have room for: an episode keeps its sandbox until it ends."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(2, min(MOST, memory // 2 // MEMORY_EACH, descriptors // 4))

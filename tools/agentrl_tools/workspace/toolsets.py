@@ -1,0 +1,113 @@
+"""The tools themselves: each asks its episode's workspace for the sandbox when it is called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentrl.env import BadCallError, tool
+from agentrl_tools.workspace.shown import cut
+
+if TYPE_CHECKING:
+    from agentrl_tools.workspace.workspace import Workspace
+
+LISTING = """
+import os, sys
+try:
+    entries = sorted(os.scandir(sys.argv[1]), key=lambda entry: entry.name)
+except OSError as error:
+    sys.exit(str(error))
+for entry in entries:
+    is_folder = entry.is_dir(follow_symlinks=False)
+    print(f"{entry.name}/" if is_folder else f"{entry.name} ({entry.stat(follow_symlinks=False).st_size} bytes)")
+"""
+
+
+class PythonSession:
+    """`python`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    @tool
+    async def python(self, code: str) -> str:
+        """Run Python code; returns what it prints, and the value of a last expression.
+
+        Args:
+            code: any Python; variables and imports stay for the next call
+        """
+        return await self._workspace.run(lambda sandbox: sandbox.run(code), is_session=True)
+
+
+class Shell:
+    """`shell`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    @tool
+    async def shell(self, command: str) -> str:
+        """Run a shell command in the working folder; returns what it prints, and its exit code unless that is 0.
+
+        Args:
+            command: a script for sh; files stay for the next call, variables and processes do not
+        """
+        from agentrl_sandbox import shell
+
+        return await self._workspace.run(lambda sandbox: sandbox.exec(shell(command)))
+
+
+class Files:
+    """`read_file`, `write_file`, `edit_file` and `list_files`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    @tool
+    async def read_file(self, path: str) -> str:
+        """Read a text file of the working folder.
+
+        Args:
+            path: relative to the working folder
+        """
+        text = (await self._workspace.read(path)).decode(errors="replace")
+        return cut(text, self._workspace.max_characters) or "[the file is empty]"
+
+    @tool
+    async def write_file(self, path: str, text: str) -> str:
+        """Make or replace a text file of the working folder.
+
+        Args:
+            path: relative to the working folder; folders above it are made
+            text: all that the file is to hold
+        """
+        content = text.encode(errors="replace")
+        await self._workspace.write(path, content)
+        return f"{len(content)} bytes written"
+
+    @tool
+    async def edit_file(self, path: str, old: str, new: str) -> str:
+        """Replace a passage of a text file of the working folder.
+
+        Args:
+            path: relative to the working folder
+            old: the passage, exactly as it stands in the file, where it must occur once
+            new: what shall stand there instead
+        """
+        content, passage = await self._workspace.read(path), old.encode(errors="replace")
+        if not passage or (count := content.count(passage)) != 1:
+            raise BadCallError(
+                f"`old` occurs {count} times in {path}; it must occur once" if passage else "`old` is empty"
+            )
+        await self._workspace.write(path, content.replace(passage, new.encode(errors="replace")))
+        return "edited"
+
+    @tool
+    async def list_files(self, path: str = ".") -> str:
+        """List a folder.
+
+        Args:
+            path: relative to the working folder
+        """
+        from agentrl_sandbox import Python
+
+        return await self._workspace.run(lambda sandbox: sandbox.exec(Python(LISTING, (path,))))
