@@ -69,6 +69,10 @@ class ToolSpec(TypedDict):
     parameters: dict[str, Any]
 
 
+TOOL_ERROR = "error: "
+"""How a tool message begins whose call failed."""
+
+
 def text_of(message: Message) -> str:
     """The plain text of a message: its string content, or its text parts joined."""
     content = message["content"]
@@ -334,6 +338,13 @@ class Trajectory:
     def reward(self) -> float:
         """The weighted sum of the valid signals."""
         return sum(s.weight * s.value for s in self.signals if s.valid and s.value is not None)
+
+    @property
+    def tool_results(self) -> tuple[Message, ...]:
+        """What tools answered to the model; not what examples in the prompt show."""
+        said = [place for place, message in enumerate(self.messages) if message["role"] == "assistant"]
+        own = self.messages[said[-self.turns] :] if 0 < self.turns <= len(said) else ()
+        return tuple(message for message in own if message["role"] == "tool")
 
     @property
     def is_valid(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agentrl.env.authored import AuthorDeadlineError, Outcome, caught
 from agentrl.env.tools import BadCallError, Tool, as_text, tool_message, unknown_tool
 from agentrl.errors import DeadlineError
-from agentrl.types import Message, ToolCall
+from agentrl.types import TOOL_ERROR, Message, ToolCall
 
 if TYPE_CHECKING:
     from agentrl.env.base import Env
@@ -19,11 +19,11 @@ async def answer(env: Env, call: ToolCall) -> Message:
     name = call["function"]["name"]
     tool = env.ctx.tools.get(name)
     if tool is None:
-        return tool_message(call, f"error: {unknown_tool(name, env.ctx.tools)}")
+        return tool_message(call, f"{TOOL_ERROR}{unknown_tool(name, env.ctx.tools)}")
     try:
         arguments = tool.read(call["function"]["arguments"])
     except BadCallError as error:
-        return tool_message(call, f"error: {error}")
+        return tool_message(call, f"{TOOL_ERROR}{error}")
     outcome = await env.code.attempt(partial(tool.run, **arguments), timeout_s=env.limits.tool_timeout_s, name=name)
     return tool_message(call, said(outcome, tool))
 
@@ -40,4 +40,4 @@ def said(outcome: Outcome, tool: Tool) -> str:
     if getattr(error, "fault", None) == "infra":
         raise error
     kind = "" if isinstance(error, AuthorDeadlineError | BadCallError) else f"{type(error).__name__}: "
-    return f"error: {kind}{error}"
+    return f"{TOOL_ERROR}{kind}{error}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from agentrl.learner.base import StepReport
 from agentrl.rollout.scheduler import Batch
-from agentrl.run.record import Seconds, StepRecord, signal_means
+from agentrl.run.record import Seconds, StepRecord, signal_means, tool_use
 from agentrl.types import Version
 
 
@@ -45,6 +45,8 @@ def account(step: int, version: Version, batch: Batch, reports: Sequence[StepRep
         staleness=tuple(ages[age] for age in range(max(ages, default=0) + 1)),
         mid_updates=sum(len({v.version for s in t.segments for v in s.versions}) > 1 for t in trajectories),
         signals=signal_means(trajectories),
+        tool_calls_mean=statistics.fmean(len(t.tool_results) for t in trajectories),
+        tool_use=tool_use(trajectories),
     )
 
 

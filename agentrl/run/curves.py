@@ -31,7 +31,7 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
         curves.append(("KL to the reference", [r.kl_reference for r in reports], "amber", "The k3 estimator."))
     small = [_curve(Series(name, x, y, tone, is_smoothed=True), note) for name, y, tone, note in curves]
     small.insert(4, _length(steps))
-    small[:0] = _signals(steps)
+    small[:0] = [*_tools(steps, evaluations), *_signals(steps)]
     return f'<div class="grid two">{"".join(big)}</div><div class="grid">{"".join(small)}</div>'
 
 
@@ -62,6 +62,19 @@ def _reward(steps: Sequence[StepRecord]) -> str:
     series = Series("reward", [r.step for r in steps], rewards, "blue", is_smoothed=True)
     note = "Mean over the samples of a step; the bold line is a running mean."
     return card("Training reward", f"{rewards[-1]:.3f}", lines([series], "Training reward", WIDE), note)
+
+
+def _tools(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) -> list[str]:
+    """How many episodes used a tool, where there are any."""
+    if not any(r.tool_calls_mean for r in steps):
+        return []
+    series = [
+        Series("training", [r.step for r in steps], [r.tool_use for r in steps], "gray"),
+        Series("held out", [e.step for e in evaluations], [e.tool_use for e in evaluations], "blue", has_dots=True),
+    ]
+    picture = lines(series, "Tool use", SMALL, (0.0, 1.0)) + legend([(s.name, s.tone) for s in series[::-1]])
+    note = "Share of episodes in which a tool answered by anything but an error."
+    return [card("Tool use", f"{steps[-1].tool_use:.2f}", picture, note)]
 
 
 def _signals(steps: Sequence[StepRecord]) -> list[str]:

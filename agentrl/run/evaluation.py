@@ -13,7 +13,7 @@ from pathlib import Path
 from agentrl.errors import RunError
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.scheduler import WorkerLostError, stable_hash
-from agentrl.run.record import EvaluationRecord, signal_means
+from agentrl.run.record import EvaluationRecord, signal_means, tool_use
 from agentrl.run.statistics import score
 from agentrl.run.store import TrajectoryStore
 from agentrl.types import SampleId, Trajectory, Version
@@ -101,6 +101,7 @@ class Evaluation:
             invalid=len(trajectories) - len(valid),
             seconds=seconds,
             signals=signal_means(valid),
+            tool_use=tool_use(valid),
         )
 
 

@@ -101,6 +101,8 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
         "length/mean": r.length_mean,
         "length/max": r.length_max,
         "length/turns": r.turns_mean,
+        "tools/calls": r.tool_calls_mean,
+        "tools/use": r.tool_use,
         "staleness/mean": r.staleness_mean,
         "staleness/mid_updates": r.mid_updates,
         "speed/sampled_per_s": r.sampled_per_s,
@@ -122,6 +124,7 @@ def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
         "eval/reward": r.reward_mean,
         **{f"eval/signal/{name}": value for name, value in r.signals.items()},
         "eval/length": r.length_mean,
+        "eval/tool_use": r.tool_use,
         "eval/invalid": r.invalid,
         "eval/seconds": r.seconds,
     }

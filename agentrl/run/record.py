@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agentrl.learner.base import StepReport
 from agentrl.run.statistics import Interval
-from agentrl.types import Trajectory
+from agentrl.types import TOOL_ERROR, Trajectory, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class StepRecord:
     """One optimizer batch. Samples are counted in the step that decided about them; lengths are in sampled tokens.
 
     `staleness[a]` is the number of trained samples whose oldest token was a updates old; `mid_updates` counts trained
-    samples that more than one version sampled; `signals` are the means by name. `learner.samples` is left empty: the ids are in the ledger.
+    samples that more than one version sampled; `signals` are the means by name; `tool_use` is the share of samples
+    that a tool answered by anything but an error. `learner.samples` is left empty: the ids are in the ledger.
     """
 
     step: int
@@ -65,6 +66,8 @@ class StepRecord:
     staleness: tuple[int, ...] = field(default=(0,))
     mid_updates: int = 0
     signals: dict[str, float] = field(default_factory=dict)
+    tool_calls_mean: float = 0.0
+    tool_use: float = 0.0
 
     @property
     def sampled_per_s(self) -> float:
@@ -109,6 +112,14 @@ class EvaluationRecord:
     invalid: int = 0
     seconds: float = 0.0
     signals: dict[str, float] = field(default_factory=dict)
+    tool_use: float = 0.0
+
+
+def tool_use(trajectories: Sequence[Trajectory]) -> float:
+    """The share of episodes in which a tool answered the model by anything but an error."""
+    return statistics.fmean(
+        any(not text_of(result).startswith(TOOL_ERROR) for result in t.tool_results) for t in trajectories
+    )
 
 
 def signal_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from agentrl_tools import sandboxes, split_names, toolsets
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Signal, Task, Tasks, reward, shared
 from agentrl_math import generator
@@ -17,6 +17,7 @@ from agentrl_math.data import Row, Source, is_held_out
 from agentrl_math.extract import from_gold
 from agentrl_math.grading import averify
 from agentrl_math.pool import Pool
+from agentrl_math.shots import LEVELS, shots, shown
 
 ASK_FOR_A_BOX = "{question}\n\nPut the final answer in \\boxed{}."
 TOOLS = "tools lent to the model: calculator, python, shell, files, mcp:COMMAND, http:HOST,HOST; commas between them"
@@ -46,6 +47,7 @@ class MathConfig(EnvConfig):
     fallback: Literal["auto", "number", "none"] = Field("auto", description="what counts where nothing is marked")
     tools: tuple[str, ...] = Field((), description=TOOLS)
     turns: int = Field(8, ge=2, description="turns of an episode with tools; one without has a single turn")
+    shots: int = Field(0, ge=0, le=8, description="worked examples of calls before the question, for levels 1 to 3")
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -57,6 +59,14 @@ class MathConfig(EnvConfig):
     def _are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         toolsets(names)
         return names
+
+    @model_validator(mode="after")
+    def _can_be_shown(self) -> Self:
+        if self.shots and shown(self.tools) is None:
+            raise ValueError("shots show how calculator or python is called: name one of them in tools")
+        if self.shots and (self.data or self.level not in LEVELS):
+            raise ValueError("shots are made for levels 1 to 3: set them to 0 for other questions")
+        return self
 
 
 POLICY_KEYS = ("percent", "units", "rounding", "order", "box", "think", "fallback")
@@ -98,10 +108,11 @@ class MathEnv(Env):
         return toolsets(self.config.tools)
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        """The question, after the system message if there is one."""
+        """The question, after the system message and the worked examples if there are any."""
         template = self.config.template or (ASK_FOR_A_BOX if self.config.data else "{question}")
-        user = Message(role="user", content=template.replace("{question}", task.data.question))
-        return [Message(role="system", content=self.config.system), user] if self.config.system else [user]
+        system = [Message(role="system", content=self.config.system)] if self.config.system else []
+        examples = shots(self.config.level, self.config.shots, shown(self.config.tools) or "")
+        return [*system, *examples, Message(role="user", content=template.replace("{question}", task.data.question))]
 
     @reward
     async def correct(self, ctx: Context) -> Signal:

@@ -1,0 +1,41 @@
+"""Worked examples before the question."""
+
+import pytest
+from agentrl_math import MathEnv, generator
+from agentrl_math.shots import shots, shown
+from agentrl_tools.calculator import calculate
+
+from agentrl.env import load_config
+from agentrl.errors import ConfigError
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_an_example_is_right_and_never_held_out(level):
+    told = shots(level, 8, "calculator")
+    held_out = {problem.question for problem in generator.held_out_problems(level)}
+    for asked, call, result, answer in zip(told[::4], told[1::4], told[2::4], told[3::4], strict=True):
+        assert asked["content"] not in held_out
+        (made,) = call["tool_calls"]
+        assert calculate(made["function"]["arguments"]["expression"]) == result["content"] == answer["content"]
+        assert made["id"] == result["tool_call_id"]
+
+
+async def test_examples_stand_between_the_system_message_and_the_question():
+    env = MathEnv(level=2, tools=["calculator"], shots=2, system="Compute.")
+    start = await env.areset(await env.atask("test", 0), seed=0)
+    await env.aclose()
+    roles = [message["role"] for message in start.messages]
+    assert roles == ["system", *["user", "assistant", "tool", "assistant"] * 2, "user"]
+
+
+def test_the_first_tool_that_can_be_shown_is():
+    assert shown(["shell", "python:process", "calculator"]) == "python"
+    assert shown(["mcp:time"]) is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"shots": 1}, {"shots": 1, "tools": ["calculator"], "level": 4}, {"shots": 1, "tools": ["mcp:x"]}]
+)
+def test_examples_that_cannot_be_made_are_refused(options):
+    with pytest.raises(ConfigError, match="shots"):
+        load_config(MathEnv, options)
