@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,16 +46,20 @@ class Waiter:
     """Somebody in the queue, on an event loop of his own."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.woken: asyncio.Future[None] = self._loop.create_future()
+        self.loop = asyncio.get_running_loop()
+        self.woken: asyncio.Future[None] = self.loop.create_future()
         self.sandbox: Sandbox | None = None
         self.error: SandboxError | None = None
 
     def wake(self, sandbox: Sandbox | None = None, error: SandboxError | None = None) -> bool:
         """Give it a sandbox or an error; False when its event loop is gone."""
         self.sandbox, self.error = sandbox, error
+        return self.call(self._stir)
+
+    def call(self, action: Callable[[], None]) -> bool:
+        """Have its event loop do this; False when that is gone."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._stir)
+            self.loop.call_soon_threadsafe(action)
             return True
         return False
 
@@ -272,8 +276,11 @@ class Pool:
                 if not task.cancelled():
                     if self._count.failed == failed or self._waiters:
                         self._refill()
-                elif removed:  # its event loop ends: nothing more is to begin there
+                    return
+                # Its event loop ends: nothing more is to begin there, and somebody who waits on another may need it.
+                if removed:
                     self._undone.append(removed)
+                any(waiter.call(self._refill) for waiter in self._waiters if waiter.loop is not task.get_loop())
 
         task.add_done_callback(done)
 

@@ -170,6 +170,45 @@ def test_one_pool_serves_event_loops_of_several_threads(name: str) -> None:
     assert running() == set()
 
 
+def test_a_start_that_ends_with_its_event_loop_is_begun_again_for_who_waits_on_another() -> None:
+    class Slow:
+        name = "slow"
+        attempts = 0
+
+        def describe(self) -> str:
+            return "never begins the first"
+
+        async def create(self, limits: Limits) -> Sandbox:
+            self.attempts += 1
+            if self.attempts == 1:
+                await asyncio.Event().wait()
+            return await backend("bubblewrap").create(limits)
+
+        async def close(self) -> None:
+            pass
+
+    sandboxes = Pool(Slow(), TIGHT, 1, 1)
+    is_begun = threading.Event()
+
+    async def begins_and_ends() -> None:
+        with pytest.raises(FullError):
+            await sandboxes.take(wait_s=0)
+        is_begun.set()
+        await until(lambda: sandboxes.count.waiting == 1, sandboxes)
+
+    async def waits() -> None:
+        async with sandboxes.lease(wait_s=20) as sandbox:
+            assert (await sandbox.exec(Python("print(1)"))).is_ok
+        await sandboxes.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(begins_and_ends(),))
+    thread.start()
+    assert is_begun.wait(20)
+    asyncio.run(waits())
+    thread.join()
+    assert sandboxes.backend.attempts == 2  # type: ignore[attr-defined]
+
+
 # --- leftovers --------------------------------------------------------------------------------------------------
 
 OWNER = """
