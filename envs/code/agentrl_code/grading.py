@@ -1,7 +1,7 @@
 """`grade` and `agrade`: a program against tests, from any thread and any event loop of this process."""
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401  (registers its own end, before we register ours)
+import atexit
 import os
 import threading
 from collections.abc import Sequence
@@ -64,8 +64,7 @@ def _loop(pid: int) -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="agentrl-code", daemon=True)
     thread.start()
-    # Closing needs asyncio's worker threads, which end before `atexit`. The last to register here is called first.
-    threading._register_atexit(_end, loop, thread, pid)  # type: ignore[attr-defined]
+    atexit.register(_end, loop, thread, pid)  # before the pool's own, which was registered at its import
     return loop
 
 
