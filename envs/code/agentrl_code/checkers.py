@@ -1,4 +1,4 @@
-"""Checkers of tasks with several right answers: asked about whatever a program gave, and not believed when they raise."""
+"""Checkers of tasks with several right answers: asked about what a program gave, and not believed when they raise."""
 
 from collections.abc import Callable
 from typing import Any

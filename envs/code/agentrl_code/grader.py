@@ -56,7 +56,7 @@ class Grader:
             self._seats.release()
 
     async def _twice(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
-        """The verdict; a sandbox lost after the program ran there is an accident once, and its doing when it is twice."""
+        """The verdict; a sandbox lost after the program ran there is an accident once, and its doing if twice."""
         try:
             return await self._graded(program, tests, policy)
         except WornError:

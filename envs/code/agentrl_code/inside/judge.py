@@ -224,7 +224,7 @@ def _find(kind: str, key: Any, *name: str) -> Remote:
     return Remote([kind, key], *name)
 
 
-def _exception(name: str, message: str, _: int, is_end: bool) -> BaseException:
+def _exception(name: str, message: str, _: int, *, is_end: bool) -> BaseException:
     """The exception of that name. Only `next` may end an iteration: `all(map(f, …))` takes that for success."""
     known = getattr(builtins, name, None)
     if isinstance(known, type) and issubclass(known, Exception) and (is_end or name not in ENDS):
