@@ -12,8 +12,10 @@ from agentrl_code.cases import Test
 from agentrl_code.grader import Grader
 from agentrl_code.policy import Policy
 from agentrl_code.verdict import Verdict
+from agentrl_code.workers import Workers
 
 CLOSE_S = 40.0
+WORKERS = 4
 
 
 def grade(program: str, tests: Sequence[Test], **policy: Any) -> Verdict:
@@ -62,6 +64,7 @@ os.register_at_fork(after_in_child=_after_fork)
 def _loop(pid: int) -> asyncio.AbstractEventLoop:
     """The event loop of process `pid` on which its grader lives, in a thread of its own."""
     loop = asyncio.new_event_loop()
+    loop.set_default_executor(Workers(WORKERS))
     thread = threading.Thread(target=loop.run_forever, name="agentrl-code", daemon=True)
     thread.start()
     atexit.register(_end, loop, thread, pid)  # before the pool's own, which was registered at its import

@@ -13,6 +13,7 @@ from agentrl_sandbox import Pool, SandboxError, leases
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.env import StopReason, close_shared, load_config, resolve, text_of
+from agentrl.env.loop import run_on_private_loop
 from agentrl.errors import ConfigError, DataError, EnvError
 
 MBPP = [
@@ -301,3 +302,13 @@ async def test_the_float_tolerance_and_the_system_message_are_used(tmp_path):
 def test_gymnasium_accepts_it(turns):
     assert resolve(str(Path(__file__).parents[1])).__name__ == "CodeEnv"
     check_env(gymnasium.make("agentrl/code-v0", turns=turns).unwrapped, skip_render_check=True)
+    run_on_private_loop(close_shared())  # its sandboxes stay for the next episode
+
+
+def test_a_synchronous_episode_is_graded():
+    env = gymnasium.make("agentrl/code-v0").unwrapped
+    env.reset(seed=0, options={"index": 0})
+    _, reward, is_done, is_cut, _ = env.step(env.oracle(env.ctx.task)[0])
+    assert (reward, is_done, is_cut) == (1.0, True, False)
+    env.close()
+    run_on_private_loop(close_shared())
