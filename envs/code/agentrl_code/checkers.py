@@ -7,6 +7,8 @@ from agentrl_code.cases import MISSING
 from agentrl_code.replies import ForeignError
 from agentrl_code.verdict import Result, Status
 
+Checker = Callable[..., Any]
+
 
 class CheckerError(Exception):
     """A checker raised. It is the answer's doing where the checker takes what is expected, else the task's."""
@@ -22,21 +24,20 @@ class CheckerError(Exception):
         return Result(Status.INVALID, asked, got, reason=f"the checker raised {self}", fault="task")
 
 
-def is_approved(checker: Callable[..., Any], given: Any, got: Any, expected: Any) -> bool:
+def is_approved(checker: Checker, given: Any, got: Any, expected: Any) -> bool:
     """Whether the checker says True, nothing less; CheckerError when it raises."""
-    try:
-        return checker(given, got, expected) is True
-    except ForeignError:
-        raise
-    except Exception as problem:
-        raise CheckerError(problem, is_answers_doing=_takes(checker, given, expected)) from problem
+    said = _asked(checker, given, got, expected)
+    if isinstance(said, ForeignError):
+        raise said
+    if isinstance(said, Exception):  # without an expectation there is nothing right to try
+        takes_right = expected is MISSING or not isinstance(_asked(checker, given, expected, expected), Exception)
+        raise CheckerError(said, is_answers_doing=takes_right) from said
+    return said is True
 
 
-def _takes(checker: Callable[..., Any], given: Any, expected: Any) -> bool:
-    if expected is MISSING:
-        return True  # nothing that is right is known to try
+def _asked(checker: Checker, given: Any, got: Any, expected: Any) -> Any:
+    """What the checker says, or what it raised."""
     try:
-        checker(given, expected, expected)
-    except Exception:  # noqa: BLE001
-        return False
-    return True
+        return checker(given, got, expected)
+    except Exception as problem:  # noqa: BLE001  (code of the task, on an answer of the program)
+        return problem
