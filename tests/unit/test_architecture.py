@@ -45,6 +45,8 @@ CATCH_ALL = {  # one handler in each
     "sandbox/agentrl_sandbox/inside/programs.py",  # the outermost frame of an untrusted program
     "envs/code/agentrl_code/inside/candidate.py",  # the outermost frame of an untrusted program
     "envs/code/agentrl_code/inside/judge.py",  # the outermost frame of test code
+    "envs/code/agentrl_code/checkers.py",  # code of the task, on an answer of the program
+    "envs/code/agentrl_code/workers.py",  # what a thread was given to do: raised again in who waits for it
     "envs/math/agentrl_math/worker.py",  # the outermost frame of the verifier's process
 }
 BAD_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}

@@ -30,7 +30,10 @@ def same(wanted: Any, got: Any, tolerance: float = 0.0) -> bool:
         return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key], tolerance) for key in ours)
     if isinstance(wanted, set | frozenset):
         return {_exact(item) for item in wanted} == {_exact(item) for item in got}
-    return bool(wanted == got)
+    try:
+        return bool(wanted == got)
+    except ArithmeticError:  # a Decimal that signals
+        return False
 
 
 def close(wanted: float, got: float, tolerance: float) -> bool:

@@ -5,9 +5,9 @@ import marshal
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from agentrl_sandbox import ExecResult, Limits, Sandbox
+from agentrl_sandbox import ExecResult, Limits
 
 from agentrl_code.payload import cell
 from agentrl_code.values import UnreadableError
@@ -15,6 +15,13 @@ from agentrl_code.values import UnreadableError
 _LENGTH = 8
 _NONCE_BYTES = 16
 _LEAST_S = 0.01
+
+
+class Session(Protocol):
+    """What an interpreter needs of its sandbox."""
+
+    async def run(self, source: str, limits: Limits) -> ExecResult:
+        """Run source in the sandbox's one stateful interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class Said:
 class Interpreter:
     """The `candidate` or the `judge`, in a sandbox of its own."""
 
-    def __init__(self, side: Literal["candidate", "judge"], sandbox: Sandbox, limits: Limits) -> None:
+    def __init__(self, side: Literal["candidate", "judge"], sandbox: Session, limits: Limits) -> None:
         self._side, self._sandbox, self._limits = side, sandbox, limits
         self._preamble = cell(side)
 

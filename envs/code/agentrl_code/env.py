@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from agentrl_sandbox import SandboxError
 from pydantic import Field
 
 from agentrl.env import (
@@ -86,7 +87,9 @@ class CodeEnv(Env):
         if answer is None:
             return Reply.say(f"I cannot find a program. {PLEA}")
         verdict = await self._grade(ctx.task.data, answer, public)
-        if verdict.status is Status.PASSED or not verdict.valid:
+        if verdict.fault == "infra":
+            raise SandboxError(verdict.reason)
+        if verdict.status is Status.PASSED or verdict.fault == "task":
             return Reply.end()
         return Reply.say(f"{verdict.feedback[:MOST_TOLD]}\n\nMend the program. {PLEA}")
 
@@ -94,15 +97,13 @@ class CodeEnv(Env):
     async def solved(self, ctx: Context) -> Signal:
         """1 when the last program passes every hidden test."""
         verdict = await self._verdict(ctx)
-        return Signal(
-            "solved", verdict.reward, valid=verdict.valid, reason=verdict.reason, evidence=verdict.status.value
-        )
+        return _signal("solved", verdict, verdict.reward)
 
     @reward(weight=0.0)
     async def share(self, ctx: Context) -> Signal:
         """The share of hidden tests that the last program passes."""
         verdict = await self._verdict(ctx)
-        return Signal("share", verdict.share, valid=verdict.valid, reason=verdict.reason)
+        return _signal("share", verdict, verdict.share)
 
     @reward(weight=0.0)
     def format(self, ctx: Context) -> float:
@@ -182,6 +183,13 @@ _LOOK = """import gc, sys
     found += [x["expected"] for x in gc.get_objects() if type(x) is dict and "expected" in x]
     return next((x for x in found if x is not None), None)
 """
+
+
+def _signal(name: str, verdict: Verdict, value: float | None) -> Signal:
+    """Invalid for what is not the program's doing; what it did to escape a verdict is worth 0."""
+    if verdict.fault == "program" and not verdict.valid:
+        value = 0.0
+    return Signal(name, value, valid=value is not None, reason=verdict.reason, evidence=verdict.status.value)
 
 
 def _block(program: str) -> str:

@@ -4,13 +4,14 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from agentrl_sandbox import Limits, Pool, Sandbox, SandboxError
+from agentrl_sandbox import Limits, Pool, SandboxError
 
 from agentrl_code.cases import Assert, Call, Io, Test, why_unusable
+from agentrl_code.checkers import CheckerError, is_approved
 from agentrl_code.claims import Claim, Script, plan
 from agentrl_code.compare import same, same_text
 from agentrl_code.policy import MIB, Policy
-from agentrl_code.program import Loaded, Printed, run_script
+from agentrl_code.program import Cell, Loaded, Printed, WornError, run_script
 from agentrl_code.replies import ForeignError, Reply, shown
 from agentrl_code.trial import Trial
 from agentrl_code.values import UnreadableError, to_tree
@@ -35,39 +36,49 @@ class Grader:
         await self.pool.close()
 
     async def grade(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
-        """The verdict; whatever fails that is not the program's doing makes it invalid."""
+        """The verdict; what fails without the program's doing makes it invalid, with the fault "task" or "infra"."""
         if reason := why_unusable(tests, policy.setup):
-            return Verdict.invalid(reason)
+            return Verdict.invalid(reason, "task")
         if reason := _why_no_program(program):
             return Verdict.of((Result(Status.ERROR, reason=reason),))
         try:
             async with asyncio.timeout(policy.wait_s):
                 await self._seats.acquire()
         except TimeoutError:
-            return Verdict.invalid(f"no sandbox was free within {policy.wait_s:g} s")
+            return Verdict.invalid(f"no sandbox was free within {policy.wait_s:g} s", "infra")
         try:
-            return await self._graded(program, tests, policy)
+            return await self._twice(program, tests, policy)
         except UnreadableError as problem:
-            return Verdict.invalid(f"the answer cannot be read: {problem}")
+            return Verdict.invalid(f"the answer cannot be read: {problem}", "program")
         except SandboxError as problem:
-            return Verdict.invalid(f"the sandbox failed: {problem}")
+            return Verdict.invalid(f"the sandbox failed: {problem}", "infra")
         finally:
             self._seats.release()
 
+    async def _twice(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
+        """The verdict; a sandbox lost after the program ran there is an accident once, and its doing if twice."""
+        try:
+            return await self._graded(program, tests, policy)
+        except WornError:
+            pass
+        try:
+            return await self._graded(program, tests, policy)
+        except WornError as problem:
+            return Verdict.of((Result(Status.ERROR, reason=f"the program breaks its sandbox: {problem}"),))
+
     async def _graded(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
         async with self.pool.lease() as sandbox:
-            functions = await self._functions(program, tests, policy, sandbox)
-            texts = await _texts(program, tests, policy, sandbox)
+            cell = Cell(sandbox)
+            functions = await self._functions(program, tests, policy, cell)
+            texts = await _texts(program, tests, policy, cell)
         return Verdict.of(tuple({**functions, **texts}[number] for number in range(len(tests))))
 
-    async def _functions(
-        self, program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox
-    ) -> dict[int, Result]:
+    async def _functions(self, program: str, tests: Sequence[Test], policy: Policy, cell: Cell) -> dict[int, Result]:
         """The results of `Call` and `Assert` tests by their numbers, from one loaded program."""
         asked = {number: _questions(test, policy) for number, test in enumerate(tests) if not isinstance(test, Io)}
         if not asked:
             return {}
-        loaded = Loaded(program, sandbox, policy.limits)
+        loaded = Loaded(program, cell, policy.limits)
         questions = [question for each in asked.values() if not isinstance(each, Script) for question in each]
         answers = await loaded.load([_request(question) for question in questions])
         complaint = answers.complaint
@@ -126,13 +137,15 @@ def _result(question: Question, reply: Reply | None, policy: Policy, complaint: 
         is_right = _is_right(question, reply, policy)
     except ForeignError as problem:
         return Result(Status.FAILED, asked, wanted=wanted, reason=f"the program gave {problem}")
+    except CheckerError as problem:
+        return problem.result(asked, shown(reply.value))
     return Result(Status.PASSED if is_right else Status.FAILED, asked, shown(reply.value), wanted)
 
 
 def _is_right(question: Question, reply: Reply, policy: Policy) -> bool:
     if isinstance(question, Call):
         if question.checker:
-            return question.checker(question.args, reply.value, question.expected) is True
+            return is_approved(question.checker, question.args, reply.value, question.expected)
         return same(question.expected, reply.value, policy.float_tolerance)
     try:
         return bool(question.holds(reply.value))
@@ -154,7 +167,7 @@ def _all(results: list[Result]) -> Result:
     return next((result for result in results if result.status is not Status.PASSED), results[0])
 
 
-async def _texts(program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox) -> dict[int, Result]:
+async def _texts(program: str, tests: Sequence[Test], policy: Policy, cell: Cell) -> dict[int, Result]:
     """The results of `Io` tests by their numbers; after one that broke a limit the rest is not run."""
     results, is_over = dict[int, Result](), False
     for number, test in enumerate(tests):
@@ -163,7 +176,7 @@ async def _texts(program: str, tests: Sequence[Test], policy: Policy, sandbox: S
             if is_over:
                 results[number] = Result(Status.ERROR, asked, reason="was not reached")
                 continue
-            printed = await run_script(program, test.stdin, sandbox, policy.limits)
+            printed = await run_script(program, test.stdin, cell, policy.limits)
             is_over = printed.is_over
             results[number] = _text_result(asked, test, printed, policy)
     return results
@@ -175,7 +188,10 @@ def _text_result(asked: str, test: Io, printed: Printed, policy: Policy) -> Resu
     if printed.complaint:
         return Result(Status.ERROR, asked, shown(stdout), wanted, f"the program {printed.complaint}")
     if test.checker:
-        is_right = test.checker(test.stdin, stdout, test.expected_stdout) is True
+        try:
+            is_right = is_approved(test.checker, test.stdin, stdout, test.expected_stdout)
+        except CheckerError as problem:
+            return problem.result(asked, shown(stdout))
     else:
         is_right = same_text(test.expected_stdout, stdout, policy.float_tolerance)
     return Result(Status.PASSED if is_right else Status.FAILED, asked, shown(stdout), wanted)

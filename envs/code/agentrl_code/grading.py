@@ -1,7 +1,7 @@
 """`grade` and `agrade`: a program against tests, from any thread and any event loop of this process."""
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401  (registers its own end, before we register ours)
+import atexit
 import os
 import threading
 from collections.abc import Sequence
@@ -12,8 +12,10 @@ from agentrl_code.cases import Test
 from agentrl_code.grader import Grader
 from agentrl_code.policy import Policy
 from agentrl_code.verdict import Verdict
+from agentrl_code.workers import Workers
 
 CLOSE_S = 40.0
+WORKERS = 4
 
 
 def grade(program: str, tests: Sequence[Test], **policy: Any) -> Verdict:
@@ -62,10 +64,10 @@ os.register_at_fork(after_in_child=_after_fork)
 def _loop(pid: int) -> asyncio.AbstractEventLoop:
     """The event loop of process `pid` on which its grader lives, in a thread of its own."""
     loop = asyncio.new_event_loop()
+    loop.set_default_executor(Workers(WORKERS))
     thread = threading.Thread(target=loop.run_forever, name="agentrl-code", daemon=True)
     thread.start()
-    # Closing needs asyncio's worker threads, which end before `atexit`. The last to register here is called first.
-    threading._register_atexit(_end, loop, thread, pid)  # type: ignore[attr-defined]
+    atexit.register(_end, loop, thread, pid)  # before the pool's own, which was registered at its import
     return loop
 
 

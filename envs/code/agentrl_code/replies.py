@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from agentrl_code.values import UnplainError, UnreadableError, from_tree
+from agentrl_code.verdict import printable
 
 _SHAPES = {"value": 2, "raised": 3, "refused": 1}
 _SHOWN = 200
@@ -17,7 +18,7 @@ class Foreign:
     """An object of the program's own: it stayed there, and is never compared."""
 
     def __init__(self, type_name: str) -> None:
-        self._type_name = type_name
+        self._type_name = printable(type_name)
 
     def __repr__(self) -> str:
         return f"<an object of type {self._type_name}>"
@@ -78,6 +79,8 @@ def shown(value: Any) -> str:
         text = repr(value)
     except ValueError:
         return "a number of more digits than can be shown"
+    except ForeignError as problem:  # a Counter sorts what it shows
+        return f"{type(value).__name__} with {problem}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 

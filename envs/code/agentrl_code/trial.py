@@ -10,7 +10,7 @@ from agentrl_code.dialogue import Interpreter, Said
 from agentrl_code.policy import Policy
 from agentrl_code.program import Loaded
 from agentrl_code.replies import Reply
-from agentrl_code.verdict import Result, Status
+from agentrl_code.verdict import Fault, Result, Status
 
 MOST_QUESTIONS = 10_000
 
@@ -22,7 +22,7 @@ class Trial:
         self._judge, self._program = Interpreter("judge", sandbox, policy.limits), program
         self._policy = policy
         self.complaint = ""
-        """Why the program answers no more."""
+        """Why no more tests can be run."""
 
     async def result(self, script: Script) -> Result:
         """Run one test to its end."""
@@ -32,6 +32,7 @@ class Trial:
         for asked in range(MOST_QUESTIONS):
             frame = _frame(said) if time.monotonic() < until else None
             if frame is None:
+                self.complaint = "was stuck in an earlier test"
                 return _stuck(said, asked)
             if frame[0] == "done":
                 return _outcome(script, frame[1:], last)
@@ -41,6 +42,7 @@ class Trial:
                 return Result(Status.ERROR, _call(frame), reason=answers.complaint)
             last = answers.replies[0]
             said = await self._judge.order(("resume", [last.kind, *last.parts]))
+        self.complaint = "was stuck in an earlier test"
         return Result(Status.FAILED, reason=f"the test asks the program more than {MOST_QUESTIONS} times")
 
 
@@ -56,23 +58,25 @@ def _frame(said: Said) -> Any:
 def _stuck(said: Said, asked: int) -> Result:
     """The judge did not come to an end: over the program's answers, if it ever heard one."""
     limits = ", ".join(sorted(said.ending.hits)) or "time"
-    return Result(
-        Status.FAILED if asked else Status.INVALID, reason=f"the test did not end within its limits: {limits}"
-    )
+    reason = f"the test did not end within its limits: {limits}"
+    return Result(Status.FAILED, reason=reason) if asked else Result(Status.INVALID, reason=reason, fault="task")
 
 
 def _outcome(script: Script, told: list[Any], last: Reply | None) -> Result:
-    """The result, from the judge's last words and the program's."""
-    outcome, said, line, asserted, asked = told
+    """The result, from the judge's last words and the program's. What follows an answer is put down to the answer."""
+    outcome, said, line, asserted = told
     text = f"`{script.source.splitlines()[line - 1].strip()}`" if line else "the test"
-    if outcome == "invalid" or not asked:
-        return Result(Status.INVALID, text, reason=said or "it never calls the program")
+    fault: Fault = "program" if last else "task"
+    if outcome == "invalid" or not last:
+        return Result(Status.INVALID, text, reason=said or "it never calls the program", fault=fault)
     if outcome == "failed":
         return Result(Status.FAILED, text, reason=f"the program {said}" if said else "does not hold")
     if outcome == "raised":
         is_programs = last is not None and last.kind == "raised"
         return Result(Status.ERROR if is_programs else Status.FAILED, text, reason=f"raised {said}")
-    return Result(Status.PASSED, text) if asserted else Result(Status.INVALID, text, reason="no assertion of it ran")
+    if not asserted:
+        return Result(Status.INVALID, text, reason="no assertion of it ran", fault=fault)
+    return Result(Status.PASSED, text)
 
 
 def _call(frame: list[Any]) -> str:

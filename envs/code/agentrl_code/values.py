@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MOST_DEPTH = 64
 MOST_TWINS = 100
 """Entries of one set or dict with the same hash: more are chosen to collide, to hold up who reads them."""
+MOST_FRACTION_BITS = 1 << 14
+"""Of a numerator or denominator: reducing larger ones holds up who reads them."""
 SMALL = 1 << 53
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 MAPPINGS = ("dict", "Counter", "OrderedDict", "defaultdict")
@@ -121,6 +123,8 @@ def _value(name: str, parts: list[Any], find: Callable[..., Any] | None, depth: 
         return (complex if name == "complex" else range)(*items)
     if name == "Fraction" and [type(item) for item in items] != [int, int]:
         raise UnreadableError("a bad Fraction")
+    if name == "Fraction" and max(item.bit_length() for item in items) > MOST_FRACTION_BITS:
+        raise UnplainError("a Fraction of too many digits")
     return _from_library(name)(items) if name == "deque" else _from_library(name)(*items)
 
 

@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
+
+MOST_REASON = 2000
+Fault = Literal["", "program", "task", "infra"]
+"""Whose doing it is that there is no point: the program's, its tests', or the machinery's; '' when there is one."""
 
 
 class Status(StrEnum):
@@ -22,6 +27,8 @@ class Result:
     got: str = ""
     wanted: str = ""
     reason: str = ""
+    fault: Fault = ""
+    """Of an invalid one: what the program answered, or its task."""
 
     @property
     def text(self) -> str:
@@ -29,36 +36,38 @@ class Result:
         if self.status is Status.PASSED:
             return f"{self.asked} passed."
         said = self.reason or f"gave {self.got}" + (f", but {self.wanted} was expected" if self.wanted else "")
-        return f"{self.asked}: {said}." if self.asked else f"{said}."
+        return printable(f"{self.asked}: {said}." if self.asked else f"{said}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One graded program: `passed` when every test passed, `failed` when one did not, `error` when the program broke.
 
-    `invalid` says nothing about the program: no usable tests, an unreadable answer, or a sandbox that failed.
+    `invalid` is never a point: no usable tests, an unreadable answer, or a sandbox that failed. `fault` tells which:
+    who scores programs gives 0 where it is "program", and drops the sample where it is "task" or "infra".
     """
 
     status: Status
     reason: str = ""
     results: tuple[Result, ...] = ()
+    fault: Fault = ""
 
     @classmethod
     def of(cls, results: tuple[Result, ...]) -> "Verdict":
         """The verdict of finished tests: the worst result, and its reason."""
-        for status in (Status.INVALID, Status.ERROR, Status.FAILED):
-            if worst := next((result for result in results if result.status is status), None):
-                return cls(status, worst.text, results)
-        return cls(Status.PASSED, "", results)
+        worst = min(results, key=_rank)
+        if worst.status is Status.PASSED:
+            return cls(Status.PASSED, "", results)
+        return cls(worst.status, worst.text, results, worst.fault or "program")
 
     @classmethod
-    def invalid(cls, reason: str) -> "Verdict":
-        """A verdict that says nothing about the program, and why."""
-        return cls(Status.INVALID, reason)
+    def invalid(cls, reason: str, fault: Fault) -> "Verdict":
+        """A verdict without a result, why, and whose doing that is."""
+        return cls(Status.INVALID, printable(reason), (), fault)
 
     @property
     def valid(self) -> bool:
-        """Whether this says something about the program."""
+        """Whether every test came to a result."""
         return self.status is not Status.INVALID
 
     @property
@@ -77,3 +86,15 @@ class Verdict:
     def feedback(self) -> str:
         """The first test that did not pass, in one sentence; '' when all passed. It tells what was expected."""
         return next((result.text for result in self.results if result.status is not Status.PASSED), self.reason)
+
+
+def printable(text: str) -> str:
+    """A text that any tokenizer and any file takes, and no longer than a reader reads."""
+    return text[:MOST_REASON].encode("utf-8", "backslashreplace").decode()
+
+
+def _rank(result: Result) -> int:
+    """The lower, the worse; a task that cannot be graded goes before whatever the program did with it."""
+    if result.fault == "task":
+        return 0
+    return 1 + (Status.INVALID, Status.ERROR, Status.FAILED, Status.PASSED).index(result.status)

@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 
+import gymnasium
 import pytest
 from agentrl_code import CodeEnv
 from agentrl_code.generator import LEVELS
@@ -12,6 +13,7 @@ from agentrl_sandbox import Pool, SandboxError, leases
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.env import StopReason, close_shared, load_config, resolve, text_of
+from agentrl.env.loop import run_on_private_loop
 from agentrl.errors import ConfigError, DataError, EnvError
 
 MBPP = [
@@ -204,12 +206,59 @@ async def test_a_sandbox_that_fails_makes_the_signal_invalid(monkeypatch):
         raise SandboxError("no luck")
 
     monkeypatch.setattr(Pool, "take", take)
-    env = CodeEnv(turns=2)
+    env = CodeEnv()
     task = await env.atask("train", 0)
     signals, _ = await play(env, task, env.oracle(task))
     assert (signals["solved"].valid, signals["solved"].value) == (False, None)
     assert "no luck" in signals["solved"].reason
     assert signals["format"].value == 1.0
+    env = CodeEnv(turns=2)  # a turn lost to the machinery is not the program's
+    with pytest.raises(SandboxError, match="no luck") as caught:
+        await play(env, task, env.oracle(task))
+    assert caught.value.fault == "infra"
+    await env.aclose()
+
+
+FORGER = """
+import os, sys
+def f(x):
+    frame = sys._getframe()
+    while "nonce" not in frame.f_locals:
+        frame = frame.f_back
+    sys.modules["agentrl_code.inside.candidate"].channel.say(frame.f_locals["nonce"], "[")
+    os._exit(0)
+"""
+ESCAPES = {
+    "an unreadable answer": FORGER,
+    "an end at loading": "import os\nos._exit(0)\n",
+    "a closed channel": "import os\nos.closerange(0, 256)\ndef f(x): return 1\n",
+    "a text that no tokenizer takes": "def f(x): raise ValueError('\\ud800')\n",
+    "no end": "def f(x):\n    while True: pass\n",
+    "a ruined sandbox": "import os\nhere = os.getcwd()\nos.chdir('/')\nos.rmdir(here)\nopen(here, 'w').close()\n"
+    "def f(x): os._exit(0)\n",
+}
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+async def test_no_program_gets_out_of_a_zero(name):
+    env = CodeEnv(turns=2, timeout_s=0.5)
+    task = await env.atask("train", 0)
+    answer = f"```python\n{ESCAPES[name]}```"
+    signals, said = await play(env, task, [answer, answer])
+    assert len(said) == 2  # it was told, and asked again
+    said[1].encode()
+    for signal in signals.values():
+        assert signal.valid, signal
+    assert (signals["solved"].value, signals["share"].value) == (0.0, 0.0)
+
+
+async def test_a_task_that_tests_nothing_is_invalid_and_not_the_programs_loss(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"prompt": "Add.", "tests": ["for x in []:\n    assert f(x) == 2"]}))
+    env = CodeEnv(data=str(path), data_heldout=str(path), turns=2)
+    task = await env.atask("test", 0)
+    signals, _ = await play(env, task, ["```python\ndef f(x): return 2\n```"])
+    assert (signals["solved"].valid, signals["solved"].value) == (False, None)
 
 
 async def test_faults_in_data_reach_the_user(tmp_path):
@@ -252,4 +301,14 @@ async def test_the_float_tolerance_and_the_system_message_are_used(tmp_path):
 @pytest.mark.parametrize("turns", [1, 3])
 def test_gymnasium_accepts_it(turns):
     assert resolve(str(Path(__file__).parents[1])).__name__ == "CodeEnv"
-    check_env(CodeEnv(turns=turns), skip_render_check=True)
+    check_env(gymnasium.make("agentrl/code-v0", turns=turns).unwrapped, skip_render_check=True)
+    run_on_private_loop(close_shared())  # its sandboxes stay for the next episode
+
+
+def test_a_synchronous_episode_is_graded():
+    env = gymnasium.make("agentrl/code-v0").unwrapped
+    env.reset(seed=0, options={"index": 0})
+    _, reward, is_done, is_cut, _ = env.step(env.oracle(env.ctx.task)[0])
+    assert (reward, is_done, is_cut) == (1.0, True, False)
+    env.close()
+    run_on_private_loop(close_shared())

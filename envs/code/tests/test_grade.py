@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from agentrl_code import Assert, Call, Grader, Io, Policy, agrade, grading
 from agentrl_code import grade as grade_now
-from agentrl_sandbox import Limits, Pool, SandboxError
+from agentrl_code.grader import SANDBOX
+from agentrl_sandbox import Limits, Pool, SandboxError, UnavailableError
 
 GOOD = "def f(x):\n    return 3 * x + 2\n"
 CALLS = (Call("f", (1,), expected=5), Call("f", (2,), expected=8))
@@ -372,6 +373,30 @@ async def test_a_cancelled_grading_gives_its_sandbox_back(grade, backend):
         await work
     assert (await grader.grade(GOOD, EVERY, Policy())).status == "passed"
     assert grader.pool.count.leased == 0
+    await grader.aclose()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", ["bubblewrap", "docker"])
+async def test_every_backend_grades_alike(name):
+    try:
+        pool = Pool(name, SANDBOX, ready=2, most=4)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    grader = Grader(pool, at_once=2)
+    prints = "\nif __name__ == '__main__': print(3 * int(input()) + 2)\n"
+    tests = (*EVERY, Io("1", "5\n"))
+    for program, status in (
+        (GOOD + prints, "passed"),
+        (GOOD, "failed"),
+        (TRICKS["equal to everything"] + prints, "failed"),
+        (TRICKS["ends inside"] + prints, "error"),
+        (TRICKS["closes everything"] + prints, "error"),
+        ("def f(x):\n while True: pass" + prints, "error"),
+        (FORGED + "    forge('[')\n    os._exit(0)\n" + prints, "invalid"),
+    ):
+        verdict = await grader.grade(written(program), tests, Policy(timeout_s=1))
+        assert (verdict.status, verdict.fault) == (status, "" if status == "passed" else "program"), verdict
     await grader.aclose()
 
 

@@ -22,14 +22,21 @@ if TYPE_CHECKING:
 
 FILE = "<test>"
 MOST_TEXT = 500
+ENDS = ("StopIteration", "StopAsyncIteration")
 channel = Channel()
 answers: SimpleQueue[Any] = SimpleQueue()
 frames: SimpleQueue[Any] = SimpleQueue()
-asserted = asked = 0
+asserted = 0
+refusal = ""
 
 
 class ForeignError(BaseException):
-    """A test did with an object of the program's what would let the program decide. No test can catch this."""
+    """A test did with an object of the program's what would let the program decide. A test that catches it fails."""
+
+    def __init__(self, said: str) -> None:
+        global refusal
+        super().__init__(said)
+        refusal = said
 
 
 class TestError(BaseException):
@@ -42,8 +49,8 @@ class ProgramError(Exception):
 
 def begin(nonce: bytes, order: bytes) -> None:
     """Start one test; its first question, or its outcome, goes into the frame."""
-    global asserted, asked
-    asserted = asked = 0
+    global asserted, refusal
+    asserted, refusal = 0, ""
     _thread.start_new_thread(_run, tuple(marshal.loads(order)))
     channel.say(nonce, text(frames.get()))
 
@@ -64,10 +71,12 @@ def _run(setup: str, source: str, entry: str, modules: list[str], in_place: list
         if entry:
             scope[entry] = Remote(["name", entry])
         exec(compile(source, FILE, "exec"), scope)  # noqa: S102
+        if refusal:
+            raise ForeignError(refusal)
     except BaseException as error:  # noqa: BLE001  (the outermost frame of the test)
-        frames.put(["done", *_outcome(error), _line(error), asserted, asked])
+        frames.put(["done", *_outcome(error), _line(error), asserted])
         return
-    frames.put(["done", "passed", "", 0, asserted, asked])
+    frames.put(["done", "passed", "", 0, asserted])
 
 
 def _count() -> None:
@@ -163,8 +172,6 @@ class _Iteration:
 
 def _ask(operation: str, remote: Remote, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """Ask the program, and wait for the answer: a value, or its exception, by Python's name for it."""
-    global asked
-    asked += 1
     is_in_place = operation == "call" and any(_is_changeable(arg) for arg in args) and _is_in_place()
     try:
         target, trees = _target(remote), to_tree(list(args), _target)
@@ -173,7 +180,7 @@ def _ask(operation: str, remote: Remote, args: tuple[Any, ...] = (), kwargs: dic
         raise TestError(f"the test gives the program {problem}, which cannot be sent") from None
     kind, *parts = answers.get()
     if kind == "raised":
-        raise _exception(*parts)
+        raise _exception(*parts, is_end=operation == "next")
     if kind == "refused":
         raise ForeignError(f"gave {parts[0]}")
     if is_in_place:
@@ -217,9 +224,10 @@ def _find(kind: str, key: Any, *name: str) -> Remote:
     return Remote([kind, key], *name)
 
 
-def _exception(name: str, message: str, _: int) -> BaseException:
+def _exception(name: str, message: str, _: int, *, is_end: bool) -> BaseException:
+    """The exception of that name. Only `next` may end an iteration: `all(map(f, …))` takes that for success."""
     known = getattr(builtins, name, None)
-    if isinstance(known, type) and issubclass(known, Exception):
+    if isinstance(known, type) and issubclass(known, Exception) and (is_end or name not in ENDS):
         try:
             return known(message)
         except TypeError:  # some take more than a message

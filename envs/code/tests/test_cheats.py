@@ -1,0 +1,261 @@
+"""Programs that try to get a point, or to get out of a zero, by another way than a right answer."""
+
+import textwrap
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from agentrl_code import Assert, Call, Grader, Io, Policy
+from agentrl_sandbox import LostError, Pool
+from agentrl_sandbox.ordered import OrderedSandbox
+
+CALLS = (Call("f", (1,), expected=5), Call("f", (2,), expected=8))
+EVERY = (*CALLS, Assert("assert f(1) == 5"), Assert("assert [f(1)] == [5]"))
+IO = (Io("4\n", "8\n"), Io("21", "42"))
+
+# Each is wrong for every input, however it comes by its answer.
+FUNCTIONS = {
+    "a metaclass that makes int lie": """
+        class Meta(type):
+            __eq__ = lambda a, b: True
+            __hash__ = lambda a: 0
+            __instancecheck__ = lambda a, b: True
+        class int(__import__("builtins").int, metaclass=Meta):
+            __eq__ = lambda a, b: True
+        def f(x): return int(0)
+        """,
+    "a class called int": "class int: __eq__ = lambda a, b: True\ndef f(x): return int()",
+    "a list that equals": "class L(list): __eq__ = lambda a, b: True\ndef f(x): return L([5])",
+    "a dict whose class lies": "class D(dict): __class__ = dict\ndef f(x): return D()",
+    "a property called __class__": "class P: __class__ = property(lambda s: int)\ndef f(x): return P()",
+    "reflected comparison": "class R(int):\n __req__ = __eq__ = lambda a, b: True\ndef f(x): return R(5)",
+    "abs and friends replaced": "import builtins\nfor n in ('abs', 'len', 'sorted', 'isinstance', 'repr'):\n"
+    " setattr(builtins, n, lambda *a, **k: True)\ndef f(x): return 0",
+    "modules replaced": "import sys\nfor n in list(sys.modules): sys.modules[n] = None\ndef f(x): return 0",
+    "type replaced": "import builtins\nbuiltins.type = lambda *a: int\ndef f(x): return None",
+    "assertions off": "import sys\nsys.flags = None\n__debug__0 = False\ndef f(x): return 0",
+    "AssertionError replaced": "import builtins\nbuiltins.AssertionError = KeyError\ndef f(x): return 0",
+    "gc": "import gc\ndef f(x): return [o for o in gc.get_objects() if type(o) in (list, tuple) and 5 in o[:9]][:1]",
+    "frames of all threads": """
+        import sys
+        def f(x):
+            for frame in sys._current_frames().values():
+                while frame:
+                    for value in frame.f_locals.values():
+                        if value in (5, 8): return value
+                    frame = frame.f_back
+        """,
+    "a trace that edits results": "import sys\nsys.settrace(lambda *a: (_ for _ in ()).throw(SystemExit(0)))\n"
+    "def f(x): return 0",
+    "a profile that ends": "import os, sys\ndef f(x):\n sys.setprofile(lambda *a: os._exit(0))\n return 0",
+    "an exit handler": "import atexit, os\natexit.register(os._exit, 0)\ndef f(x): return 0",
+    "a finaliser that leaves": "class B:\n def __del__(s): raise SystemExit(0)\ndef f(x):\n B()\n return 0",
+    "BaseException": "class B(BaseException): pass\ndef f(x): raise B",
+    "an exception class without a name": "B = type('', (Exception,), {})\ndef f(x): raise B",
+    "GeneratorExit": "def f(x): raise GeneratorExit",
+    "a fork that answers": "import os\ndef f(x):\n if os.fork() == 0: return 6\n os.wait()\n return 0",
+    "a parent that leaves": "import os\ndef f(x):\n if os.fork(): os._exit(0)\n return 6",
+    "every fd closed at loading": "import os\nos.closerange(0, 300)\ndef f(x): return 0",
+    "every fd written": "import os\ndef f(x):\n for fd in range(40):\n  try: os.write(fd, b'5')\n"
+    "  except OSError: pass\n return 0",
+    "the order's pipe": "import os\nfor fd in (3, 4):\n try: os.write(fd, bytes(9))\n except OSError: pass\n"
+    "def f(x): return 0",
+    "recursion": "def f(x): return f(x + 1)",
+    "recursion into C": "import sys\nsys.setrecursionlimit(10 ** 8)\ndef f(x): return f(x + 1)",
+    "a huge int": "def f(x): return 1 << (1 << 26)",
+    "a large int": "def f(x): return 1 << 100_000",
+    "NaN": "def f(x): return float('nan')",
+    "minus zero": "def f(x): return -0.0",
+    "True": "def f(x): return True",
+    "a float": "def f(x): return {1: 5.0, 2: 8.0}[x] + 1e-9",
+    "a Decimal that signals": "from decimal import Decimal\ndef f(x): return Decimal('sNaN')",
+    "an endless range": "def f(x): return range(10 ** 18)",
+    "a Counter of objects": "from collections import Counter\nE = type('E', (), {})\n"
+    "def f(x): return Counter({'a': E(), 'b': E()})",
+    "surrogates": "def f(x): raise ValueError('\\ud800')",
+    "a slow fraction": "from fractions import Fraction\nF = Fraction(3 ** 200_000, 2 ** 300_000)\ndef f(x): return F",
+    "StopIteration": "def f(x): raise StopIteration",
+    "a late thread": "import threading, time\ndef f(x):\n threading.Timer(0.05, lambda: 5).start()",
+    "a default that grows": "def f(x, seen=[]):\n seen.append(x)\n return seen",
+    "arguments read twice": "def f(*args, **kwargs): return args",
+    "its own session": "import __main__\ndef f(x):\n __main__.candidate.serve = print\n return 0",
+    "marshal replaced": "import marshal\nmarshal.loads = lambda b: [('call', 5)]\ndef f(x): return 0",
+    "a codec": "import builtins\nbuiltins.exec = builtins.compile = lambda *a, **k: None\ndef f(x): return 0",
+}  # fmt: skip
+
+SCRIPTS = {
+    "an exit handler that prints": "import atexit\natexit.register(print, 'no')\nprint(2 * int(input()))",
+    "a child that prints": "import os\nif os.fork() == 0:\n print(9, flush=True)\n os._exit(0)\nos.wait()\n"
+    "print(2 * int(input()))",
+    "a forked twin": "import os\nos.fork()\nprint(2 * int(open(0).read() or 4), flush=True)",
+    "both answers": "print('8\\n42')",
+    "an ending that is caught": "import sys\nprint(2 * int(input()))\nsys.exit(3)",
+    "a signal": "import os\nprint(2 * int(input()), flush=True)\nos.kill(os.getpid(), 15)",
+    "stdout closed": "import os\nx = 2 * int(input())\nos.close(1)\nprint(x)",
+    "on stderr": "import sys\nprint(2 * int(input()), file=sys.stderr)",
+    "to every fd": "import os\nfor fd in range(2, 40):\n try: os.write(fd, b'8')\n except OSError: pass",
+    "NUL": "print(2 * int(input()), end='\\0')",
+    "no Unicode": "import os\nos.write(1, b'\\xff8')",
+    "a file of answers": "print(open('/tmp/answer').read())",
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+async def test_no_function_earns_a_point_or_gets_out_of_its_zero(grade, name):
+    verdict = await grade(textwrap.dedent(FUNCTIONS[name]), *EVERY, timeout_s=2)
+    assert (verdict.reward or 0.0, verdict.share or 0.0, verdict.fault) == (0.0, 0.0, "program"), verdict
+    verdict.feedback.encode()
+    verdict.reason.encode()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_no_script_earns_a_point_or_gets_out_of_its_zero(grade, name):
+    verdict = await grade(SCRIPTS[name], *IO, timeout_s=2)
+    assert (verdict.reward, verdict.fault) == (0.0, "program"), verdict
+
+
+@pytest.mark.parametrize(
+    ("program", "source"),
+    [
+        ("def f(x): raise StopIteration", "assert all(map(lambda x: f(x) == x, range(3)))"),
+        ("def f(x): raise StopIteration", "assert list(iter(lambda: f(1), 5)) == []"),
+        ("def f(x): return range(10 ** 18)", "assert 'a' in f(1)"),
+        ("def f(x): return range(10 ** 18)", "assert 2.5 in f(1)"),
+        ("class E:\n __eq__ = lambda a, b: True\ndef f(x): return E()",
+         "try:\n    assert f(1) == 5\nexcept:\n    pass\nassert True or f(1)\nassert 1 < 2 + 1"),
+        ("def f(x): return x",
+         "x = 0\nfor _ in range(99): x = [f(x)]\nassert x == 1"),
+    ],
+)  # fmt: skip
+async def test_test_code_is_not_led_past_its_assertions(grade, program, source):
+    verdict = await grade(program, Assert(source), timeout_s=2)
+    assert (verdict.reward or 0.0, verdict.fault) == (0.0, "program"), verdict
+
+
+async def test_a_test_that_the_program_keeps_from_asserting_is_the_programs_doing(grade):
+    verdict = await grade("def f(): return []", Assert("for x in f():\n    assert x == 5"))
+    assert (verdict.status, verdict.fault) == ("invalid", "program")
+    verdict = await grade("def f(): return []", Assert("for x in []:\n    assert f() == 5"))
+    assert (verdict.status, verdict.fault) == ("invalid", "task")
+
+
+async def test_a_test_that_the_program_makes_endless_takes_the_rest_along_and_stays_valid(grade):
+    program = "def f(x):\n    while True: yield x\ndef g(x): return x\n"
+    tests = Assert("assert list(f(1)) == [1]"), Assert("assert [g(1)] == [1]")
+    verdict = await grade(program, *tests, timeout_s=0.5)
+    assert verdict.valid, verdict
+    assert [result.status for result in verdict.results] == ["failed", "error"]
+
+
+async def test_a_decimal_that_signals_and_a_large_fraction_are_no_accidents(grade):
+    tests = Call("f", expected=Decimal("1.5")), Call("g", expected=Fraction(1, 3))
+    program = """
+        from decimal import Decimal
+        from fractions import Fraction
+        def f(): return Decimal("sNaN")
+        def g(): return Fraction(3 ** 20_000, 2 ** 30_000)
+        """
+    verdict = await grade(textwrap.dedent(program), *tests)
+    assert [result.status for result in verdict.results] == ["failed", "failed"]
+
+
+FORGED = """
+import os, sys
+def f(x):
+    frame = sys._getframe()
+    while "nonce" not in frame.f_locals:
+        frame = frame.f_back
+    for payload in {payloads!r}:
+        sys.modules["agentrl_code.inside.candidate"].channel.say(frame.f_locals["nonce"], payload)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ['["value", ["Fraction", ["int", "0x{}"], ["int", "0x{}"]], null]'.format("7" * 900_000, "d" * 900_000),
+     '["value", ["Decimal", "1E+999999999999999999"], null]', '["raised", "E", "\\ud800", 1]',
+     '["value", ["ref", 1, "\\ud800"], null]', '["value", ["set", {}], null]'.format(",".join(["1e999"] * 9)),
+     '["value", ["str"], null]', '["value", NaN, null]', '["raised", "StopIteration", "", 0]'],
+    ids=lambda payload: payload[:40],
+)  # fmt: skip
+async def test_forged_values_neither_hold_up_nor_harm_who_reads_them(grade, payload):
+    verdict = await grade(FORGED.format(payloads=[payload] * 2), *CALLS)
+    assert verdict.fault == "program", verdict
+    assert not verdict.reward
+    verdict.feedback.encode()
+    verdict.reason.encode()
+
+
+async def test_an_unreadable_answer_is_the_programs_fault_and_no_tests_the_tasks(grade):
+    verdict = await grade(FORGED.format(payloads=["["]), *CALLS)
+    assert (verdict.status, verdict.reward, verdict.fault) == ("invalid", None, "program")
+    for tests in ((), (Call("f", (1,)),), (Assert("assert True"),)):
+        verdict = await grade("def f(x): return 5", *tests)
+        assert (verdict.status, verdict.reward, verdict.fault) == ("invalid", None, "task")
+    assert (await grade("def f(x): return 0", *CALLS)).fault == "program"
+    assert (await grade("def f(x): return 3 * x + 2", *CALLS)).fault == ""
+
+
+async def test_a_program_that_ruins_its_sandbox_is_not_let_off(grade):
+    ruin = "import os\nhere = os.getcwd()\nos.chdir('/')\nos.rmdir(here)\nopen(here, 'w').close()\n"
+    verdict = await grade(f"{ruin}print(8)", *IO)
+    assert verdict.reward == 0.0, verdict
+    verdict = await grade(f"if __name__ == '__main__':\n    pass\nelse:\n    {'; '.join(ruin.splitlines())}\n"
+                          "def f(x): return 0", *CALLS, *IO)  # fmt: skip
+    assert verdict.reward == 0.0, verdict
+
+
+@pytest.mark.parametrize(("losses", "status"), [(1, "passed"), (2, "error")])
+async def test_a_sandbox_lost_midway_is_tried_again_once(backend, monkeypatch, losses, status):
+    pool = Pool(ready=1)
+    taken = []
+
+    async def take(wait_s=60.0):
+        taken.append(await Pool.take(pool, wait_s))
+        return taken[-1]
+
+    monkeypatch.setattr(pool, "take", take)
+    grader = Grader(pool)
+    once = Io("", "hi")
+    monkeypatch.setattr(OrderedSandbox, "exec", _losing(losses))
+    verdict = await grader.grade("print('hi')\ndef f(x): return 5", (CALLS[0], once), Policy())
+    await grader.aclose()
+    assert verdict.status == status, verdict
+    assert len(taken) == 2
+
+
+def _losing(losses):
+    plain, lost = OrderedSandbox.exec, []
+
+    async def run(self, *args, **kwargs):
+        if len(lost) < losses:
+            lost.append(self)
+            raise LostError("no luck")
+        return await plain(self, *args, **kwargs)
+
+    return run
+
+
+def picky(given, got, expected):
+    return sorted(got) == [1, 2]
+
+
+def broken(given, got, expected):
+    return 1 / 0
+
+
+@pytest.mark.parametrize("expected", [{"expected": [2, 1]}, {}])
+async def test_a_checker_that_cannot_take_the_answer_fails_it(grade, expected):
+    test = Call("f", checker=picky, **expected)
+    assert (await grade("def f(): return [2, 1]", test)).status == "passed"
+    for answer in ("None", "[1, 'a']", "object()", "[object(), 2]"):
+        verdict = await grade(f"def f(): return {answer}", test)
+        assert (verdict.status, verdict.fault) == ("failed", "program"), verdict
+
+
+async def test_a_checker_that_raises_on_what_is_right_is_the_tasks_fault(grade):
+    verdict = await grade("def f(): return 1", Call("f", expected=1, checker=broken))
+    assert (verdict.status, verdict.fault) == ("invalid", "task")
+    verdict = await grade("print(1)", Io("", "1", checker=broken))
+    assert (verdict.status, verdict.fault) == ("invalid", "task")
