@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Sequence
 from functools import cache
+from multiprocessing.util import Finalize
 from typing import Any
 
 from agentrl_code.cases import Test
@@ -67,7 +68,8 @@ def _loop(pid: int) -> asyncio.AbstractEventLoop:
     loop.set_default_executor(Workers(WORKERS))
     thread = threading.Thread(target=loop.run_forever, name="agentrl-code", daemon=True)
     thread.start()
-    atexit.register(_end, loop, thread, pid)  # before the pool's own, which was registered at its import
+    atexit.register(_end, loop, thread, pid)  # called before the pool's own, which was registered at its import
+    Finalize(None, _end, (loop, thread, pid), exitpriority=0)  # for children of multiprocessing, which skip atexit
     return loop
 
 

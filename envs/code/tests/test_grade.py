@@ -13,7 +13,7 @@ import pytest
 from agentrl_code import Assert, Call, Grader, Io, Policy, agrade, grading
 from agentrl_code import grade as grade_now
 from agentrl_code.grader import SANDBOX
-from agentrl_sandbox import Limits, Pool, SandboxError, UnavailableError
+from agentrl_sandbox import Limits, Pool, SandboxError, UnavailableError, leases
 
 GOOD = "def f(x):\n    return 3 * x + 2\n"
 CALLS = (Call("f", (1,), expected=5), Call("f", (2,), expected=8))
@@ -354,6 +354,32 @@ async def test_grade_works_in_threads_loops_and_other_processes(backend):
     )  # fmt: skip
     assert await process.communicate() == (b"passed\n", b"")
     await asyncio.to_thread(_end_the_own_grader)
+
+
+CHILD = """
+import multiprocessing, sys
+import agentrl_code as a
+from agentrl_sandbox import leases
+
+def work():
+    assert a.grade("def f(x): return 5", [a.Call("f", (1,), expected=5)]).status == "passed"
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context(sys.argv[1]).Process(target=work)
+    child.start()
+    child.join()
+    print(child.exitcode, len(list(leases.recorded())))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+async def test_a_child_of_multiprocessing_leaves_nothing(backend, tmp_path, method):
+    (tmp_path / "child.py").write_text(CHILD)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(tmp_path / "child.py"), method, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), leases.VARIABLE: str(tmp_path / "leases")},
+    )  # fmt: skip
+    assert await process.communicate() == (b"0 0\n", b"")
 
 
 def _end_the_own_grader():
