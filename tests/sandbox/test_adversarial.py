@@ -465,6 +465,24 @@ async def test_nothing_outlives_its_run(sandbox: Sandbox, ending: str) -> None:
     await assert_serves(sandbox)
 
 
+@pytest.mark.parametrize(
+    "ruin",
+    [
+        "shutil.rmtree(work); open(work, 'w').close()",
+        "shutil.rmtree(work); os.symlink('/nowhere', work)",
+        "shutil.rmtree(work); os.mkfifo(work)",
+        "shutil.rmtree(work)",
+        "os.chmod(work, 0)",
+        "os.getuid() == os.stat('/tmp').st_uid and os.chmod('/tmp', 0)",
+    ],
+)
+async def test_a_program_that_ruins_its_working_folder_does_not_ruin_the_sandbox(sandbox: Sandbox, ruin: str) -> None:
+    await python(sandbox, f"import os, shutil\nwork = os.getcwd()\nos.chdir('/')\n{ruin}")
+    result = await python(sandbox, "import os\nopen('f', 'w').write('1')\nprint(os.listdir())")
+    assert result.stdout == b"['f']\n", result
+    assert await sandbox.read("f") == b"1"
+
+
 async def test_a_run_beside_a_session_leaves_the_session_and_nothing_else(sandbox: Sandbox) -> None:
     await sandbox.run("x = 41")
     await sandbox.exec(Python(DAEMON))

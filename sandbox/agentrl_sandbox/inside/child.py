@@ -61,11 +61,29 @@ def _show_itself() -> None:
 
 
 def _enter(work: str) -> None:
+    """The working folder, made anew or opened again where an earlier program has ruined it."""
+    try:
+        _make(work)
+    except OSError:
+        _open_again(os.path.dirname(work))
+        if os.path.isdir(work) and not os.path.islink(work):
+            _open_again(work)
+        elif os.path.lexists(work):
+            os.unlink(work)
+        _make(work)
+
+
+def _make(work: str) -> None:
     try:
         os.mkdir(work, 0o755)
     except FileExistsError:
         pass
     os.chdir(work)
+
+
+def _open_again(folder: str) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        os.chmod(folder, 0o755)
 
 
 def _lower(kind: int, value: int) -> None:
