@@ -12,6 +12,7 @@ Covered by `bubblewrap` and `docker`; each line has a test in tests/sandbox/test
 - files, processes, environment and network of the host and of other sandboxes cannot be seen or reached, nor signalled;
 - there is no way to more privileges: no capabilities, no set-uid, no user namespaces, no ptrace, no kernel interfaces;
 - the warden that watches the programs cannot be signalled, read or written by them;
+- a program that removes, replaces or closes its working folder ruins it for itself alone;
 - links and races cannot lead `read` and `write` out of the working folder;
 - nothing that a run started outlives it, whether it ended, was killed or ran out of time;
 - arguments, input and output of any bytes and of any size are taken, or refused, as what they are;
