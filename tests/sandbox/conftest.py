@@ -87,7 +87,9 @@ async def sandbox(request: pytest.FixtureRequest, containers: dict[str, Sandbox]
         yield fresh
         await fresh.close()
         return
-    if "docker" not in containers or not containers["docker"].is_healthy():
+    if "docker" in containers and not containers["docker"].is_healthy():
+        await containers.pop("docker").close()
+    if "docker" not in containers:
         containers["docker"] = await made.create(TIGHT)
     yield containers["docker"]
 
