@@ -87,7 +87,7 @@ SCRIPTS = {
     "an exit handler that prints": "import atexit\natexit.register(print, 'no')\nprint(2 * int(input()))",
     "a child that prints": "import os\nif os.fork() == 0:\n print(9, flush=True)\n os._exit(0)\nos.wait()\n"
     "print(2 * int(input()))",
-    "a forked twin": "import os\nos.fork()\nprint(2 * int(open(0).read() or 4), flush=True)",
+    "a forked twin": "import os\ntwin = os.fork()\nprint(2 * int(open(0).read() or 4), flush=True)\ntwin and os.wait()",
     "both answers": "print('8\\n42')",
     "an ending that is caught": "import sys\nprint(2 * int(input()))\nsys.exit(3)",
     "a signal": "import os\nprint(2 * int(input()), flush=True)\nos.kill(os.getpid(), 15)",
