@@ -24,6 +24,7 @@ from agentrl.env import (
     reward,
     shared,
 )
+from agentrl.env.rows import is_in_share
 from agentrl.errors import EnvError
 from agentrl_code import generator
 from agentrl_code.cases import Call, Io, Test
@@ -163,8 +164,7 @@ class CodeEnv(Env):
         return held_out if split == "test" else [p for p in load(self.config.data) if p.key not in unseen]
 
     def _is_held_out(self, problem: Problem) -> bool:
-        digest = hashlib.sha256(" ".join(problem.key.split()).encode()).digest()
-        return int.from_bytes(digest[:8], "big") < self.config.heldout_share * 2**64
+        return is_in_share(" ".join(problem.key.split()), self.config.heldout_share)
 
 
 _EQUAL = """class Same(int):

@@ -1,6 +1,6 @@
 """The sandboxes of a worker's tools: one pool for each backend and limits, made when a tool first needs it.
 
-A worker is an event loop: a pool that loops shared would lose what it had begun on one of them when that one ends.
+A worker is an event loop, and each loop has pools of its own: they end with it, whatever the others do.
 """
 
 from __future__ import annotations
