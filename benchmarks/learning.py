@@ -2,73 +2,97 @@
 
     python -m benchmarks.learning runs/seed-0 runs/seed-1 runs/seed-2 --out docs/learning/math
 
-writes OUT.svg and OUT.json, and prints the latter as one line. Dots are runs, the band is Student's t over seeds.
+writes OUT.svg and OUT.json, and prints the latter as one line. Dots are runs, the band is Student's t over seeds. Where
+the model has used tools, a second curve is the share of held-out episodes that used one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl.run.folder import RunFolder
 from agentrl.run.metrics import read_evaluations
+from agentrl.run.record import EvaluationRecord
 from agentrl.run.statistics import Interval, over_seeds
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 360, 48, 40, 32, 16
-INK, GRID, LINE, DOT = "#57606a", "#d0d7de", "#0969da", "#8c959f"
+INK, GRID, SCORE, TOOLS = "#57606a", "#d0d7de", "#0969da", "#bf8700"
 
 
 @dataclass(frozen=True)
 class Point:
-    """The score of every seed after `step`, and their mean with its interval."""
+    """What every seed came to after `step`, and their mean with its interval."""
 
     step: int
-    scores: list[float]
+    values: list[float]
     mean: Interval
 
 
-def curve(runs: Sequence[Path]) -> list[Point]:
+Measure = Callable[[EvaluationRecord], float]
+
+
+def curve(runs: Sequence[Path], measure: Measure) -> list[Point]:
     """One point for each step that every run evaluated."""
-    by_run = [{e.step: e.pass_at_1.mean for e in read_evaluations(RunFolder(run))} for run in runs]
-    steps = sorted(set.intersection(*(set(scores) for scores in by_run)))
-    return [Point(step, scores := [run[step] for run in by_run], over_seeds(scores)) for step in steps]
+    by_run = [{e.step: measure(e) for e in read_evaluations(RunFolder(run))} for run in runs]
+    steps = sorted(set.intersection(*(set(values) for values in by_run)))
+    return [Point(step, values := [run[step] for run in by_run], over_seeds(values)) for step in steps]
 
 
-def draw(points: Sequence[Point], title: str) -> str:
-    """The curve as a stand-alone SVG."""
-    last = max(1, points[-1].step)
+def x_of(step: int, last: int) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * step / max(1, last)
 
-    def x(step: int) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * step / last
 
-    def y(score: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - score)
+def y_of(value: float) -> float:
+    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(1.0, max(0.0, value)))
 
+
+def line(points: Sequence[Point], color: str) -> str:
+    """The mean, its band, and a dot for each seed."""
+    at = [x_of(p.step, points[-1].step) for p in points]
+    upper = [f"{x:.1f},{y_of(p.mean.high):.1f}" for x, p in zip(at, points, strict=True)]
+    lower = [f"{x:.1f},{y_of(p.mean.low):.1f}" for x, p in zip(at, points, strict=True)]
+    mean = " ".join(f"{x:.1f},{y_of(p.mean.mean):.1f}" for x, p in zip(at, points, strict=True))
+    dots = "".join(
+        f'<circle cx="{x:.1f}" cy="{y_of(value):.1f}" r="3" fill="{color}" opacity="0.6"/>'
+        for x, p in zip(at, points, strict=True)
+        for value in p.values
+    )
+    return (
+        f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{color}" opacity="0.15"/>{dots}'
+        f'<polyline points="{mean}" fill="none" stroke="{color}" stroke-width="2.5"/>'
+    )
+
+
+def draw(points: Sequence[Point], tools: Sequence[Point], title: str) -> str:
+    """The curves as a stand-alone SVG."""
     grid = "".join(
-        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(s):.1f}" y2="{y(s):.1f}" stroke="{GRID}"/>'
-        f'<text x="{LEFT - 8}" y="{y(s) + 4:.1f}" text-anchor="end">{s:g}</text>'
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y_of(s):.1f}" y2="{y_of(s):.1f}" stroke="{GRID}"/>'
+        f'<text x="{LEFT - 8}" y="{y_of(s) + 4:.1f}" text-anchor="end">{s:g}</text>'
         for s in (0, 0.2, 0.4, 0.6, 0.8, 1)
     )
     marks = "".join(
-        f'<text x="{x(p.step):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{p.step}</text>' for p in points
+        f'<text x="{x_of(p.step, points[-1].step):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{p.step}</text>'
+        for p in points
     )
-    upper = [f"{x(p.step):.1f},{y(min(1.0, p.mean.high)):.1f}" for p in points]
-    lower = [f"{x(p.step):.1f},{y(max(0.0, p.mean.low)):.1f}" for p in reversed(points)]
-    mean = " ".join(f"{x(p.step):.1f},{y(p.mean.mean):.1f}" for p in points)
-    dots = "".join(
-        f'<circle cx="{x(p.step):.1f}" cy="{y(s):.1f}" r="3" fill="{DOT}"/>' for p in points for s in p.scores
-    )
+    legend = f'<text x="{WIDTH - RIGHT}" y="18" text-anchor="end" fill="{TOOLS}">episodes that use a tool</text>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
         f'font-size="12" fill="{INK}"><rect width="100%" height="100%" fill="#ffffff"/>'
-        f'<text x="{LEFT}" y="18" font-size="14">{title}</text>{grid}{marks}'
-        f'<polygon points="{" ".join(upper + lower)}" fill="{LINE}" opacity="0.15"/>{dots}'
-        f'<polyline points="{mean}" fill="none" stroke="{LINE}" stroke-width="2.5"/>'
+        f'<text x="{LEFT}" y="18" font-size="14" fill="{SCORE if tools else INK}">{title}</text>'
+        f"{legend + line(tools, TOOLS) if tools else ''}{grid}{marks}{line(points, SCORE)}"
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">optimizer steps</text></svg>\n'
     )
+
+
+def rows(points: Sequence[Point]) -> list[dict[str, object]]:
+    """The curve for a program to read."""
+    return [
+        {"step": p.step, "mean": p.mean.mean, "low": p.mean.low, "high": p.mean.high, "seeds": p.values} for p in points
+    ]
 
 
 def main() -> None:
@@ -77,13 +101,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where the figure goes, without its ending")
     parser.add_argument("--title", default="held-out pass@1", help="what stands above the figure")
     arguments = parser.parse_args()
-    points = curve(arguments.runs)
+    points = curve(arguments.runs, lambda record: record.pass_at_1.mean)
+    tools = curve(arguments.runs, lambda record: record.tool_use)
+    if not any(any(point.values) for point in tools):
+        tools = []
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.with_suffix(".svg").write_text(draw(points, f"{arguments.title}, {len(arguments.runs)} seeds"))
-    rows = [
-        {"step": p.step, "mean": p.mean.mean, "low": p.mean.low, "high": p.mean.high, "seeds": p.scores} for p in points
-    ]
-    text = json.dumps({"title": arguments.title, "curve": rows})
+    arguments.out.with_suffix(".svg").write_text(draw(points, tools, f"{arguments.title}, {len(arguments.runs)} seeds"))
+    told = {"title": arguments.title, "curve": rows(points)} | ({"tool_use": rows(tools)} if tools else {})
+    text = json.dumps(told)
     arguments.out.with_suffix(".json").write_text(text + "\n")
     print(text)
 

@@ -15,7 +15,10 @@ from agentrl_sandbox.payload import BOOTSTRAP, warden_code
 from agentrl_sandbox.types import Limits
 
 START_S = 30.0
-ENVIRONMENT = {"LANG": "C.UTF-8", "TMPDIR": "/tmp", "USER": "sandbox"}
+SAME = {"PYTHONHASHSEED": "0"}
+"""What every interpreter is started with: a set of strings has one order, in every sandbox and every run."""
+
+ENVIRONMENT = {"LANG": "C.UTF-8", "TMPDIR": "/tmp", "USER": "sandbox"} | SAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,11 @@ def interpreter() -> str:
 
 
 def command(python: str, lease_id: str) -> list[str]:
-    """The command line of a warden: isolated, without site-packages, its channel on stdin and stdout; and its mark."""
-    return [python, "-I", "-S", "-B", "-X", "utf8", "-c", BOOTSTRAP, lease_id]
+    """The command line of a warden: without site-packages, its channel on stdin and stdout; and its mark.
+
+    Isolated as by `-I`, but for the environment, which has nothing but `SAME`.
+    """
+    return [python, "-P", "-s", "-S", "-B", "-X", "utf8", "-c", BOOTSTRAP, lease_id]
 
 
 async def load(channel: Channel, is_compiled: bool) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 
-from agentrl_sandbox import cgroups, leases
+from agentrl_sandbox import boot, cgroups, leases
 from agentrl_sandbox.cgroups import Cage
 from agentrl_sandbox.channel import Channel, SocketTransport
 from agentrl_sandbox.errors import LostError, SandboxError
@@ -34,7 +34,7 @@ class HostProcess:
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=self._complaints,
-                env={MARK: lease.id},
+                env={MARK: lease.id} | boot.SAME,
                 cwd="/",
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,

@@ -65,9 +65,9 @@ class OrderedSandbox:
         """Run source in the sandbox's one stateful interpreter."""
         return await self.order(("session", source), b"", limits or self._limits, on_output)
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: str, most: int | None = None) -> bytes:
         """A regular file of the working folder."""
-        return (await self._handle_files("read", path)).stdout
+        return (await self._handle_files("read", path, most=most)).stdout
 
     async def write(self, path: str, content: bytes) -> None:
         """Make or replace a regular file of the working folder."""
@@ -100,13 +100,16 @@ class OrderedSandbox:
                     await self._link.remove()
                 self._state = "closed"
 
-    async def _handle_files(self, verb: str, *path: str, stdin: bytes = b"") -> ExecResult:
+    async def _handle_files(self, verb: str, *path: str, stdin: bytes = b"", most: int | None = None) -> ExecResult:
         """What the warden's own code does, with the program's rights; RefusedError says why it could not."""
-        most = min(2 * self._limits.disk_bytes, wire.MOST_BYTES)
+        most = min(2 * self._limits.disk_bytes, wire.MOST_BYTES) if most is None else most
         limits = replace(self._limits, wall_s=FILES_S, cpu_s=FILES_S, output_bytes=most)
         result = await self.order((verb, *path), stdin, limits, None)
         if result.exit_code or result.hits & {Limit.TIME, Limit.OUTPUT}:
-            why = result.stderr.decode(errors="replace") or ", ".join(sorted(result.hits)) or "it was killed"
+            too_long = f"it has more than {most} bytes" if Limit.OUTPUT in result.hits else ""
+            why = (
+                too_long or result.stderr.decode(errors="replace") or ", ".join(sorted(result.hits)) or "it was killed"
+            )
             raise RefusedError(f"cannot {' '.join((verb, *map(repr, path)))}: {why}")
         return result
 

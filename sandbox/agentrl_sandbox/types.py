@@ -139,8 +139,11 @@ class Sandbox(Protocol):
         killed when it does not heed that.
         """
 
-    async def read(self, path: str) -> bytes:
-        """A file of the working folder; RefusedError for links and for anything that is not a regular file there."""
+    async def read(self, path: str, most: int | None = None) -> bytes:
+        """A file of the working folder; RefusedError for links and for anything that is not a regular file there.
+
+        And for a file of more than `most` bytes, where that is given.
+        """
 
     async def write(self, path: str, content: bytes) -> None:
         """Make or replace a file of the working folder, with the folders above it."""

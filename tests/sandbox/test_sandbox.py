@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from agentrl_sandbox import (
     Snapshot,
     Stream,
     UnavailableError,
+    boot,
     choose,
     leases,
     shell,
@@ -88,6 +90,22 @@ async def test_programs_start_from_nothing_and_sessions_from_where_they_were(any
     assert (await any_sandbox.run("f()")).stdout == b"42\n"
 
 
+def with_hash_seed_0(source: str) -> bytes:
+    words = [boot.interpreter(), "-c", source]
+    return subprocess.run(words, env={"PYTHONHASHSEED": "0"}, capture_output=True, check=True).stdout
+
+
+async def test_a_set_has_one_order_whatever_runs_it(any_sandbox: Sandbox) -> None:
+    source = "print(*{str(i) for i in range(40)})"
+    everywhere = with_hash_seed_0(source)
+    inner = (
+        f"import subprocess, sys\nprint(subprocess.check_output([sys.executable, '-c', {source!r}]).decode(), end='')"
+    )
+    assert (await any_sandbox.exec(Python(source))).stdout == everywhere
+    assert (await any_sandbox.run(source)).stdout == everywhere
+    assert (await any_sandbox.exec(Python(inner))).stdout == everywhere
+
+
 async def test_a_session_out_of_time_is_interrupted_and_keeps_its_state(any_sandbox: Sandbox) -> None:
     await any_sandbox.run("x = 1")
     result = await any_sandbox.run("x = 2\nwhile True: pass", limits=replace(TIGHT, wall_s=0.3))
@@ -128,6 +146,10 @@ async def test_files_come_back_as_they_went(any_sandbox: Sandbox) -> None:
     await any_sandbox.write("a/b/c.bin", content)
     assert await any_sandbox.read("./a//b/c.bin") == content
     assert (await any_sandbox.exec(shell("wc -c < a/b/c.bin"))).stdout.strip() == b"256000"
+    assert await any_sandbox.read("a/b/c.bin", len(content)) == content
+    with pytest.raises(RefusedError, match="it has more than 255999 bytes"):
+        await any_sandbox.read("a/b/c.bin", len(content) - 1)
+    assert any_sandbox.is_healthy()
     with pytest.raises(RefusedError, match="No such file"):
         await any_sandbox.read("a/x")
 

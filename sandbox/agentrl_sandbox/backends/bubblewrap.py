@@ -145,6 +145,7 @@ def _walls(limits: Limits, cage: Cage | None) -> list[str]:
         "--unshare-cgroup-try",
     ]
     words += ["--hostname", "sandbox", "--as-pid-1", "--new-session", "--clearenv"]
+    words += [word for name, value in boot.SAME.items() for word in ("--setenv", name, value)]
     words += [*_system(), "--proc", "/proc", "--dev", "/dev", "--perms", "0755", "--dir", "/etc"]
     for path in ("/etc/ld.so.cache", "/etc/alternatives"):
         words += ["--ro-bind-try", path, path]

@@ -128,6 +128,7 @@ class Container:
             user=f"{USER}:{USER}",
             working_dir="/",
             hostname="sandbox",
+            environment=boot.SAME,
             stdin_open=True,
             labels={LABEL: self._lease.id},
             host_config=api.create_host_config(**settings),

@@ -54,7 +54,7 @@ def _command(args: list[bytes]) -> int:
 
 
 def _python(source: bytes, args: list[str]) -> int:
-    """As `python -I -S` would run a file of this content."""
+    """As `python -I -S` would run a file of this content, with one hash seed for all."""
     names = _main_module()
     sys.argv = [NAME, *args]
     return _ending(lambda: exec(compile(source, NAME, "exec"), names))  # noqa: S102

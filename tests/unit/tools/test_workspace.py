@@ -130,7 +130,7 @@ async def test_the_tools_of_an_episode_share_a_sandbox_and_episodes_do_not(backe
 
 
 async def test_what_files_refuse_is_told_to_the_model() -> None:
-    env = guest("files")
+    env = guest("files", "shell")
     await env.areset(Task("t"))
     assert "No such file" in await say(env, "read_file", path="none")
     assert "not a path inside the working folder" in await say(env, "read_file", path="../../etc/passwd")
@@ -146,6 +146,12 @@ async def test_what_files_refuse_is_told_to_the_model() -> None:
     assert await say(env, "read_file", path="a") == " two two"
     await say(env, "write_file", path="a", text="")
     assert await say(env, "read_file", path="a") == "[the file is empty]"
+    await say(env, "write_file", path="a", text="1\n2\n3\n")
+    assert await say(env, "read_file", path="a", first=2) == "2\n3\n"
+    assert await say(env, "read_file", path="a", first=2, last=2) == "2\n"
+    assert await say(env, "read_file", path="a", first=4) == "[the file has 3 lines]"
+    await say(env, "shell", command="head -c 1048577 /dev/zero > a")
+    assert await say(env, "read_file", path="a") == "error: cannot read 'a': it has more than 1048576 bytes"
     await env.aclose()
 
 

@@ -63,14 +63,19 @@ class Files:
         self._workspace = workspace
 
     @tool
-    async def read_file(self, path: str) -> str:
+    async def read_file(self, path: str, first: int = 1, last: int = 0) -> str:
         """Read a text file of the working folder.
 
         Args:
             path: relative to the working folder
+            first: the first line to read, counted from 1
+            last: the last line to read; 0 for all that follow
         """
-        text = (await self._workspace.read(path)).decode(errors="replace")
-        return cut(text, self._workspace.max_characters) or "[the file is empty]"
+        lines = (await self._workspace.read(path)).decode(errors="replace").splitlines(keepends=True)
+        text = "".join(lines[max(first, 1) - 1 : last if last > 0 else None])
+        return cut(text, self._workspace.max_characters) or (
+            f"[the file has {len(lines)} lines]" if lines else "[the file is empty]"
+        )
 
     @tool
     async def write_file(self, path: str, text: str) -> str:

@@ -71,9 +71,9 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
         return shown(result, self.limits, self.max_characters, is_session, is_lost)
 
     async def read(self, path: str) -> bytes:
-        """A file of the working folder."""
+        """A file of the working folder, of no more bytes than a run may write."""
         with told():
-            return await (await self._taken()).read(path)
+            return await (await self._taken()).read(path, self.limits.output_bytes)
 
     async def write(self, path: str, content: bytes) -> None:
         """Make or replace a file of the working folder."""
