@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from importlib import metadata
 
+from agentrl.env.authored import caught
+
 CLEANUPS_GROUP = "agentrl.cleanups"
 
 
@@ -14,11 +16,12 @@ def run(words: list[str]) -> int:
     A cleanup is a callable without arguments that removes what nobody owns any more and gives a line for each thing.
     """
     argparse.ArgumentParser(prog="agentrl gc", description="Remove what killed runs left behind.").parse_args(words)
-    status, lines = 0, []
+    status = 0
+    lines: list[str] = []
     for point in metadata.entry_points(group=CLEANUPS_GROUP):
-        try:
-            lines += point.load()()
-        except (ImportError, AttributeError, OSError, TypeError, ValueError, RuntimeError) as error:
+        said = caught(lambda point=point: list(point.load()()), ())
+        lines += said.value or []
+        if error := said.error:
             status = 1
             lines.append(f"{point.name}: its cleanup {point.value} is broken: {type(error).__name__}: {error}")
     print("\n".join(lines) or "nothing was left behind")

@@ -57,6 +57,13 @@ class Env(Face):
 
     # ---- the author's surface
 
+    def preflight(self) -> str:
+        """What episodes need of this machine and found, in a sentence for the run's opening; "" says nothing.
+
+        Asked once for a run, before anything heavy starts: raise what says what is missing and what to do.
+        """
+        return ""
+
     @abstractmethod
     def tasks(self, split: str) -> MaybeAsync[Tasks]:
         """The tasks of "train" or "test" (see `agentrl.env.tasks.Tasks` for what may be returned)."""

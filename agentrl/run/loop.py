@@ -88,7 +88,7 @@ async def _evaluate(config: Config, subject: Subject, folder: RunFolder) -> Eval
 async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: int | None) -> Summary:
     began = time.monotonic()
     view, stop = View(config.steps), Stop()
-    view.start(f"The run's folder is {folder.path}.")
+    view.start(" ".join(filter(None, [subject.notice, f"The run's folder is {folder.path}."])))
     try:
         with stop.on_signals():
             async with opened(config, subject, folder, stop, view, resumed_at) as run, closing(run):

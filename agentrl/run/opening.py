@@ -13,10 +13,11 @@ from transformers import AutoTokenizer
 
 from agentrl.algorithms import algorithm
 from agentrl.config import Config
+from agentrl.env.authored import caught
 from agentrl.env.base import Env
 from agentrl.env.registry import resolve
 from agentrl.env.settings import load_config
-from agentrl.errors import ConfigError
+from agentrl.errors import AgentRLError, ConfigError
 from agentrl.models import locate
 from agentrl.rollout.scheduler import Schedule, Scheduler
 from agentrl.run import manifest
@@ -49,12 +50,14 @@ class Subject:
 
     env: type[Env]
     model: Path
+    notice: str
+    """What the env says of this machine."""
 
     @classmethod
     def of(cls, config: Config) -> Subject:
-        """Raises ConfigError for an env, an env's key or a model that does not exist."""
+        """Raises ConfigError for an env, a key of it or a model that does not exist, or an env that cannot run here."""
         env = resolve(config.env.name)
-        load_config(env, config.env.options)
+        notice = _preflight(env(load_config(env, config.env.options)))
         model = locate(config.model.name)
         longest = json.loads((model / "config.json").read_text()).get(
             "max_position_embeddings", config.model.max_context
@@ -64,7 +67,17 @@ class Subject:
                 f"model.max_context is {config.model.max_context}, but {config.model.name} reads at most {longest} "
                 f"tokens: set --model.max_context {longest} or less"
             )
-        return cls(env, model)
+        return cls(env, model, notice)
+
+
+def _preflight(env: Env) -> str:
+    """What the env says; ConfigError for whatever it raises."""
+    said = caught(env.preflight, ())
+    if isinstance(said.error, AgentRLError):
+        raise said.error
+    if said.error:
+        raise ConfigError(f"{type(env).__name__} cannot run here: {said.error}") from said.error
+    return str(said.value)
 
 
 @asynccontextmanager

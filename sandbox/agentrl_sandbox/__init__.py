@@ -25,7 +25,7 @@ Without control groups (no root, nothing delegated) memory is limited for each p
 memory and processes are not told, and no share of the CPU is enforced; `Backend.describe()` says what holds.
 """
 
-from agentrl_sandbox.choice import NAMES, choose
+from agentrl_sandbox.choice import NAMES, choose, describe
 from agentrl_sandbox.errors import (
     ClosedError,
     FullError,
@@ -72,5 +72,6 @@ __all__ = [
     "Stream",
     "UnavailableError",
     "choose",
+    "describe",
     "shell",
 ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
+from functools import cache
 
 from agentrl_sandbox.errors import UnavailableError
 from agentrl_sandbox.types import Backend
 
 NAMES = ("bubblewrap", "docker", "process", "remote")
 SAFE = ("bubblewrap", "docker")  # best first; `process` is no boundary, so nobody gets it without asking
-URL, TOKEN = "AGENTRL_SANDBOX_URL", "AGENTRL_SANDBOX_TOKEN"
+URL, TOKEN, CERTIFICATE = "AGENTRL_SANDBOX_URL", "AGENTRL_SANDBOX_TOKEN", "AGENTRL_SANDBOX_CERTIFICATE"
 
 
 def choose(name: str = "auto") -> Backend:
@@ -27,6 +28,18 @@ def choose(name: str = "auto") -> Backend:
     return _make(name)
 
 
+def describe(name: str = "auto") -> str:
+    """Which backend this name stands for, and what enforces its limits; raises what `choose` raises."""
+    backend = _asked_about(name)
+    return f"sandboxes by {backend.name} ({backend.describe()})"
+
+
+@cache
+def _asked_about(name: str) -> Backend:
+    """One for all who ask: docker's keeps a connection."""
+    return choose(name)
+
+
 def _best() -> Backend:
     reasons = []
     for name in SAFE:
@@ -41,6 +54,13 @@ def _best() -> Backend:
 
 def _make(name: str) -> Backend:
     """Each is imported when it is asked for: docker and httpx may not be installed."""
+    try:
+        return _imported(name)
+    except ModuleNotFoundError as error:
+        raise UnavailableError(f"{name}: {error.name} is not installed. pip install {error.name}") from error
+
+
+def _imported(name: str) -> Backend:
     if name == "bubblewrap":
         from agentrl_sandbox.backends.bubblewrap import BubblewrapBackend
 
@@ -59,4 +79,4 @@ def _make(name: str) -> Backend:
         raise UnavailableError(
             f"remote: {URL} is not set. Set it and {TOKEN} to the sandbox server's address and token"
         )
-    return RemoteBackend(os.environ[URL], os.environ.get(TOKEN, ""))
+    return RemoteBackend(os.environ[URL], os.environ.get(TOKEN, ""), os.environ.get(CERTIFICATE, ""))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Literal
 
 
-class SandboxError(Exception):
+class SandboxError(RuntimeError):
     """The root of the tree."""
 
     fault: Literal["program", "infra"] = "infra"

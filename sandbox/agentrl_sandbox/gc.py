@@ -29,7 +29,7 @@ def _remove(lease: Lease, processes: int) -> str:
         if lease.backend == "docker":
             _remove_container(lease)
         leases.strike(lease)
-    except (OSError, SandboxError) as error:
+    except (OSError, SandboxError, ImportError) as error:
         return f"{what}) stays: {error}"
     cgroups.remove_homes(lease.cgroups)
     return f"{what}{f', {processes} processes' if processes else ''}) removed"

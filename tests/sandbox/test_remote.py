@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -177,6 +180,41 @@ async def test_a_request_that_makes_no_sense_is_refused(
         base_url=url, headers={"Authorization": f"Bearer {SECRET}"}, trust_env=False
     ) as client:
         assert (await client.request(method, path, content=content)).status_code == status
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A self-signed one for localhost; its key is in the same file."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl to make a certificate with")
+    path = tmp_path / "cert.pem"
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    subprocess.run([*words.split(), "-keyout", path, "-out", tmp_path / "own.pem"], check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + (tmp_path / "own.pem").read_bytes())
+    return path
+
+
+async def test_a_server_with_a_certificate_of_its_own_is_trusted_by_who_knows_it(certificate: Path) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate)
+    async with Server(backend("bubblewrap"), SECRET).listening("127.0.0.1", 0, tls) as port:
+        knowing = RemoteBackend(f"https://localhost:{port}", SECRET, str(certificate))
+        sandbox = await knowing.create(TIGHT)
+        assert (await sandbox.exec(Python("print(1)"))).stdout == b"1\n"
+        await sandbox.close()
+        await knowing.close()
+        stranger = RemoteBackend(f"https://localhost:{port}", SECRET)
+        with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            await stranger.create(TIGHT)
+        await stranger.close()
+    await gone()
+
+
+def test_a_certificate_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").touch()
+    for name in ("none.pem", "empty.pem"):
+        with pytest.raises(UnavailableError, match=f"{name} holds no certificate"):
+            RemoteBackend("https://localhost", SECRET, str(tmp_path / name))
 
 
 async def test_what_is_no_http_at_all_harms_nobody(url: str, remote: RemoteBackend) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +236,17 @@ def test_a_missing_backend_is_refused_with_what_to_do(monkeypatch: pytest.Monkey
             choose()
     finally:
         bubblewrap.missing.cache_clear()
+
+
+@pytest.mark.parametrize(("name", "module"), [("docker", "docker"), ("remote", "httpx")])
+def test_a_backend_whose_package_is_not_installed_is_refused_with_what_to_do(
+    name: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"agentrl_sandbox.backends.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, f"agentrl_sandbox.backends.{name}_httpx", raising=False)
+    with pytest.raises(UnavailableError, match=f"{name}: {module} is not installed. pip install {module}"):
+        choose(name)
 
 
 def test_a_remote_backend_without_an_address_is_refused_with_what_to_do() -> None:

@@ -7,7 +7,7 @@ from agentrl_tools.calculator import Calculator
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.http import Http
 from agentrl_tools.mcp import McpServer
-from agentrl_tools.names import split_names, toolsets
+from agentrl_tools.names import split_names, toolsets, where
 from agentrl_tools.search import Document, HttpSearch, Index, Search, read_corpus
 from agentrl_tools.workspace import Workspace, close_sandboxes, sandboxes
 
@@ -26,4 +26,5 @@ __all__ = [
     "sandboxes",
     "split_names",
     "toolsets",
+    "where",
 ]

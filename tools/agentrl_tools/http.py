@@ -17,8 +17,10 @@ from agentrl_tools.web import bounded, tls
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-TUNNELS = [ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32", "64:ff9b::/96")]
-"""IPv6 addresses that hide an IPv4 one (6to4, Teredo, NAT64)."""
+UNICAST = ipaddress.ip_network("2000::/3")
+"""What IPv6 has of public addresses. NAT64 and the other ways to write an IPv4 address lie outside."""
+TUNNELS = [ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32")]
+"""Those inside that hide an IPv4 address (6to4, Teredo)."""
 GONE = (502, 503, 504)
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -122,7 +124,9 @@ class Gate:
         real = getattr(address, "ipv4_mapped", None) or address
         if any(real in network for network in self.networks):
             return True
-        return real.is_global and not real.is_multicast and not any(real in network for network in TUNNELS)
+        if real.version == 6 and (real not in UNICAST or any(real in network for network in TUNNELS)):
+            return False
+        return real.is_global and not real.is_multicast
 
     def _is_allowed(self, url: httpx.URL, port: int) -> bool:
         host = url.host.lower().rstrip(".")
@@ -131,12 +135,20 @@ class Gate:
             return bool(self.allow & (names | {f"{name}:{port}" for name in names}))
         return bool(self.allow & {f"{name}:{port}" for name in names})
 
+    def _is_named(self, host: str) -> bool:
+        """Whether the configuration names this very host; under `*.` the model makes up names."""
+        return any(entry.partition(":")[0] == host.lower().rstrip(".") for entry in self.allow)
+
     async def _resolve(self, host: str, port: int) -> list[Address]:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError) as error:
-            raise ServiceError(f"{host} has no address: {error}") from error
+            is_invented = isinstance(error, UnicodeError) or (
+                error.errno == socket.EAI_NONAME and not self._is_named(host)
+            )
+            kind = BadCallError if is_invented else ServiceError
+            raise kind(f"{host} has no address: {error}") from error
         return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
 
 

@@ -36,6 +36,16 @@ def toolsets(names: Iterable[str]) -> list[object]:
     return [workspace(in_sandbox), *made] if in_sandbox else made
 
 
+def where(names: Iterable[str]) -> str:
+    """Which sandboxes these tools run things in, as a sentence for `Env.preflight`; "" where none of them does."""
+    in_sandbox = [name for name in names if kind_of(name) in KINDS]
+    if not in_sandbox:
+        return ""
+    from agentrl_sandbox import describe
+
+    return f"{', '.join(map(kind_of, in_sandbox))}: in {describe(workspace(in_sandbox).backend)}."
+
+
 def toolset(name: str) -> object:
     """One toolset; ConfigError says what is wrong with its name. Nothing is started yet."""
     kind, colon, argument = name.partition(":")

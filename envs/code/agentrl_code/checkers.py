@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from agentrl.env.threads import THREADS
+from agentrl.errors import DeadlineError, EnvError
 from agentrl_code.cases import MISSING
 from agentrl_code.replies import ForeignError
 from agentrl_code.verdict import Result, Status
@@ -11,9 +13,9 @@ Checker = Callable[..., Any]
 
 
 class CheckerError(Exception):
-    """A checker raised. It is the answer's doing where the checker takes what is expected, else the task's."""
+    """A checker raised or hung. It is the answer's doing where the checker takes what is expected, else the task's."""
 
-    def __init__(self, problem: Exception, is_answers_doing: bool) -> None:
+    def __init__(self, problem: BaseException, is_answers_doing: bool) -> None:
         super().__init__(f"{type(problem).__name__}: {problem}")
         self._is_answers_doing = is_answers_doing
 
@@ -24,20 +26,29 @@ class CheckerError(Exception):
         return Result(Status.INVALID, asked, got, reason=f"the checker raised {self}", fault="task")
 
 
-def is_approved(checker: Checker, given: Any, got: Any, expected: Any) -> bool:
-    """Whether the checker says True, nothing less; CheckerError when it raises."""
-    said = _asked(checker, given, got, expected)
+async def is_approved(checker: Checker, given: Any, got: Any, expected: Any, timeout_s: float) -> bool:
+    """Whether the checker says True within its time, nothing less; CheckerError when it raises or hangs."""
+    said = await _asked(checker, given, got, expected, timeout_s)
     if isinstance(said, ForeignError):
         raise said
-    if isinstance(said, Exception):  # without an expectation there is nothing right to try
-        takes_right = expected is MISSING or not isinstance(_asked(checker, given, expected, expected), Exception)
+    if isinstance(said, BaseException):  # without an expectation there is nothing right to try
+        takes_right = expected is MISSING or not isinstance(
+            await _asked(checker, given, expected, expected, timeout_s), BaseException
+        )
         raise CheckerError(said, is_answers_doing=takes_right) from said
     return said is True
 
 
-def _asked(checker: Checker, given: Any, got: Any, expected: Any) -> Any:
-    """What the checker says, or what it raised."""
+async def _asked(checker: Checker, given: Any, got: Any, expected: Any, timeout_s: float) -> Any:
+    """What the checker says, or what it raised; in a thread, for nobody knows how long it takes."""
+
+    def ask() -> Any:
+        try:
+            return checker(given, got, expected)
+        except BaseException as problem:  # noqa: BLE001  (code of the task, on an answer of the program)
+            return problem
+
     try:
-        return checker(given, got, expected)
-    except Exception as problem:  # noqa: BLE001  (code of the task, on an answer of the program)
+        return await THREADS.run(ask, timeout_s, "the checker")
+    except (DeadlineError, EnvError) as problem:
         return problem

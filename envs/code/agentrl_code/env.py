@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from agentrl_sandbox import SandboxError
+from agentrl_sandbox import SandboxError, describe
 from pydantic import Field
 
 from agentrl.env import (
@@ -59,6 +59,10 @@ class CodeEnv(Env):
     config: CodeConfig
     limits = Limits(max_turns=16, turn_timeout_s=900, score_timeout_s=900)
     blocking = False
+
+    def preflight(self) -> str:
+        """Where programs run."""
+        return f"Programs run in {describe()}."
 
     @shared
     def grader(self) -> Grader:

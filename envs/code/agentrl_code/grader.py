@@ -85,7 +85,9 @@ class Grader:
         replies, results = iter(answers.replies), dict[int, Result]()
         for number, each in asked.items():
             if not isinstance(each, Script):
-                results[number] = _all([_result(question, next(replies, None), policy, complaint) for question in each])
+                results[number] = _all(
+                    [await _result(question, next(replies, None), policy, complaint) for question in each]
+                )
         scripts = {number: each for number, each in asked.items() if isinstance(each, Script)}
         if not scripts:
             return results
@@ -126,7 +128,7 @@ def _request(question: Question) -> list[object]:
     ]
 
 
-def _result(question: Question, reply: Reply | None, policy: Policy, complaint: str) -> Result:
+async def _result(question: Question, reply: Reply | None, policy: Policy, complaint: str) -> Result:
     asked, wanted = _shown(question)
     if reply is None:
         return Result(Status.ERROR, asked, reason=f"the program {complaint}")
@@ -134,7 +136,7 @@ def _result(question: Question, reply: Reply | None, policy: Policy, complaint: 
         status = Status.ERROR if reply.kind == "raised" else Status.FAILED
         return Result(status, asked, wanted=wanted, reason=f"the program {reply.complaint}")
     try:
-        is_right = _is_right(question, reply, policy)
+        is_right = await _is_right(question, reply, policy)
     except ForeignError as problem:
         return Result(Status.FAILED, asked, wanted=wanted, reason=f"the program gave {problem}")
     except CheckerError as problem:
@@ -142,10 +144,11 @@ def _result(question: Question, reply: Reply | None, policy: Policy, complaint: 
     return Result(Status.PASSED if is_right else Status.FAILED, asked, shown(reply.value), wanted)
 
 
-def _is_right(question: Question, reply: Reply, policy: Policy) -> bool:
+async def _is_right(question: Question, reply: Reply, policy: Policy) -> bool:
     if isinstance(question, Call):
         if question.checker:
-            return is_approved(question.checker, question.args, reply.value, question.expected)
+            asked = question.args, reply.value, question.expected
+            return await is_approved(question.checker, *asked, policy.checker_s)
         return same(question.expected, reply.value, policy.float_tolerance)
     try:
         return bool(question.holds(reply.value))
@@ -178,18 +181,19 @@ async def _texts(program: str, tests: Sequence[Test], policy: Policy, cell: Cell
                 continue
             printed = await run_script(program, test.stdin, cell, policy.limits)
             is_over = printed.is_over
-            results[number] = _text_result(asked, test, printed, policy)
+            results[number] = await _text_result(asked, test, printed, policy)
     return results
 
 
-def _text_result(asked: str, test: Io, printed: Printed, policy: Policy) -> Result:
+async def _text_result(asked: str, test: Io, printed: Printed, policy: Policy) -> Result:
     stdout = printed.stdout
     wanted = shown(test.expected_stdout)
     if printed.complaint:
         return Result(Status.ERROR, asked, shown(stdout), wanted, f"the program {printed.complaint}")
     if test.checker:
         try:
-            is_right = is_approved(test.checker, test.stdin, stdout, test.expected_stdout)
+            asked_of = test.stdin, stdout, test.expected_stdout
+            is_right = await is_approved(test.checker, *asked_of, policy.checker_s)
         except CheckerError as problem:
             return problem.result(asked, shown(stdout))
     else:

@@ -23,10 +23,12 @@ class Policy:
     """Of `Call` and `Io`, relative or absolute; 0: exact. An `Assert` states its own."""
     wait_s: float = 600.0
     """The longest wait for a free sandbox."""
+    checker_s: float = 10.0
+    """The longest time for one call of a checker."""
 
     def __post_init__(self) -> None:
-        if not (self.timeout_s > 0 and self.wait_s > 0 and 0 <= self.float_tolerance < 1):
-            raise ValueError(f"timeout_s and wait_s must be above 0, float_tolerance from 0 to 1: {self}")
+        if not (min(self.timeout_s, self.wait_s, self.checker_s) > 0 and 0 <= self.float_tolerance < 1):
+            raise ValueError(f"timeout_s, wait_s, checker_s must be above 0, float_tolerance from 0 to 1: {self}")
 
     @property
     def limits(self) -> Limits:

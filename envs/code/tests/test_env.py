@@ -312,3 +312,7 @@ def test_a_synchronous_episode_is_graded():
     assert (reward, is_done, is_cut) == (1.0, True, False)
     env.close()
     run_on_private_loop(close_shared())
+
+
+def test_a_run_says_where_programs_run(backend):
+    assert CodeEnv().preflight().startswith("Programs run in sandboxes by ")

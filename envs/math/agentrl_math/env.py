@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-from agentrl_tools import sandboxes, split_names, toolsets
+from agentrl_tools import sandboxes, split_names, toolsets, where
 from pydantic import Field, field_validator, model_validator
 
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Signal, Task, Tasks, reward, shared
@@ -94,6 +94,10 @@ class MathEnv(Env):
     def sandboxes(self) -> AbstractAsyncContextManager[None]:
         """The sandboxes of the tools end with this worker."""
         return sandboxes()
+
+    def preflight(self) -> str:
+        """Where the tools run what the model writes."""
+        return where(self.config.tools)
 
     async def tasks(self, split: str) -> Tasks:
         """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""

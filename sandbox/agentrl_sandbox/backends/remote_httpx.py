@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from weakref import WeakKeyDictionary
@@ -30,7 +31,9 @@ class RemoteBackend:
 
     name = "remote"
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, certificate: str = "") -> None:
+        """`certificate`: a PEM file to trust, for a server whose own no public authority has signed."""
+        self._tls = _tls(certificate)
         self._url, self._headers = url.rstrip("/"), {"Authorization": f"Bearer {token}"}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
 
@@ -57,7 +60,12 @@ class RemoteBackend:
             timeout = httpx.Timeout(None, connect=CONNECT_S)  # every call has a deadline of its own
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
             self._clients[loop] = httpx.AsyncClient(
-                base_url=self._url, headers=self._headers, timeout=timeout, limits=limits, trust_env=False
+                base_url=self._url,
+                headers=self._headers,
+                timeout=timeout,
+                limits=limits,
+                verify=self._tls,
+                trust_env=False,
             )
         return self._clients[loop]
 
@@ -128,6 +136,15 @@ class RemoteLink:
             if not self._name.done():
                 lost = error if isinstance(error, SandboxError) else UnavailableError(f"remote: {error or type(error)}")
                 self._name.set_exception(lost)
+
+
+def _tls(certificate: str) -> ssl.SSLContext:
+    try:
+        return (
+            ssl.create_default_context(cafile=certificate) if certificate else httpx.create_ssl_context(trust_env=False)
+        )
+    except OSError as error:
+        raise UnavailableError(f"remote: {certificate} holds no certificate: {error}") from error
 
 
 async def _check(response: httpx.Response) -> None:

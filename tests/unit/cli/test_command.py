@@ -231,13 +231,23 @@ def test_a_broken_cleanup_is_told_and_stops_no_other(
 ) -> None:
     points = [
         EntryPoint("broken", "tests.unit.cli.test_command:nowhere", CLEANUPS_GROUP),
+        EntryPoint("failing", "tests.unit.cli.test_command:failing", CLEANUPS_GROUP),
         EntryPoint("a", "tests.unit.cli.test_command:two_things", CLEANUPS_GROUP),
     ]
     announced(points, monkeypatch)
     assert main(["gc"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("broken: its cleanup tests.unit.cli.test_command:nowhere is broken")
-    assert lines[1:] == ["a container removed", "a folder removed"]
+    assert lines[1] == "failing: its cleanup tests.unit.cli.test_command:failing is broken: PackagesOwnError: no folder"
+    assert lines[2:] == ["a container removed", "a folder removed"]
+
+
+class PackagesOwnError(Exception):
+    """An error that agentrl knows nothing of."""
+
+
+def failing() -> list[str]:
+    raise PackagesOwnError("no folder")
 
 
 def two_things() -> list[str]:

@@ -55,8 +55,9 @@ def test_checks_of_other_packages_are_asked(here: Machine, monkeypatch: pytest.M
     good = metadata.EntryPoint("good", f"{__name__}:finding", CHECKS_GROUP)
     broken = metadata.EntryPoint("broken", f"{__name__}:raising", CHECKS_GROUP)
     gone = metadata.EntryPoint("gone", "no_such_module_at_all:check", CHECKS_GROUP)
+    failing = metadata.EntryPoint("failing", f"{__name__}:fails", CHECKS_GROUP)
     refusing = metadata.EntryPoint("refusing", f"{__name__}:refuses", CHECKS_GROUP)
-    mine = [good, broken, gone, refusing]
+    mine = [good, broken, gone, refusing, failing]
     real = metadata.entry_points
     monkeypatch.setattr(
         doctor.metadata, "entry_points", lambda group: mine if group == CHECKS_GROUP else real(group=group)
@@ -66,10 +67,19 @@ def test_checks_of_other_packages_are_asked(here: Machine, monkeypatch: pytest.M
     assert found["broken"].found == "RuntimeError: no pool"
     assert "ModuleNotFoundError" in found["gone"].found
     assert found["refusing"].found == "ConfigError: no data"
+    assert found["failing"].found == "PackagesOwnError: no folder"
 
 
 def finding() -> list[tuple[str, bool, str, str]]:
     return [("verifier pool", True, "4 workers", "")]
+
+
+class PackagesOwnError(RuntimeError):
+    """As a package may have them."""
+
+
+def fails() -> list[tuple[str, bool, str, str]]:
+    raise PackagesOwnError("no folder")
 
 
 def refuses() -> list[tuple[str, bool, str, str]]:

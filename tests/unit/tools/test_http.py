@@ -127,6 +127,8 @@ async def test_a_host_that_is_gone_or_hangs_is_the_infrastructures_fault(server:
     assert caught.value.fault == "infra"
     with pytest.raises(ServiceError, match="has no address"):
         await Http(["nowhere.invalid"]).http("http://nowhere.invalid/")
+    with pytest.raises(BadCallError, match="has no address"):  # a name that the model made up
+        await Http(["*.invalid"]).http("http://nowhere.invalid/")
 
 
 async def test_many_at_once(server: ThreadingHTTPServer) -> None:
@@ -157,6 +159,10 @@ async def test_many_at_once(server: ThreadingHTTPServer) -> None:
         ("::ffff:93.184.216.34", True),
         ("64:ff9b::7f00:1", False),
         ("2002:7f00:1::", False),
+        ("64:ff9b:1::7f00:1", False),
+        ("fec0::1", False),
+        ("::127.0.0.1", False),
+        ("::ffff:0:7f00:1", False),
     ],
 )
 def test_which_addresses_are_public(address: str, is_open: bool) -> None:
