@@ -6,7 +6,7 @@ import math
 import random
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentrl.config import Config
@@ -28,6 +28,7 @@ from agentrl.types import (
     StopReason,
     Timings,
     TokenSequence,
+    ToolCall,
     Trajectory,
     Version,
     VersionSpan,
@@ -199,3 +200,13 @@ class SyntheticRun:
 def synthetic_run(path: Path, steps: int = 30) -> RunFolder:
     """A finished run in `path`."""
     return SyntheticRun(RunFolder(path), steps).play()
+
+
+def with_tool(episode: Trajectory) -> Trajectory:
+    """The episode with a call of a calculator before its last message, and the calculator's answer."""
+    call: ToolCall = {"id": "c1", "type": "function", "function": {"name": "calculator", "arguments": {"it": "6 * 7"}}}
+    calls: list[Message] = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "<42> & no more", "tool_call_id": "c1", "name": "calculator"},
+    ]
+    return replace(episode, messages=(*episode.messages[:-1], *calls, episode.messages[-1]))

@@ -20,7 +20,7 @@ from agentrl.run.page import POLICY
 from agentrl.run.record import Seconds, StepRecord
 from agentrl.run.report import picks, write_report
 from agentrl.run.transcript import transcript
-from tests.unit.run.synthetic import learner_report, synthetic_run, trajectory
+from tests.unit.run.synthetic import learner_report, synthetic_run, trajectory, with_tool
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -185,6 +185,13 @@ def test_a_long_run_stays_small(tmp_path: Path) -> None:
         metrics.step(StepRecord(step, f"0.{step}", 1e9, 0.5, 0.5, 64, report, Seconds(2.0, 3.0, 1.0)))
     metrics.close()
     assert write_report(folder).stat().st_size < 1_500_000
+
+
+def test_calls_of_tools_are_told_with_their_answers() -> None:
+    page = Page(transcript(with_tool(trajectory(0, 0))))
+    assert 'calculator({"it": "6 * 7"})' in page.texts
+    assert "<42> & no more" in page.texts
+    assert ("class", "message tool") in page.attributes
 
 
 def test_an_episode_is_told_once_though_it_is_best_and_last(run: RunFolder) -> None:

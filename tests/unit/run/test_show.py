@@ -13,7 +13,7 @@ from agentrl.errors import RunError
 from agentrl.run.folder import RunFolder
 from agentrl.run.show import render, show
 from agentrl.run.store import TrajectoryStore
-from tests.unit.run.synthetic import synthetic_run, trajectory
+from tests.unit.run.synthetic import synthetic_run, trajectory, with_tool
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,12 @@ def test_what_is_not_there_is_named(run: RunFolder, tmp_path: Path) -> None:
         show(run.path, "the best")
     with pytest.raises(RunError, match="no ledger"):
         show(tmp_path)
+
+
+def test_calls_of_tools_are_told_with_their_answers() -> None:
+    text = printed(render(with_tool(trajectory(0, 0))))
+    assert 'calculator({"it": "6 * 7"})' in text
+    assert text.index("calculator(") < text.index("<42> & no more")
 
 
 def test_a_model_cannot_steer_the_terminal() -> None:
