@@ -33,6 +33,8 @@ class Setup:
     has_memory_cgroup: bool = False
     processes: int = 0
     meters: tuple[tuple[str, str, str], ...] = field(default=())
+    rules: bytes = b""
+    """A seccomp filter for the warden to install, for itself and all programs, where the backend cannot."""
 
     def frame(self) -> bytes:
         """The boot frame; see `inside.child.Cell` for the other side."""
@@ -51,6 +53,7 @@ class Setup:
                 limits.open_files,
                 wire.pack(*(f"{name}={value}" for name, value in environment.items())),
                 wire.pack(*(wire.pack(*meter) for meter in self.meters)),
+                self.rules,
             ),
         )
 

@@ -1,7 +1,8 @@
 """`docker`: one hardened container per sandbox, its warden the container's first process.
 
 Enforced: no network, no capabilities, no new privileges, a read-only root with a tmpfs of `disk_bytes` in /tmp
-(SHARED_BYTES in /dev/shm), an unprivileged user, memory, processes and CPU by cgroups, the engine's seccomp profile.
+(SHARED_BYTES in /dev/shm), an unprivileged user, memory, processes and CPU by cgroups, the engine's seccomp profile and
+the filter of `seccomp` beside it, for there are profiles that let vsock through.
 Where the engine has gVisor's runtime (`runsc`), programs do not meet this machine's kernel at all.
 The image comes from `python -m agentrl_sandbox.image`: this machine's Python and shell, no registry needed.
 """
@@ -20,7 +21,7 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.utils import kwargs_from_env
 
-from agentrl_sandbox import boot, leases
+from agentrl_sandbox import boot, leases, seccomp
 from agentrl_sandbox.channel import CHUNK_BYTES, Channel, SocketTransport
 from agentrl_sandbox.errors import LostError, SandboxError, UnavailableError
 from agentrl_sandbox.leases import Lease
@@ -38,6 +39,7 @@ REMOVAL_S, RETRY_S = 30.0, 0.05
 CONFLICT = 409
 HEADER_BYTES = 8  # in front of what a container says: the stream's number, then the length
 STDERR = 2
+GO = {"amd64": "x86_64", "arm64": "aarch64"}  # processors as some engines call them
 METERS = {
     "1": (
         ("memory", "/sys/fs/cgroup/memory/memory.oom_control", "oom_kill"),
@@ -64,11 +66,15 @@ class DockerBackend:
         self.runtime = "runsc" if "runsc" in info.get("Runtimes", {}) else ""
         self._version = str(info.get("CgroupVersion", "1"))
         self._address = engine()
+        machine = str(info.get("Architecture"))  # the engine's, which may not be ours
+        # gVisor is a kernel of its own, and has no vsock.
+        self._rules = b"" if self.runtime else seccomp.program(GO.get(machine, machine)) or b""
 
     def describe(self) -> str:
         """What enforces which limits here."""
         kernel = "gVisor (runsc)" if self.runtime else "this machine's kernel"
-        return f"containers on {kernel}; memory and processes by cgroup v{self._version}"
+        calls = "" if self._rules or self.runtime else ", no seccomp filter but the engine's"
+        return f"containers on {kernel}{calls}; memory and processes by cgroup v{self._version}"
 
     async def create(self, limits: Limits) -> OrderedSandbox:
         """A warden as the first process of a new container."""
@@ -77,7 +83,8 @@ class DockerBackend:
         making = asyncio.ensure_future(_in_thread(lambda: vessel.start(self._settings(limits))))
         try:
             transport = await asyncio.shield(making)
-            setup = boot.Setup(WORK, _path(self._client), limits, has_memory_cgroup=True, meters=METERS[self._version])
+            path, meters = _path(self._client), METERS[self._version]
+            setup = boot.Setup(WORK, path, limits, has_memory_cgroup=True, meters=meters, rules=self._rules)
             channel = Channel(transport)
             await boot.load(channel, is_compiled=False)
             await boot.begin(channel, setup)

@@ -13,7 +13,7 @@ class Cell:
     """What holds for every program of one sandbox; travels as the fields of the boot frame, in this order."""
 
     def __init__(self, payload: bytes) -> None:
-        work, *numbers, environment, meters = unpack(payload)
+        work, *numbers, environment, meters, self.rules = unpack(payload)
         self.work = work.decode()
         self.uid, self.memory_bytes, self.processes, self.file_bytes, self.open_files = map(int, numbers)
         self.environment = dict(entry.split("=", 1) for entry in map(bytes.decode, unpack(environment)))

@@ -13,7 +13,7 @@ import time
 from agentrl_sandbox.inside import wire
 from agentrl_sandbox.inside.child import Cell
 from agentrl_sandbox.inside.job import Job, Order, Process
-from agentrl_sandbox.inside.kernel import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, prctl, wake_on_child
+from agentrl_sandbox.inside.kernel import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, filter_calls, prctl, wake_on_child
 from agentrl_sandbox.inside.tree import SIGKILL, Ended, Tree
 
 CPU_TICK_S = 0.25
@@ -215,9 +215,14 @@ def main(reads: int, writes: int) -> None:
         _send(writes, wire.LOADED)
         kind, _, payload = receive(reads)
         if kind == wire.BOOT:
-            Warden(reads, writes, Cell(payload)).serve()
+            cell = Cell(payload)
+            if cell.rules:
+                filter_calls(cell.rules)
+            Warden(reads, writes, cell).serve()
     except (HostGoneError, BrokenPipeError, ConnectionError):
         pass
+    except OSError as error:
+        os.write(2, str(error).encode(errors="replace"))
     finally:
         tree.kill()
         os._exit(0)
