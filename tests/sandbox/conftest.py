@@ -79,18 +79,23 @@ def containers(connections: None) -> Iterator[dict[str, Sandbox]]:
 
 
 @pytest.fixture(params=WALLED)
-async def sandbox(request: pytest.FixtureRequest, containers: dict[str, Sandbox]) -> AsyncIterator[Sandbox]:
+def walls(request: pytest.FixtureRequest) -> Backend:
+    """Each backend that is a boundary."""
+    return backend(request.param)
+
+
+@pytest.fixture
+async def sandbox(walls: Backend, containers: dict[str, Sandbox]) -> AsyncIterator[Sandbox]:
     """A sandbox with tight limits, of each backend that is a boundary."""
-    made = backend(request.param)
-    if request.param != "docker":
-        fresh = await made.create(TIGHT)
+    if walls.name != "docker":
+        fresh = await walls.create(TIGHT)
         yield fresh
         await fresh.close()
         return
     if "docker" in containers and not containers["docker"].is_healthy():
         await containers.pop("docker").close()
     if "docker" not in containers:
-        containers["docker"] = await made.create(TIGHT)
+        containers["docker"] = await walls.create(TIGHT)
     yield containers["docker"]
 
 
