@@ -65,28 +65,12 @@ class Numeric:
         except (InexactError, TooLargeError):
             pass
         if rounding != "exact":
-            return _rounds(gold, given, rounding)
+            return any(_rounds(x, y, rounding) for x, y in _logarithms(gold, given))
         return any(_agree(x, y, {}) for x, y in _logarithms(gold, given))
 
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
         """Whether given = c·gold for one constant c, positive if asked, at every sample point."""
-        names = symbols(gold) | symbols(given)
-        ratios = []
-        for shift in range(len(_POINTS)):
-            env = _env(names, shift)
-            try:
-                a, b = evaluate(gold, env, Sight()), evaluate(given, env, Sight())
-            except UndefinedError:
-                continue
-            if abs(_real(a)) < 1e-40 or abs(_real(b)) < 1e-40:
-                return False
-            ratios.append((a, b))
-        if len(ratios) < 3 or not names:
-            return False
-        if positive and any(mp.re(_real(b) / _real(a)) < 0 for a, b in ratios):
-            return False
-        (a0, b0), rest = ratios[0], ratios[1:]
-        return all(abs(_real(a * b0 - b * a0)) <= mp.mpf(10) ** -30 * abs(_real(a * b0)) for a, b in rest)
+        return any(_proportional(x, y, positive) for x, y in _logarithms(gold, given))
 
     def opaque(self, gold: str, given: str) -> bool:
         """What math-verify calls equal and a proof confirms; a formula that sympy stumbles over is not shown equal."""
@@ -229,6 +213,26 @@ def _agree_at_points(gold: Node, given: Node) -> bool:
     if agreed < 3:
         raise UndecidedError("no value at enough points")
     return True
+
+
+def _proportional(gold: Node, given: Node, positive: bool) -> bool:
+    names = symbols(gold) | symbols(given)
+    ratios = []
+    for shift in range(len(_POINTS)):
+        env = _env(names, shift)
+        try:
+            a, b = evaluate(gold, env, Sight()), evaluate(given, env, Sight())
+        except UndefinedError:
+            continue
+        if abs(_real(a)) < 1e-40 or abs(_real(b)) < 1e-40:
+            return False
+        ratios.append((a, b))
+    if len(ratios) < 3 or not names:
+        return False
+    if positive and any(mp.re(_real(b) / _real(a)) < 0 for a, b in ratios):
+        return False
+    (a0, b0), rest = ratios[0], ratios[1:]
+    return all(abs(_real(a * b0 - b * a0)) <= mp.mpf(10) ** -30 * abs(_real(a * b0)) for a, b in rest)
 
 
 def _both_real(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:

@@ -77,6 +77,7 @@ EQUAL = {
         (r"y = -\frac{1}{2}x + \frac34", "2x+4y-3=0"), ("x+y=2", "2x+2y=4"), ("3+2=5", "5"), ("m+n = 256+37 = 293", "293"), ("f(2)=5", "5"),
         (r"5x - 7y + 11z + 4 = 0", "-5x+7y-11z-4=0"), ("x<5", "5>x"), (r"\text{Area} = 12", "12"), ("x = 1/3 ≈ 0.333", "1/3"), ("y=-2x", "y = -2x"),
         (r"\pi \approx 3.14", r"\pi"), ("≈ 3.14", "3.14"), ("P(A) = 1/2", "0.5"), (r"\angle ABC = 30^\circ", "30"), ("2x<4", "x<2"), ("AB=5", "5"),
+        (r"y=2\log x", r"2y = 4\log x"),
     ],
     "units": [
         (r"5\text{ cm}", "5"), ("5", r"5 \mbox{ cm}^2"), ("5 cm", "5 centimeters"), (r"15\text{ cm}^2", r"15\mbox{ cm}^2"), ("90", r"90^\circ"),
@@ -140,6 +141,7 @@ UNEQUAL = {
         ("4=5", "5"), ("2x=10", "5"), ("x^2=25", "5"), ("n=1, 2, 3", "n=2, 3, 4"), ("D = (0, 1.5)", "D = (0, 1)"), ("y=5", "x=5"), ("3x-y+13=0", "3x+4y+14=0"),
         ("x<5", r"(-\infty,5]"), ("1 ≈ 2 ≈ 3 ≈ 5", "5"), ("x ≠ 5", "5"), ("x = x", "5"), ("0=0", "5"), ("x+1=2", "x+1=3"), ("2x=2x", "y=3x"), ("x=5 or x=6", "5"),
         ("x \\approx 5", "6"), (r"F_n = \sum_{k=0}^{n-2} F_k F_{n-k-2}", r"F_n = \sum_{k=0}^{n-1} F_k F_{n-k-1}"), ("y=2x-3", "y=2x+3"), ("f(x)=0", "f(x)=1"),
+        (r"\log x = 0", "x+y=0"), (r"\log x^2 < a", "a<0"),
     ],
     "scientific": [
         (r"1.2\times10^3", "1.2"), ("1.2e3", "1.2"), ("1.2e-3", "1200"), (r"1.2\times10^2", "1200"), (r"6.72\times10^{-4}", ".0000672"), ("10^5", "10^6"),
@@ -232,6 +234,7 @@ POLICIES = [
     (r"\boxed{5}", "5 cm", {"units": "required"}, "incorrect"), (r"\boxed{5\text{ cm}}", "5 cm", {"units": "required"}, "correct"), (r"\boxed{5 m}", "5 cm", {"units": "ignore"}, "correct"),
     (r"\boxed{0.333}", "1/3", {"rounding": 3}, "correct"), (r"\boxed{0.334}", "1/3", {"rounding": 3}, "incorrect"), (r"\boxed{3.14}", r"\pi", {"rounding": 2}, "correct"), (r"\boxed{3.15}", r"\pi", {"rounding": 2}, "incorrect"),
     (r"\boxed{3.14}", r"\pi", {"rounding": 0.001}, "correct"), (r"\boxed{3.1}", r"\pi", {"rounding": 0.001}, "incorrect"), (r"\boxed{100.4}", "100", {"rounding": 0}, "correct"), (r"\boxed{\sqrt2}", "1.41", {"rounding": 2}, "correct"),
+    (r"\boxed{\log 3}", "0.477", {"rounding": 3}, "correct"), (r"\boxed{\log 3}", "0.48", {"rounding": 3}, "incorrect"),
     (r"\boxed{2,1}", "1,2", {"order": "strict"}, "incorrect"), (r"\boxed{1,2}", "1,2", {"order": "strict"}, "correct"), (r"\boxed{(2,1)}", "(1,2)", {"order": "free"}, "correct"),
     (r"\boxed{3} or \boxed{4}", "3", {"box": "first"}, "correct"), (r"\boxed{3} or \boxed{4}", "4", {"box": "only"}, "incorrect"), (r"\boxed{4} or \boxed{4}", "4", {"box": "only"}, "correct"), (r"\boxed{3} x \boxed{4}", "3,4", {"box": "all"}, "correct"),
     (r"it is 5</think>\boxed{6}", "6", {"think": "open"}, "correct"), (r"\boxed{5}", "5", {"think": "open"}, "no_answer"), (r"<think>\boxed{5}", "5", {"think": "ignore"}, "correct"),
