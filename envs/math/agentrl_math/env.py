@@ -130,7 +130,9 @@ class MathEnv(Env):
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
         """Ways to say something without answering."""
-        gold = from_gold(task.data.answer)
+        gold, question = from_gold(task.data.answer), task.data.question
+        if self._form() == "value":  # elsewhere an expression answers the question for its value
+            question = question.removeprefix("What is ").rstrip("?")
         said = {
             "silence": "",
             "junk": "I am not sure, but it is surely a fine number.",
@@ -138,7 +140,7 @@ class MathEnv(Env):
             "every number boxed": f"\\boxed{{{', '.join(map(str, range(150)))}}}",
             "an empty box": f"It is {gold}: \\boxed{{}}",
             "still thinking": f"<think>It is \\boxed{{{gold}}}",
-            "the question boxed": f"\\boxed{{{task.data.question.removeprefix('What is ').rstrip('?')}}}",
+            "the question boxed": f"\\boxed{{{question}}}",
             "code": "\\boxed{__import__('os').getpid()}",
         }
         return {name: [self._opened() + text] for name, text in said.items()}

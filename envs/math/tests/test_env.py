@@ -11,6 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 from agentrl.env import StopReason, close_shared, load_config, text_of
 from agentrl.errors import ConfigError, DataError
+from tests import evidence
 
 DATA = [{"question": f"What is {i} halves?", "answer": f"It is...\n#### {i / 2}"} for i in range(60)]
 
@@ -29,11 +30,16 @@ def data(tmp_path):
 
 
 async def graded(env, task, policy):
-    await env.areset(task)
-    await env.astep(policy[0])
-    (signal,) = await env.afinish(StopReason.ENV_DONE)
-    await env.aclose()
-    return signal
+    return (await evidence.play(env, task, policy))["correct"]
+
+
+async def check_evidence(env, count):
+    """On a sample of either split the oracle scores the maximum, and no canary anything."""
+    for task in await evidence.sample(env, count):
+        assert (await graded(env, task, env.oracle(task))).value == 1.0, task
+        for name, policy in env.canaries(task).items():
+            signal = await graded(env, task, policy)
+            assert (signal.value, signal.valid) == (0.0, True), (name, task)
 
 
 async def all_tasks(env, split):
@@ -42,22 +48,17 @@ async def all_tasks(env, split):
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_the_oracle_scores_one_and_the_canaries_nothing(level):
-    env = MathEnv(level=level)
-    tasks = [await env.atask("train", i) for i in range(4)] + [await env.atask("test", i) for i in range(4)]
-    for task in tasks:
-        assert (await graded(env, task, env.oracle(task))).value == 1.0
-        for name, policy in env.canaries(task).items():
-            signal = await graded(env, task, policy)
-            assert (signal.value, signal.valid) == (0.0, True), name
+    await check_evidence(MathEnv(level=level), 25)
 
 
-async def test_the_oracle_and_canaries_hold_for_data_and_an_open_think(data):
-    for options in ({}, {"think": "open"}, {"fallback": "none"}, {"box": "only"}):
-        env = MathEnv(data=data, **options)
-        task = await env.atask("train", 3)
-        assert (await graded(env, task, env.oracle(task))).value == 1.0
-        for name, policy in env.canaries(task).items():
-            assert (await graded(env, task, policy)).value == 0.0, name
+@pytest.mark.parametrize("options", [{}, {"think": "open"}, {"fallback": "none"}, {"box": "only"}])
+async def test_the_oracle_and_canaries_hold_for_data_and_an_open_think(data, options):
+    await check_evidence(MathEnv(data=data, **options), 25)
+
+
+@pytest.mark.parametrize("name", ["math/math500.jsonl", "gsm8k/test.jsonl"])
+async def test_the_oracle_and_canaries_hold_for_real_data(name):
+    await check_evidence(MathEnv(data=str(evidence.real(name)), heldout_share=0.5), 15)
 
 
 async def test_train_is_endless_and_resumes_at_any_index():
