@@ -9,6 +9,7 @@ from agentrl_code import Assert, Call, Io
 from agentrl_code.data import load
 
 from agentrl.errors import DataError
+from tests import evidence
 
 HUMANEVAL = {
     "task_id": "X/0",
@@ -76,6 +77,12 @@ async def test_mbpp(grade, tmp_path):
     assert "assert sum(2, 2) == 4" not in problem.question
     assert await passes(grade, problem, problem.solution) == 1.0
     assert await passes(grade, problem, "def sum(a, b): return 3") == 0.0
+
+
+@pytest.mark.parametrize(("name", "rows"), [("humaneval.jsonl.gz", 164), ("mbpp.jsonl", 974)])
+def test_every_row_of_the_real_files_is_a_problem(name, rows):
+    problems = load(str(evidence.real(f"code/{name}")))
+    assert len(problems) == rows
 
 
 async def test_the_general_form(grade, tmp_path):

@@ -2,19 +2,19 @@
 
 import asyncio
 import json
-import random
 from pathlib import Path
 
 import gymnasium
 import pytest
-from agentrl_code import CodeEnv
+from agentrl_code import CodeEnv, Grader
 from agentrl_code.generator import LEVELS
 from agentrl_sandbox import Pool, SandboxError, leases
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.env import StopReason, close_shared, load_config, resolve, text_of
+from agentrl.env import StopReason, close_shared, load_config, resolve, shared, text_of
 from agentrl.env.loop import run_on_private_loop
 from agentrl.errors import ConfigError, DataError, EnvError
+from tests import evidence
 
 MBPP = [
     {"text": f"Write a function to add {i} to a number.", "code": f"def add(x):\n    return x + {i}",
@@ -38,18 +38,11 @@ def data(tmp_path):
     return str(path)
 
 
-async def play(env, task, policy, seed=0):
+async def play(env, task, policy):
     """The signals of an episode, by name, and what the env said."""
-    said = [text_of(message) for message in (await env.areset(task, seed=seed)).messages]
-    for turn in range(env.limits.max_turns):
-        action = policy(env.ctx.messages) if callable(policy) else policy[turn]
-        result = await env.astep(action)
-        said += [text_of(message) for message in result.messages]
-        if result.done:
-            break
-    signals = await env.afinish(StopReason.ENV_DONE)
-    await env.aclose()
-    return {signal.name: signal for signal in signals}, said
+    episode = [stage async for stage in evidence.stages(env, task, policy)]
+    said = [text_of(message) for stage in episode[:-1] for message in stage.said.messages]
+    return evidence.signals_of(episode), said
 
 
 async def solved(env, task, policy):
@@ -58,24 +51,26 @@ async def solved(env, task, policy):
     return signals["solved"].value
 
 
+async def check_evidence(make, count):
+    """On a sample of either split the oracle scores the maximum, and no canary anything."""
+
+    async def check(task):
+        env = make()
+        assert await solved(env, task, env.oracle(task)) == 1.0, task
+        for name, policy in env.canaries(task).items():
+            assert await solved(env, task, policy) == 0.0, (name, task)
+
+    await asyncio.gather(*map(check, await evidence.sample(make(), count)))
+
+
+@pytest.mark.parametrize(("turns", "count"), [(1, 4), (3, 2)])
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("turns", [1, 3])
-async def test_the_oracle_scores_one_and_the_canaries_nothing(level, turns):
-    env = CodeEnv(level=level, turns=turns)
-    tasks = [await env.atask("train", i) for i in range(2)] + [await env.atask("test", i) for i in range(2)]
-    for task in tasks:
-        assert await solved(env, task, env.oracle(task)) == 1.0
-    for name, policy in env.canaries(tasks[0]).items():
-        assert await solved(env, tasks[0], policy) == 0.0, name
+async def test_the_oracle_scores_one_and_the_canaries_nothing(level, turns, count):
+    await check_evidence(lambda: CodeEnv(level=level, turns=turns), count)
 
 
 async def test_the_oracle_and_canaries_hold_for_data(data):
-    env = CodeEnv(data=data, turns=2)
-    for index in range(2):
-        task = await env.atask("train", index)
-        assert await solved(env, task, env.oracle(task)) == 1.0
-        for name, policy in env.canaries(task).items():
-            assert await solved(env, task, policy) == 0.0, name
+    await check_evidence(lambda: CodeEnv(data=data, turns=2), 3)
 
 
 async def test_a_failing_public_test_is_told_and_a_hidden_one_never(data):
@@ -157,48 +152,70 @@ async def test_programs_that_hang_end_and_hold_up_nobody():
     assert await asyncio.gather(*map(episode, range(16))) == [1.0, 0.0] * 8
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89])
-async def test_an_episode_cancelled_at_any_stage_leaves_nothing(steps):
-    env = CodeEnv(turns=2)
+WRONG = "```python\ndef {}(*args):\n    return 0.5\n```"
+
+
+class Single(CodeEnv):
+    """Grades one program at a time."""
+
+    @shared
+    def grader(self):
+        return Grader(at_once=1)
+
+
+def mended(env, task):
+    """A program that fails, then one that passes."""
+    return [WRONG.format(task.data.entry), *env.oracle(task)]
+
+
+def is_free(grader):
+    """Whether no program has a seat or a sandbox, and none waits for one."""
+    return not (grader._seats.locked() or grader.pool.count.leased or grader.pool.count.waiting)
+
+
+async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing(data):
+    cuts = []
+    async for cut in evidence.cut_short(lambda: Single(data=data, turns=2), mended):
+        cuts.append(cut)
+        assert not cut.over or is_free(cut.env.grader), cut
+    assert evidence.pauses(cuts) == [1, 2, 3, 4]  # the reset, two turns, the signals
+    grading = {(over, name) for over in (1, 3) for name in ("Pool._wait", "Cell.run")}
+    assert evidence.waits(cuts) >= grading | {(0, "Env.atask"), (3, "Trial.result")}
+
+
+async def test_a_program_that_hangs_is_killed_with_its_episode():
+    cuts = []
+    async for cut in evidence.cut_short(lambda: Single(timeout_s=0.3), lambda env, task: [LOOP]):
+        cuts.append(cut)
+        assert not cut.over or is_free(cut.env.grader), cut
+    assert (2, "Cell.run") in evidence.waits(cuts)
+
+
+async def test_an_episode_cancelled_in_the_queue_for_a_seat_leaves_it():
+    env = Single()
     task = await env.atask("train", 0)
-    episode = asyncio.ensure_future(play(env, task, [LOOP, *env.oracle(task)]))
-    for _ in range(steps):
-        await asyncio.wait({episode}, timeout=0.005)
-    episode.cancel()
-    await asyncio.wait({episode}, timeout=30)
-    assert episode.cancelled()
+    await env.areset(task)
+    await env.astep(env.oracle(task)[0])
+    async with env.grader._seats:
+        episode = asyncio.create_task(env.afinish(StopReason.ENV_DONE))
+        while not env.grader._seats._waiters:  # noqa: ASYNC110 (a semaphore offers no event)
+            await asyncio.sleep(0)
+        episode.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await episode
+    assert is_free(env.grader)
     await env.aclose()
-    after = CodeEnv(turns=2)
-    await after.areset(task)
-    assert after.grader.pool.count.leased == 0
-    await after.aclose()
-    assert await solved(after, task, env.oracle(task)) == 1.0  # its seat is free again
 
 
 async def test_interleaved_twins_see_the_same_and_touch_nobody():
-    async def twin(env, seed, gate):
-        task = await env.atask("train", 4, seed=seed)
-        said = [text_of(m) for m in (await env.areset(task, seed=seed)).messages]
-        drawn = [env.ctx.rng.random()]
-        for answer in ("hm", "```python\ndef f(x):\n    return 0.5\n```", *env.oracle(task)):
-            await gate()
-            result = await env.astep(answer)
-            said += [text_of(m) for m in result.messages]
-            drawn.append(env.ctx.rng.random())
-        values = [signal.value for signal in await env.afinish(StopReason.ENV_DONE)]
-        await env.aclose()
-        return said, drawn, values
+    def policy(env, task):
+        return ["hm", *mended(env, task)]
 
-    async def gate():
-        random.seed(0)
-        await asyncio.sleep(0)
-
-    seeds = (1, 2, 1, 2, 1)
-    a, b, c, d, e = await asyncio.gather(*(twin(CodeEnv(turns=4), seed, gate) for seed in seeds))
-    assert a == c == e
-    assert b == d
-    assert a[:2] != b[:2]
-    assert a[2] == b[2] == [1.0, 1.0, 1.0]
+    one, member, other, others_member = await evidence.check_twins(lambda: CodeEnv(turns=4), policy, tasks=1)
+    assert one == member
+    assert other == others_member
+    assert one != other
+    assert [signal.value for signal in one[-1]] == [1.0, 1.0, 1.0]
 
 
 async def test_a_sandbox_that_fails_makes_the_signal_invalid(monkeypatch):

@@ -1,4 +1,7 @@
-"""The environment draws its problems from a seed, judges calls by their structure, and its own evidence holds."""
+"""The environment draws its problems from a seed, judges calls by their structure, and its own evidence holds.
+
+Its functions do nothing, at once: there is no tool that could hang.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.env import Message, Policy, Signal, StopReason, Task, close_shared, load_config
+from agentrl.env import Message, Policy, Signal, Task, close_shared, load_config
 from agentrl.errors import ConfigError, DataError
 from agentrl.types import ToolCall, ToolSpec
+from tests import evidence
 
 
 @pytest.fixture(autouse=True)
@@ -31,17 +35,18 @@ async def closed() -> AsyncIterator[None]:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def play(env: FunctionsEnv, task: Task, policy: Policy, member: int = 0) -> Signal:
+async def play(env: FunctionsEnv, task: Task, policy: Policy) -> Signal:
     """The verdict on one turn."""
-    await env.areset(task, member=member)
-    assert (await env.astep(policy([]) if callable(policy) else policy[0])).done
-    right, _ = await env.afinish(StopReason.ENV_DONE)
-    await env.aclose()
-    return right
+    return (await evidence.play(env, task, policy))["right"]
 
 
-async def sample(env: FunctionsEnv, count: int = 40) -> list[Task]:
-    return [await env.atask(split, index) for split in ("train", "test") for index in range(count)]
+async def check_evidence(env: FunctionsEnv, count: int) -> None:
+    """On a sample of either split the oracle scores the maximum, and no canary anything."""
+    for task in await evidence.sample(env, count):
+        assert (await play(env, task, env.oracle(task))).value == 1.0, task
+        for name, policy in env.canaries(task).items():
+            verdict = await play(env, task, policy)
+            assert (verdict.value, verdict.valid) == (0.0, True), (name, task)
 
 
 # --- evidence ---------------------------------------------------------------------------------------------------
@@ -49,12 +54,7 @@ async def sample(env: FunctionsEnv, count: int = 40) -> list[Task]:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_oracle_scores_one_and_the_canaries_nothing(kind: str) -> None:
-    env = FunctionsEnv(kinds=[kind])
-    for task in await sample(env):
-        assert (await play(env, task, env.oracle(task))).value == 1.0, task
-        for name, policy in env.canaries(task).items():
-            verdict = await play(env, task, policy)
-            assert (verdict.value, verdict.valid) == (0.0, True), (name, task)
+    await check_evidence(FunctionsEnv(kinds=[kind]), 100)
 
 
 async def test_every_held_out_problem_is_never_trained_on() -> None:
@@ -76,7 +76,7 @@ async def test_tasks_follow_from_the_seed_and_the_index_alone() -> None:
 
 async def test_each_kind_is_what_it_is_called() -> None:
     for kind in KINDS:
-        problems = [task.data for task in await sample(FunctionsEnv(kinds=[kind]))]
+        problems = [task.data for task in await evidence.sample(FunctionsEnv(kinds=[kind]), 40)]
         wanted, offered = {len(p.wanted) for p in problems}, {len(p.tools) for p in problems}
         assert wanted == {"single": {1}, "multiple": {1}, "parallel": {2, 3}, "irrelevant": {0}}[kind]
         assert kind != "multiple" or min(offered) > 1
@@ -87,7 +87,7 @@ async def test_each_kind_is_what_it_is_called() -> None:
 
 async def test_the_functions_of_the_task_are_the_tools_of_the_episode() -> None:
     env = FunctionsEnv()
-    for task in await sample(env, 3):
+    for task in await evidence.sample(env, 3):
         start = await env.areset(task)
         assert start.tools == task.data.tools
         assert [message["role"] for message in start.messages] == ["system", "user"]
@@ -98,47 +98,21 @@ async def test_the_functions_of_the_task_are_the_tools_of_the_episode() -> None:
 
 @pytest.mark.parametrize("count", [1, 64, 1000])
 async def test_episodes_at_once_do_not_touch_each_other(count: int) -> None:
-    source = FunctionsEnv()
-
-    async def one(number: int) -> float | None:
-        env = FunctionsEnv()
-        task = await source.atask("train", number % 50)
-        policy = env.oracle(task) if number % 2 else [""]
-        return (await play(env, task, policy, member=number)).value
-
-    verdicts = await asyncio.gather(*map(one, range(count)))
-    assert verdicts == [float(number % 2) for number in range(count)]
+    await evidence.check_many(FunctionsEnv, count)
 
 
-async def test_an_episode_cancelled_at_any_step_leaves_nothing() -> None:
-    env = FunctionsEnv()
-    task = await env.atask("train", 0)
-    for steps in range(6):
-        episode = asyncio.create_task(play(env, task, env.oracle(task)))
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        episode.cancel()
-        await asyncio.wait({episode}, timeout=5)
-        await env.aclose()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-    assert (await play(env, task, env.oracle(task))).value == 1.0
+async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing() -> None:
+    """That is while its tasks are loaded and while the model speaks: neither a function nor the judgement waits."""
+    cuts = [cut async for cut in evidence.cut_short(FunctionsEnv)]
+    assert evidence.pauses(cuts) == [1, 2, 3]  # the reset, the turn, the signals
+    assert {cut.over for cut in cuts if not cut.is_between} == {0}
 
 
 async def test_interleaved_twins_see_the_same() -> None:
-    async def watch(seed: int, member: int) -> list[Any]:
-        env, seen = FunctionsEnv(), list[Any]()
-        for index in range(10):
-            task = await env.atask("train", index, seed)
-            seen.append(await env.areset(task, seed=seed, member=member))
-            await asyncio.sleep(0)
-            seen.append(await env.astep(env.oracle(task)[0]))  # type: ignore[index]
-        await env.aclose()
-        return seen
-
-    twins = await asyncio.gather(*(watch(seed, member) for seed in (0, 1, 0, 1) for member in (0, 1)))
-    assert twins[0] == twins[4] == twins[1]
-    assert twins[2] == twins[6]
-    assert twins[0] != twins[2]
+    one, member, other, others_member = await evidence.check_twins(FunctionsEnv, tasks=10)
+    assert one == member
+    assert other == others_member
+    assert one != other
 
 
 def test_gymnasium_accepts_it() -> None:
@@ -297,18 +271,23 @@ async def test_the_leaderboards_rows_are_tasks(tmp_path: Path) -> None:
     sizes = [await env.asize(split) for split in ("train", "test")]
     assert sum(size or 0 for size in sizes) == 40
     assert all(sizes)
-    for split, size in zip(("train", "test"), sizes, strict=True):
-        for index in range(size or 0):
-            task = await env.atask(split, index)
-            assert (await play(env, task, env.oracle(task))).value == 1.0
-            assert not any([(await play(env, task, policy)).value for policy in env.canaries(task).values()])
-    spec = task.data.tools[0]["parameters"]
+    await check_evidence(env, 40)
+    spec = (await env.atask("test", 0)).data.tools[0]["parameters"]
     assert spec["type"] == "object"
     assert spec["properties"] == {
         "sides": {"type": "array", "items": {"type": "number"}},
         "unit": {"type": "string"},
         "extra": {},
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("simple_python", 400), ("multiple", 200), ("parallel", 200), ("irrelevance", 240)]
+)
+async def test_the_evidence_holds_for_every_row_of_the_leaderboards_own_files(name: str, rows: int) -> None:
+    env = FunctionsEnv(data=evidence.real(f"tools/bfcl/{name}.jsonl"))
+    assert len(await evidence.sample(env, rows)) == rows
+    await check_evidence(env, rows)
 
 
 def test_irrelevance_needs_no_answers_and_answers_may_be_named(tmp_path: Path) -> None:

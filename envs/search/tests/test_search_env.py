@@ -15,13 +15,14 @@ import pytest
 from agentrl_search import SearchEnv, exact_match, f1, world
 from agentrl_search.answers import given_answer
 from agentrl_search.env import searching
-from agentrl_tools import Document, ServiceError
+from agentrl_tools import Document, Index, ServiceError
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.env import Limits, Policy, StopReason, Task, close_shared, load_config
+from agentrl.env import Limits, Policy, Task, close_shared, load_config
 from agentrl.errors import ConfigError, DataError
+from tests import evidence
 
 
 @pytest.fixture(autouse=True)
@@ -31,21 +32,19 @@ async def closed() -> AsyncIterator[None]:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def play(env: SearchEnv, task: Task, policy: Policy, member: int = 0) -> dict[str, float | None]:
+async def play(env: SearchEnv, task: Task, policy: Policy) -> dict[str, float | None]:
     """The value of each signal after an episode."""
-    assert not callable(policy)
-    await env.areset(task, member=member)
-    for turn in policy:
-        if (await env.astep(turn)).done:
-            break
-    signals = await env.afinish(StopReason.ENV_DONE)
-    await env.aclose()
-    return {signal.name: signal.value for signal in signals}
+    return evidence.values(await evidence.play(env, task, policy))
 
 
-async def sample(env: SearchEnv, count: int = 40) -> list[Task]:
-    sizes = {split: await env.asize(split) or 0 for split in ("train", "test")}
-    return [await env.atask(split, index) for split, size in sizes.items() for index in range(min(size, count))]
+async def check_evidence(env: SearchEnv, count: int) -> None:
+    """On a sample of either split the oracle scores the maximum, and no canary more than for its searches."""
+    for task in await evidence.sample(env, count):
+        assert await play(env, task, env.oracle(task)) == {"right": 1.0, "evidence": 1.0, "overlap": 1.0}, task
+        for name, policy in env.canaries(task).items():
+            values = await play(env, task, policy)
+            assert values["right"] == 0.0, (name, task)
+            assert values["evidence"] == 0.0 or name == "only searches"
 
 
 # --- evidence ---------------------------------------------------------------------------------------------------
@@ -53,13 +52,7 @@ async def sample(env: SearchEnv, count: int = 40) -> list[Task]:
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
 async def test_the_oracle_scores_the_maximum_and_the_canaries_stay_at_the_floor(hops: int) -> None:
-    env = SearchEnv(hops=hops)
-    for task in await sample(env):
-        assert await play(env, task, env.oracle(task)) == {"right": 1.0, "evidence": 1.0, "overlap": 1.0}
-        for name, policy in env.canaries(task).items():
-            values = await play(env, task, policy)
-            assert values["right"] == 0.0, (name, task)
-            assert values["evidence"] == 0.0 or name == "only searches"
+    await check_evidence(SearchEnv(hops=hops), 100)
 
 
 async def test_the_splits_share_no_question() -> None:
@@ -119,15 +112,7 @@ async def test_what_one_episode_found_is_not_anothers() -> None:
 
 @pytest.mark.parametrize("count", [1, 64, 1000])
 async def test_many_episodes_at_once(count: int) -> None:
-    source = SearchEnv()
-
-    async def one(number: int) -> float | None:
-        env = SearchEnv()
-        task = await source.atask("train", number % 800)
-        policy = env.oracle(task) if number % 2 else env.canaries(task)["only searches"]
-        return (await play(env, task, policy, member=number))["right"]
-
-    assert await asyncio.gather(*map(one, range(count))) == [float(number % 2) for number in range(count)]
+    await evidence.check_many(SearchEnv, count)
 
 
 class Stuck:
@@ -175,43 +160,33 @@ async def test_a_service_that_is_down_ends_the_episode_and_is_no_zero() -> None:
     await env.aclose()
 
 
-async def test_an_episode_cancelled_in_a_search_or_at_any_step_leaves_nothing() -> None:
+async def distant(index: Index, query: str, k: int) -> list[Document]:
+    """Finds the same, but not at once."""
+    await asyncio.sleep(0)
+    return index.rank(query, k)
+
+
+async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Index, "find", distant)
+    cuts = [cut async for cut in evidence.cut_short(SearchEnv)]
+    assert evidence.pauses(cuts) == [1, 2, 3, 4]  # the reset, searches, an answer, the signals
+    loading = {(0, "SearchEnv.library"), (0, "SearchEnv.retriever"), (0, "Env.atask")}
+    assert evidence.waits(cuts) >= loading | {(1, "distant")}
+
+
+async def test_a_search_that_hangs_is_cancelled_with_its_episode() -> None:
     retriever = Stuck()
     env = stuck(retriever)
-    task = await env.atask("train", 0)
-    episode = asyncio.create_task(play(env, task, [searching("x"), "done"]))
+    episode = asyncio.create_task(play(env, await env.atask("train", 0), [searching("x"), "done"]))
     await retriever.asked.wait()
     episode.cancel()
     with pytest.raises(asyncio.CancelledError):
         await episode
-    await env.aclose()
-    for steps in range(8):
-        env = SearchEnv()
-        episode = asyncio.create_task(play(env, task, env.oracle(task)))
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        episode.cancel()
-        await asyncio.wait({episode}, timeout=5)
-        await env.aclose()
-    await close_shared()
-    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_interleaved_twins_see_the_same() -> None:
-    async def watch(seed: int) -> list[Any]:
-        env, seen = SearchEnv(), list[Any]()
-        for index in range(5):
-            task = await env.atask("train", index, seed)
-            seen.append(await env.areset(task, seed=seed))
-            await asyncio.sleep(0)
-            for turn in env.oracle(task):  # type: ignore[union-attr]
-                seen.append(await env.astep(turn))
-                await asyncio.sleep(0)
-        await env.aclose()
-        return seen
-
-    one, other, again = await asyncio.gather(watch(0), watch(1), watch(0))
-    assert one == again == other  # the questions are a list: the seed of a run orders them elsewhere
+    first, *others = await evidence.check_twins(SearchEnv)
+    assert others == [first] * 3  # the questions are a list: the seed of a run orders them elsewhere
 
 
 def test_gymnasium_accepts_it() -> None:
@@ -303,10 +278,16 @@ async def test_every_form_of_hotpotqa_is_understood(form: dict[str, Any], tmp_pa
     whole.write_text(json.dumps(rows))
     for path in (lines, whole):
         env = SearchEnv(data=path)
-        tasks = await sample(env)
+        tasks = await evidence.sample(env, 20)
         assert len(tasks) == 20
         values = await play(env, tasks[0], env.oracle(tasks[0]))
         assert values == {"right": 1.0, "evidence": 1.0, "overlap": 1.0}
+
+
+async def test_the_evidence_holds_for_every_row_of_hotpotqas_own() -> None:
+    env = SearchEnv(data=evidence.real("qa/hotpotqa_distractor_100.jsonl"))
+    assert len(await evidence.sample(env, 100)) == 100
+    await check_evidence(env, 100)
 
 
 async def test_a_corpus_and_several_golds_may_be_given(tmp_path: Path) -> None:
