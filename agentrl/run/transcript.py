@@ -16,15 +16,31 @@ from agentrl.types import Message, Part, Segment, Signal, TokenSequence, Traject
 Decode = Callable[[Sequence[int]], Sequence[str]]
 
 MOST_TOKENS = 3000
+CUT, MOST_PARTS = "\ufffd", 4  # what stands for a piece of a character; UTF-8 has no more bytes for one
 TONES = 4
 
 
 def decoder(model: Path) -> Decode:
-    """The text of token ids, each by itself, by the tokenizer in the folder `model`."""
+    """The text of each token, by the tokenizer in the folder `model`.
+
+    A character that several tokens make up is the last one's.
+    """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    return lambda ids: [str(tokenizer.decode([token])) for token in ids]
+
+    def decode(ids: Sequence[int]) -> list[str]:
+        texts, parts = list[str](), list[int]()
+        for token in ids:
+            parts.append(token)
+            text = str(tokenizer.decode(parts))
+            is_whole = CUT not in text or len(parts) == MOST_PARTS
+            texts.append(text if is_whole else "")
+            if is_whole:
+                parts = []
+        return [*texts[:-1], str(tokenizer.decode(parts))] if parts else texts
+
+    return decode
 
 
 def transcript(trajectory: Trajectory, decode: Decode | None = None) -> str:

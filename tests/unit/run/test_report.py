@@ -19,7 +19,8 @@ from agentrl.run.metrics import Metrics
 from agentrl.run.page import POLICY
 from agentrl.run.record import Seconds, StepRecord
 from agentrl.run.report import picks, write_report
-from agentrl.run.transcript import transcript
+from agentrl.run.transcript import decoder, transcript
+from tests.tiny import tiny_tokenizer
 from tests.unit.run.synthetic import learner_report, synthetic_run, trajectory, with_tool
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -185,6 +186,18 @@ def test_a_long_run_stays_small(tmp_path: Path) -> None:
         metrics.step(StepRecord(step, f"0.{step}", 1e9, 0.5, 0.5, 64, report, Seconds(2.0, 3.0, 1.0)))
     metrics.close()
     assert write_report(folder).stat().st_size < 1_500_000
+
+
+def test_a_character_of_several_tokens_is_told_with_the_last_of_them(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    said = decoder(tmp_path)
+    ids = tokenizer.encode("≈ 1€")
+    assert len(said(ids)) == len(ids) > 6
+    assert [text for text in said(ids) if text] == ["≈", " 1", "€"]
+    assert said(ids)[0] == ""
+    assert said(ids[:2]) == ["", "\ufffd"]
+    assert said(ids[:2] + ids[-4:])[-1] == "€"
 
 
 def test_calls_of_tools_are_told_with_their_answers() -> None:
