@@ -33,6 +33,8 @@ _INFINITE = re.compile(r"(?:infinity|infty|inf|oo)(?![A-Za-z])")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)")
 _EXPONENT = re.compile(r"[eE]([+-]?\d{1,6})(?![\d.])")
 _OVERLINE = re.compile(r"\\overline\s*\{\s*(\d+)\s*\}")
+_CYCLE = re.compile(r"\((\d{1,40})\)")
+_DOTTED = re.compile(r"\\dot\s*(?:\{\s*(\d+)\s*\}|(\d))(?:\s*(\d*)\s*\\dot\s*(?:\{\s*(\d)\s*\}|(\d)))?")
 _ELLIPSIS = re.compile(r"\s*(?:\.\.\.|\\ldots)")
 _UNKNOWN_FUNCTIONS = set("fghFGHP")
 
@@ -210,7 +212,9 @@ class _Parser:
         if not found:
             raise ParseError("no number")
         text = found.group()
-        if "." in text and (repeat := self.match(_OVERLINE)):
+        if "." in text and (repeat := self.match(_OVERLINE) or self.match(_DOTTED)):
+            return Node("num", value=_repeating(text, "".join(filter(None, repeat.groups()))))
+        if text[-1] == "." and (repeat := self.match(_CYCLE)):
             return Node("num", value=_repeating(text, repeat.group(1)))
         if self.match(_ELLIPSIS):
             return Node("num", value=_endless(text))
@@ -231,7 +235,7 @@ class _Parser:
         if not found or not 0 < parts[0] < parts[1] or self.text[found.end() : found.end() + 1].isdigit():
             return whole
         self.at = found.end()
-        return Node("add", (whole, Node("num", value=Fraction(parts[0], parts[1]))))
+        return Node("num", value=Fraction(whole.value) + Fraction(parts[0], parts[1]))
 
     def name(self) -> Node:
         if self.match(_INFINITE):
@@ -343,8 +347,9 @@ def _repeating(text: str, cycle: str) -> Fraction:
 
 
 def _endless(text: str) -> Fraction:
-    """0.333... is a third; which digits 3.14... goes on with nobody knows."""
-    tail = re.search(r"\.\d*?(\d)\1{2,}$", text)
-    if not tail:
+    """0.333... is a third, 0.1818... two elevenths; which digits 3.14... goes on with nobody knows."""
+    digits = text.partition(".")[2]
+    tail = re.fullmatch(r"(\d*?)(\d+?)\2+", digits)
+    if not tail or 2 * len(tail.group(1)) > len(digits):
         raise ParseError("digits left open by an ellipsis")
-    return _repeating(text, tail.group(1))
+    return _repeating(text[: len(text) - len(digits)] + tail.group(1), tail.group(2))

@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from agentrl_math.expr import Node
+from agentrl_math.expr import TEN, Node
 
 _NUMBER = re.compile(r"\s*([-+−]?)\s*(\d{1,400}(?:,\d{3})*(?:\.\d{0,400})?|\.\d{1,400})\s*\.?\s*")
 _FRACTION = re.compile(
@@ -36,18 +36,18 @@ def _signed(sign: str, value: Fraction) -> Fraction:
 
 
 def is_value(node: Node) -> bool:
-    """Whether a tree is a number written down rather than something to work out."""
-    if node.op == "neg":
-        return is_value(node.args[0])
-    if node.op == "div":
-        return all(is_value(arg) for arg in node.args)
-    if node.op == "add":
-        return len(node.args) == 2 and node.args[0].op == node.args[1].op == "num" and _is_part(node.args[1])
+    """Whether a tree is a number written down: an integer, decimal, fraction, mixed number, or one of them times 10^k."""
+    node = _unsigned(node)
     if node.op == "mul":
         scale = node.args[-1]
-        return len(node.args) == 2 and is_value(node.args[0]) and scale.op == "pow" and scale.args[0].value == 10
-    return node.op == "num"
+        return len(node.args) == 2 and is_value(node.args[0]) and scale.op == "pow" and _is_power_of_ten(scale)
+    return node.op == "num" or (node.op == "div" and all(_unsigned(arg).op == "num" for arg in node.args))
 
 
-def _is_part(node: Node) -> bool:
-    return isinstance(node.value, Fraction) and node.value.denominator > 1
+def _is_power_of_ten(node: Node) -> bool:
+    base, exponent = node.args[0], _unsigned(node.args[1])
+    return base.value == TEN.value and isinstance(exponent.value, Fraction) and exponent.value.denominator == 1
+
+
+def _unsigned(node: Node) -> Node:
+    return node.args[0] if node.op == "neg" else node

@@ -1,6 +1,5 @@
 """High-precision arithmetic on trees; runs only inside a worker, which the parent kills when it takes too long."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -12,21 +11,21 @@ from agentrl_math.compare import GoldUndefinedError, UndecidedError, close, infi
 from agentrl_math.exact import HUGE_BITS, InexactError, TooLargeError, UndefinedError, exact, huge
 from agentrl_math.expr import Node, symbols
 from agentrl_math.limits import EXACT_BITS
+from agentrl_math.points import points
 
 MAX_SPAN = 2_000
 """Numbers of up to 10^±2000 are compared; beyond, only unequal ones can be told apart."""
 BASE_DIGITS = 80
-_POINTS = (
-    Fraction(1237, 947), Fraction(2111, 907), Fraction(733, 1031), Fraction(3137, 1013), Fraction(5009, 1201),
-    Fraction(-1231, 953), Fraction(-2741, 1009),
-)  # fmt: skip
+MAX_TURN_BITS = 100_000
+"""The size of an angle beyond which its sine is not looked for."""
 
 
 @dataclass
 class Sight:
-    """What one evaluation met: the largest |log10| of any part, and the magnitude of the largest part."""
+    """What one evaluation met: the largest |log10| of any part, the size of the largest part, a step off the reals."""
 
     span: float = 1.0
+    left: bool = False
     scale: Any = field(default_factory=lambda: mp.mpf(1))
 
     def see(self, value: Any) -> Any:
@@ -50,7 +49,7 @@ class Numeric:
             return self._constants(gold, given, rounding)
         if gold == given:
             return True
-        return any(_agree_at_points(x, y) for x, y in _logarithms(gold, given))
+        return _any_reading(_agree_at_points, gold, given)
 
     def _constants(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
         if gold == given:
@@ -65,12 +64,34 @@ class Numeric:
         except (InexactError, TooLargeError):
             pass
         if rounding != "exact":
-            return any(_rounds(x, y, rounding) for x, y in _logarithms(gold, given))
-        return any(_agree(x, y, {}) for x, y in _logarithms(gold, given))
+            return _any_reading(lambda x, y: _rounds(x, y, rounding), gold, given)
+        return _any_reading(lambda x, y: _agree(x, y, {}), gold, given)
 
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
         """Whether given = c·gold for one constant c, positive if asked, at every sample point."""
-        return any(_proportional(x, y, positive) for x, y in _logarithms(gold, given))
+        return _any_reading(lambda x, y: _proportional(x, y, positive), gold, given)
+
+    def settles(self, node: Node) -> bool:
+        """Whether an expression has values that can be computed, so that what cannot be told is not its doing."""
+        names = symbols(node)
+        if infinity(node):
+            return True
+        try:
+            exact(node, EXACT_BITS)
+        except UndefinedError:
+            raise GoldUndefinedError from None
+        except (InexactError, TooLargeError):
+            pass
+        else:
+            return True
+        plain = _logarithms(node, node)[0][0]
+        return sum(_is_sized(plain, point.values) for point in points(names) if point.strict) >= 3
+
+    def settles_opaque(self, text: str) -> bool:
+        """The same for a formula outside the grammar."""
+        from agentrl_math import second
+
+        return second.settles(text)
 
     def opaque(self, gold: str, given: str) -> bool:
         """What math-verify calls equal and a proof confirms; a formula that sympy stumbles over is not shown equal."""
@@ -107,6 +128,13 @@ def _logarithms(gold: Node, given: Node) -> list[tuple[Node, Node]]:
     if not (_has_log(gold) or _has_log(given)):
         return [(gold, given)]
     return [(_with_base(gold, True), _with_base(given, True)), (_with_base(gold, False), _with_base(given, False))]
+
+
+def _any_reading(holds: Callable[[Node, Node], bool], gold: Node, given: Node) -> bool:
+    try:
+        return any(holds(x, y) for x, y in _logarithms(gold, given))
+    except TooLargeError:
+        raise UndecidedError("too large to evaluate") from None
 
 
 def _has_log(node: Node) -> bool:
@@ -195,19 +223,34 @@ def _fraction(value: Any) -> Fraction:
 
 
 def _agree_at_points(gold: Node, given: Node) -> bool:
-    """Equality of functions: at three or more positive points, and wherever both are real at negative ones."""
-    names = symbols(gold) | symbols(given)
-    agreed = 0
-    for shift, point in enumerate(_POINTS):
-        env = _env(names, shift)
+    """Equality of functions wherever both are real; where that is at too few positive points, among complex numbers."""
+    agreed, elsewhere = 0, []
+    for point in points(symbols(gold) | symbols(given)):
         try:
-            if point < 0 and not _both_real(gold, given, env):
+            if not _is_real(gold, given, point.values):
+                elsewhere += [point.values] if point.strict else []
                 continue
-            if not _agree(gold, given, env):
+            if not _agree(gold, given, point.values):
+                return False
+        except (UndefinedError, GoldUndefinedError):
+            elsewhere += [point.values] if point.strict else []
+            continue
+        except (UndecidedError, TooLargeError):
+            if point.strict:
+                raise
+            continue
+        agreed += point.positive
+    return agreed >= 3 or _agree_among_complex(gold, given, elsewhere, agreed)
+
+
+def _agree_among_complex(gold: Node, given: Node, places: list[dict[str, Fraction]], agreed: int) -> bool:
+    for place in places:
+        try:
+            if not _agree(gold, given, place):
                 return False
         except (UndefinedError, GoldUndefinedError):
             continue
-        agreed += point > 0
+        agreed += 1
     if not agreed:
         raise GoldUndefinedError
     if agreed < 3:
@@ -218,35 +261,51 @@ def _agree_at_points(gold: Node, given: Node) -> bool:
 def _proportional(gold: Node, given: Node, positive: bool) -> bool:
     names = symbols(gold) | symbols(given)
     ratios = []
-    for shift in range(len(_POINTS)):
-        env = _env(names, shift)
+    mp.dps = BASE_DIGITS
+    for point in points(names):
         try:
-            a, b = evaluate(gold, env, Sight()), evaluate(given, env, Sight())
+            if not point.strict and not _is_real(gold, given, point.values):
+                continue
+            a, b = (_real(evaluate(node, point.values, Sight())) for node in (gold, given))
         except UndefinedError:
             continue
-        if abs(_real(a)) < 1e-40 or abs(_real(b)) < 1e-40:
+        except TooLargeError:
+            if point.strict:
+                raise
+            continue
+        vanishing = [abs(value) < 1e-40 for value in (a, b)]
+        if all(vanishing):
+            continue
+        if any(vanishing):
             return False
         ratios.append((a, b))
     if len(ratios) < 3 or not names:
         return False
-    if positive and any(mp.re(_real(b) / _real(a)) < 0 for a, b in ratios):
+    if positive and any(mp.re(b / a) < 0 for a, b in ratios):
         return False
     (a0, b0), rest = ratios[0], ratios[1:]
-    return all(abs(_real(a * b0 - b * a0)) <= mp.mpf(10) ** -30 * abs(_real(a * b0)) for a, b in rest)
+    return all(abs(a * b0 - b * a0) <= mp.mpf(10) ** -30 * abs(a * b0) for a, b in rest)
 
 
-def _both_real(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
+def _is_real(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
+    """Whether both are real here, and every step on the way to them."""
     mp.dps = BASE_DIGITS
-    return all(abs(mp.im(_real(evaluate(node, env, Sight())))) < mp.mpf(10) ** -50 for node in (gold, given))
+    for node in (gold, given):
+        sight = Sight()
+        value = evaluate(node, env, sight)
+        if sight.left or abs(mp.im(_real(value))) > mp.mpf(10) ** -50:
+            return False
+    return True
 
 
-def _env(names: frozenset[str], shift: int) -> dict[str, Fraction]:
-    """A value for each symbol, a function of its name and of the point only."""
-    base = _POINTS[shift]
-    return {
-        name: base * (1 + Fraction(int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 997, 1009))
-        for name in names
-    }
+def _is_sized(node: Node, env: Mapping[str, Fraction]) -> bool:
+    """Whether an expression has a value here whose digits can be compared."""
+    mp.dps, sight = BASE_DIGITS, Sight()
+    try:
+        evaluate(node, env, sight)
+    except (UndefinedError, TooLargeError):
+        return False
+    return sight.span <= MAX_SPAN
 
 
 def evaluate(node: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
@@ -260,7 +319,13 @@ def evaluate(node: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
     elif node.op == "inf":
         raise UndefinedError("infinity inside an expression")
     else:
-        value = _apply(node, [evaluate(arg, env, sight) for arg in node.args])
+        args = [evaluate(arg, env, sight) for arg in node.args]
+        _avoid_pole(node, args, env, sight)
+        value = _rounded(node, args[0], env, sight) if node.op in ("floor", "ceil") else _apply(node, args)
+        if node.op == "tanh":
+            sight.see(_exp(2 * abs(_real(args[0]))))  # how far it is from 1
+        if not isinstance(value, Fraction) and mp.im(value) and not any(mp.im(_real(arg)) for arg in args):
+            sight.left = True
     if isinstance(value, Fraction):
         value = _seen_fraction(value, sight)
     else:
@@ -278,6 +343,53 @@ def _seen_fraction(value: Fraction, sight: Sight) -> Any:
         return sight.see(_real(value))
     sight.scale = max(sight.scale, abs(_real(value)))
     return value
+
+
+def _avoid_pole(node: Node, args: list[Any], env: Mapping[str, Fraction], sight: Sight) -> None:
+    r"""UndefinedError where a divisor or the argument of a logarithm is zero, which digits alone never show."""
+    if node.op in _POLES:
+        part = Node(_POLES[node.op], node.args)
+        value = _apply(part, args)
+    elif node.op in ("div", "ln", "log") or (node.op == "pow" and mp.re(_real(args[1])) < 0):
+        at = 1 if node.op == "div" else 0
+        part, value = node.args[at], args[at]
+    else:
+        return
+    if _vanishes(part, value, env, sight):
+        raise UndefinedError(node.op)
+
+
+def _vanishes(node: Node, value: Any, env: Mapping[str, Fraction], sight: Sight) -> bool:
+    """Whether an expression that is zero for all its digits stays zero with many more."""
+    if isinstance(value, Fraction):
+        return value == 0
+    if abs(value) > mp.mpf(10) ** -20 * sight.scale:
+        return False
+    span = _span(node, env)
+    with mp.workdps(mp.dps + 3 * span):
+        return bool(abs(_real(evaluate(node, env, Sight()))) < mp.mpf(10) ** -(2 * span + 20))
+
+
+def _span(node: Node, env: Mapping[str, Fraction]) -> int:
+    sight = Sight()
+    evaluate(node, env, sight)
+    if sight.span > MAX_SPAN:
+        raise TooLargeError
+    return int(sight.span)
+
+
+def _rounded(node: Node, value: Any, env: Mapping[str, Fraction], sight: Sight) -> Any:
+    """Floor or ceiling; next to a whole number, only more digits tell on which side."""
+    value = _real(value)
+    whole = mp.nint(mp.re(value))
+    if mp.mag(whole) > MAX_SPAN or abs(mp.re(value) - whole) > mp.mpf(10) ** -20 * sight.scale:
+        return _apply(node, [value])
+    arg = node.args[0]
+    gap = Node("add", (arg, Node("num", value=Fraction(-int(whole)))))
+    if _vanishes(gap, mp.re(value) - whole, env, sight):
+        return Fraction(int(whole))
+    with mp.workdps(mp.dps + 3 * _span(gap, env)):
+        return _apply(node, [_real(evaluate(arg, env, Sight()))])
 
 
 def _apply(node: Node, args: list[Any]) -> Any:
@@ -314,6 +426,23 @@ def _power(a: Any, b: Any) -> Any:
     return mp.power(a, b)
 
 
+def _exp(a: Any) -> Any:
+    if abs(a) > mp.mpf(10) ** 15:
+        raise TooLargeError
+    return mp.exp(a)
+
+
+def _bounded(function: Callable[[Any], Any], bits: int) -> Callable[[Any], Any]:
+    """The function where its argument has no more bits before the point."""
+
+    def at(a: Any) -> Any:
+        if a and mp.mag(a) > bits:
+            raise TooLargeError
+        return function(a)
+
+    return at
+
+
 def _root(a: Any, n: Any) -> Any:
     if mp.im(a) == 0 and mp.re(a) < 0 and n == int(mp.re(n)) and int(mp.re(n)) % 2:
         return -mp.root(-mp.re(a), int(mp.re(n)))
@@ -324,10 +453,6 @@ def _gamma(a: Any) -> Any:
     if abs(a) > mp.mpf(10) ** 12:
         raise TooLargeError
     return mp.gamma(a + 1)
-
-
-def _cot(a: Any) -> Any:
-    return mp.cos(a) / mp.sin(a)
 
 
 def _factorial2(a: Any) -> Any:
@@ -349,8 +474,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "factorial": _gamma,
     "factorial2": _factorial2,
     "binom": lambda a, b: mp.binomial(a, b),
-    "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "cot": _cot, "sec": mp.sec, "csc": mp.csc,
+    **{name: _bounded(getattr(mp, name), MAX_TURN_BITS) for name in ("sin", "cos", "tan", "cot", "sec", "csc")},
     "arcsin": mp.asin, "arccos": mp.acos, "arctan": mp.atan, "arccot": mp.acot, "arcsec": mp.asec, "arccsc": mp.acsc,
-    "sinh": mp.sinh, "cosh": mp.cosh, "tanh": mp.tanh, "exp": mp.exp, "ln": mp.log,
+    **{name: _bounded(getattr(mp, name), 50) for name in ("sinh", "cosh", "tanh")}, "exp": _exp, "ln": mp.log,
     "log": lambda a, base: mp.log(a) / mp.log(base),
 }  # fmt: skip
+_POLES = {"tan": "cos", "sec": "cos", "cot": "sin", "csc": "sin"}
