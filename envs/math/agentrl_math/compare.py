@@ -44,10 +44,17 @@ class Judge(Protocol):
     def opaque(self, gold: str, given: str) -> bool:
         """Whether two formulas outside the grammar are equal."""
 
+    def settles(self, node: Node) -> bool:
+        """Whether an expression has a value that can be computed."""
+
+    def settles_opaque(self, text: str) -> bool:
+        """The same for a formula outside the grammar."""
+
 
 _SIGNS = re.compile(r"[\^_=+*/<>]|\\frac")
 HUNDRED = Node("num", value=Fraction(100))
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=", "~": "~", "==": "=="}
+_SOLVED_NAME = re.compile(r"\s*(?:(?![ei]\s*$)[A-Za-z]|[A-Z]{2,}|\\(?!pi)[A-Za-z]+)(?:_\w|_\{\w+\})?'*\s*")
 _NAME_PARTS = re.compile(
     r"(?<=[A-Za-z])\^\{-1\}(?=\()|\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|omega|Delta|angle|triangle|"
     r"measuredangle|overline|widehat|hat|vec|ell)(?![a-z])|(?<=[A-Za-z])\([^()=]*\)|[{}]"
@@ -220,6 +227,9 @@ class Comparison:
             and squeeze(gold.texts[0]) == squeeze(given.texts[0])
         ):
             return self.same(gold.sides[1], given.sides[1])
+        if solved := _solution(gold):
+            other = _solution(given)
+            return other is not None and other[:2] == solved[:2] and self.same(solved[2], other[2])
         return self._moved(gold, given)
 
     def _chain(self, gold: Relation, given: Relation) -> bool:
@@ -266,6 +276,14 @@ class Quick:
         raise UndecidedError
 
     def opaque(self, gold: str, given: str) -> bool:  # noqa: ARG002
+        """Never."""
+        raise UndecidedError
+
+    def settles(self, node: Node) -> bool:  # noqa: ARG002
+        """Never."""
+        raise UndecidedError
+
+    def settles_opaque(self, text: str) -> bool:  # noqa: ARG002
         """Never."""
         raise UndecidedError
 
@@ -368,6 +386,16 @@ def _interval(relation: Relation) -> Items | None:
         return Items(("[" if ops[0] == "<=" else "(") + ")", (sides[0], high))
     if len(ops) == 2 and _is_variable(texts[1]) and _is_constant(sides[0]) and _is_constant(sides[2]):
         return Items(("[" if ops[0] == "<=" else "(") + ("]" if ops[1] == "<=" else ")"), (sides[0], sides[2]))
+    return None
+
+
+def _solution(relation: Relation) -> tuple[str, str, Answer] | None:
+    """The name, sign and value of `x = 5`, `5 = x` or `x >= 3`; None for a relation that is not solved."""
+    op = relation.ops[0]
+    for at, sign in ((0, op), (1, _FLIPPED.get(op, op))):
+        value = relation.sides[1 - at]
+        if _SOLVED_NAME.fullmatch(relation.texts[at]) and _is_constant(value):
+            return squeeze(relation.texts[at]), sign, value
     return None
 
 

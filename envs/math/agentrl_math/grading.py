@@ -75,18 +75,36 @@ class _Open:
     extracted: str
 
     def decided(self, pool: Pool, waited_s: float = 0.0) -> Verdict:
-        """The verdict of a worker; verifier_failed when it gives none."""
+        """The verdict of a worker."""
         full = any(map(is_beyond, (self.gold, *self.given)))
         request = {"gold": self.gold, "given": self.given, "policy": asdict(self.policy), "full": full}
         try:
             reply = pool.ask(request, waited_s)
         except PoolError as problem:
-            return Verdict(Status.VERIFIER_FAILED, str(problem), self.extracted)
+            failed = Verdict(Status.VERIFIER_FAILED, str(problem), self.extracted)
+            return self._blamed(pool, str(problem)) if problem.is_deserved else failed
         if "same" in reply:
             return _verdict(reply["same"], self.extracted)
         if reply["error"] == "gold":
             return Verdict(Status.GOLD_INVALID, "the gold has no value", self.extracted)
-        return Verdict(Status.VERIFIER_FAILED, str(reply.get("reason")), self.extracted)
+        return self._blamed(pool, str(reply.get("reason")))
+
+    def _blamed(self, pool: Pool, reason: str) -> Verdict:
+        """Incorrect where the gold alone is within reach: no answer escapes its zero by being too large to compute."""
+        alone = {"settled": True} if literal(self.gold) is not None else _alone(self.gold, pool)
+        if alone.get("settled"):
+            return Verdict(Status.INCORRECT, f"the answer cannot be computed: {reason}", self.extracted)
+        if alone.get("error") == "gold":
+            return Verdict(Status.GOLD_INVALID, "the gold has no value", self.extracted)
+        return Verdict(Status.VERIFIER_FAILED, reason, self.extracted)
+
+
+def _alone(gold: str, pool: Pool) -> dict[str, Any]:
+    """What a worker says of the gold by itself; nothing where it cannot tell."""
+    try:
+        return pool.ask({"gold": gold, "alone": True, "full": is_beyond(gold)})
+    except PoolError:
+        return {}
 
 
 def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:

@@ -12,6 +12,7 @@ from pathlib import Path
 from agentrl_math.limits import START_S
 
 GRACE_S = 1.0
+_OWN_SIGNALS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGXCPU)
 
 
 @dataclass
@@ -22,6 +23,25 @@ class Worker:
     channel: socket.socket
     nursery: "Nursery"
     served: int = 0
+
+    @property
+    def cpu_s(self) -> float:
+        """The CPU time it has spent; 0 where this system does not tell."""
+        fields = self._stat()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+    @property
+    def ended_itself(self) -> bool:
+        """Whether it died of what it computed (out of memory or stack or CPU time) rather than of a signal sent to it."""
+        fields = self._stat()
+        return bool(fields) and int(fields[49]) & 0x7F in _OWN_SIGNALS
+
+    def _stat(self) -> list[str]:
+        """What the system says of it, from the third field on."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return []
 
 
 class Nursery:

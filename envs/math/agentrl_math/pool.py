@@ -19,6 +19,8 @@ class PoolError(RuntimeError):
     """The pool could not give an answer: no fault of the answer's, as far as anyone can tell."""
 
     fault = "infra"
+    is_deserved = False
+    """Whether what was to be computed is to blame, rather than the machine."""
 
 
 class OverrunError(PoolError):
@@ -108,15 +110,19 @@ class Pool:
 
     def _exchange(self, worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
         """Send, wait, keep the worker; a worker that fails is ended."""
-        kept = False
+        kept, before = False, worker.cpu_s
         try:
             reply = self._reply(worker, json.dumps(request).encode())
             kept = True
             return reply
         except TimeoutError:
-            raise OverrunError(f"not decided within {self.compute_s} s") from None
+            overrun = OverrunError(f"not decided within {self.compute_s} s")
+            overrun.is_deserved = worker.cpu_s - before >= self.compute_s / 2  # with less it was starved
+            raise overrun from None
         except OSError as problem:
-            raise WorkerDiedError(f"the verifier process ended: {problem}") from None
+            died = WorkerDiedError(f"the verifier process ended: {problem}")
+            died.is_deserved = worker.ended_itself
+            raise died from None
         finally:
             self._put(worker, kept)
 

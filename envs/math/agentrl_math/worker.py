@@ -11,6 +11,7 @@ from agentrl_math.answer import readings
 from agentrl_math.compare import Comparison, GoldUndefinedError, UndecidedError
 from agentrl_math.limits import MEMORY_BYTES, LimitError
 from agentrl_math.policy import Policy
+from agentrl_math.settled import settled
 
 CPU_SLACK_S = 20
 _MESSAGE_BYTES = 1 << 18
@@ -60,15 +61,17 @@ def _guard(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _answer(request: dict[str, Any], judge: Any) -> dict[str, Any]:
-    """The reply: `same`, or the `error` that stood in the way. The one place that catches everything."""
+    """The reply: `same`, `settled` or the `error` that stood in the way. The one place that catches everything."""
     try:
+        if request.get("alone"):
+            return {"settled": all(settled(gold, judge) for gold in readings(request["gold"]))}
         return {"same": _is_same(request, Comparison(judge, Policy(**request["policy"])))}
     except GoldUndefinedError:
         return {"error": "gold"}
     except (UndecidedError, LimitError) as problem:
         return {"error": "undecided", "reason": str(problem)}
     except Refused:
-        return {"same": False}  # an equality that only evaluating text could show is not granted
+        return {"error": "undecided", "reason": "text was about to be evaluated"}
     except Exception as problem:  # noqa: BLE001  (the boundary)
         return {"error": "failed", "reason": f"{type(problem).__name__}: {problem}"[:500]}
 

@@ -1,0 +1,21 @@
+"""Whether a gold can be graded against by itself."""
+
+from agentrl_math.answer import Answer, Items, Matrix, Opaque, Relation, Scalar, Union
+from agentrl_math.compare import Judge, is_beyond
+
+
+def settled(answer: Answer, judge: Judge) -> bool:
+    """Whether every part of an answer has a value within reach, so that what cannot be told is not its doing."""
+    if isinstance(answer, Scalar):
+        return judge.settles(answer.node)
+    if isinstance(answer, Opaque):
+        return not is_beyond(answer.text) or judge.settles_opaque(answer.text)
+    return all(settled(part, judge) for part in _parts(answer))
+
+
+def _parts(answer: Answer) -> tuple[Answer, ...]:
+    if isinstance(answer, Items | Union):
+        return answer.members
+    if isinstance(answer, Matrix):
+        return tuple(cell for row in answer.rows for cell in row)
+    return answer.sides if isinstance(answer, Relation) else ()
