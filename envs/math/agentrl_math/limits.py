@@ -20,6 +20,8 @@ MEMORY_BYTES = 2 << 30
 """The address space of a worker."""
 COMPUTE_S = 2.0
 """What one comparison may take in a worker."""
+PATIENCE = 3
+"""How many times as long it may take where the machine gives its process less than half of a processor."""
 QUEUE_S = 30.0
 """How long a comparison may wait for a worker."""
 START_S = 60.0
