@@ -36,7 +36,7 @@ def _signed(sign: str, value: Fraction) -> Fraction:
 
 
 def is_value(node: Node) -> bool:
-    """Whether a tree is a number written down: an integer, decimal, fraction, mixed number, or one of them times 10^k."""
+    """Whether a tree is a number written down: integer, decimal, fraction, mixed number, or one of them times 10^k."""
     node = _unsigned(node)
     if node.op == "mul":
         scale = node.args[-1]

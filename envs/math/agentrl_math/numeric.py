@@ -1,40 +1,19 @@
-"""High-precision arithmetic on trees; runs only inside a worker, which the parent kills when it takes too long."""
+"""Whether trees are equal, by many digits; runs only inside a worker, which the parent kills when it takes long."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from mpmath import mp  # type: ignore[import-untyped]
 
 from agentrl_math.compare import GoldUndefinedError, UndecidedError, close, infinity
+from agentrl_math.evaluation import MAX_SPAN, Sight, evaluate, real
 from agentrl_math.exact import HUGE_BITS, InexactError, TooLargeError, UndefinedError, exact, huge
 from agentrl_math.expr import Node, symbols
 from agentrl_math.limits import EXACT_BITS
 from agentrl_math.points import points
 
-MAX_SPAN = 2_000
-"""Numbers of up to 10^±2000 are compared; beyond, only unequal ones can be told apart."""
 BASE_DIGITS = 80
-MAX_TURN_BITS = 100_000
-"""The size of an angle beyond which its sine is not looked for."""
-
-
-@dataclass
-class Sight:
-    """What one evaluation met: the largest |log10| of any part, the size of the largest part, a step off the reals."""
-
-    span: float = 1.0
-    left: bool = False
-    scale: Any = field(default_factory=lambda: mp.mpf(1))
-
-    def see(self, value: Any) -> Any:
-        """Take note of a value, and return it."""
-        size = abs(value)
-        if size and mp.isfinite(size):
-            self.span = max(self.span, abs(float(mp.mag(size)) * 0.30103))
-            self.scale = max(self.scale, size)
-        return value
 
 
 class Numeric:
@@ -164,11 +143,11 @@ def _agree(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
     if sight.span > MAX_SPAN:
         return _far_apart(a, b)
     span = int(sight.span)
-    if abs(_real(a) - _real(b)) > mp.mpf(10) ** -50 * sight.scale:
+    if abs(real(a) - real(b)) > mp.mpf(10) ** -50 * sight.scale:
         return False
     mp.dps = BASE_DIGITS + 3 * span
     sight = Sight()
-    a, b = _real(evaluate(gold, env, sight)), _real(evaluate(given, env, sight))
+    a, b = real(evaluate(gold, env, sight)), real(evaluate(given, env, sight))
     return bool(abs(a - b) <= mp.mpf(10) ** -(50 + 2 * span))
 
 
@@ -185,14 +164,14 @@ def _sized(node: Node, value: Callable[[], Any]) -> Any:
 def _towers(a: Any, b: Any) -> bool:
     """False when one side is a tower and the other is not; two towers cannot be compared."""
     known = a if b is None else b
-    if known is not None and abs(_real(known)) < mp.mpf(2) ** HUGE_BITS:
+    if known is not None and abs(real(known)) < mp.mpf(2) ** HUGE_BITS:
         return False
     raise UndecidedError("too large to compare")
 
 
 def _far_apart(a: Any, b: Any) -> bool:
     """False when beyond doubt unequal; equal leading digits of huge numbers prove nothing."""
-    a, b = _real(a), _real(b)
+    a, b = real(a), real(b)
     if abs(a - b) > mp.mpf(10) ** -30 * max(abs(a), abs(b)):
         return False
     raise UndecidedError("too large to compare digit by digit")
@@ -207,9 +186,9 @@ def _gold_value(gold: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
 
 def _rounds(gold: Node, given: Node, rounding: float | int | str) -> bool:
     mp.dps = BASE_DIGITS
-    a = _real(_gold_value(gold, {}, Sight()))
+    a = real(_gold_value(gold, {}, Sight()))
     try:
-        b = _real(evaluate(given, {}, Sight()))
+        b = real(evaluate(given, {}, Sight()))
     except UndefinedError:
         return False
     if mp.im(a) or mp.im(b):
@@ -266,7 +245,7 @@ def _proportional(gold: Node, given: Node, positive: bool) -> bool:
         try:
             if not point.strict and not _is_real(gold, given, point.values):
                 continue
-            a, b = (_real(evaluate(node, point.values, Sight())) for node in (gold, given))
+            a, b = (real(evaluate(node, point.values, Sight())) for node in (gold, given))
         except UndefinedError:
             continue
         except TooLargeError:
@@ -293,7 +272,7 @@ def _is_real(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
     for node in (gold, given):
         sight = Sight()
         value = evaluate(node, env, sight)
-        if sight.left or abs(mp.im(_real(value))) > mp.mpf(10) ** -50:
+        if sight.left or abs(mp.im(real(value))) > mp.mpf(10) ** -50:
             return False
     return True
 
@@ -306,177 +285,3 @@ def _is_sized(node: Node, env: Mapping[str, Fraction]) -> bool:
     except (UndefinedError, TooLargeError):
         return False
     return sight.span <= MAX_SPAN
-
-
-def evaluate(node: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
-    """A Fraction where the value is rational and small, else an mpmath number; UndefinedError where there is none."""
-    if node.op == "num":
-        value: Any = Fraction(node.value)
-    elif node.op == "sym":
-        value = env[str(node.value)]
-    elif node.op == "const":
-        value = {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}[str(node.value)]
-    elif node.op == "inf":
-        raise UndefinedError("infinity inside an expression")
-    else:
-        args = [evaluate(arg, env, sight) for arg in node.args]
-        _avoid_pole(node, args, env, sight)
-        value = _rounded(node, args[0], env, sight) if node.op in ("floor", "ceil") else _apply(node, args)
-        if node.op == "tanh":
-            sight.see(_exp(2 * abs(_real(args[0]))))  # how far it is from 1
-        if not isinstance(value, Fraction) and mp.im(value) and not any(mp.im(_real(arg)) for arg in args):
-            sight.left = True
-    if isinstance(value, Fraction):
-        value = _seen_fraction(value, sight)
-    else:
-        if not mp.isfinite(value):
-            raise UndefinedError(node.op)
-        sight.see(value)
-    return value
-
-
-def _seen_fraction(value: Fraction, sight: Sight) -> Any:
-    """A literal of 120 digits asks for more than 120 digits."""
-    bits = max(value.numerator.bit_length(), value.denominator.bit_length())
-    sight.span = max(sight.span, bits * 0.30103)
-    if bits > 20_000:
-        return sight.see(_real(value))
-    sight.scale = max(sight.scale, abs(_real(value)))
-    return value
-
-
-def _avoid_pole(node: Node, args: list[Any], env: Mapping[str, Fraction], sight: Sight) -> None:
-    r"""UndefinedError where a divisor or the argument of a logarithm is zero, which digits alone never show."""
-    if node.op in _POLES:
-        part = Node(_POLES[node.op], node.args)
-        value = _apply(part, args)
-    elif node.op in ("div", "ln", "log") or (node.op == "pow" and mp.re(_real(args[1])) < 0):
-        at = 1 if node.op == "div" else 0
-        part, value = node.args[at], args[at]
-    else:
-        return
-    if _vanishes(part, value, env, sight):
-        raise UndefinedError(node.op)
-
-
-def _vanishes(node: Node, value: Any, env: Mapping[str, Fraction], sight: Sight) -> bool:
-    """Whether an expression that is zero for all its digits stays zero with many more."""
-    if isinstance(value, Fraction):
-        return value == 0
-    if abs(value) > mp.mpf(10) ** -20 * sight.scale:
-        return False
-    span = _span(node, env)
-    with mp.workdps(mp.dps + 3 * span):
-        return bool(abs(_real(evaluate(node, env, Sight()))) < mp.mpf(10) ** -(2 * span + 20))
-
-
-def _span(node: Node, env: Mapping[str, Fraction]) -> int:
-    sight = Sight()
-    evaluate(node, env, sight)
-    if sight.span > MAX_SPAN:
-        raise TooLargeError
-    return int(sight.span)
-
-
-def _rounded(node: Node, value: Any, env: Mapping[str, Fraction], sight: Sight) -> Any:
-    """Floor or ceiling; next to a whole number, only more digits tell on which side."""
-    value = _real(value)
-    whole = mp.nint(mp.re(value))
-    if mp.mag(whole) > MAX_SPAN or abs(mp.re(value) - whole) > mp.mpf(10) ** -20 * sight.scale:
-        return _apply(node, [value])
-    arg = node.args[0]
-    gap = Node("add", (arg, Node("num", value=Fraction(-int(whole)))))
-    if _vanishes(gap, mp.re(value) - whole, env, sight):
-        return Fraction(int(whole))
-    with mp.workdps(mp.dps + 3 * _span(gap, env)):
-        return _apply(node, [_real(evaluate(arg, env, Sight()))])
-
-
-def _apply(node: Node, args: list[Any]) -> Any:
-    if all(isinstance(arg, Fraction) for arg in args) and node.op != "unknown":
-        try:
-            return exact(Node(node.op, tuple(Node("num", value=arg) for arg in args)), 20_000)
-        except (InexactError, TooLargeError):
-            pass
-    try:
-        return _FUNCTIONS[node.op](*map(_real, args)) if node.op != "unknown" else _unknown(str(node.value), *args)
-    except (TooLargeError, UndefinedError):
-        raise
-    except (ZeroDivisionError, ValueError, OverflowError, KeyError) as problem:
-        raise UndefinedError(node.op) from problem
-
-
-def _real(value: Any) -> Any:
-    return mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
-
-
-def _unknown(name: str, arg: Any) -> Any:
-    """Some smooth function: f(x) equals f(y) only where x equals y."""
-    seed = 2 + ord(name) / mp.mpf(64)
-    return mp.exp(mp.sin(seed * _real(arg))) + seed * _real(arg)
-
-
-def _power(a: Any, b: Any) -> Any:
-    if a == 0:
-        if mp.re(b) <= 0:
-            raise UndefinedError("a power of zero")
-        return mp.mpf(0)
-    if abs(b) * abs(mp.log(abs(a)) or 1) > mp.mpf(10) ** 15:
-        raise TooLargeError
-    return mp.power(a, b)
-
-
-def _exp(a: Any) -> Any:
-    if abs(a) > mp.mpf(10) ** 15:
-        raise TooLargeError
-    return mp.exp(a)
-
-
-def _bounded(function: Callable[[Any], Any], bits: int) -> Callable[[Any], Any]:
-    """The function where its argument has no more bits before the point."""
-
-    def at(a: Any) -> Any:
-        if a and mp.mag(a) > bits:
-            raise TooLargeError
-        return function(a)
-
-    return at
-
-
-def _root(a: Any, n: Any) -> Any:
-    if mp.im(a) == 0 and mp.re(a) < 0 and n == int(mp.re(n)) and int(mp.re(n)) % 2:
-        return -mp.root(-mp.re(a), int(mp.re(n)))
-    return _power(a, 1 / n)
-
-
-def _gamma(a: Any) -> Any:
-    if abs(a) > mp.mpf(10) ** 12:
-        raise TooLargeError
-    return mp.gamma(a + 1)
-
-
-def _factorial2(a: Any) -> Any:
-    if abs(a) > mp.mpf(10) ** 12:
-        raise TooLargeError
-    return mp.fac2(a)
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": lambda *args: mp.fsum(args),
-    "neg": lambda a: -a,
-    "mul": lambda *args: mp.fprod(args),
-    "div": lambda a, b: a / b,
-    "pow": _power,
-    "root": _root,
-    "abs": abs,
-    "floor": lambda a: mp.floor(mp.re(a)),
-    "ceil": lambda a: mp.ceil(mp.re(a)),
-    "factorial": _gamma,
-    "factorial2": _factorial2,
-    "binom": lambda a, b: mp.binomial(a, b),
-    **{name: _bounded(getattr(mp, name), MAX_TURN_BITS) for name in ("sin", "cos", "tan", "cot", "sec", "csc")},
-    "arcsin": mp.asin, "arccos": mp.acos, "arctan": mp.atan, "arccot": mp.acot, "arcsec": mp.asec, "arccsc": mp.acsc,
-    **{name: _bounded(getattr(mp, name), 50) for name in ("sinh", "cosh", "tanh")}, "exp": _exp, "ln": mp.log,
-    "log": lambda a, base: mp.log(a) / mp.log(base),
-}  # fmt: skip
-_POLES = {"tan": "cos", "sec": "cos", "cot": "sin", "csc": "sin"}

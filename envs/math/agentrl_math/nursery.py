@@ -32,7 +32,7 @@ class Worker:
 
     @property
     def ended_itself(self) -> bool:
-        """Whether it died of what it computed (out of memory or stack or CPU time) rather than of a signal sent to it."""
+        """Whether it died of what it computed (memory, stack, CPU time) rather than of a signal sent to it."""
         fields = self._stat()
         return bool(fields) and int(fields[49]) & 0x7F in _OWN_SIGNALS
 

@@ -1,4 +1,4 @@
-"""Where functions are compared: signs, orders and sizes mixed, so that no | |, floor or root looks like the identity."""
+"""Where functions are compared: signs, orders and sizes mixed, so that no floor or root looks like the identity."""
 
 import hashlib
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import sympy
-import sympy.physics.units  # noqa: F401  (sympy asks for it late, and it compiles its own text)
+import sympy.physics.units  # sympy asks for it late, and it compiles text of its own
 from latex2sympy2_extended import latex2sympy2  # type: ignore[import-untyped]
 from math_verify import LatexExtractionConfig, parse
 from sympy.polys.monomials import MonomialOps
@@ -24,7 +24,8 @@ _UNDONE = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.Derivati
 _LATE = (
     r"\int_0^1 x^2 e^x dx", r"\lim_{x\to 0} \frac{\sin x}{x}", r"\sum_{k=1}^{\infty} \frac{1}{k^2}",
     r"\sum_{k=1}^{\infty} \frac{1}{2^k}", r"\sum_{k=0}^{n} \binom{n}{k}", r"\prod_{k=1}^{n} k",
-    r"\int_{-\infty}^{\infty} \frac{1}{1+x^2} dx", r"\int_0^{\infty} e^{-x^2} dx", r"\int_0^{\infty} \frac{\sin x}{x} dx",
+    r"\int_{-\infty}^{\infty} \frac{1}{1+x^2} dx", r"\int_0^{\infty} e^{-x^2} dx",
+    r"\int_0^{\infty} \frac{\sin x}{x} dx",
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ latex2sympy2.convert_number = lambda text: _numeral(re.sub(r"[, ]", "", text))
 
 
 def _monomials(_: Any, code: str, name: str) -> Any:
-    """What sympy writes and compiles for n variables, from n alone; under its own name, as the worker allows no other."""
+    """What sympy writes and compiles from a number of variables alone, under a name that the worker allows."""
     scope: dict[str, Any] = {}
     exec(compile(code, "sympy.polys.monomials", "exec"), scope)  # noqa: S102
     return scope[name]

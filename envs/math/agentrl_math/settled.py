@@ -1,4 +1,4 @@
-"""Whether a gold can be graded against by itself."""
+"""Whether a gold has a value within reach, whatever it is compared with."""
 
 from agentrl_math.answer import Answer, Items, Matrix, Opaque, Relation, Scalar, Union
 from agentrl_math.compare import Judge, is_beyond
