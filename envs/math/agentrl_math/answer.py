@@ -12,6 +12,7 @@ from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exac
 from agentrl_math.expr import Node, ParseError
 from agentrl_math.latex import clean, words
 from agentrl_math.limits import FAST_BITS, MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, LimitError
+from agentrl_math.prose import is_formula
 from agentrl_math.units import split_unit
 
 
@@ -34,7 +35,7 @@ class Based:
 
 @dataclass(frozen=True)
 class Words:
-    """An answer in words, by its comparable form."""
+    """An answer in words, as written."""
 
     text: str
 
@@ -48,7 +49,7 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Items:
-    """Several answers; `kind` is list, set, a pair of brackets such as "(]", or ":" for a ratio or time."""
+    """Several answers; `kind` is list, set, and, a pair of brackets such as "(]", or ":" for a ratio or time."""
 
     kind: str
     members: tuple["Answer", ...]
@@ -80,12 +81,15 @@ class Relation:
 Answer = Scalar | Based | Words | Opaque | Items | Union | Matrix | Relation
 
 _MATRIX = re.compile(
-    r"^\\begin\s*\{([pb]?matrix|smallmatrix|array|cases|aligned|gathered)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$",
+    r"^\\begin\s*\{([pbB]?matrix|smallmatrix|array|cases|aligned|gathered)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$",
     re.DOTALL,
 )
 _BASED = re.compile(
-    r"^\(?(-?[0-9A-Z]+(?:\.[0-9A-Z]+)?)\)?\s*_\s*(?:\{\s*(?:\\text\s*\{\s*)?(\w+)\s*\}?\s*\}|(\d+|[a-z]+))$"
+    r"^(?P<open>\()?(?P<digits>-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)(?(open)\))\s*"
+    r"(?:_\s*(?:\{\s*(?P<group>[^{}]*(?:\{[^{}]*\}[^{}]*)?)\s*\}|(?P<plain>\d+|[a-z]+))"
+    r"|\(\s*base\s*(?P<said>\w+)\s*\)|(?:\\text\s*\{\s*)?base\s*(?:\})?\s*(?P<word>\w+)\s*\}?)$"
 )
+_BASE_NAME = re.compile(r"(?:\\text\s*\{)?\s*\(?\s*(?:base\s*)?\s*\}?\s*(\w+)\s*\)?\s*\}?")
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
                "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16", "bin": "2", "hex": "16"}  # fmt: skip
 _CHOICE = re.compile(r"^\(?\s*([A-Z])\s*\)?$|^\\text\s*\{\s*\(?\s*([A-Za-z])\s*\)?\s*[.:]?\s*\}$")
@@ -93,7 +97,7 @@ _LABELLED = re.compile(r"^(?:\(\s*([A-Z])\s*\)|\\text\s*\{\s*\(?([A-Z])\s*[).:]\
 _WORDY = re.compile(r"^[A-Za-z][A-Za-z' ,.\-]*$")
 _RELATION = re.compile(r"\\(?:le|ge|ne|approx|equiv|in|to|sim|subset|subseteq|notin)(?![A-Za-z])|<=|>=|!=|[=<>:]")
 _SEPARATOR = re.compile(
-    r",|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}|\\(?:land|lor)(?![A-Za-z])"
+    r",|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}"
     r"|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 )
 _CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")
@@ -101,8 +105,10 @@ _THOUSANDS = re.compile(r"(?<![\d,.])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _BUILDER = re.compile(r"^\\\{\s*([a-z])(?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]\s*(.*\1.*)\\\}$")
 _SPACED = re.compile(r"^-?\d{1,3}(?: \d{3})+(?:\.\d+)?$")
 _REALS = {"allrealnumbers", "allreals", "mathbbr", "reals", "therealnumbers", "setofrealnumbers", "allrealnumbersx"}
+_HALF_LINE = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?\s*\^\s*\{?\s*([-+])\s*\}?")
+ZERO = Scalar(expr.ZERO)
 _LINE = Items("()", (Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))))
-_SETMINUS = re.compile(r"\\(?:setminus|backslash)(?![A-Za-z])|\\\\(?=\s*\\\{)")
+_SETMINUS = re.compile(r"\\(?:setminus|backslash)(?![A-Za-z])|\\\\(?=\s*\\\{)|(?<=\})\s*-\s*(?=\\\{)")
 _EMPTY = {"emptyset", "theemptyset"}
 
 
@@ -138,42 +144,39 @@ def read(text: str, depth: int = 0) -> Answer:
 
 
 def _special(text: str, depth: int) -> Answer | None:
-    plain = words(text)
+    if half := _HALF_LINE.fullmatch(text):
+        return Items("()", (ZERO, _LINE.members[1]) if half.group(1) == "+" else (_LINE.members[0], ZERO))
+    if re.fullmatch(r"\\\{\s*\\\}", text):
+        return Items("set", ())
+    plain = "" if re.search(r"[-+*/^_()\[\]|<>=]|\\[{}]", text) else words(text)
     if plain in _REALS:
         return _LINE
-    if plain in _EMPTY or re.fullmatch(r"\\\{\s*\\\}", text):
-        return Items("set", ())
-    return None
+    return Items("set", ()) if plain in _EMPTY else None
 
 
 def _choice(text: str, depth: int) -> Answer | None:
     found = _CHOICE.match(text)
-    if found and (text[0] in "(\\"):
+    if found and (text[0] in "(\\" or text[-1] == ")"):
         return Words((found.group(1) or found.group(2)).casefold())
     return None
 
 
 def _wordy(text: str, depth: int) -> Answer | None:
     inner = re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)
-    if inner and re.search(r"\d", inner.group(1)):
+    if inner and (re.search(r"\d", inner.group(1)) or (is_formula(inner.group(1)) and words(inner.group(1)))):
         return read(inner.group(1), depth)
     if inner:
-        return Words(words(text)) if not _SEPARATOR.search(inner.group(1)) else _several(inner.group(1), depth)
-    if _WORDY.match(text) and re.search(r"[A-Za-z]{3,}", text) and not _is_formula(text):
-        return None if _SEPARATOR.search(text) else Words(words(text))
+        return Words(text) if not _SEPARATOR.search(inner.group(1)) else _several(inner.group(1), depth)
+    if _WORDY.match(text) and not is_formula(text):
+        return None if _SEPARATOR.search(text) else Words(text)
     return None
-
-
-def _is_formula(text: str) -> bool:
-    """Whether these letters are a function or a constant rather than words."""
-    return bool(re.fullmatch(r"[- ]*(?:pi|infinity|inf|oo|(?:sqrt|sin|cos|tan|ln|log|exp) ?[a-z]{1,2})", text))
 
 
 def _plus_minus(text: str, depth: int) -> Answer | None:
     r"""1 \pm x is the two answers 1 + x and 1 - x, as one list."""
     if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", text) or _split(text, _SEPARATOR)[1:]:
         return None
-    if _is_bracketed(text):
+    if _is_bracketed(text) and text[:2] not in ("(\\", "(-") and not re.match(r"\([^()]*,", text):
         return None
     signed = [_signs(text, plus, minus) for plus, minus in (("+", "-"), ("-", "+"))]
     return Items("list", tuple(read(part, depth) for part in signed))
@@ -217,6 +220,9 @@ def _several(text: str, depth: int) -> Answer | None:
     if len(parts) > MAX_ITEMS:
         raise LimitError(f"more than {MAX_ITEMS} answers")
     members = _flat(tuple(read(part, depth) for part in parts))
+    joints = set(re.findall("and|or", " ".join(joint for _, joint in _split(text, _SEPARATOR))))
+    if len(joints) == 1 and all(isinstance(m, Relation) and set(m.ops) <= _ORDERS for m in members):
+        return Union(members) if joints == {"or"} else Items("and", members)
     return _shared_name(members)
 
 
@@ -254,6 +260,7 @@ def _related(text: str, depth: int) -> Answer | None:
     return Relation(ops, tuple(read(piece, depth) for piece in texts), texts)
 
 
+_ORDERS = {"<", ">", "<=", ">="}
 _OPS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\approx": "~", "\\in": "in", "\\sim": "~", "\\equiv": "=="}
 
 
@@ -277,7 +284,8 @@ def _bracketed(text: str, depth: int) -> Answer | None:
         return None
     parts = [part.strip() for part, _ in _split(text[1:-1], re.compile("[,;]"))]
     if len(parts) == 1:
-        return read(parts[0], depth) if text[0] + text[-1] == "()" and parts[0] else None
+        is_plain = text[0] + text[-1] == "()" or parts[0].startswith("\\begin")
+        return read(parts[0], depth) if is_plain and parts[0] else None
     if len(parts) > MAX_ITEMS:
         raise LimitError(f"more than {MAX_ITEMS} answers")
     members = tuple(read(part, depth) for part in parts)
@@ -289,28 +297,67 @@ def _bracketed(text: str, depth: int) -> Answer | None:
 def _matrix(text: str, depth: int) -> Answer | None:
     found = _MATRIX.match(text)
     if not found:
-        return None
-    rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?", found.group(2)) if row.strip()]
+        return _scaled(text, depth)
+    rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?|\\cr(?![a-z])", found.group(2)) if row.strip()]
     if found.group(1) in ("cases", "aligned", "gathered"):
         return Opaque(text) if "&" in found.group(2) else read(", ".join(rows), depth)
     return Matrix(tuple(tuple(read(cell, depth) for cell in row.split("&")) for row in rows))
 
 
+def _scaled(text: str, depth: int) -> Answer | None:
+    r"""\frac12 before a matrix multiplies its cells."""
+    start = text.find("\\begin")
+    matrix = _matrix(text[start:], depth) if start > 0 and "matrix}" in text[start : start + 24] else None
+    if not isinstance(matrix, Matrix):
+        return None
+    factor = text[:start].strip().rstrip("*").strip()
+    by = _scalar(f"{factor}1" if factor in ("-", "+") else factor)
+    if (
+        not isinstance(by, Scalar)
+        or by.unit
+        or not all(isinstance(cell, Scalar) for row in matrix.rows for cell in row)
+    ):
+        return None
+    return Matrix(tuple(tuple(_times(by, cell) for cell in row) for row in matrix.rows))
+
+
+def _times(factor: Scalar, cell: Answer) -> Answer:
+    return Scalar(Node("mul", (factor.node, cell.node))) if isinstance(cell, Scalar) else cell
+
+
 def _based(text: str, depth: int) -> Answer | None:
     found = _BASED.match(text)
-    if not found or not re.match(r"-?\d|-?[A-F]+\d", found.group(1)):
+    if not found:
         return None
-    base = (found.group(2) or found.group(3)).lower()
-    if base in ("10", "ten") and found.group(1).isdigit():
-        return read(found.group(1), depth)
-    return Based(found.group(1).lstrip("0") or "0", _BASE_WORDS.get(base, base))
+    name = _BASE_NAME.fullmatch(
+        next(part for part in found.group("group", "plain", "said", "word") if part is not None)
+    )
+    digits, base = found.group("digits").upper(), name.group(1).lower() if name else ""
+    base = _BASE_WORDS.get(base, base)
+    if not _are_digits(digits.lstrip("-"), base, bool(found.group("open"))):
+        return None
+    if base == "10" and digits.isdigit():
+        return read(digits, depth)
+    return Based(digits.lstrip("0") or "0", base)
+
+
+def _are_digits(text: str, base: str, is_group: bool) -> bool:
+    """Whether this is a numeral rather than a symbol with an index; AF_{16} is one, A_{16} and X_{16} are not."""
+    if text[0].isdigit():
+        return text.replace(".", "").isdigit() or base.isdigit()
+    is_long = len(text) > 1 or is_group
+    return is_long and base.isdigit() and int(base) in range(11, 37) and all(_digit(char) < int(base) for char in text)
+
+
+def _digit(char: str) -> int:
+    return 0 if char == "." else int(char, 36) if char.isascii() and char.isalnum() else 99
 
 
 def _scalar(text: str) -> Answer:
     number, unit = split_unit(text)
     if "^\\circ" in text:
         is_angle = re.search(r"sin|cos|tan|cot|sec|csc", text)
-        number, unit = (text, "") if is_angle else (text.replace("^\\circ", ""), "degree")
+        number, unit = (text, "") if is_angle else (re.sub(r"\^\\circ\s*(?:[CF]\b)?", "", text), "degree")
     for candidate, its_unit in ((text, ""), (number, unit)) if not unit else ((number, unit),):
         try:
             return Scalar(expr.parse(candidate), its_unit, candidate)
@@ -323,6 +370,12 @@ def unlabelled(text: str) -> tuple[str, str] | None:
     r"""`(C) 12` as its label and its content."""
     found = _LABELLED.match(clean(text))
     return (found.group(1) or found.group(2) or found.group(3), found.group(4)) if found else None
+
+
+def is_choice(content: str) -> bool:
+    """Whether what follows a label is, or holds, another label: `(A) C` and `(A) 5 (C) 6` choose twice."""
+    is_label = _CHOICE.match(content) or re.fullmatch(r"\W*[A-Za-f]\W*", content)
+    return bool(is_label or re.search(r"(?:^|[\s,;{])\(?[A-F]\s*[).:]\s*\S", content))
 
 
 def _closes_last(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from agentrl_math.expr import Node, symbols
 from agentrl_math.latex import squeeze, words
 from agentrl_math.limits import FAST_BITS
 from agentrl_math.policy import Policy
+from agentrl_math.prose import is_formula, lost_signs
 from agentrl_math.units import differ
 
 _BEYOND = re.compile(
@@ -51,12 +52,16 @@ class Judge(Protocol):
         """The same for a formula outside the grammar."""
 
 
-_SIGNS = re.compile(r"[\^_=+*/<>]|\\frac")
 HUNDRED = Node("num", value=Fraction(100))
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=", "~": "~", "==": "=="}
 _SOLVED_NAME = re.compile(r"\s*(?:(?![ei]\s*$)[A-Za-z]|[A-Z]{2,}|\\(?!pi)[A-Za-z]+)(?:_\w|_\{\w+\})?'*\s*")
+EXACTLY = 1_000_000
+"""The decimals of what is no decimal."""
+_DECIMAL = re.compile(r"-?\d{0,400}(?:\.(\d{0,400}))?(?:\s*\*\s*10\s*\^\s*\{?\s*(-?\d{1,3})\s*\}?)?(?<=[\d.}])")
+_CALL = re.compile(r"[A-Za-z]\w*'*(?:\^\{-1\})?\([^()]*\)|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}")
+_LISTS = ("list", "set", "and")
 _NAME_PARTS = re.compile(
-    r"(?<=[A-Za-z])\^\{-1\}(?=\()|\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|omega|Delta|angle|triangle|"
+    r"\\frac\s*\{d\^?\d?[a-z]\}\s*\{d[a-z]\^?\d?\}|(?<=[A-Za-z])\^\{-1\}(?=\()|\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|omega|Delta|angle|triangle|"
     r"measuredangle|overline|widehat|hat|vec|ell)(?![a-z])|(?<=[A-Za-z])\([^()=]*\)|[{}]"
 )
 
@@ -70,6 +75,7 @@ class Comparison:
 
     def same(self, gold: Answer, given: Answer) -> bool:
         """Whether `given` is the answer `gold`."""
+        gold, given = _between(gold), _between(given)
         if isinstance(gold, Relation) or isinstance(given, Relation):
             return self._related(gold, given)
         if isinstance(gold, Words | Opaque) or isinstance(given, Words | Opaque):
@@ -89,7 +95,7 @@ class Comparison:
     def _scalars(self, gold: Scalar, given: Scalar) -> bool:
         if "percent" in (gold.unit, given.unit) and gold.unit != given.unit:
             return self._percent(gold, given)
-        if differ(gold.unit, given.unit, self.policy.units):
+        if differ(gold.unit, given.unit, self.policy.units) or _in_other_order(gold.text, given.text):
             return False
         return self._equal(gold.node, given.node)
 
@@ -109,7 +115,7 @@ class Comparison:
         if a is None or b is None:
             return False
         if isinstance(gold, Words) or isinstance(given, Words):
-            return words(a) == words(b) != "" and not _SIGNS.search(a + b)
+            return _said_alike(a, b)
         return squeeze(a) == squeeze(b) or (is_beyond(a + b) and self.judge.opaque(a, b))
 
     def _unions(self, gold: Answer, given: Answer) -> bool:
@@ -120,8 +126,8 @@ class Comparison:
         a, b = _as_items(gold), _as_items(given)
         if a is None or b is None:
             return False
-        if a.kind in ("list", "set") and b.kind in ("list", "set"):
-            ordered = self.policy.order == "strict" and a.kind == b.kind == "list"
+        if a.kind in _LISTS and b.kind in _LISTS:
+            ordered = (self.policy.order == "strict" and a.kind == b.kind == "list") or _named(a) != _named(b)
             if "set" in (a.kind, b.kind) and (a.kind == b.kind or len(a.members) != len(b.members)):
                 return self._unordered(self._distinct(a.members), self._distinct(b.members))
             return (self._ordered if ordered else self._unordered)(a.members, b.members)
@@ -198,20 +204,42 @@ class Comparison:
         if is_gold and "+" in relation.texts[0]:
             named = False  # x + y = 2 is a line, whose answer is not 2
         start, end = (1 if named else 0), len(relation.sides)
-        if not named and _is_variable(relation.texts[-1]) and not _names(relation.sides[-1]) & _names(other):
+        is_turned = _is_variable(relation.texts[-1]) and not _is_variable(relation.texts[0])
+        if not named and is_turned and not _names(relation.sides[-1]) & _names(other):
             end -= 1
         segments: list[list[Answer]] = [[]]
-        for op, side in list(zip(("=", *relation.ops), relation.sides, strict=True))[start:end]:
+        for op, side, text in list(zip(("=", *relation.ops), relation.sides, relation.texts, strict=True))[start:end]:
             if op == "~" and segments[-1]:
                 segments.append([])
-            segments[-1].append(side)
-        matched = [all(self._directed(is_gold, side, other) for side in segment) for segment in segments]
-        return any(matched) and (all(matched) or self._near(segments))
+            if not (named and side is not relation.sides[end - 1] and _is_variable(text)):
+                segments[-1].append(side)  # the b of a = b = 5 is another name
+        if len(segments) == 1:
+            return all(self._directed(is_gold, side, other) for side in segments[0])
+        return self._rounded(segments, other, is_gold)
 
-    def _near(self, segments: list[list[Answer]]) -> bool:
-        """Whether sides joined by ≈ lie within a hundredth of each other, so that `1 ≈ 2 ≈ 3` is no answer."""
-        near = replace(self, policy=replace(self.policy, rounding=0.01))
-        return all(near._alike(segments[0][0], side) for segment in segments for side in segment)
+    def _rounded(self, segments: list[list[Answer]], other: Answer, is_gold: bool) -> bool:
+        """`1/3 ≈ 0.333 ≈ 0.33`: all round the most precise part; that one, or a rounded one, is the other answer."""
+        finest = max(segments, key=lambda segment: max(map(_places, segment)))
+        coarser = [segment for segment in segments if segment is not finest]
+        if not all(self._alike(finest[0], side) for side in finest[1:]):
+            return False
+        if not all(self._rounds(finest[0], side) for segment in coarser for side in segment):
+            return False
+        return any(all(self._directed(is_gold, side, other) for side in segment) for segment in segments)
+
+    def _rounds(self, precise: Answer, part: Answer) -> bool:
+        """Whether a number is another one to the decimals that it shows."""
+        places = _places(part)
+        if not isinstance(precise, Scalar) or not isinstance(part, Scalar) or places == EXACTLY:
+            return False
+        if differ(precise.unit, part.unit, self.policy.units):
+            return False
+        scale = Node("num", value=Fraction(10) ** min(places, 0))
+        a, b = (Node("mul", (side.node, scale)) for side in (precise, part))
+        try:
+            return self.judge.equal(a, b, max(places, 0))
+        except GoldUndefinedError:
+            return False
 
     def _relations(self, gold: Relation, given: Relation) -> bool:
         a, b = _interval(gold), _interval(given)
@@ -225,6 +253,7 @@ class Comparison:
             gold.ops[0] in ("=", "in")
             and given.ops[0] in ("=", "in")
             and squeeze(gold.texts[0]) == squeeze(given.texts[0])
+            and (gold.ops == given.ops or not _is_constant(given.sides[1]))
         ):
             return self.same(gold.sides[1], given.sides[1])
         if solved := _solution(gold):
@@ -234,11 +263,11 @@ class Comparison:
 
     def _chain(self, gold: Relation, given: Relation) -> bool:
         """`y = 2x + x = 3x` for `y = 3x`: each step must hold."""
-        if gold.ops != ("=",) or set(given.ops) != {"="}:
+        if gold.ops != ("=",) or not set(given.ops) <= {"=", "~"} or squeeze(gold.texts[0]) != squeeze(given.texts[0]):
             return False
-        return squeeze(gold.texts[0]) == squeeze(given.texts[0]) and all(
-            self.same(gold.sides[1], side) for side in given.sides[1:]
-        )
+        if "~" in given.ops:
+            return self._values(given, gold.sides[1], is_gold=False)
+        return all(self.same(gold.sides[1], side) for side in given.sides[1:])
 
     def _moved(self, gold: Relation, given: Relation) -> bool:
         """Whether the differences of the sides are proportional: 2x + 4y = 3 and y = -x/2 + 3/4."""
@@ -342,6 +371,27 @@ def _text(answer: Answer) -> str | None:
     return None
 
 
+def _said_alike(gold: str, given: str) -> bool:
+    """Whether two texts have the same words and no sign that words do not show; the case of symbols counts."""
+    a, b = words(gold), words(given)
+    if a != b or not a or lost_signs(gold) or lost_signs(given):
+        return False
+    return len(a) == 1 or not (is_formula(gold) and is_formula(given)) or squeeze(gold) == squeeze(given)
+
+
+def _in_other_order(gold: str, given: str) -> bool:
+    """Whether these name points or digits by capitals, AB as against BA, rather than multiply."""
+    return all(re.fullmatch("[A-Z]{2,}", text.strip()) for text in (gold, given)) and gold.split() != given.split()
+
+
+def _places(part: Answer) -> int:
+    """How many decimals a number shows."""
+    found = _DECIMAL.fullmatch(part.text.strip()) if isinstance(part, Scalar) else None
+    if not found:
+        return EXACTLY
+    return len(found.group(1) or "") - int(found.group(2) or 0)
+
+
 def _as_items(answer: Answer) -> Items | None:
     if isinstance(answer, Items):
         return answer
@@ -349,12 +399,40 @@ def _as_items(answer: Answer) -> Items | None:
 
 
 def _by_name(items: Items) -> tuple[Answer, ...] | None:
-    """The values of `x = 1, y = 2` where the names stand in the order of the alphabet."""
-    pairs = [(m.texts[0], m.sides[1]) for m in items.members if isinstance(m, Relation) and m.ops == ("=",)]
-    names = [name for name, _ in pairs]
-    if len(pairs) != len(items.members) or names != sorted(set(names)) or not all(map(_is_variable, names)):
+    """The values of `y = 2, x = 1` in the order of the names."""
+    return tuple(value for _, value in sorted(_pairs(items), key=lambda pair: pair[0])) if _named(items) else None
+
+
+def _named(items: Items) -> bool:
+    """Whether the members give values to different names: `a = 2, b = 3`."""
+    names = [name for name, _ in _pairs(items)]
+    return len(names) == len(items.members) > 1 and len(set(names)) == len(names) and all(map(_is_variable, names))
+
+
+def _pairs(items: Items) -> list[tuple[str, Answer]]:
+    return [(m.texts[0], m.sides[1]) for m in items.members if isinstance(m, Relation) and m.ops == ("=",)]
+
+
+def _between(answer: Answer) -> Answer:
+    """`x > 1 and x < 2` as `1 < x < 2`; any other answer as it is."""
+    if not isinstance(answer, Items) or answer.kind != "and" or len(answer.members) != 2:
+        return answer
+    bounds = [bound for bound in map(_bound, answer.members) if bound]
+    low = next((bound for bound in bounds if bound[0][0] == ">"), None)
+    high = next((bound for bound in bounds if bound[0][0] == "<"), None)
+    if low is None or high is None or low[1] != high[1]:
+        return answer
+    variable = Scalar(Node("sym", value=low[1]), text=low[1])
+    return Relation((_FLIPPED[low[0]], high[0]), (low[2], variable, high[2]), ("", low[1], ""))
+
+
+def _bound(relation: Answer) -> tuple[str, str, Answer] | None:
+    """`x > 3` and `3 < x` as (">", "x", 3)."""
+    if not isinstance(relation, Relation) or len(relation.ops) != 1 or _interval(relation) is None:
         return None
-    return tuple(value for _, value in pairs)
+    if _is_variable(relation.texts[0]):
+        return relation.ops[0], relation.texts[0].strip(), relation.sides[1]
+    return _FLIPPED[relation.ops[0]], relation.texts[1].strip(), relation.sides[0]
 
 
 def _pieces(answer: Answer) -> tuple[Answer, ...] | None:
@@ -401,7 +479,9 @@ def _solution(relation: Relation) -> tuple[str, str, Answer] | None:
 
 def _membership(relation: Relation) -> Answer:
     """The set in `x in S`; any other relation as it is."""
-    return relation.sides[1] if relation.ops == ("in",) and _is_name(relation.texts[0]) else relation
+    if relation.ops != ("in",) or not _is_name(relation.texts[0]) or _is_constant(relation.sides[1]):
+        return relation
+    return relation.sides[1]
 
 
 def _variable(relation: Relation) -> str:
@@ -423,7 +503,7 @@ def _is_name(text: str) -> bool:
 
 def _names(answer: Answer) -> frozenset[str]:
     """The symbols that a left side defines or a gold uses; the x of f(x) is neither."""
-    if not isinstance(answer, Scalar) or re.fullmatch(r"[A-Za-z]\w*'*(?:\^\{-1\})?\([^()]*\)", answer.text.strip()):
+    if not isinstance(answer, Scalar) or _CALL.fullmatch(answer.text.strip()):
         return frozenset()
     return symbols(answer.node)
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from agentrl_math.latex import group_at
 from agentrl_math.limits import MAX_DEPTH, LimitError
+from agentrl_math.prose import GREEK_WORD
 
 
 class ParseError(ValueError):
@@ -28,8 +29,11 @@ _GREEK = set(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau "  # noqa: SIM905
     "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
 )
-_PLAIN = re.compile(r"(?:sqrt|arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|pi|abs)(?![a-z]{2})")
-_INFINITE = re.compile(r"(?:infinity|infty|inf|oo)(?![A-Za-z])")
+_PLAIN = re.compile(
+    r"(?:sqrt|a(?:rc)?(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|pi|abs)(?![a-z]{2})"
+)
+_ARC = re.compile(r"^a(?:rc)?(?=sin|cos|tan)")
+_INFINITE = re.compile(r"(?:[Ii]nfinity|infty|inf|oo)(?![A-Za-z])")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)")
 _EXPONENT = re.compile(r"[eE]([+-]?\d{1,6})(?![\d.])")
 _OVERLINE = re.compile(r"\\overline\s*\{\s*(\d+)\s*\}")
@@ -241,7 +245,9 @@ class _Parser:
         if self.match(_INFINITE):
             return Node("inf")
         if found := self.match(_PLAIN):
-            return self.function(found.group())
+            return self.function(_ARC.sub("arc", found.group()))
+        if found := self.match(GREEK_WORD):
+            return self.symbol("\\" + found.group())
         letter = self.text[self.at]
         self.at += 1
         if letter in _UNKNOWN_FUNCTIONS and self.text[self.at : self.at + 1] == "(":

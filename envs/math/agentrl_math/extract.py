@@ -5,23 +5,35 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from agentrl_math.context import is_changed, is_changed_later, said, without_fillers
 from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_SEARCHED_CHARS
 from agentrl_math.policy import Policy
 
 _NAMES = "think|thinking|thought|reasoning|seed:think"
 _OPEN = re.compile(rf"<(?:{_NAMES})>|\[THINK\]|◁think▷", re.IGNORECASE)
 _CLOSE = re.compile(rf"</(?:{_NAMES})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*")
 _HASHES = re.compile(r"####[ \t]*(?=[-+$\\(\d.£€{[−])([^\n]+)")
 _ANSWER_OPEN = re.compile(r"<answer>", re.IGNORECASE)
 _ANSWER_CLOSE = re.compile(r"</answer>", re.IGNORECASE)
 _MARKER = re.compile(
     r"\banswer(?:[ \t]+(?:to|for)[^.\n:=]{0,80}?)?[ \t*_]*(?:\bis\b|\bare\b|:|=)[ \t*_]*:?\s*"
     r"(?:\bis\b[ \t]*:?)?[ \t*_]*"
-    r"|\banswer[ \t]*\*\*[ \t]*\n\s*",
+    r"|\banswer[ \t]*\*\*[ \t]*\n\s*"
+    r"|\b(?:correct|right|best)[ \t]+(?:option|choice)[ \t]*(?:\bis\b|:)\s*"
+    r"|\bI(?:'d| would| will)?[ \t]+(?:choose|pick|select)\s+",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"(?<!\\)[.!?](?=\s|$)|\n|,?\s(?:because|since|which|so that|as required)\b")
+_ANSWER_WRAPPERS = [
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"<answer>(.*)</answer>", r"(?:the |so,? )*(?:final |correct )?answer\s*(?:is\s*:?|:|=)\s*(.*?)\.?",
+        r"\[\s*'([^']*)'\s*\]", r'\[\s*"([^"]*)"\s*\]', r'"([^"]*)"', r"'([^']*)'",
+    )
+]  # fmt: skip
+_SENTENCE_END = re.compile(
+    r"(?<!\\)[.!?](?=\s|$)|\n|,\s(?:and\s)?not\s|,?\s(?:because|since|which|so that|as required)\b"
+)
 _JOINT = re.compile(r"[\s$,;.&]*(?:\\text\s*\{)?\s*(?:and|or)?\s*(?:\}\s*)?[\s$,;a-zA-Z]{0,6}(?:=\s*)?[\s$]*")
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _DIGITS = r"\d[\d,]*(?:\.\d+)?|\.\d+"
@@ -106,9 +118,16 @@ def from_gold(gold: str) -> str | None:
     found = boxes(gold)
     if found:
         return found[-1].content
-    if "####" in gold:
-        return gold.rsplit("####", 1)[1].strip()
-    return gold.strip()
+    return unwrapped(gold.rsplit("####", 1)[1] if "####" in gold else gold)
+
+
+def unwrapped(text: str) -> str:
+    """`The answer is 5.`, `<answer>5</answer>`, `"5"` and `['5']` are 5."""
+    text = text.strip()
+    for wrapper in _ANSWER_WRAPPERS:
+        if found := wrapper.fullmatch(text):
+            text = found.group(1).strip()
+    return text
 
 
 def from_response(response: str, policy: Policy, numeric: bool) -> Extraction | None:
@@ -125,7 +144,7 @@ def from_response(response: str, policy: Policy, numeric: bool) -> Extraction | 
 def _choose(text: str, found: list[Box], which: str) -> Extraction | None:
     contents = [box.content for box in found]
     if which == "first":
-        return Extraction(contents[0]) if contents[0] else None
+        return Extraction(unwrapped(contents[0])) if contents[0] else None
     last = contents[-1]
     if last is None or not last.strip():
         return None
@@ -133,7 +152,7 @@ def _choose(text: str, found: list[Box], which: str) -> Extraction | None:
     if which == "all":
         return Extraction(", ".join(whole))
     squeezed = {"".join(content.split()) for content in whole}
-    return Extraction(last, _joined(text, found), conflict=which == "only" and len(squeezed) > 1)
+    return Extraction(unwrapped(last), _joined(text, found), conflict=which == "only" and len(squeezed) > 1)
 
 
 def _joined(text: str, found: list[Box]) -> str | None:
@@ -156,6 +175,8 @@ def _unboxed(text: str, fallback: str, numeric: bool) -> Extraction | None:
         return marked
     if not numeric and fallback != "number":
         return _whole_or_formula(text)
+    if re.fullmatch(r"\d{1,9}!", text.strip()):
+        return Extraction(text.strip())
     return last_number(text) or (_bare_formula(text) or _final_formula(text) if fallback == "auto" else None)
 
 
@@ -171,7 +192,7 @@ def _marked(text: str, numeric: bool) -> Extraction | None:
     if hashes:
         return Extraction(str(hashes[-1]).strip())
     for match in reversed(list(_MARKER.finditer(text))):
-        content = _sentence(text[match.end() : match.end() + MAX_ANSWER_CHARS])
+        content = without_fillers(_sentence(text[match.end() : match.end() + MAX_ANSWER_CHARS]))
         if content and (not numeric or any(char.isdigit() for char in content)):
             return _leading_number(content) if numeric else Extraction(content)
     return None
@@ -183,15 +204,13 @@ def _sentence(rest: str) -> str:
 
 
 def _leading_number(content: str) -> Extraction:
-    """`42 (as 6*7 = 42)` is 42; `5 or 6` and `6*7` stay whole."""
-    match = _NUMBER.match(content.lstrip("~≈$ "))
-    rest = content.lstrip("~≈$ ")[match.end() :] if match else ""
-    if (
-        match
-        and rest
-        and re.match(r"\s*(?:\(|\[|--|—|:)|\s+[a-z]{3,}", rest)
-        and not re.match(r"\s*(?:or|and)\b", rest)
-    ):
+    """`42 (as 6*7 = 42)` is 42; `5 or 6`, `6*7` and `5 squared` stay whole."""
+    lead = content.lstrip("~≈$ ")
+    match = _NUMBER.match(lead)
+    rest = lead[match.end() :] if match else ""
+    if match and (is_changed("", rest) or is_changed_later(rest)):
+        return Extraction(content)
+    if match and re.match(r"\s*(?:\(|\[|--|—|:)|\s+[a-z]{3,}", rest) and not re.match(r"\s*and\b", rest):
         return Extraction(match.group("number") if not re.match(r"\s+[a-z]", rest) else content[: content.find(rest)])
     if len(re.findall(r"[A-Za-z]{3,}", re.sub(r"\\[A-Za-z]+\s*(?:\{[^{}]*\})?|\$[^$]*\$", "", content))) > 1:
         return last_number(content) or Extraction(content)
@@ -210,7 +229,7 @@ def last_number(text: str) -> Extraction | None:
         return None
     if _OPERAND.search(before[-40:]) or _OPERATOR.match(tail, match.end()):
         return None
-    if re.search(r"\d", tail[match.end() :]):
+    if re.search(r"\d", tail[match.end() :]) or is_changed(before, tail[match.end() :]):
         return None
     if _HEDGE.search(before[-60:]) or _RUN.search(before[-200:]):
         return Extraction(before[-60:].strip() + " " + number)
@@ -223,7 +242,7 @@ def _whole_or_formula(text: str) -> Extraction | None:
     prose = re.findall(r"[A-Za-z]+", _FORMULA.sub(" ", whole[-2 * MAX_ANSWER_CHARS :]))
     if formulas and (len(whole) > MAX_WHOLE_CHARS or "\n" in whole or len(prose) > 1):
         return Extraction(next(part for part in formulas[-1] if part).strip())
-    return Extraction(whole) if whole and len(whole) <= MAX_WHOLE_CHARS and "\n" not in whole else None
+    return Extraction(said(whole)) if whole and len(whole) <= MAX_WHOLE_CHARS and "\n" not in whole else None
 
 
 def _bare_formula(text: str) -> Extraction | None:

@@ -9,15 +9,16 @@ from functools import lru_cache
 from typing import Any
 
 from agentrl_math import pool as pools
-from agentrl_math.answer import Answer, Items, Relation, Scalar, Union, readings, unlabelled
+from agentrl_math.answer import Answer, Items, Opaque, Relation, Scalar, Union, is_choice, readings, unlabelled
 from agentrl_math.compare import Comparison, GoldUndefinedError, Quick, UndecidedError, close, is_beyond
 from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact
 from agentrl_math.extract import Extraction, from_gold, from_response
-from agentrl_math.latex import clean, is_balanced, squeeze
+from agentrl_math.latex import clean, is_balanced, is_broken, squeeze
 from agentrl_math.limits import FAST_BITS, LimitError
 from agentrl_math.literal import is_value, literal
 from agentrl_math.policy import Policy
 from agentrl_math.pool import Pool, PoolError
+from agentrl_math.units import bare_number
 from agentrl_math.verdict import Status, Verdict
 
 _DECIMAL_COMMA = re.compile(r"(-?(?:0|\d{1,12}(?!,\d{3}$))),(\d\d+)")
@@ -28,7 +29,8 @@ def verify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any)
     """Whether `response` answers `gold`, by the keywords of `Policy`; from any thread, in about 2 s at most.
 
     `pool` computes what is not plain; by default one pool per process, made when first needed.
-    Never raises for what the texts hold; TypeError or ValueError for a policy that does not exist.
+    Never raises for what the texts hold; TypeError or ValueError for a policy that does not exist, TypeError for a
+    response that is no text.
     """
     grading = _graded(response, gold, Policy.of(**policy))
     return grading if isinstance(grading, Verdict) else grading.decided(pool or pools.default())
@@ -108,6 +110,8 @@ def _alone(gold: str, pool: Pool) -> dict[str, Any]:
 
 
 def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
+    if not isinstance(response, str):
+        raise TypeError(f"verify() reads a response that is a str; {type(response).__name__} was given.")
     target = _gold(gold)
     if target.invalid:
         return Verdict(Status.GOLD_INVALID, target.invalid)
@@ -127,7 +131,7 @@ def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
 
 def _compared(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Open:
     several = any(isinstance(answer, Items | Union | Relation) for answer in target.answers)
-    given = _candidates(found.text) + ([found.joined] if found.joined and several else [])
+    given = _candidates(found.text, target, policy) + ([found.joined] if found.joined and several else [])
     comparison, undecided = Comparison(Quick(), policy), False
     for text in given:
         for answer in readings(text):
@@ -146,13 +150,17 @@ def _compared(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Op
     return _Open(target.text, tuple(given), policy, found.text) if undecided else _verdict(False, found.text)
 
 
-def _candidates(text: str) -> list[str]:
-    """The text; of a labelled choice such as `(C) 12` also its label and its content."""
-    label = unlabelled(text) if len(text) < 500 else None
+def _candidates(text: str, target: _Gold, policy: Policy) -> list[str]:
+    """The text; of a labelled choice such as `(C) 12` also its label and its content; of `5m` its number."""
     comma = _DECIMAL_COMMA.fullmatch(text.strip(" $"))
     if comma:
         return [text, f"{comma.group(1)}.{comma.group(2)}"]
-    return [text, f"({label[0]})", label[1]] if label else [text]
+    number = bare_number(text) if target.number is not None and policy.units != "required" else None
+    label = unlabelled(text) if len(text) < 500 else None
+    asked = unlabelled(target.text) if label and len(target.text) < 500 else None
+    if label and not is_choice(label[1]) and (asked is None or asked[0] == label[0]):
+        return [text, f"({label[0]})", label[1]]
+    return [text, number] if number else [text]
 
 
 def _is_plain(answer: Answer) -> bool:
@@ -199,7 +207,13 @@ def _checked(text: str) -> _Gold:
         return _Gold(text, invalid=f"the gold is no answer: {problem}")
     if any(isinstance(answer, Scalar) and _is_undefined(answer) for answer in answers):
         return _Gold(text, invalid="the gold has no value")
+    if is_broken(cleaned) and any(map(_has_opaque, answers)) and not is_beyond(text) and not unlabelled(text):
+        return _Gold(text, invalid="the gold cannot be read")
     return _Gold(text, None, answers)
+
+
+def _has_opaque(answer: Answer) -> bool:
+    return isinstance(answer, Opaque) or (isinstance(answer, Items) and any(map(_has_opaque, answer.members)))
 
 
 def _is_undefined(answer: Scalar) -> bool:

@@ -5,12 +5,13 @@ import re
 import unicodedata
 
 from agentrl_math.extract import boxes, closing_brace
+from agentrl_math.prose import number_said
 
 _SUPERSCRIPT = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _SUBSCRIPT = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
 _VULGAR = {
     "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
-    "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
+    "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8", "⅐": "1/7", "⅑": "1/9", "⅒": "1/10",
 }  # fmt: skip
 _UNICODE = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
@@ -21,16 +22,27 @@ _UNICODE = {
     "€": r"\text{euro}", "£": r"\text{pound}", "’": "'", "“": '"', "”": '"', "\u00a0": " ", "\u2009": " ",
     "\u200b": "", "\ufeff": "", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ",
     "⌈": r"\lceil ", "⌉": r"\rceil ", "∨": r"\lor ", "∧": r"\land ",
+    "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "⁄": "/", "∕": "/", "•": r"\cdot ",
+    "º": r"^\circ ", "。": ".", "٪": "%", "℃": r"^\circ C", "℉": r"^\circ F", "Ω": r"\Omega ", "\u2126": r"\Omega ",
+    "∛": r"\sqrt[3] ", "∜": r"\sqrt[4] ", "㎡": r"\text{ m}^2", "㎥": r"\text{ m}^3", "¥": r"\text{yen}",
+    "₹": r"\text{rupee}",
+    "¢": r"\text{ cent}", "\u2060": "", "\u200c": "", "\u200d": "", "ε": r"\epsilon ", "σ": r"\sigma ", "μ": r"\mu ",
+    "µ": r"\mu ", "Δ": r"\Delta ", "δ": r"\delta ", "ρ": r"\rho ", "τ": r"\tau ", "η": r"\eta ", "ξ": r"\xi ",
+    "χ": r"\chi ",
+    "ψ": r"\psi ", "κ": r"\kappa ", "ν": r"\nu ", "ζ": r"\zeta ", "Σ": r"\Sigma ", "Φ": r"\Phi ", "Γ": r"\Gamma ",
+    "Λ": r"\Lambda ", "Θ": r"\Theta ", "Ψ": r"\Psi ",
 }  # fmt: skip
 _SYNONYMS = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge",
     "neq": "ne", "lt": "<", "gt": ">", "times": "*", "cdot": "*", "ast": "*", "div": "/", "dots": "ldots",
     "cdots": "ldots", "dotsc": "ldots", "varnothing": "emptyset", "lvert": "|", "rvert": "|", "vert": "|",
     "mid": "|", "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "bar": "overline", "dbinom": "binom",
-    "tbinom": "binom", "degree": "^\\circ", "simeq": "approx", "thickapprox": "approx", "colon": ":", "land": ",",
-    "wedge": ",", "lor": ",", "vee": ",", "varphi": "phi", "rightarrow": "to", "lparen": "(", "rparen": ")",
+    "tbinom": "binom", "degree": "^\\circ", "simeq": "approx", "thickapprox": "approx", "colon": ":", "land": " and",
+    "wedge": " and", "lor": " or", "vee": " or", "surd": "sqrt", "nicefrac": "frac", "sfrac": "frac", "xfrac": "frac",
+    "varphi": "phi", "rightarrow": "to", "lparen": "(", "rparen": ")",
 }  # fmt: skip
 _DROPPED = {
+    "tiny", "small", "large", "Large", "LARGE", "huge", "Huge", "normalsize", "scriptstyle", "checkmark",
     "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr",
     "displaystyle", "textstyle", "limits", "middle", "bf", "rm", "it", "nonumber", "boldmath", "hfill", "noindent",
 }  # fmt: skip
@@ -41,16 +53,43 @@ _FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arc
               "log", "exp", "arccot", "min", "max", "gcd", "lcm"}  # fmt: skip
 _UNIT_LETTERS = set("mgshlL")
 _MULTIPLES = {"hundred": "10^2", "thousand": "10^3", "million": "10^6", "billion": "10^9", "trillion": "10^{12}",
-              "dozen": "12"}  # fmt: skip
-_MULTIPLE = re.compile(rf"(?<=\d)\s*(\\text\s*\{{)?\s*({'|'.join(_MULTIPLES)})\b", re.IGNORECASE)
+              "quadrillion": "10^{15}", "quintillion": "10^{18}", "lakh": "10^5", "crore": "10^7", "dozen": "12",
+              "score": "20"}  # fmt: skip
+_MULTIPLE = re.compile(rf"(?<=\d)\s*(\\text\s*\{{)?\s*({'|'.join(_MULTIPLES)})s?\b", re.IGNORECASE)
 _COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+
+
+_FONT = r"\\(?:text|mathrm|mbox|textbf|textrm)"
+_WRAPPERS = [(re.compile(pattern), plain) for pattern, plain in (
+    (r"\\left\s*\.(?!\d)|\\right\s*\.", ""),
+    (r"\\(?:tag|color)\*?\s*\{[^{}]*\}", " "),
+    (r"\\textcolor\s*\{[^{}]*\}\s*(?=\{)|\\underline\s*(?=\{)", ""),
+    (r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+    (r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
+    (r"\{([:=])\}", r"\1"),
+    (rf"{_FONT}\s*\{{\s*(?i:(?:the )?(?:final )?(?:answer|result|solution|value)\s*(?:is|are|:|=)?\s*:?)\s*\}}", ""),
+    (rf"{_FONT}\s*\{{([^{{}}]*=\s*)\}}", r"\1"),
+    (r"^\s*([\"'])(.*)\1\s*$", r"\2"),
+    (rf"^\s*({_FONT}\s*\{{)?\s*(?i:option|choice)\s+(?=\(?[A-Z]\b)", r"\1"),
+    (r"(\\text\s*\{)?\s*(\()?\s*\b(?:about|approximately|roughly)\s+([\d.]*\d)\s*(?(2)\))\s*(?(1)\})",
+     r" \\approx \3 "),
+    (r"^\s*\+-(?=\s*[\d\\])|\+/-", r"\\pm "),
+    (rf"(?<=\d)\s*({_FONT}\s*\{{)?\s*([AaPp])\.\s?[mM]\.?\s*(?(1)\}})", r" \2m "),
+    (rf"\\frac\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*\}}\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*"
+     r"(\^\s*\{?[23]\}?)?\s*\}", r"\\text{ \1/\2}\3"),
+    (r"\\pmod\s*(\w)", r"\\pmod{\1}"),
+)]  # fmt: skip
+_SAID_TWICE = re.compile(r"\b(\d{1,2})\s*\(([a-z]+(?:-[a-z]+)?)\)\s*$")
 
 
 def clean(text: str) -> str:
     r"""One spelling: ASCII and few commands, fonts as \text{...}, no delimiters; meaning is left as it is."""
     text = _ascii(" ".join(text.split()))
     text = _unboxed(text).replace("...", r"\ldots ")
+    for wrapper, plain in _WRAPPERS:
+        text = wrapper.sub(plain, text)
+    text = _SAID_TWICE.sub(_said_once, text)
     text = re.sub(r"(?<=\d)\s*(?:\\!|\{\s*,\s*\}|,\s*\\!)+\s*,?\s*(?:\\!\s*)*(?=\d{3})", "\u0001", text)
     text = re.sub(r"(?<=\d)\\[,: ](?=\d{3}(?!\d))", "\u0001", text).replace("\u0001", "")
     text = _COMMAND.sub(_command, text)
@@ -66,8 +105,13 @@ def clean(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip().rstrip(".,;:\\").strip()
 
 
+def _said_once(match: re.Match[str]) -> str:
+    """`5 (five)` is 5."""
+    return match.group(1) if number_said(match.group(2)) == int(match.group(1)) else match.group()
+
+
 def _ascii(text: str) -> str:
-    text = re.sub(r"(\d?)([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar, text)
+    text = re.sub(rf"(\d?)([{''.join(_VULGAR)}])", _vulgar, text)
     text = re.sub(
         f"[{''.join(_SUPERSCRIPT)}]+", lambda m: "^{" + "".join(_SUPERSCRIPT[c] for c in m.group()) + "}", text
     )
@@ -107,7 +151,7 @@ def _command(match: re.Match[str]) -> str:
 
 def _dollars(text: str) -> str:
     r"""Formula delimiters go, a price keeps its sign as `\$`."""
-    if text.count("$") - text.count("\\$") == 1 and re.match(r"-?\$\s?[\d.]", text):
+    if text.count("$") - text.count("\\$") == 1 and re.match(r"-?(?:US|CA|A)?\$\s?[\d.]", text):
         return text.replace("$", "\\$")
     return re.sub(r"(?<!\\)\$", " ", text)
 
@@ -119,7 +163,7 @@ def _plain_text(match: re.Match[str]) -> str:
     if word in _FUNCTIONS:
         return f"\\{word} "
     if word.lower() in ("and", "or", ", and", ", or", ",and"):
-        return " , "
+        return f" {word.strip(', ').lower()} "
     if word in _UNIT_LETTERS and re.search(r"[\d)}]\s*$", match.string[: match.start()]):
         return f"\\text{{{word}}}"
     if re.fullmatch(r"[A-Za-z]|[-+]?[\d.,/]+|", word):
@@ -147,6 +191,14 @@ def is_balanced(text: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
+
+
+def is_broken(text: str) -> bool:
+    """Whether a cleaned text is a piece of a formula, or a sentence with numbers, rather than notation of its own."""
+    opened, closed = (len(re.findall(brackets, text)) for brackets in (r"[(\[]", r"[)\]]"))
+    words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", _TEXT.sub(r"\1", text))
+    is_prose = len(words) > 2 and bool(re.search(r"\d", text))
+    return opened != closed or is_prose or bool(re.search(r"[A-Za-z}]\s*\{\s*\}|[-+*/^_=<>]$", text))
 
 
 def group_at(text: str, start: int) -> tuple[str, int] | None:

@@ -2,10 +2,12 @@
 
 import re
 
+from agentrl_math.prose import CHANGERS, is_noun, is_word
+
 _ALIASES = {
     "percent": "% percent percentage pct percentagepoints",
     "degree": "degrees degree deg ^\\circ circ °",
-    "dollar": "\\$ dollars dollar usd bucks",
+    "dollar": "\\$ $ us\\$ dollars dollar usd bucks",
     "cent": "cents cent ¢",
     "euro": "euros euro eur €",
     "pound": "pounds pound lb lbs gbp",
@@ -35,9 +37,20 @@ _ALIASES = {
     "mph": "mph milesperhour miles/hour mi/h mileshour",
     "kmh": "km/h kmh kph kilometersperhour kmperhour",
     "m/s": "m/s meterspersecond mpersecond",
+    "m/s^2": "m/s^2 meterspersecondsquared",
+    "newton": "newton newtons",
+    "joule": "joule joules kj",
+    "watt": "watt watts kw",
+    "kwh": "kwh",
+    "volt": "volt volts",
+    "ohm": "ohm ohms",
+    "hertz": "hz hertz khz mhz",
+    "yen": "yen",
+    "rupee": "rupee rupees rs",
     "am": "am a.m",
     "pm": "pm p.m",
     "radian": "rad radian radians",
+    "point": "pts pt points",
     "unit": "unit units",
 }
 _KNOWN = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
@@ -51,31 +64,17 @@ _LONG_WORD_UNIT = re.compile(
     r"(\^\s*\{?[23]\}?)?\s*$"
 )
 _LETTER_UNIT = re.compile(r"(?<=\d)\s+(m|g|s|h|l|L)(\^\s*\{?[23]\}?)?\s*$")
-_OTHER_WORDS = set(
-    "is isn are was were not no wrong incorrect to from than then less more least most squared cubed factorial plus "  # noqa: SIM905
-    "minus times over under below above negative by mod modulo base half halves third thirds quarter quarters but "
-    "maybe if when where with as for the a an in".split()
+_RATIO_UNIT = re.compile(
+    r"(?<=[\d)}])\s*((?:m|km|cm|ft|g|kg|mi)\s*/\s*(?:s|h|L|m|min|sec|hr|cm)(?:\s*\^\s*\{?[23]\}?)?)\s*$"
 )
-"""Words that make something else of the number before them."""
-_MATH_WORDS = _OTHER_WORDS | {
-    "pi",
-    "sin",
-    "cos",
-    "tan",
-    "ln",
-    "log",
-    "exp",
-    "sqrt",
-    "oo",
-    "inf",
-    "infinity",
-    "and",
-    "or",
-    "i",
-    "e",
-}
+_BARE = re.compile(r"([-\u2212]?[\d.,]*\d)\s*(?:[msghLNJWVΩ]|Hz|Pa)")
+_CHANGED = re.compile(r"\w*fold|\w{2,}[^e]ed")
+"""`tenfold` and `inverted` are done to a number, not counted by it."""
+_MATH_WORDS = CHANGERS | set(
+    "but if when where with as for the a an in to from sin cos tan ln log exp sqrt root oo inf infinity and i e".split()  # noqa: SIM905
+)
 _PREFIX = re.compile(
-    r"^(-?)\s*(?:(\\\$)|\\text\s*\{\s*(euro|pound|Rs\.?|USD|\$)\s*\}|(?:USD|Rs\.?)(?=\s*\d))\s*(?=[-\d.\\])"
+    r"^(-?)\s*(?:(?:US|CA|A)?(\\\$)|\\text\s*\{\s*(euro|pound|yen|rupee|Rs\.?|USD|\\?\$)\s*\}|(?:USD|Rs\.?)(?=\s*\d))\s*(?=[-\d.\\])"
 )
 
 
@@ -85,13 +84,37 @@ def split_unit(text: str, depth: int = 3) -> tuple[str, str]:
     if prefix and depth:
         rest, trailing = split_unit(text[prefix.end() :], depth - 1)
         return prefix.group(1) + rest, trailing or canonical(prefix.group(2) or prefix.group(3) or "dollar")
-    for pattern in (_SIGN_UNIT, _TEXT_UNIT, _LONG_WORD_UNIT, _LETTER_UNIT):
+    for pattern in (_SIGN_UNIT, _TEXT_UNIT, _RATIO_UNIT, _LONG_WORD_UNIT, _LETTER_UNIT):
         found = pattern.search(text)
-        if found and depth and found.start() > 0 and not _MATH_WORDS & set(re.split(r"[ /-]", found.group(1).lower())):
+        if found and depth and found.start() > 0 and _is_unit(found):
             unit = found.group(1) + (found.group(2) or "" if pattern.groups > 1 else "")
             rest, inner = split_unit(text[: found.start()].strip(), depth - 1)
             return rest, canonical(f"{inner} {unit}" if inner not in ("", "dollar") else unit)
     return text, ""
+
+
+def _is_unit(found: re.Match[str]) -> bool:
+    """Whether the words behind a number may be dropped: a measure or nouns, and nothing that changes the number."""
+    unit = found.group(1)
+    if unit.strip() in ("in", "in.") or canonical(unit) in _ALIASES:
+        return True
+    tokens = re.findall("[a-z]+", unit.lower())
+    if (
+        _MATH_WORDS & set(tokens)
+        or _CHANGED.fullmatch(tokens[-1] if tokens else "")
+        or re.search(r"\d(?!\W*$)|[(),;=<>]", unit)
+    ):
+        return False
+    if found.re is not _LONG_WORD_UNIT:
+        return True
+    kind = is_noun if found.group()[0] == " " else is_word
+    return any(kind(token) or canonical(token) in _ALIASES for token in tokens)
+
+
+def bare_number(text: str) -> str | None:
+    """The number of `5m` and `5 N`, whose letter only an answer to a plain number can mean as a unit."""
+    found = _BARE.fullmatch(text.strip(" $"))
+    return found.group(1) if found else None
 
 
 def canonical(unit: str) -> str:

@@ -6,23 +6,29 @@ from pathlib import Path
 import pytest
 from agentrl_math import Status, verify
 
-_spec = importlib.util.spec_from_file_location("agentrl_math_cases", Path(__file__).with_name("cases.py"))
-assert _spec
-assert _spec.loader
-cases = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(cases)
+
+def tables(name):
+    spec = importlib.util.spec_from_file_location(f"agentrl_math_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+cases, texts = tables("cases"), tables("cases_text")
 
 
 def boxed(table):
     return [pytest.param(*row, id=f"{kind}-{i}") for kind, rows in table.items() for i, row in enumerate(rows)]
 
 
-@pytest.mark.parametrize(("answer", "gold"), boxed(cases.EQUAL))
+@pytest.mark.parametrize(("answer", "gold"), boxed(cases.EQUAL) + boxed(texts.EQUAL))
 def test_equal_answers_are_correct(answer, gold):
     assert verify(rf"So it is $\boxed{{{answer}}}$.", gold).status == "correct"
 
 
-@pytest.mark.parametrize(("answer", "gold"), boxed(cases.UNEQUAL))
+@pytest.mark.parametrize(("answer", "gold"), boxed(cases.UNEQUAL) + boxed(texts.UNEQUAL))
 def test_other_answers_are_incorrect(answer, gold):
     assert verify(rf"So it is $\boxed{{{answer}}}$.", gold).status == "incorrect"
 
@@ -32,19 +38,25 @@ def test_the_answer_is_looked_for_where_it_stands(response, gold, status):
     assert verify(response, gold).status == status
 
 
+@pytest.mark.parametrize(("response", "gold", "statuses"), texts.RESPONSES, ids=range(len(texts.RESPONSES)))
+def test_a_number_that_its_sentence_changes_is_not_taken(response, gold, statuses):
+    assert verify(response, gold).status in statuses
+
+
 @pytest.mark.parametrize(("response", "gold", "policy", "status"), cases.POLICIES, ids=range(len(cases.POLICIES)))
 def test_every_policy_is_read(response, gold, policy, status):
     assert verify(response, gold, **policy).status == status
 
 
-@pytest.mark.parametrize(("answer", "gold"), boxed(cases.EQUAL))
+@pytest.mark.parametrize(("answer", "gold"), boxed(cases.EQUAL) + boxed(texts.EQUAL))
 def test_an_answer_is_equal_to_itself(answer, gold):
     assert verify(rf"\boxed{{{gold}}}", gold).status == "correct"
 
 
 def test_there_are_hundreds_of_cases():
-    tables = [*cases.EQUAL.values(), *cases.UNEQUAL.values(), cases.RESPONSES, cases.POLICIES]
-    assert sum(map(len, tables)) > 600
+    rows = [*cases.EQUAL.values(), *cases.UNEQUAL.values(), cases.RESPONSES, cases.POLICIES, texts.RESPONSES]
+    rows += [*texts.EQUAL.values(), *texts.UNEQUAL.values()]
+    assert sum(map(len, rows)) > 1100
 
 
 def test_nothing_a_model_or_a_gold_says_is_evaluated(tmp_path, monkeypatch):
@@ -88,3 +100,9 @@ def test_a_verdict_reads_well():
     assert (bad.status, bad.valid, bad.reward) == ("gold_invalid", False, None)
     assert f"{right.status}" == "correct"
     assert verify("5", 5).status == "gold_invalid"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("response", [None, 5, b"5", ["5"]])
+def test_a_response_that_is_no_text_is_refused_by_name(response):
+    with pytest.raises(TypeError, match=rf"str; {type(response).__name__} was given"):
+        verify(response, "5")
