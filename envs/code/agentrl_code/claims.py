@@ -28,6 +28,8 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: lambda left, right: _contains(right, left),
     ast.NotIn: lambda left, right: not _contains(right, left),
 }
+BOM = "\ufeff"
+"""Some editors put it before a text; Python takes it in a file, and nowhere else."""
 _NO_LITERAL = (UnplainError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
@@ -59,10 +61,13 @@ def plan(source: str, entry: str, setup: str, in_place: bool) -> tuple[Claim, ..
 
 
 def parse(source: str) -> ast.Module:
-    """The tree of test code; SyntaxError or ValueError when it is no Python. Its warnings are its author's affair."""
+    """The tree of code, a BOM before it or not; SyntaxError or ValueError when it is no Python.
+
+    Its warnings are its author's affair.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(source)
+        return ast.parse(source.removeprefix(BOM))
 
 
 def _claims(tree: ast.Module, entry: str, setup: ast.Module) -> tuple[Claim, ...]:

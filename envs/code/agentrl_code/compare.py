@@ -1,12 +1,17 @@
 """Whether what came out is what was expected: values with their exact types, and printed text."""
 
 import math
+import re
+from collections.abc import KeysView
 from typing import Any
 
 from agentrl_code.replies import Foreign, ForeignError
 
 _ORDERED = ("list", "tuple", "deque")
 _KEYED = ("dict", "Counter", "defaultdict")
+_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+_MARKS = frozenset(".eEnN")
+"""What makes a number in text a float: a point, an exponent, or that it is NaN or infinite."""
 
 
 def same(wanted: Any, got: Any, tolerance: float = 0.0) -> bool:
@@ -28,7 +33,7 @@ def same(wanted: Any, got: Any, tolerance: float = 0.0) -> bool:
         theirs = {_exact(key): value for key, value in got.items()}
         ours = {_exact(key): value for key, value in wanted.items()}
         return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key], tolerance) for key in ours)
-    if isinstance(wanted, set | frozenset):
+    if isinstance(wanted, set | frozenset | KeysView):
         return {_exact(item) for item in wanted} == {_exact(item) for item in got}
     try:
         return bool(wanted == got)
@@ -44,24 +49,30 @@ def close(wanted: float, got: float, tolerance: float) -> bool:
 
 
 def same_text(wanted: str, got: str, tolerance: float = 0.0) -> bool:
-    """Equal up to white space at line ends and at the end; with a tolerance, word by word, numbers as `close`."""
+    """Equal up to white space at line ends and at the end; with a tolerance, line by line and word by word.
+
+    A word that is expected as a float is met by a number that is `close`, any other by itself alone.
+    """
+    left, right = _lines(wanted), _lines(got)
     if tolerance <= 0:
-        return _lines(wanted) == _lines(got)
-    left, right = wanted.split(), got.split()
-    return len(left) == len(right) and all(_same_word(w, g, tolerance) for w, g in zip(left, right, strict=True))
+        return left == right
+    return len(left) == len(right) and all(_same_line(w, g, tolerance) for w, g in zip(left, right, strict=True))
 
 
 def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
+def _same_line(wanted: str, got: str, tolerance: float) -> bool:
+    left, right = wanted.split(), got.split()
+    return len(left) == len(right) and all(_same_word(w, g, tolerance) for w, g in zip(left, right, strict=True))
+
+
 def _same_word(wanted: str, got: str, tolerance: float) -> bool:
     if wanted == got:
         return True
-    try:
-        return close(float(wanted), float(got), tolerance)
-    except ValueError:
-        return False
+    is_float = _MARKS.intersection(wanted) and _NUMBER.fullmatch(wanted) and _NUMBER.fullmatch(got)
+    return bool(is_float) and close(float(wanted), float(got), tolerance)
 
 
 def _exact(key: Any) -> Any:

@@ -1,5 +1,7 @@
 """One order to an interpreter inside a sandbox, and the frames it answered with."""
 
+import asyncio
+import binascii
 import json
 import marshal
 import secrets
@@ -15,6 +17,12 @@ from agentrl_code.values import UnreadableError
 _LENGTH = 8
 _NONCE_BYTES = 16
 _LEAST_S = 0.01
+_ORDER_WALL_S, _ORDER_CPU_S = 0.02, 0.001
+"""What an order itself takes of a busy machine, which is no doing of who runs in it."""
+MANY_BYTES = 1 << 18
+"""From here on an answer is read in a thread: it takes long."""
+MOST_BYTES = 16 << 20
+"""Of one answer."""
 
 
 class Session(Protocol):
@@ -49,27 +57,42 @@ class Interpreter:
         source, self._preamble = self._preamble + "".join(lines), ""
         ending = await self._sandbox.run(source, self._limits)
         self._spend(ending)
-        return Said(tuple(_frames(ending.stdout, nonce)), ending)
+        is_much = len(ending.stdout) > MANY_BYTES
+        frames = await asyncio.to_thread(_frames, ending.stdout, nonce) if is_much else _frames(ending.stdout, nonce)
+        return Said(frames, ending)
 
     def _spend(self, ending: ExecResult) -> None:
-        """The limits hold for all orders together."""
-        wall_s = max(_LEAST_S, self._limits.wall_s - ending.wall_s)
-        self._limits = replace(self._limits, wall_s=wall_s, cpu_s=max(_LEAST_S, self._limits.cpu_s - ending.cpu_s))
+        """The limits hold for all orders together, but for what an order itself takes."""
+        wall_s = self._limits.wall_s - max(0.0, ending.wall_s - _ORDER_WALL_S)
+        cpu_s = self._limits.cpu_s - max(0.0, ending.cpu_s - _ORDER_CPU_S)
+        self._limits = replace(self._limits, wall_s=max(_LEAST_S, wall_s), cpu_s=max(_LEAST_S, cpu_s))
 
 
 def _literal(argument: Any) -> str:
-    return ascii(argument if isinstance(argument, str) else marshal.dumps(argument, 2))
+    """The argument as an expression; base64 where it is long, for bytes are shown with up to four signs each."""
+    if isinstance(argument, str):
+        return ascii(argument)
+    packed = marshal.dumps(argument, 2)
+    if len(packed) < MANY_BYTES:
+        return ascii(packed)
+    return f"__import__('binascii').a2b_base64({binascii.b2a_base64(packed, newline=False)!r})"
 
 
-def _frames(output: bytes, nonce: bytes) -> Iterator[Any]:
+def _frames(output: bytes, nonce: bytes) -> tuple[Any, ...]:
     """The payload of each whole frame with this nonce; anything around them is nobody's."""
+    return tuple(map(_parsed, _payloads(output, nonce)))
+
+
+def _payloads(output: bytes, nonce: bytes) -> Iterator[bytes]:
     at = output.find(nonce)
     while at >= 0:
         start = at + len(nonce) + _LENGTH
         length = _number(output[at + len(nonce) : start])
         if start + length > len(output):
             return
-        yield _parsed(output[start : start + length])
+        if length > MOST_BYTES:
+            raise UnreadableError(f"a frame of {length} bytes")
+        yield output[start : start + length]
         at = output.find(nonce, start + length)
 
 

@@ -8,7 +8,7 @@ from agentrl_sandbox import Limits, Pool, SandboxError
 
 from agentrl_code.cases import Assert, Call, Io, Test, why_unusable
 from agentrl_code.checkers import CheckerError, is_approved
-from agentrl_code.claims import Claim, Script, plan
+from agentrl_code.claims import BOM, Claim, Script, plan
 from agentrl_code.compare import same, same_text
 from agentrl_code.policy import MIB, Policy
 from agentrl_code.program import Cell, Loaded, Printed, WornError, run_script
@@ -37,6 +37,7 @@ class Grader:
 
     async def grade(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
         """The verdict; what fails without the program's doing makes it invalid, with the fault "task" or "infra"."""
+        program = program.removeprefix(BOM)
         if reason := why_unusable(tests, policy.setup):
             return Verdict.invalid(reason, "task")
         if reason := _why_no_program(program):
@@ -78,7 +79,7 @@ class Grader:
         asked = {number: _questions(test, policy) for number, test in enumerate(tests) if not isinstance(test, Io)}
         if not asked:
             return {}
-        loaded = Loaded(program, cell, policy.limits)
+        loaded = Loaded(program, cell, policy.answering)
         questions = [question for each in asked.values() if not isinstance(each, Script) for question in each]
         answers = await loaded.load([_request(question) for question in questions])
         complaint = answers.complaint

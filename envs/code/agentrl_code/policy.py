@@ -1,11 +1,12 @@
 """How programs are graded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentrl_sandbox import Limits
 
 WALL_PER_CPU = 3
-OUTPUT_BYTES = 4 << 20
+PRINTED_BYTES = 4 << 20
+ANSWERED_BYTES = 32 << 20
 MIB = 1 << 20
 
 
@@ -32,5 +33,10 @@ class Policy:
 
     @property
     def limits(self) -> Limits:
-        """The limits of one run."""
-        return Limits(wall_s=WALL_PER_CPU * self.timeout_s, cpu_s=self.timeout_s, output_bytes=OUTPUT_BYTES)
+        """The limits of one run of a script."""
+        return Limits(wall_s=WALL_PER_CPU * self.timeout_s, cpu_s=self.timeout_s, output_bytes=PRINTED_BYTES)
+
+    @property
+    def answering(self) -> Limits:
+        """The limits of all function tests together."""
+        return replace(self.limits, output_bytes=ANSWERED_BYTES)

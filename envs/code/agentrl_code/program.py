@@ -1,12 +1,13 @@
 """A program under grading: what happens when it is run as a script, or loaded and called."""
 
+import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
 from agentrl_sandbox import ExecResult, Limit, Limits, LostError, Python, Sandbox
 
-from agentrl_code.dialogue import Interpreter
+from agentrl_code.dialogue import MANY_BYTES, Interpreter
 from agentrl_code.replies import Reply
 
 _TELL = 300
@@ -83,8 +84,9 @@ class Loaded:
     async def _ask(self, *calls: tuple[str, Any], count: int) -> Answers:
         said = await self._interpreter.order(*calls)
         if said.ending.hits:
-            return Answers((), _limit(said.ending))
-        replies = tuple(map(Reply.of, said.frames))
+            return Answers((), _limit(said.ending).replace("printed", "returned"))
+        is_much = len(said.ending.stdout) > MANY_BYTES
+        replies = await asyncio.to_thread(_read, said.frames) if is_much else _read(said.frames)
         if len(replies) > count + (len(calls) - 1):
             return Answers((), "answered more often than it was asked")
         if len(calls) > 1:
@@ -94,6 +96,10 @@ class Loaded:
                 return Answers((), f"cannot be loaded: it {replies[0].complaint}")
             replies = replies[1:]
         return Answers(replies, "" if len(replies) == count else "ended the interpreter instead of answering")
+
+
+def _read(frames: tuple[Any, ...]) -> tuple[Reply, ...]:
+    return tuple(map(Reply.of, frames))
 
 
 async def run_script(program: str, stdin: str, cell: Cell, limits: Limits) -> Printed:

@@ -1,12 +1,13 @@
 """What the program's side answered to one request, read without believing any of it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from agentrl_code.values import UnplainError, UnreadableError, from_tree
 from agentrl_code.verdict import printable
 
-_SHAPES = {"value": 2, "raised": 3, "refused": 1}
+_SHAPES = {"value": 2, "raised": 4, "refused": 1}
 _SHOWN = 200
 
 
@@ -30,6 +31,21 @@ class Foreign:
     __bool__ = __hash__ = __iter__ = __contains__ = __len__ = _refused
 
 
+class Named(tuple[Any, ...]):
+    """A named tuple of the program's own: a tuple to Python's `==`, and of another type."""
+
+    _type_name: str
+
+    def __new__(cls, type_name: str, items: Iterable[Any]) -> "Named":
+        """A tuple that knows its type's name."""
+        named = super().__new__(cls, items)
+        named._type_name = printable(type_name)
+        return named
+
+    def __repr__(self) -> str:
+        return f"{self._type_name}{super().__repr__()}"
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """One answer: a `value`, an exception it `raised`, or why it was `refused`; `parts` as they came."""
@@ -46,7 +62,7 @@ class Reply:
         kind, *parts = frame
         if kind == "value":
             return cls._of_value(parts)
-        if not all(isinstance(part, str) for part in parts[:2]) or not isinstance(parts[-1], int | str):
+        if not all(isinstance(part, str) for part in parts[:2]) or not all(isinstance(part, int) for part in parts[2:3]):
             raise UnreadableError("an answer of no known form")
         return cls(cast(Literal["raised", "refused"], kind), parts)
 
@@ -68,7 +84,7 @@ class Reply:
             return ""
         if self.kind == "refused":
             return f"gave {self.parts[0]}"
-        name, message, line = self.parts
+        name, message, line, _ = self.parts
         where = f" (line {line} of the program)" if line else ""
         return f"raised {name}: {message}{where}" if message else f"raised {name}{where}"
 
@@ -84,7 +100,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
-def _foreign(kind: str, key: object, name: object = "") -> Foreign:
-    if kind != "ref" or not isinstance(key, int) or not isinstance(name, str):
+def _foreign(kind: str, key: object, name: object, of: object = 0, items: Iterable[Any] = ()) -> Foreign | Named:
+    if kind == "name" or not (isinstance(key, int) and isinstance(name, str) and isinstance(of, int)):
         raise UnreadableError("a reference of no known form")
-    return Foreign(name)
+    return Named(name, items) if kind == "named" else Foreign(name)

@@ -5,21 +5,23 @@ from typing import Any
 
 from agentrl_sandbox import Sandbox
 
-from agentrl_code.claims import Script
+from agentrl_code.claims import BOM, Script
 from agentrl_code.dialogue import Interpreter, Said
 from agentrl_code.policy import Policy
 from agentrl_code.program import Loaded
-from agentrl_code.replies import Reply
+from agentrl_code.replies import Foreign, Reply
 from agentrl_code.verdict import Fault, Result, Status
 
 MOST_QUESTIONS = 10_000
+ASKING_S = 60.0
+"""Wall clock for one test beyond the program's own: each question is an order to either sandbox."""
 
 
 class Trial:
     """The tests of one grading that only the judge can run."""
 
     def __init__(self, sandbox: Sandbox, program: Loaded, policy: Policy) -> None:
-        self._judge, self._program = Interpreter("judge", sandbox, policy.limits), program
+        self._judge, self._program = Interpreter("judge", sandbox, policy.answering), program
         self._policy = policy
         self.complaint = ""
         """Why no more tests can be run."""
@@ -27,39 +29,46 @@ class Trial:
     async def result(self, script: Script) -> Result:
         """Run one test to its end."""
         last: Reply | None = None
-        until = time.monotonic() + self._policy.limits.wall_s
+        until = time.monotonic() + self._policy.limits.wall_s + ASKING_S
         said = await self._judge.order(("begin", _order(script, self._policy)))
-        for asked in range(MOST_QUESTIONS):
+        for _ in range(MOST_QUESTIONS):
             frame = _frame(said) if time.monotonic() < until else None
             if frame is None:
                 self.complaint = "was stuck in an earlier test"
-                return _stuck(said, asked)
+                return _stuck(said, last)
             if frame[0] == "done":
                 return _outcome(script, frame[1:], last)
             answers = await self._program.answer(frame[1:])
             if answers.complaint:
                 self.complaint = answers.complaint
                 return Result(Status.ERROR, _call(frame), reason=answers.complaint)
-            last = answers.replies[0]
-            said = await self._judge.order(("resume", [last.kind, *last.parts]))
+            reply = answers.replies[0]
+            last = reply if _tells(frame, reply) else last
+            said = await self._judge.order(("resume", [reply.kind, *reply.parts]))
         self.complaint = "was stuck in an earlier test"
         return Result(Status.FAILED, reason=f"the test asks the program more than {MOST_QUESTIONS} times")
 
 
 def _order(script: Script, policy: Policy) -> list[Any]:
     in_place = script.in_place if isinstance(script.in_place, bool) else list(script.in_place)
-    return [policy.setup, script.source, policy.entry, list(script.modules), in_place]
+    return [policy.setup.removeprefix(BOM), script.source, policy.entry, list(script.modules), in_place]
 
 
 def _frame(said: Said) -> Any:
     return said.frames[0] if said.frames and not said.ending.hits else None
 
 
-def _stuck(said: Said, asked: int) -> Result:
+def _tells(frame: list[Any], reply: Reply) -> bool:
+    """Whether the program has answered, and not merely been found to have what the test speaks of."""
+    _, operation, *_ = frame
+    return operation != "class" and not (operation == "name" and isinstance(reply.value, Foreign))
+
+
+def _stuck(said: Said, last: Reply | None) -> Result:
     """The judge did not come to an end: over the program's answers, if it ever heard one."""
     limits = ", ".join(sorted(said.ending.hits)) or "time"
     reason = f"the test did not end within its limits: {limits}"
-    return Result(Status.FAILED, reason=reason) if asked else Result(Status.INVALID, reason=reason, fault="task")
+    return Result(Status.FAILED, reason=reason) if last else Result(Status.INVALID, reason=reason, fault="task")
 
 
 def _outcome(script: Script, told: list[Any], last: Reply | None) -> Result:
@@ -67,6 +76,8 @@ def _outcome(script: Script, told: list[Any], last: Reply | None) -> Result:
     outcome, said, line, asserted = told
     text = f"`{script.source.splitlines()[line - 1].strip()}`" if line else "the test"
     fault: Fault = "program" if last else "task"
+    if outcome == "task":
+        return Result(Status.INVALID, text, reason=said, fault="task")
     if outcome == "invalid" or not last:
         return Result(Status.INVALID, text, reason=said or "it never calls the program", fault=fault)
     if outcome == "failed":

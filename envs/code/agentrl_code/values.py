@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-MOST_DEPTH = 64
+MOST_DEPTH = 128
 MOST_TWINS = 100
 """Entries of one set or dict with the same hash: more are chosen to collide, to hold up who reads them."""
 MOST_FRACTION_BITS = 1 << 14
@@ -22,6 +22,9 @@ MOST_FRACTION_BITS = 1 << 14
 SMALL = 1 << 53
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 MAPPINGS = ("dict", "Counter", "OrderedDict", "defaultdict")
+REFERENCES = ("ref", "class", "name", "named")
+"""What stays where it is: an object, a class, whatever has a name; of a named tuple the values come along."""
+KEYS = type({}.keys())
 TYPES = {kind.__name__: kind for kind in (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)}
 LIBRARY = {
     "Counter": "collections",
@@ -45,8 +48,8 @@ class UnreadableError(Exception):
     """A tree that no `to_tree` makes."""
 
 
-def to_tree(value: Any, refer: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
-    """The tree of a value; `refer(value)` gives the tree of what is no plain data, else UnplainError is raised."""
+def to_tree(value: Any, refer: Callable[[Any, int], Any] | None = None, depth: int = 0) -> Any:
+    """The tree of a value; `refer(value, depth)` gives that of what is no plain data, else UnplainError is raised."""
     kind = type(value)
     if value is None or kind is bool or kind is float or kind is str:
         return value
@@ -63,14 +66,14 @@ def to_tree(value: Any, refer: Callable[[Any], Any] | None = None, depth: int = 
         return parts
     if refer is None:
         raise UnplainError(f"an object of type {kind.__name__}")
-    return refer(value)
+    return refer(value, depth)
 
 
-def _pairs(value: Any, refer: Callable[[Any], Any] | None, depth: int) -> list[Any]:
+def _pairs(value: Any, refer: Callable[[Any, int], Any] | None, depth: int) -> list[Any]:
     return [to_tree(part, refer, depth + 1) for item in value.items() for part in item]
 
 
-def _parts(value: Any, kind: Any, refer: Callable[[Any], Any] | None, depth: int) -> list[Any] | None:
+def _parts(value: Any, kind: Any, refer: Callable[[Any, int], Any] | None, depth: int) -> list[Any] | None:
     """The tree of a rarer type; None for one that is not carried."""
     name: str = kind.__name__
     if kind is bytes or kind is bytearray:
@@ -81,6 +84,10 @@ def _parts(value: Any, kind: Any, refer: Callable[[Any], Any] | None, depth: int
         return [name, *[to_tree(part) for part in (value.start, value.stop, value.step)]]
     if kind is type and any(value is known for known in TYPES.values()):
         return ["type", value.__name__]
+    if value is NotImplemented:
+        return ["NotImplemented"]
+    if issubclass(kind, KEYS):
+        return ["dict_keys", *[to_tree(key, refer, depth + 1) for key in value]]
     if getattr(sys.modules.get(LIBRARY.get(name, "")), name, None) is not kind:
         return None
     if name in MAPPINGS:
@@ -106,10 +113,11 @@ def from_tree(tree: Any, find: Callable[..., Any] | None = None, depth: int = 0)
 
 
 def _value(name: str, parts: list[Any], find: Callable[..., Any] | None, depth: int) -> Any:
-    if name in ("ref", "name"):
+    if name in REFERENCES:
         if find is None:
             raise UnreadableError("a reference where there can be none")
-        return find(name, *parts)
+        items = [from_tree(part, find, depth + 1) for part in parts[3:]]
+        return find(name, *parts[:3], items) if name == "named" else find(name, *parts)
     if name in ("type", "int", "bytes", "bytearray", "Decimal", "date", "datetime", "time"):
         return _from_text(name, *parts)
     items = [from_tree(part, find, depth + 1) for part in parts]
@@ -117,6 +125,10 @@ def _value(name: str, parts: list[Any], find: Callable[..., Any] | None, depth: 
         return SEQUENCES[name](items)
     if name in SEQUENCES:
         return SEQUENCES[name](_keys(items))
+    if name == "dict_keys":
+        return dict.fromkeys(_keys(items)).keys()
+    if name == "NotImplemented":
+        return NotImplemented
     if name in MAPPINGS:
         return _mapping(name, dict(zip(_keys(items[::2]), items[1::2], strict=True)))
     if name in ("complex", "range"):

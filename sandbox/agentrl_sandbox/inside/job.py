@@ -28,13 +28,17 @@ class Order:
 
 
 class Process:
-    """A confined child and our ends of its pipes; a session's has two more, for sources and for exit codes."""
+    """A confined child and our ends of its pipes; a session's has two more, for sources and for exit codes.
+
+    Its stdin is a file that holds the whole input, as a shell's `<` gives it; a pipe where the kernel has no such files.
+    """
 
     def __init__(self, order: Order, cell: Cell) -> None:
         self.fds: set[int] = set()
         self._has_begun = False
-        theirs: list[int] = []
-        self.stdin, self.stdout, self.stderr = (self._pipe(theirs, is_read) for is_read in (False, True, True))
+        theirs = [] if order.is_session else _filled(order.stdin)
+        self.stdin = -1 if theirs else self._pipe(theirs, is_read=False)
+        self.stdout, self.stderr = self._pipe(theirs, is_read=True), self._pipe(theirs, is_read=True)
         self.source = self._pipe(theirs, is_read=False) if order.is_session else -1
         self.codes = self._pipe(theirs, is_read=True) if order.is_session else -1
         self.begun = self._pipe(theirs, is_read=True)
@@ -77,7 +81,7 @@ class Job:
     def __init__(self, order: Order, process: Process) -> None:
         self.order, self.process = order, process
         self.source = process.source if order.is_session else process.stdin
-        self.left = memoryview(_framed(order.args[0]) if order.is_session else order.stdin)
+        self.left = memoryview(_framed(order.args[0]) if order.is_session else order.stdin if self.source >= 0 else b"")
         self.kinds = {process.stdout: wire.OUT, process.stderr: wire.ERR}
         self.said = {wire.OUT: bytearray(), wire.ERR: bytearray()}
         self.said_bytes = 0
@@ -137,6 +141,24 @@ def _become(order: Order, cell: Cell, fds: list[int]) -> None:
         if code == NOT_BEGUN:
             os.write(2, repr(sys.exc_info()[1]).encode(errors="replace"))
         os._exit(code)
+
+
+def _filled(content: bytes) -> list[int]:
+    """A file of this content, open for reading alone and without a name; none where it cannot be had."""
+    try:
+        writes = os.memfd_create("stdin")
+    except (OSError, AttributeError):
+        return []
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(writes, view) :]
+        os.fchmod(writes, 0o444)  # so that the program may open /dev/stdin by its name
+        return [os.open(f"/proc/self/fd/{writes}", os.O_RDONLY)]
+    except OSError:
+        return []
+    finally:
+        os.close(writes)
 
 
 def _framed(source: bytes) -> bytes:

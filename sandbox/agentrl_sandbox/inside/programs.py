@@ -56,8 +56,9 @@ def _command(args: list[bytes]) -> int:
 def _python(source: bytes, args: list[str]) -> int:
     """As `python -I -S` would run a file of this content, with one hash seed for all."""
     names = _main_module()
+    names["__file__"] = NAME
     sys.argv = [NAME, *args]
-    return _ending(lambda: exec(compile(source, NAME, "exec"), names))  # noqa: S102
+    return _ending(lambda: exec(compile(source, NAME, "exec", dont_inherit=True), names))  # noqa: S102
 
 
 def _session() -> int:
@@ -74,17 +75,17 @@ def _session() -> int:
 
 def _run_cell(source: bytes, names: dict[str, object]) -> None:
     """Execute; like a notebook, show the value of a last expression."""
-    tree = compile(source, NAME, "exec", ONLY_AST)
+    tree = compile(source, NAME, "exec", ONLY_AST, dont_inherit=True)
     last = tree.body.pop() if tree.body and type(tree.body[-1]).__name__ == "Expr" else None
-    exec(compile(tree, NAME, "exec"), names)  # noqa: S102
+    exec(compile(tree, NAME, "exec", dont_inherit=True), names)  # noqa: S102
     if last is not None:
         import _ast
 
-        exec(compile(_ast.Interactive(body=[last]), NAME, "single"), names)  # noqa: S102
+        exec(compile(_ast.Interactive(body=[last]), NAME, "single", dont_inherit=True), names)  # noqa: S102
 
 
 def _main_module() -> dict[str, object]:
-    """A fresh `__main__`, standard streams on our pipes, and nothing of the warden's among the modules."""
+    """A fresh `__main__`, standard streams as we are given them, and nothing of the warden's among the modules."""
     for name in [name for name in sys.modules if name.startswith("agentrl_sandbox")]:
         del sys.modules[name]
     # A line at a time, as far as the program's own process goes: what it forks must not print its buffer again.
@@ -152,7 +153,7 @@ def _flush() -> bool:
 
 def _exactly(fd: int, count: int) -> bytes:
     """This many bytes of a pipe; none when it has ended."""
-    found = b""
+    found = bytearray()
     while len(found) < min(count, MOST_BYTES) and (part := os.read(fd, count - len(found))):
         found += part
-    return found
+    return bytes(found)

@@ -106,7 +106,7 @@ class Warden:
             poll.register(job.process.codes, select.POLLIN)
         if job.left:
             poll.register(job.source, select.POLLOUT)
-        elif not job.order.is_session:
+        elif not job.order.is_session and job.source >= 0:
             job.process.close(job.source)
         return poll
 

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 FILE = "<program>"
 MODULE = "solution"
-MOST_BYTES = 1 << 20
+MOST_BYTES = 16 << 20
 MOST_TEXT = 500
 channel = Channel()
+AS_TUPLE = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__iter__", "__len__", "__getitem__")
+ON_HEAP = 1 << 9  # of a type's flags: it is not built in
 kept: list[object] = []
+keys: dict[int, int] = {}
 names: dict[str, object] = {}
 
 
@@ -32,7 +35,7 @@ def load(nonce: bytes, source: str) -> None:
     global names
     module = sys.modules[MODULE] = type(sys)(MODULE)
     names = module.__dict__
-    names["__builtins__"] = builtins
+    names |= {"__builtins__": builtins, "__file__": FILE}
     channel.say(nonce, text(_caught(_execute, source)))
 
 
@@ -46,7 +49,7 @@ def serve(nonce: bytes, requests: bytes) -> None:
 
 
 def _execute(source: str) -> tuple[None, None]:
-    exec(compile(source, FILE, "exec"), names)  # noqa: S102
+    exec(compile(source, FILE, "exec", dont_inherit=True), names)  # noqa: S102
     return None, None
 
 
@@ -59,7 +62,7 @@ def _caught(work: Callable[..., tuple[Any, Any]], *args: Any) -> list[Any]:
     except (UnplainError, UnreadableError) as problem:
         return ["refused", str(problem)]
     except BaseException as error:  # noqa: BLE001  (the outermost frame of the program)
-        return ["raised", type(error).__name__, _said(error), _line(error)]
+        return ["raised", type(error).__name__, _said(error), _line(error), _own(error)]
 
 
 def _perform(operation: str, target: Any, args: Any, kwargs: Any, is_in_place: bool) -> tuple[Any, Any]:
@@ -72,26 +75,69 @@ OPERATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "call": lambda subject, args, kwargs: subject(*args, **kwargs),
     "get": lambda subject, args, _: getattr(subject, *args),
     "set": lambda subject, args, _: setattr(subject, *args),
-    "item": lambda subject, args, _: subject[args[0]],
-    "len": lambda subject, _, __: len(subject),
-    "iter": lambda subject, _, __: iter(subject),
-    "next": lambda subject, _, __: next(subject),
-    "str": lambda subject, _, __: str(subject),
+    "del": lambda subject, args, _: delattr(subject, *args),
+    "special": lambda subject, args, _: getattr(type(subject), args[0])(subject, *args[1:]),
+    "isinstance": lambda subject, args, _: isinstance(args[0], subject),
+    "copy": lambda subject, args, _: getattr(__import__("copy"), args[0])(subject),
+    "await": lambda subject, _, __: __import__("asyncio").run(subject),
+    "name": lambda subject, _, __: subject,
+    "class": lambda subject, args, _: _described(subject, *args),
 }
 
 
+def _described(kind: Any, special: tuple[str, ...]) -> list[Any]:
+    """What the judge makes its stand-in for a class from: among other things, which special methods there are."""
+    form = "error" if issubclass(kind, BaseException) else "named" if _is_named(kind) else "object"
+    plain = (object, type, tuple) if form == "named" else (object, type)
+    bases = [base.__name__ if getattr(builtins, base.__name__, None) is base else base for base in kind.__bases__]
+    is_built_in = kind.__module__ == "builtins" and not kind.__flags__ & ON_HEAP
+    methods, of_class = ([name for name in special if _has(each, name, plain)] for each in (kind, type(kind)))
+    return [form, kind.__name__, kind.__doc__, is_built_in, kind.__eq__ is object.__eq__, methods, of_class, bases]
+
+
+def _has(kind: Any, name: str, plain: tuple[type, ...]) -> bool:
+    """Whether one of its classes, but the plain ones, defines it."""
+    found = [base.__dict__[name] for base in kind.__mro__ if base not in plain and name in base.__dict__]
+    return bool(found) and found[0] is not None
+
+
+def _is_named(kind: Any) -> bool:
+    """Whether its instances are named tuples, and behave as tuples do."""
+    is_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return is_tuple and all(getattr(kind, name) is getattr(tuple, name) for name in AS_TUPLE)
+
+
 def _find(kind: str, key: Any, *_: Any) -> Any:
-    if kind == "ref":
+    if kind != "name":
         return kept[key]
     if key in names:
         return names[key]
     raise NameError(f"the program defines no {key!r}")
 
 
-def _refer(value: object) -> list[Any]:
-    """What is no plain data stays here; the other side gets its number and its type's name."""
-    kept.append(value)
-    return ["ref", len(kept) - 1, type(value).__name__[:MOST_TEXT]]
+def _refer(value: Any, depth: int = 0) -> list[Any]:
+    """What is no plain data stays here; the other side gets its number, its type's name, and its type's number."""
+    kind = type(value)
+    if issubclass(kind, type):
+        return ["class", _keep(value), kind.__name__[:MOST_TEXT]]
+    reference = [_keep(value), kind.__name__[:MOST_TEXT], _keep(kind)]
+    if _is_named(kind):
+        return ["named", *reference, *[to_tree(item, _refer, depth + 1) for item in value]]
+    return ["ref", *reference]
+
+
+def _keep(value: object) -> int:
+    """The number of an object, always the same."""
+    key = keys.setdefault(id(value), len(kept))
+    if key == len(kept):
+        kept.append(value)
+    return key
+
+
+def _own(error: BaseException) -> list[Any] | None:
+    """The reference to an error that Python does not know by name."""
+    kind = type(error)
+    return None if getattr(builtins, kind.__name__, None) is kind else _refer(error)
 
 
 def _said(error: BaseException) -> str:

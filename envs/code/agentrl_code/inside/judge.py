@@ -10,11 +10,11 @@ import _thread
 import builtins
 import marshal
 import sys
-from _collections_abc import Iterator, MutableMapping, MutableSequence, MutableSet
+from _collections_abc import MutableMapping, MutableSequence, MutableSet
 from _queue import SimpleQueue
 
 from agentrl_code.inside.channel import Channel, text
-from agentrl_code.values import UnplainError, UnreadableError, from_tree, to_tree
+from agentrl_code.values import LIBRARY, TYPES, UnplainError, UnreadableError, from_tree, to_tree
 
 TYPE_CHECKING = False  # typing is not loaded inside, nor what can be had without
 if TYPE_CHECKING:
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 FILE = "<test>"
 MOST_TEXT = 500
 ENDS = ("StopIteration", "StopAsyncIteration")
+BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+SPECIAL = (
+    *"__call__ __len__ __iter__ __next__ __reversed__ __contains__ __getitem__ __setitem__ __delitem__".split(),
+    *"__enter__ __exit__ __int__ __float__ __complex__ __index__ __round__ __abs__ __neg__ __pos__".split(),
+    *"__invert__ __format__ __bytes__ __divmod__ __trunc__ __floor__ __ceil__".split(),
+    *[f"__{reflected}{name}__" for name in BINARY for reflected in ("", "r", "i")],
+)
+"""The special methods that are asked of the program's objects which have them: not those that compare."""
+UNASKED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__hash__")
+COPIES = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
+OF_CLASS = ("__class__", "__mro__", "__bases__", "__dict__", "__name__", "__qualname__", "__flags__")
+PLAIN = {*TYPES.values(), bytearray, range, type, object}
 channel = Channel()
 answers: SimpleQueue[Any] = SimpleQueue()
 frames: SimpleQueue[Any] = SimpleQueue()
@@ -40,7 +52,11 @@ class ForeignError(BaseException):
 
 
 class TestError(BaseException):
-    """A test sent what cannot be sent."""
+    """A test does what no program can be asked for."""
+
+
+class UnsentError(BaseException):
+    """A test sent data that cannot be sent; it may have it from the program."""
 
 
 class ProgramError(Exception):
@@ -67,10 +83,9 @@ def _run(setup: str, source: str, entry: str, modules: list[str], in_place: list
     try:
         for name in modules:
             scope[name] = __import__(name)
-        exec(compile(setup, "<setup>", "exec"), scope)  # noqa: S102
-        if entry:
-            scope[entry] = Remote(["name", entry])
-        exec(compile(source, FILE, "exec"), scope)  # noqa: S102
+        exec(compile(setup, "<setup>", "exec", dont_inherit=True), scope)  # noqa: S102
+        scope.pop(entry, None)  # a stub: the program's own is meant
+        exec(compile(source, FILE, "exec", dont_inherit=True), scope)  # noqa: S102
         if refusal:
             raise ForeignError(refusal)
     except BaseException as error:  # noqa: BLE001  (the outermost frame of the test)
@@ -85,14 +100,16 @@ def _count() -> None:
 
 
 def _outcome(error: BaseException) -> tuple[str, str]:
-    if isinstance(error, (TestError, UnreadableError)):
+    if isinstance(error, TestError):
+        return "task", str(error)
+    if isinstance(error, (UnsentError, UnreadableError)):
         return "invalid", str(error)
     if isinstance(error, ForeignError):
         return "failed", str(error)
     if isinstance(error, AssertionError):
         return "failed", ""
-    said = f"{error}"[:MOST_TEXT] if isinstance(error, ProgramError) else f"{type(error).__name__}: {error}"[:MOST_TEXT]
-    return "raised", said
+    said = BaseException.args.__get__(error)[0] if type(error) in facts else str(error)  # type: ignore[attr-defined]
+    return "raised", (said if isinstance(error, ProgramError) else f"{type(error).__name__}: {said}")[:MOST_TEXT]
 
 
 def _line(error: BaseException) -> int:
@@ -104,6 +121,9 @@ def _line(error: BaseException) -> int:
     return line
 
 
+FUNCTION = type(_run)
+
+
 class Scope(dict):  # type: ignore[type-arg]
     """The names of a test: its own, Python's, and for all others the program's."""
 
@@ -112,75 +132,245 @@ class Scope(dict):  # type: ignore[type-arg]
         self._entry = entry
 
     def __missing__(self, name: str) -> Any:
-        if name != self._entry and hasattr(builtins, name):
+        if name != self._entry and (hasattr(builtins, name) or (name[:2] == name[-2:] == "__")):
             raise KeyError(name)
-        return Remote(["name", name])
+        value = _ask("name", ["name", name])
+        if type(value) in facts and facts[type(value)].known is FUNCTION:
+            value = self[name] = _stand_in(type(value), ["name", name])  # by its name, for the program may rebind it
+        return value
+
+
+class Class(type):
+    """What stands for a class of the program's: calling it, and whatever it holds, is asked of the program."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        """A test's `class Own(TheirClass)`: the program cannot be given one."""
+        raise TestError("the test derives a class from the program's")
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """What the program's own gives."""
+        return _ask("call", cls, args, kwargs)
+
+    def __getattribute__(cls, name: str) -> Any:
+        return type.__getattribute__(cls, name) if name in OF_CLASS else _ask("get", cls, (name,))
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        _ask("set", cls, (name, value))
+
+    def __delattr__(cls, name: str) -> None:
+        _ask("del", cls, (name,))
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return type.__instancecheck__(cls, value) or (type(value) in facts and _ask("isinstance", cls, (value,)) is True)
+
+    def __repr__(cls) -> str:
+        return str(_ask("special", cls, ("__repr__",)))
 
 
 class Remote:
-    """Something of the program's. It can be called, read, set and gone through; it is never compared."""
+    """Something of the program's: its stand-in has the special methods that it has. It is never compared.
 
-    def __init__(self, target: list[Any], kind: str = "") -> None:
-        object.__setattr__(self, "_target", target)
-        object.__setattr__(self, "_kind", kind)
+    What is known to be one object is equal to itself, and where its class compares by identity, to no other.
+    """
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the program's own gives."""
-        return _ask("call", self, args, kwargs)
+    __slots__ = ("_target",)  # read through its descriptor alone: every name is the program's
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":
+            return facts[type(self)].known or type(self)
+        if name in UNASKED:
+            _refuse(self)
+        if name in COPIES:
+            return lambda *_: _ask("copy", self, (COPIES[name],))
         return _ask("get", self, (name,))
 
     def __setattr__(self, name: str, value: Any) -> None:
         _ask("set", self, (name, value))
 
-    def __getitem__(self, key: Any) -> Any:
-        return _ask("item", self, (key,))
-
-    def __len__(self) -> int:
-        return int(_ask("len", self))
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(_Iteration(_ask("iter", self)))
-
-    def __next__(self) -> Any:
-        return _ask("next", self)
+    def __delattr__(self, name: str) -> None:
+        _ask("del", self, (name,))
 
     def __str__(self) -> str:
-        return str(_ask("str", self))
+        return _ask("special", self, ("__str__",))  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return _ask("special", self, ("__repr__",))  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        if self is not other and not (_is_by_identity(self) and _is_by_identity(other)):
+            _refuse(self)
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return id(self) if _is_by_identity(self) else _refuse(self)
 
     def _refused(self, *_: object) -> Any:
-        raise ForeignError(f"gave an object of its own type {self._kind or '?'}, which is not compared")
+        _refuse(self)
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __hash__ = _refused
-
-
-class _Iteration:
-    """A pass through something of the program's."""
-
-    def __init__(self, source: Remote) -> None:
-        self._source = source
-
-    def __iter__(self) -> _Iteration:
-        return self
-
-    def __next__(self) -> Any:
-        return _ask("next", self._source)
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refused
 
 
-def _ask(operation: str, remote: Remote, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+class Facts:
+    """What is known of a class of the program's: where it is, what its instances are made as, and how they compare."""
+
+    def __init__(self, target: list[Any], form: str, known: type | None, is_by_identity: bool) -> None:
+        self.target, self.form, self.known, self.is_by_identity = target, form, known, is_by_identity
+
+
+facts: dict[type, Facts] = {}
+classes: dict[int, type] = {}
+metaclasses: dict[tuple[str, ...], type] = {}
+remotes: dict[int, Remote] = {}
+coroutines: dict[int, tuple[Any, list[Any]]] = {}
+place = Remote.__dict__["_target"]
+
+
+def _refuse(value: Remote) -> Any:
+    raise ForeignError(f"gave an object of its own type {type(value).__name__}, which is not compared")
+
+
+def _is_by_identity(value: object) -> bool:
+    return type(value) in facts and facts[type(value)].is_by_identity
+
+
+def _class(key: int) -> type:
+    """The stand-in for a class of the program's, made when it is first met."""
+    if key not in classes:
+        target = ["class", key]
+        form, name, doc, is_built_in, is_by_identity, methods, of_class, bases = _ask("class", target, (SPECIAL,))
+        known = _known().get(name) if is_built_in else None
+        form = "coroutine" if known is not None and name == "coroutine" else form
+        space = {"__doc__": doc} | {method: _special(method) for method in methods}
+        made = _made(_metaclass(tuple(of_class)), name, _bases(form, bases), space | METHODS.get(form, {"__slots__": ()}))
+        facts[made], classes[key] = Facts(target, form, known, is_by_identity), made
+    return classes[key]
+
+
+def _made(metaclass: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
+    try:
+        return type.__new__(metaclass, name, bases, space)
+    except (TypeError, ValueError):  # classes that do not go together, a name that is none
+        return type.__new__(Class, "?", bases[:1], space)
+
+
+def _metaclass(methods: tuple[str, ...]) -> type:
+    """A class of classes with these special methods, such as those of an Enum."""
+    if methods not in metaclasses:
+        space = {method: _special(method) for method in methods if method != "__call__"}
+        metaclasses[methods] = type("Class", (Class,), space) if space else Class
+    return metaclasses[methods]
+
+
+def _bases(form: str, bases: list[Any]) -> tuple[type, ...]:
+    """Those of its bases that are made as it is, and of Python's own those that errors have."""
+    roots: dict[str, tuple[type, ...]] = {"error": (Exception,), "named": (tuple,)}
+    found = [base for base in bases if base in facts and facts[base].form == form]
+    if form == "error":
+        found += [base for name in bases if type(name) is str and (base := _error_named(name))]
+    return tuple(found) or roots.get(form, (Remote,))
+
+
+def _known() -> dict[str, type]:
+    """Python's own types that are no plain data, such as those of functions and generators."""
+    import types
+
+    everything = [*vars(types).values(), *vars(builtins).values()]
+    return {
+        kind.__name__: kind
+        for kind in everything
+        if isinstance(kind, type) and kind not in PLAIN and not issubclass(kind, BaseException)
+    }
+
+
+def _special(name: str) -> Any:
+    """A special method that is asked of the program. What a block raised is no affair of the program's."""
+
+    def ask(self: Any, *args: Any) -> Any:
+        return _ask("special", self, (name, *args))
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _ask("call", self, args, kwargs)
+
+    def leave(self: Any, kind: Any, *_: Any) -> Any:
+        return _ask("special", self, (name, None, None, None)) if kind is None else False
+
+    return {"__call__": call, "__exit__": leave}.get(name, ask)
+
+
+def _get(self: Any, name: str) -> Any:
+    return _ask("get", self, (name,))
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "error": {
+        "__getattr__": _get,
+        "__str__": _special("__str__"),
+        "__repr__": _special("__repr__"),
+        "args": property(lambda self: _get(self, "args")),
+    },
+    "named": {"__getattr__": _get, "__str__": _special("__str__"), "__repr__": _special("__repr__")},
+}
+
+
+async def _awaited(target: list[Any]) -> Any:
+    """A coroutine of the program's: awaiting it runs it there, to its end."""
+    return _ask("await", target)
+
+
+def _find(kind: str, key: int, _: str = "", of: int = -1, items: Any = ()) -> Any:
+    """What stands for something of the program's: the same for the same object."""
+    if kind == "class":
+        return _class(key)
+    return remotes[key] if key in remotes else _stand_in(_class(of), ["ref", key], items)
+
+
+def _stand_in(made: type, target: list[Any], items: Any = ()) -> Any:
+    form = facts[made].form
+    if form == "coroutine":
+        coroutine = _awaited(target)
+        coroutines[id(coroutine)] = coroutine, target
+        return coroutine
+    value: Any = {"error": BaseException.__new__, "named": tuple.__new__}.get(form, object.__new__)(
+        made, *([items] if form == "named" else [])
+    )
+    if form in METHODS:
+        value.__dict__["__target__"] = target
+        return value
+    place.__set__(value, target)
+    if target[0] == "ref":
+        remotes[target[1]] = value
+    return value
+
+
+def _target(value: Any, _: int = 0) -> list[Any]:
+    """Where something of the program's is. A test gives it nothing else that is no plain data."""
+    kind = type(value)
+    if issubclass(kind, Class):
+        return facts[value].target
+    if kind in facts:
+        found: list[Any] = value.__dict__["__target__"] if facts[kind].form in METHODS else place.__get__(value)
+        return found
+    if id(value) in coroutines:
+        return coroutines[id(value)][1]
+    if kind.__module__ in sys.modules and kind.__module__ in LIBRARY.values():
+        raise UnplainError(f"an object of type {kind.__name__}")  # a difference of dates: what they are is not its own
+    raise TestError(f"the test gives the program an object of type {kind.__name__}, which cannot be sent")
+
+
+def _ask(operation: str, subject: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """Ask the program, and wait for the answer: a value, or its exception, by Python's name for it."""
     is_in_place = operation == "call" and any(_is_changeable(arg) for arg in args) and _is_in_place()
     try:
-        target, trees = _target(remote), to_tree(list(args), _target)
+        target, trees = subject if type(subject) is list else _target(subject), to_tree(list(args), _target)
         frames.put(["ask", operation, target, trees, to_tree(kwargs or {}, _target), is_in_place])
     except UnplainError as problem:
-        raise TestError(f"the test gives the program {problem}, which cannot be sent") from None
+        raise UnsentError(f"the test gives the program {problem}, which cannot be sent") from None
     kind, *parts = answers.get()
     if kind == "raised":
-        raise _exception(*parts, is_end=operation == "next")
+        raise _exception(*parts, is_end=operation == "special" and args[0] == "__next__")
     if kind == "refused":
         raise ForeignError(f"gave {parts[0]}")
     if is_in_place:
@@ -213,23 +403,24 @@ def _replace(old: Any, new: Any) -> None:
         old.update(new)
 
 
-def _target(value: Any) -> list[Any]:
-    if type(value) is not Remote:
-        raise UnplainError(f"an object of type {type(value).__name__}")
-    target: list[Any] = object.__getattribute__(value, "_target")
-    return target
+def _exception(name: str, message: str, _: int, tree: Any, *, is_end: bool) -> BaseException:
+    """The exception of that name, or of the program's own class.
+
+    Only `next` may end an iteration: `all(map(f, …))` takes that for success.
+    """
+    own = from_tree(tree, _find)
+    if isinstance(own, Exception):
+        BaseException.args.__set__(own, (message,))  # type: ignore[attr-defined]
+        return own
+    known = _error_named(name, is_end)
+    try:
+        return known(message) if known else ProgramError(f"{name}: {message}")
+    except TypeError:  # some take more than a message
+        return ProgramError(f"{name}: {message}")
 
 
-def _find(kind: str, key: Any, *name: str) -> Remote:
-    return Remote([kind, key], *name)
-
-
-def _exception(name: str, message: str, _: int, *, is_end: bool) -> BaseException:
-    """The exception of that name. Only `next` may end an iteration: `all(map(f, …))` takes that for success."""
+def _error_named(name: str, is_end: bool = False) -> type[Exception] | None:
+    """Python's exception of that name."""
     known = getattr(builtins, name, None)
-    if isinstance(known, type) and issubclass(known, Exception) and (is_end or name not in ENDS):
-        try:
-            return known(message)
-        except TypeError:  # some take more than a message
-            pass
-    return ProgramError(f"{name}: {message}")
+    is_fit = isinstance(known, type) and issubclass(known, Exception) and (is_end or name not in ENDS)
+    return known if is_fit else None  # type: ignore[return-value]
