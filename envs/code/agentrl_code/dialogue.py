@@ -9,20 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from agentrl_sandbox import ExecResult, Limits
+from agentrl_sandbox import ExecResult, Limit, Limits
 
 from agentrl_code.payload import cell
-from agentrl_code.values import UnreadableError
+from agentrl_code.values import MOST_BYTES, UnreadableError
 
 _LENGTH = 8
 _NONCE_BYTES = 16
-_LEAST_S = 0.01
 _ORDER_WALL_S, _ORDER_CPU_S = 0.02, 0.001
 """What an order itself takes of a busy machine, which is no doing of who runs in it."""
 MANY_BYTES = 1 << 18
 """From here on an answer is read in a thread: it takes long."""
-MOST_BYTES = 16 << 20
-"""Of one answer."""
 
 
 class Session(Protocol):
@@ -46,12 +43,15 @@ class Interpreter:
     def __init__(self, side: Literal["candidate", "judge"], sandbox: Session, limits: Limits) -> None:
         self._side, self._sandbox, self._limits = side, sandbox, limits
         self._preamble = cell(side)
+        self._over: Said | None = None
 
     async def order(self, *calls: tuple[str, Any]) -> Said:
         """Call functions of that side with one argument each: a text, or what `marshal` carries, as bytes.
 
         Raises UnreadableError for frames that nobody of ours writes, SandboxError when the sandbox fails.
         """
+        if self._over:
+            return self._over
         nonce = secrets.token_hex(_NONCE_BYTES).encode()
         lines = [f"{self._side}.{name}({nonce!r}, {_literal(argument)})\n" for name, argument in calls]
         source, self._preamble = self._preamble + "".join(lines), ""
@@ -65,7 +65,11 @@ class Interpreter:
         """The limits hold for all orders together, but for what an order itself takes."""
         wall_s = self._limits.wall_s - max(0.0, ending.wall_s - _ORDER_WALL_S)
         cpu_s = self._limits.cpu_s - max(0.0, ending.cpu_s - _ORDER_CPU_S)
-        self._limits = replace(self._limits, wall_s=max(_LEAST_S, wall_s), cpu_s=max(_LEAST_S, cpu_s))
+        if min(wall_s, cpu_s) > 0:
+            self._limits = replace(self._limits, wall_s=wall_s, cpu_s=cpu_s)
+        else:
+            hit = Limit.CPU if cpu_s <= 0 else Limit.TIME
+            self._over = Said((), replace(ending, stdout=b"", hits=frozenset({hit})))
 
 
 def _literal(argument: Any) -> str:

@@ -62,7 +62,9 @@ class Reply:
         kind, *parts = frame
         if kind == "value":
             return cls._of_value(parts)
-        if not all(isinstance(part, str) for part in parts[:2]) or not all(isinstance(part, int) for part in parts[2:3]):
+        if not all(isinstance(part, str) for part in parts[:2]) or not all(
+            isinstance(part, int) for part in parts[2:3]
+        ):
             raise UnreadableError("an answer of no known form")
         return cls(cast(Literal["raised", "refused"], kind), parts)
 

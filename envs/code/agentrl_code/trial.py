@@ -13,7 +13,7 @@ from agentrl_code.replies import Foreign, Reply
 from agentrl_code.verdict import Fault, Result, Status
 
 MOST_QUESTIONS = 10_000
-ASKING_S = 60.0
+ASKING_S = 45.0
 """Wall clock for one test beyond the program's own: each question is an order to either sandbox."""
 
 

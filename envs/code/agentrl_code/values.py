@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_DEPTH = 128
+MOST_BYTES = 16 << 20
+"""Of one answer, as text."""
 MOST_TWINS = 100
 """Entries of one set or dict with the same hash: more are chosen to collide, to hold up who reads them."""
 MOST_FRACTION_BITS = 1 << 14

@@ -124,6 +124,15 @@ async def test_no_script_earns_a_point_or_gets_out_of_its_zero(grade, name):
         ("def f(x): return range(10 ** 18)", "assert 2.5 in f(1)"),
         ("class E:\n __eq__ = lambda a, b: True\ndef f(x): return E()",
          "try:\n    assert f(1) == 5\nexcept:\n    pass\nassert True or f(1)\nassert 1 < 2 + 1"),
+        ("class Stop(StopIteration): pass\ndef f(x): raise Stop", "assert all(map(lambda x: f(x) == x, range(3)))"),
+        ("class E:\n __class__ = int\n __eq__ = lambda a, b: True\ndef f(x): return E()", "assert [f(1)] == [5]"),
+        ("class E:\n __contains__ = lambda a, b: True\ndef f(x): return E()", "assert f(1) in [5]"),
+        ("class E:\n __radd__ = __add__ = lambda a, b: E()\ndef f(x): return E()", "assert 1 + f(1) == 6"),
+        ("class E:\n def __exit__(self, *a): return True\n def __enter__(self): return 0\ndef f(x): return E()",
+         "with f(1) as x:\n    assert x == 5"),
+        ("from collections import namedtuple\nP = namedtuple('P', 'x')\nclass Q(P):\n __eq__ = lambda a, b: True\n"
+         "def f(x): return Q(x)", "assert [f(1)] == [(5,)]"),
+        ("async def f(x): return x", "assert [f(f(1))] == [5]"),
         ("def f(x): return x",
          "x = 0\nfor _ in range(99): x = [f(x)]\nassert x == 1"),
     ],
@@ -140,6 +149,7 @@ async def test_a_test_that_the_program_keeps_from_asserting_is_the_programs_doin
     assert (verdict.status, verdict.fault) == ("invalid", "task")
 
 
+@pytest.mark.timeout(240)
 async def test_a_test_that_the_program_makes_endless_takes_the_rest_along_and_stays_valid(grade):
     program = "def f(x):\n    while True: yield x\ndef g(x): return x\n"
     tests = Assert("assert list(f(1)) == [1]"), Assert("assert [g(1)] == [1]")
@@ -175,9 +185,11 @@ def f(x):
 @pytest.mark.parametrize(
     "payload",
     ['["value", ["Fraction", ["int", "0x{}"], ["int", "0x{}"]], null]'.format("7" * 900_000, "d" * 900_000),
-     '["value", ["Decimal", "1E+999999999999999999"], null]', '["raised", "E", "\\ud800", 1]',
+     '["value", ["Decimal", "1E+999999999999999999"], null]', '["raised", "E", "\\ud800", 1, null]',
      '["value", ["ref", 1, "\\ud800"], null]', '["value", ["set", {}], null]'.format(",".join(["1e999"] * 9)),
-     '["value", ["str"], null]', '["value", NaN, null]', '["raised", "StopIteration", "", 0]'],
+     '["value", ["str"], null]', '["value", NaN, null]', '["raised", "StopIteration", "", 0, null]',
+     '["value", ["named", 1, "\\ud800", 2, 5], null]', '["value", ["dict_keys", 5, 8], null]', '["value", ["class", 1, "E"], null]',
+     '["value", ["named", 1], null]', '["value", ["NotImplemented"], null]', '["raised", "E", "", 0, 5]'],
     ids=lambda payload: payload[:40],
 )  # fmt: skip
 async def test_forged_values_neither_hold_up_nor_harm_who_reads_them(grade, payload):

@@ -242,6 +242,52 @@ async def test_the_librarys_own_containers_are_carried(grade):
     assert (await grade(written(program), Assert(source))).status == "passed"
 
 
+@pytest.mark.timeout(240)
+async def test_large_and_deep_values_come_back(grade):
+    nested = 0
+    for _ in range(70):
+        nested = [nested]
+    deep = (Call("f", (nested,), expected=nested), *[Assert(f"assert {x}") for x in (
+        f"f({nested}) == {nested}", f"[f({nested})] == [{nested}]")])  # fmt: skip
+    assert (await grade("def f(x): return x", *deep)).status == "passed"
+    assert (await grade("def f(x): return x[0]", *deep)).share == 0.0
+    large = Call("f", (400_000,), expected=list(range(400_000))), Assert("assert [len(f(400_000))] == [400_000]")
+    assert (await grade("def f(n): return list(range(n))", *large)).status == "passed"
+    assert (await grade("def f(n): return list(range(1, n))", *large)).share == 0.0
+    verdict = await grade("def f(n): return 'x' * n", Call("f", (20_000_000,), expected="x" * 20_000_000))
+    assert (verdict.status, verdict.fault) == ("failed", "program")
+    assert verdict.feedback.endswith("the program gave a value that takes 20000017 bytes; 16777216 are read.")
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("\ufeffdef f(): return True", "passed"),
+        ("def g(x: int): pass\ndef f(): return g.__annotations__['x'] is int", "passed"),
+        ("import dataclasses as d\n@d.dataclass\nclass A:\n x: int\ndef f(): return d.fields(A)[0].type is int", "passed"),
+        ("from __future__ import annotations\ndef g(x: int): pass\ndef f(): return g.__annotations__ == {'x': 'int'}",
+         "passed"),
+        ("from __future__ import annotations\ndef f(x: Unknown = 1): return True", "passed"),
+        ("def f(x: Unknown = 1): return True", "error"),
+        ("import os\nHERE = os.path.dirname(__file__)\ndef f(): return HERE == ''", "passed"),
+    ],
+)  # fmt: skip
+async def test_a_module_is_what_python_makes_of_it(grade, program, status):
+    assert (await grade(program, Call("f", expected=True), Assert("assert [f()] == [True]"))).status == status
+
+
+async def test_test_code_is_compiled_as_it_stands(grade):
+    test = Assert("def g(x: int): pass\nassert f(1) == 1 and g.__annotations__['x'] is int")
+    assert (await grade("def f(x): return x", test, setup="\ufeffimport math")).status == "passed"
+
+
+async def test_a_named_tuple_is_no_tuple_to_a_call_and_equals_one_to_an_assertion(grade):
+    program = "from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(): return P(1, 2)"
+    verdict = await grade(program, Call("f", expected=(1, 2)), Assert("assert f() == (1, 2)"))
+    assert [result.status for result in verdict.results] == ["failed", "passed"]
+    assert verdict.feedback == "f(): gave P(1, 2), but (1, 2) was expected."
+
+
 async def test_floats_are_exact_unless_a_tolerance_is_given(grade):
     program = "def f(): return [0.1 + 0.2, float('nan'), 1]"
     test, other = Call("f", expected=[0.3, float("nan"), 1]), Call("f", expected=[0.31, float("nan"), 1])

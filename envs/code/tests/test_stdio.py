@@ -2,6 +2,7 @@
 
 import pytest
 from agentrl_code import Io
+from agentrl_code.compare import same_text
 
 READERS = [
     "print(2 * int(input()))",
@@ -22,6 +23,12 @@ READERS = [
     "import os\nprint(2 * int(input()), flush=True)\nos._exit(0)",
     "import sys\nprint(2 * int(input()))\nsys.exit()",
     "print(2 * int(open('/dev/stdin').read()))",
+    "import io, os\ninput = io.BytesIO(os.read(0, os.fstat(0).st_size)).readline\nprint(2 * int(input()))",
+    "import sys\nsys.stdin.read()\nsys.stdin.seek(0)\nprint(2 * int(input()))",
+    "import mmap\nprint(2 * int(mmap.mmap(0, 0, access=mmap.ACCESS_READ)[:]))",
+    "\ufeffprint(2 * int(input()))",
+    "import os\nassert os.path.dirname(__file__) == ''\nprint(2 * int(input()))",
+    "def f(x: int): pass\nassert f.__annotations__['x'] is int\nprint(2 * int(input()))",
     "import subprocess, sys\nprint(2 * int(subprocess.run(['cat'], capture_output=True, text=True).stdout))",
 ]
 TESTS = (Io("4\n", "8\n"), Io("21", "42"))
@@ -48,6 +55,8 @@ async def test_input_is_there_in_every_style(grade, program):
         ("while True: print(8)", "error"),
         ("while True: pass", "error"),
         ("input(); input()", "error"),
+        ("def f(x: Unknown): pass\nprint(2 * int(input()))", "error"),
+        ("import os\nos.write(0, b'9'); os.lseek(0, 0, 0)\nprint(2 * int(input()))", "error"),
         ("import threading\nprint(2 * int(input()))\nthreading.Timer(0.1, print, (9,)).start()", "failed"),
     ],
 )  # fmt: skip
@@ -72,6 +81,19 @@ async def test_numbers_are_compared_as_text_unless_a_tolerance_is_given(grade):
     assert (await grade("print(1 / 3, 'yes')", test, float_tolerance=1e-3)).status == "passed"
     assert (await grade("print(1 / 3, 'no')", test, float_tolerance=1e-3)).status == "failed"
     assert (await grade("print('nan yes')", test, float_tolerance=1e-3)).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said", "status"),
+    [
+        ("100000000", "100000001", "failed"), ("1000", "1_000", "failed"), ("7", "0007", "failed"), ("7", "7.0", "failed"),
+        ("1.5\n2.5", "1.5 2.5", "failed"), ("1.5 2.5", "1.5\n2.5", "failed"), ("1.5\n2", "1.5000001\n2", "passed"),
+        ("1.0", "1", "passed"), ("1e5", "100000.01", "passed"), ("1e5", "100001", "failed"), ("10.0", "1_0.0", "failed"),
+        ("nan", "NaN", "passed"), ("-inf", "-1e999", "passed"), ("en", "ne", "failed"), ("1.5", "١.5", "failed"),
+    ],
+)  # fmt: skip
+def test_a_tolerance_is_for_what_is_expected_as_a_float(wanted, said, status):
+    assert same_text(wanted, said, 1e-6) is (status == "passed")
 
 
 async def test_a_checker_sees_input_output_and_expectation(grade):

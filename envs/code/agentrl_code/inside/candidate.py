@@ -11,7 +11,7 @@ import marshal
 import sys
 
 from agentrl_code.inside.channel import Channel, text
-from agentrl_code.values import UnplainError, UnreadableError, from_tree, to_tree
+from agentrl_code.values import MOST_BYTES, UnplainError, UnreadableError, from_tree, to_tree
 
 TYPE_CHECKING = False  # typing is not loaded inside
 if TYPE_CHECKING:
@@ -20,10 +20,20 @@ if TYPE_CHECKING:
 
 FILE = "<program>"
 MODULE = "solution"
-MOST_BYTES = 16 << 20
 MOST_TEXT = 500
 channel = Channel()
-AS_TUPLE = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__iter__", "__len__", "__getitem__")
+AS_TUPLE = (
+    "__eq__",
+    "__ne__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__hash__",
+    "__iter__",
+    "__len__",
+    "__getitem__",
+)
 ON_HEAP = 1 << 9  # of a type's flags: it is not built in
 kept: list[object] = []
 keys: dict[int, int] = {}
@@ -90,9 +100,10 @@ def _described(kind: Any, special: tuple[str, ...]) -> list[Any]:
     form = "error" if issubclass(kind, BaseException) else "named" if _is_named(kind) else "object"
     plain = (object, type, tuple) if form == "named" else (object, type)
     bases = [base.__name__ if getattr(builtins, base.__name__, None) is base else base for base in kind.__bases__]
+    doc = kind.__doc__ if type(kind.__doc__) is str else None
     is_built_in = kind.__module__ == "builtins" and not kind.__flags__ & ON_HEAP
     methods, of_class = ([name for name in special if _has(each, name, plain)] for each in (kind, type(kind)))
-    return [form, kind.__name__, kind.__doc__, is_built_in, kind.__eq__ is object.__eq__, methods, of_class, bases]
+    return [form, kind.__name__, doc, is_built_in, kind.__eq__ is object.__eq__, methods, of_class, bases]
 
 
 def _has(kind: Any, name: str, plain: tuple[type, ...]) -> bool:

@@ -23,11 +23,32 @@ if TYPE_CHECKING:
 FILE = "<test>"
 MOST_TEXT = 500
 ENDS = ("StopIteration", "StopAsyncIteration")
-BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"]
 SPECIAL = (
-    *"__call__ __len__ __iter__ __next__ __reversed__ __contains__ __getitem__ __setitem__ __delitem__".split(),
-    *"__enter__ __exit__ __int__ __float__ __complex__ __index__ __round__ __abs__ __neg__ __pos__".split(),
-    *"__invert__ __format__ __bytes__ __divmod__ __trunc__ __floor__ __ceil__".split(),
+    *[
+        "__call__",
+        "__len__",
+        "__iter__",
+        "__next__",
+        "__reversed__",
+        "__contains__",
+        "__getitem__",
+        "__setitem__",
+        "__delitem__",
+    ],
+    *[
+        "__enter__",
+        "__exit__",
+        "__int__",
+        "__float__",
+        "__complex__",
+        "__index__",
+        "__round__",
+        "__abs__",
+        "__neg__",
+        "__pos__",
+    ],
+    *["__invert__", "__format__", "__bytes__", "__divmod__", "__trunc__", "__floor__", "__ceil__"],
     *[f"__{reflected}{name}__" for name in BINARY for reflected in ("", "r", "i")],
 )
 """The special methods that are asked of the program's objects which have them: not those that compare."""
@@ -161,7 +182,9 @@ class Class(type):
         _ask("del", cls, (name,))
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return type.__instancecheck__(cls, value) or (type(value) in facts and _ask("isinstance", cls, (value,)) is True)
+        return type.__instancecheck__(cls, value) or (
+            type(value) in facts and _ask("isinstance", cls, (value,)) is True
+        )
 
     def __repr__(cls) -> str:
         return str(_ask("special", cls, ("__repr__",)))
@@ -244,7 +267,9 @@ def _class(key: int) -> type:
         known = _known().get(name) if is_built_in else None
         form = "coroutine" if known is not None and name == "coroutine" else form
         space = {"__doc__": doc} | {method: _special(method) for method in methods}
-        made = _made(_metaclass(tuple(of_class)), name, _bases(form, bases), space | METHODS.get(form, {"__slots__": ()}))
+        made = _made(
+            _metaclass(tuple(of_class)), name, _bases(form, bases), space | METHODS.get(form, {"__slots__": ()})
+        )
         facts[made], classes[key] = Facts(target, form, known, is_by_identity), made
     return classes[key]
 
