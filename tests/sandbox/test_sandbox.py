@@ -71,6 +71,28 @@ async def test_a_traceback_shows_the_program_and_nothing_of_ours(any_sandbox: Sa
     assert lines[-1] == "ZeroDivisionError: division by zero"
 
 
+async def test_the_input_is_a_file_that_can_be_measured_and_reread_and_not_written(any_sandbox: Sandbox) -> None:
+    source = """
+import os, sys
+size = os.fstat(0).st_size
+said = sys.stdin.read(), open("/dev/stdin").read(), sys.stdin.seek(0), sys.stdin.read()
+try: os.write(0, b"x")
+except OSError: size += 100
+print(size, *said)
+"""
+    for program in (Python(source), Command((sys.executable, "-c", source))):
+        result = await any_sandbox.exec(program, stdin=b"42")
+        if b"python" not in result.stderr:  # an image may have its interpreter elsewhere
+            assert (result.stdout, result.exit_code) == (b"102 42 42 0 42\n", 0), result
+    assert (await any_sandbox.exec(Python("print([open(0).read()], __file__)"))).stdout == b"[''] <program>\n"
+
+
+async def test_a_program_inherits_no_future_of_ours(any_sandbox: Sandbox) -> None:
+    source = "def f(x: int): pass\nassert f.__annotations__['x'] is int"
+    assert (await any_sandbox.exec(Python(source))).exit_code == 0
+    assert (await any_sandbox.run(source)).exit_code == 0
+
+
 async def test_a_command_runs_in_the_working_folder_with_its_input(any_sandbox: Sandbox) -> None:
     result = await any_sandbox.exec(shell("cat > copy; pwd; wc -c < copy; echo $HOME; exit 4"), stdin=b"x" * 200_000)
     folder, size, home = result.stdout.decode().split()

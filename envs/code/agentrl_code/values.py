@@ -26,7 +26,7 @@ SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 MAPPINGS = ("dict", "Counter", "OrderedDict", "defaultdict")
 REFERENCES = ("ref", "class", "name", "named")
 """What stays where it is: an object, a class, whatever has a name; of a named tuple the values come along."""
-KEYS = type({}.keys())
+KEYS: type = type({}.keys())
 TYPES = {kind.__name__: kind for kind in (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)}
 LIBRARY = {
     "Counter": "collections",

@@ -264,7 +264,8 @@ async def test_large_and_deep_values_come_back(grade):
     [
         ("\ufeffdef f(): return True", "passed"),
         ("def g(x: int): pass\ndef f(): return g.__annotations__['x'] is int", "passed"),
-        ("import dataclasses as d\n@d.dataclass\nclass A:\n x: int\ndef f(): return d.fields(A)[0].type is int", "passed"),
+        ("import dataclasses as d\n@d.dataclass\nclass A:\n x: int\ndef f(): return d.fields(A)[0].type is int",
+         "passed"),
         ("from __future__ import annotations\ndef g(x: int): pass\ndef f(): return g.__annotations__ == {'x': 'int'}",
          "passed"),
         ("from __future__ import annotations\ndef f(x: Unknown = 1): return True", "passed"),

@@ -86,10 +86,12 @@ async def test_numbers_are_compared_as_text_unless_a_tolerance_is_given(grade):
 @pytest.mark.parametrize(
     ("wanted", "said", "status"),
     [
-        ("100000000", "100000001", "failed"), ("1000", "1_000", "failed"), ("7", "0007", "failed"), ("7", "7.0", "failed"),
+        ("100000000", "100000001", "failed"), ("1000", "1_000", "failed"), ("7", "0007", "failed"),
+        ("7", "7.0", "failed"),
         ("1.5\n2.5", "1.5 2.5", "failed"), ("1.5 2.5", "1.5\n2.5", "failed"), ("1.5\n2", "1.5000001\n2", "passed"),
-        ("1.0", "1", "passed"), ("1e5", "100000.01", "passed"), ("1e5", "100001", "failed"), ("10.0", "1_0.0", "failed"),
-        ("nan", "NaN", "passed"), ("-inf", "-1e999", "passed"), ("en", "ne", "failed"), ("1.5", "١.5", "failed"),
+        ("1.0", "1", "passed"), ("1e5", "100000.01", "passed"), ("1e5", "100001", "failed"),
+        ("10.0", "1_0.0", "failed"),
+        ("nan", "NaN", "passed"), ("-inf", "-1e999", "passed"), ("en", "ne", "failed"), ("1.5", "\u0661.5", "failed"),
     ],
 )  # fmt: skip
 def test_a_tolerance_is_for_what_is_expected_as_a_float(wanted, said, status):

@@ -30,7 +30,7 @@ class Order:
 class Process:
     """A confined child and our ends of its pipes; a session's has two more, for sources and for exit codes.
 
-    Its stdin is a file that holds the whole input, as a shell's `<` gives it; a pipe where the kernel has no such files.
+    Its stdin is a file that holds the whole input, as a shell's `<` gives it; a pipe where the kernel has none such.
     """
 
     def __init__(self, order: Order, cell: Cell) -> None:

@@ -99,7 +99,7 @@ def _described(kind: Any, special: tuple[str, ...]) -> list[Any]:
     """What the judge makes its stand-in for a class from: among other things, which special methods there are."""
     form = "error" if issubclass(kind, BaseException) else "named" if _is_named(kind) else "object"
     plain = (object, type, tuple) if form == "named" else (object, type)
-    bases = [base.__name__ if getattr(builtins, base.__name__, None) is base else base for base in kind.__bases__]
+    bases = [base.__name__ if _is_pythons(base) else base for base in kind.__bases__]
     doc = kind.__doc__ if type(kind.__doc__) is str else None
     is_built_in = kind.__module__ == "builtins" and not kind.__flags__ & ON_HEAP
     methods, of_class = ([name for name in special if _has(each, name, plain)] for each in (kind, type(kind)))
@@ -147,8 +147,11 @@ def _keep(value: object) -> int:
 
 def _own(error: BaseException) -> list[Any] | None:
     """The reference to an error that Python does not know by name."""
-    kind = type(error)
-    return None if getattr(builtins, kind.__name__, None) is kind else _refer(error)
+    return None if _is_pythons(type(error)) else _refer(error)
+
+
+def _is_pythons(kind: type) -> bool:
+    return getattr(builtins, kind.__name__, None) is kind
 
 
 def _said(error: BaseException) -> str:

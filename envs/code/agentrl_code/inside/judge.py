@@ -23,33 +23,13 @@ if TYPE_CHECKING:
 FILE = "<test>"
 MOST_TEXT = 500
 ENDS = ("StopIteration", "StopAsyncIteration")
-BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"]
-SPECIAL = (
-    *[
-        "__call__",
-        "__len__",
-        "__iter__",
-        "__next__",
-        "__reversed__",
-        "__contains__",
-        "__getitem__",
-        "__setitem__",
-        "__delitem__",
-    ],
-    *[
-        "__enter__",
-        "__exit__",
-        "__int__",
-        "__float__",
-        "__complex__",
-        "__index__",
-        "__round__",
-        "__abs__",
-        "__neg__",
-        "__pos__",
-    ],
-    *["__invert__", "__format__", "__bytes__", "__divmod__", "__trunc__", "__floor__", "__ceil__"],
-    *[f"__{reflected}{name}__" for name in BINARY for reflected in ("", "r", "i")],
+BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift"
+UNARY = (
+    "call len iter next reversed contains getitem setitem delitem enter exit int float complex index round abs neg pos "
+    "invert format bytes divmod trunc floor ceil"
+)
+SPECIAL = tuple(
+    f"__{name}__" for name in UNARY.split() + [way + name for name in BINARY.split() for way in ("", "r", "i")]
 )
 """The special methods that are asked of the program's objects which have them: not those that compare."""
 UNASKED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__hash__")
@@ -358,12 +338,11 @@ def _stand_in(made: type, target: list[Any], items: Any = ()) -> Any:
         coroutine = _awaited(target)
         coroutines[id(coroutine)] = coroutine, target
         return coroutine
-    value: Any = {"error": BaseException.__new__, "named": tuple.__new__}.get(form, object.__new__)(
-        made, *([items] if form == "named" else [])
-    )
     if form in METHODS:
+        value: Any = BaseException.__new__(made) if form == "error" else tuple.__new__(made, items)
         value.__dict__["__target__"] = target
         return value
+    value = object.__new__(made)
     place.__set__(value, target)
     if target[0] == "ref":
         remotes[target[1]] = value
@@ -448,4 +427,4 @@ def _error_named(name: str, is_end: bool = False) -> type[Exception] | None:
     """Python's exception of that name."""
     known = getattr(builtins, name, None)
     is_fit = isinstance(known, type) and issubclass(known, Exception) and (is_end or name not in ENDS)
-    return known if is_fit else None  # type: ignore[return-value]
+    return known if is_fit else None
