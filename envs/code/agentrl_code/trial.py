@@ -59,9 +59,10 @@ def _frame(said: Said) -> Any:
 
 
 def _tells(frame: list[Any], reply: Reply) -> bool:
-    """Whether the program has answered, and not merely been found to have what the test speaks of."""
+    """Whether the program has answered, and not merely been found to have a function; what class it has is an answer."""
     _, operation, *_ = frame
-    return operation != "class" and not (operation == "name" and isinstance(reply.value, Foreign))
+    is_found = operation == "name" and isinstance(reply.value, Foreign) and reply.parts[0][0] != "class"
+    return operation != "class" and not is_found
 
 
 def _stuck(said: Said, last: Reply | None) -> Result:
