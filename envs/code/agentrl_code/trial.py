@@ -59,7 +59,7 @@ def _frame(said: Said) -> Any:
 
 
 def _tells(frame: list[Any], reply: Reply) -> bool:
-    """Whether the program has answered, and not merely been found to have a function; what class it has is an answer."""
+    """Whether the program has answered, and not merely been found to have a function; a class is an answer."""
     _, operation, *_ = frame
     is_found = operation == "name" and isinstance(reply.value, Foreign) and reply.parts[0][0] != "class"
     return operation != "class" and not is_found

@@ -189,8 +189,8 @@ def f(x):
      '["value", ["ref", 1, "\\ud800"], null]', '["value", ["set", {}], null]'.format(",".join(["1e999"] * 9)),
      '["value", ["str"], null]', '["value", NaN, null]', '["raised", "StopIteration", "", 0, null]',
      '["value", ["named", 1, "\\ud800", 2, 5], null]', '["value", ["dict_keys", 5, 8], null]',
-    
-     '["value", ["class", 1, "E"], null]', '["value", ["named", 1], null]', '["value", ["NotImplemented"], null]', '["raised", "E", "", 0, 5]'],
+     '["value", ["class", 1, "E"], null]', '["value", ["named", 1], null]', '["value", ["NotImplemented"], null]',
+     '["raised", "E", "", 0, 5]'],
     ids=lambda payload: payload[:40],
 )  # fmt: skip
 async def test_forged_values_neither_hold_up_nor_harm_who_reads_them(grade, payload):
