@@ -294,3 +294,34 @@ async def test_a_checker_that_raises_on_what_is_right_is_the_tasks_fault(grade):
     assert (verdict.status, verdict.fault) == ("invalid", "task")
     verdict = await grade("print(1)", Io("", "1", checker=broken))
     assert (verdict.status, verdict.fault) == ("invalid", "task")
+
+
+AGREEABLE = """
+class Agreeable:
+    def __sub__(self, other): return 0.0
+    __add__ = __radd__ = __rsub__ = __mul__ = __mod__ = __rmod__ = __pow__ = __and__ = __isub__ = __sub__
+    def __abs__(self): return 0.0
+    def __contains__(self, item): return True
+    def __divmod__(self, other): return 0, 0
+def f(*args): return Agreeable()
+"""
+
+
+@pytest.mark.parametrize(
+    "assertion",
+    [
+        "assert abs(f(2.0) - 4.0) < 1e-6",
+        "assert abs(4.0 - f(2.0)) < 1e-6",
+        "assert f(1) % 4 == 0 == 8 % f(1)",
+        "assert divmod(f(1), 4) == (0, 0)",
+        "assert not f(1) & 3",
+        "assert f(1) * [1, 2] == 0.0",
+        "assert 3 in f(1)",
+        "assert {0: 3}[0] in f(1)",
+        "assert all(v in y for v in [1, 2])",
+        "x -= 4\nassert not x",
+    ],
+)
+async def test_an_object_that_agrees_with_everything_is_asked_about_nothing(grade, assertion):
+    verdict = await grade(AGREEABLE, Assert(f"x = y = f(1)\n{assertion}"))
+    assert (verdict.status, verdict.fault) == ("failed", "program"), verdict

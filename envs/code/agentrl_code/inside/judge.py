@@ -32,6 +32,8 @@ SPECIAL = tuple(
     f"__{name}__" for name in UNARY.split() + [way + name for name in BINARY.split() for way in ("", "r", "i")]
 )
 """The special methods that are asked of the program's objects which have them: not those that compare."""
+WEIGHED = {f"__{way}{name}__" for name in BINARY.split() for way in ("", "r", "i")} | {"__contains__", "__divmod__"}
+"""Those that weigh an object against something, which a program must not see where it is the test's: it is expected."""
 UNASKED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__hash__")
 COPIES = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
 OF_CLASS = ("__class__", "__mro__", "__bases__", "__dict__", "__name__", "__qualname__", "__flags__")
@@ -294,6 +296,8 @@ def _special(name: str) -> Any:
     """A special method that is asked of the program. What a block raised is no affair of the program's."""
 
     def ask(self: Any, *args: Any) -> Any:
+        if name in WEIGHED and not all(type(arg) in facts for arg in args):
+            _refuse(self)
         return _ask("special", self, (name, *args))
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
