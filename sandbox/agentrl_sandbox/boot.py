@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from agentrl_sandbox.channel import Channel
@@ -58,6 +59,7 @@ class Setup:
         )
 
 
+@cache
 def interpreter() -> str:
     """The Python that we run on, not the virtual environment's: programs get the standard library and no more."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"

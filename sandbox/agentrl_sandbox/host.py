@@ -72,7 +72,7 @@ class HostProcess:
         await self._end()
         left = list(self._cage.paths) if self._cage else []
         for _ in range(RETRIES):
-            if not (left := cgroups.try_remove(left)):
+            if not left or not (left := await asyncio.to_thread(cgroups.try_remove, left)):  # it waits for the kernel
                 break
             await asyncio.sleep(RETRY_S)
         if left:

@@ -77,7 +77,7 @@ class Pool:
         self.backend = choose(backend) if isinstance(backend, str) else backend
         self.limits = limits or Limits()
         cores = len(os.sched_getaffinity(0))
-        self._ready, self._most, self._starts = min(ready or 2 * cores, most), most, max(2, cores)
+        self._ready, self._most, self._starts = min(ready or 2 * cores, most), most, 2 * cores
         self._lock, self._pid, self._is_closed = threading.RLock(), os.getpid(), False
         self._idle: deque[Sandbox] = deque()
         self._leased: dict[str, Sandbox] = {}

@@ -10,6 +10,7 @@ import errno
 import platform
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
@@ -69,6 +70,7 @@ _BY_ARGUMENT = ("socket", "clone", "ioctl", "personality")
 _UNKNOWN = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
 
 
+@cache
 def program(machine: str = "") -> bytes | None:
     """The filter for this machine, as an array of struct sock_filter; None for a processor without a table."""
     architecture = ARCHITECTURES.get(machine or platform.machine())

@@ -1,7 +1,7 @@
 """What test code asks of the program, told apart before anything runs.
 
-Most tests only compare one call with a constant: those are put as `Claim`s, and need no second sandbox. All others
-become a `Script`, for the judge.
+Most tests only compare one call, or its distance from a number, with a constant: those are put as `Claim`s, and need
+no second sandbox. All others become a `Script`, for the judge.
 """
 
 import ast
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from agentrl_code.constants import folded
 from agentrl_code.values import UnplainError, to_tree
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -57,7 +58,7 @@ class Script:
 @lru_cache(maxsize=4096)
 def plan(source: str, entry: str, setup: str, in_place: bool) -> tuple[Claim, ...] | Script:
     """The claims that test code consists of, or the script when it needs the judge."""
-    return _claims(parse(source), entry, parse(setup)) or _script(parse(source), entry, in_place)
+    return _claims(folded(parse(source)), entry, parse(setup)) or _script(parse(source), entry, in_place)
 
 
 def parse(source: str) -> ast.Module:
@@ -76,7 +77,7 @@ def _claims(tree: ast.Module, entry: str, setup: ast.Module) -> tuple[Claim, ...
     found = []
     for statement in body:
         if isinstance(statement, ast.Assert) and not isinstance(statement.test, ast.Constant):
-            claim = _claim(statement.test)
+            claim = _claim(statement.test, has_abs="abs" not in {*own, entry})
             if claim is None:
                 return ()
             name = function if claim.function == parameter else claim.function
@@ -119,37 +120,52 @@ def _check(body: list[ast.stmt]) -> tuple[list[ast.stmt], str, str] | None:
     return None
 
 
-def _claim(test: ast.expr) -> Claim | None:
+def _claim(test: ast.expr, has_abs: bool) -> Claim | None:
+    """The claim that an assertion makes, if it makes one; `has_abs`: `abs` is Python's own."""
     try:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            return _of_call(test, test.operand, operator.not_, "something false")
+            return _of_call(test.operand, operator.not_, "something false")
         if not isinstance(test, ast.Compare):
-            return _of_call(test, test, operator.truth, "something true")
+            return _of_call(test, operator.truth, "something true")
         if len(test.ops) != 1 or (isinstance(test.ops[0], ast.Is | ast.IsNot) and not _is_singleton(test)):
             return None
-        return _of_comparison(test, _COMPARISONS[type(test.ops[0])])
+        return _of_comparison(test, _COMPARISONS[type(test.ops[0])], has_abs)
     except _NO_LITERAL:
         return None  # a side that is no literal
 
 
-def _of_comparison(test: ast.Compare, compare: Callable[[Any, Any], Any]) -> Claim:
+def _of_comparison(test: ast.Compare, compare: Callable[[Any, Any], Any], has_abs: bool) -> Claim:
     left, right = test.left, test.comparators[0]
-    if isinstance(left, ast.Call):
-        constant, sign = ast.literal_eval(right), "" if isinstance(test.ops[0], ast.Eq) else "another value than "
-        is_plain = isinstance(test.ops[0], ast.Eq | ast.NotEq)
-        wanted = f"{sign}{constant!r}" if is_plain else f"`{ast.unparse(test)}`"
-        return _of_call(test, left, lambda value: compare(value, constant), wanted)
-    constant = ast.literal_eval(left)
-    return _of_call(test, right, lambda value: compare(constant, value), f"`{ast.unparse(test)}`")
+    if not isinstance(left, ast.Call):
+        constant = ast.literal_eval(left)
+        return _of_call(right, lambda value: compare(constant, value), f"`{ast.unparse(test)}`")
+    constant = ast.literal_eval(right)
+    if has_abs and (found := _distance(left)):
+        call, distance = found
+        return _of_call(call, lambda value: compare(distance(value), constant), f"`{ast.unparse(test)}`")
+    sign = {ast.Eq: "", ast.NotEq: "another value than "}.get(type(test.ops[0]))
+    wanted = f"`{ast.unparse(test)}`" if sign is None else f"{sign}{constant!r}"
+    return _of_call(left, lambda value: compare(value, constant), wanted)
 
 
-def _of_call(test: ast.expr, call: ast.expr, holds: Callable[[Any], Any], wanted: str) -> Claim:
+def _distance(node: ast.Call) -> tuple[ast.expr, Callable[[Any], Any]] | None:
+    """Of `abs(f(x) - 0.5)` or `abs(0.5 - f(x))`: the call, and how far its value is from the number."""
+    match node:
+        case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)], keywords=[]) if (
+            isinstance(left, ast.Constant) != isinstance(right, ast.Constant)
+        ):
+            number = ast.literal_eval(left if isinstance(left, ast.Constant) else right)
+            return right if isinstance(left, ast.Constant) else left, lambda value: abs(value - number)
+    return None
+
+
+def _of_call(call: ast.expr, holds: Callable[[Any], Any], wanted: str) -> Claim:
     if (
         not isinstance(call, ast.Call)
         or not isinstance(call.func, ast.Name)
         or any(k.arg is None for k in call.keywords)
     ):
-        raise ValueError(ast.unparse(test))
+        raise ValueError(ast.unparse(call))
     args = tuple(ast.literal_eval(arg) for arg in call.args)
     kwargs = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     to_tree([args, kwargs])

@@ -1,13 +1,14 @@
 """Our code as it is sent into a sandbox: compiled where its Python is ours, else as text."""
 
+import binascii
 import marshal
 import sys
 from functools import cache
 from pathlib import Path
 
 _CELL = """
-import marshal, sys
-for name, text, code in marshal.loads({modules}):
+import binascii, marshal, sys
+for name, text, code in marshal.loads(binascii.a2b_base64({modules})):
     module = sys.modules[name] = type(sys)(name)
     is_ours = sys.implementation.cache_tag == {tag!r}
     exec(marshal.loads(code) if is_ours else compile(text, name, "exec"), module.__dict__)
@@ -21,7 +22,10 @@ def cell(side: str) -> str:
     packages = [
         (name, "", marshal.dumps(compile("", name, "exec"))) for name in ("agentrl_code", "agentrl_code.inside")
     ]
-    source = _CELL.format(modules=ascii(marshal.dumps([*packages, *modules])), tag=sys.implementation.cache_tag)
+    source = _CELL.format(
+        modules=binascii.b2a_base64(marshal.dumps([*packages, *modules]), newline=False),
+        tag=sys.implementation.cache_tag,
+    )
     return f"{source}import agentrl_code.inside.{side}\n{side} = sys.modules['agentrl_code.inside.{side}']\n"
 
 

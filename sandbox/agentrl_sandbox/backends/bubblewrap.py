@@ -157,7 +157,8 @@ def _walls(limits: Limits, cage: Cage | None) -> list[str]:
     return [*words, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
-def _system() -> list[str]:
+@cache
+def _system() -> tuple[str, ...]:
     """The system's programs and libraries, and the interpreter's where they lie elsewhere."""
     words = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
@@ -168,10 +169,10 @@ def _system() -> list[str]:
             words += ["--ro-bind", str(path), str(path)]
     prefix = Path(sys.base_prefix).resolve()
     if prefix.is_relative_to("/usr"):
-        return words
+        return tuple(words)
     for folder in [*prefix.parents][-2::-1]:  # bwrap alone would make them for root only
         words += ["--perms", "0755", "--dir", str(folder)]
-    return [*words, "--ro-bind", str(prefix), str(prefix)]
+    return (*words, "--ro-bind", str(prefix), str(prefix))
 
 
 def _privileges() -> list[str]:
