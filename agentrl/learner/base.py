@@ -30,7 +30,8 @@ class StepReport:
     """What one batch did, the same on every rank except `samples`, `tokens` and the timings.
 
     `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once. The means are
-    over the tokens that went through the model; where nothing had a signal they are 0.0 and `skipped_steps` says so.
+    over the tokens that went through the model; where none did, for nothing had a signal, they are 0.0 and mean nothing
+    (`has_learned`, `MEANS`).
     """
 
     loss: float
@@ -47,6 +48,18 @@ class StepReport:
     samples: tuple[SampleId, ...]
     seconds: float
     skipped_steps: int = 0
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether any tokens went through the model."""
+        return self.optimizer_steps > 0
+
+
+MEANS = (
+    "loss", "grad_norm", "entropy", "kl_sampler", "kl_reference",
+    "clip_fraction", "importance_mean", "importance_capped",
+)  # fmt: skip
+"""The fields of a `StepReport` that are only known where something was learned."""
 
 
 class Learner(Protocol):

@@ -19,7 +19,8 @@ PHASES = {
 def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) -> str:
     """Held-out score and reward in large, the learner's curves in small."""
     big = [chart for chart in (_held_out(evaluations), _reward(steps)) if chart]
-    x, reports = [r.step for r in steps], [r.learner for r in steps]
+    learned = [r for r in steps if r.learner.has_learned]
+    x, reports = [r.step for r in learned], [r.learner for r in learned]
     curves = [
         ("Entropy", [r.entropy for r in reports], "violet", "Nats per token."),
         ("KL, sampler to learner", [r.kl_sampler for r in reports], "amber", "How far the engines' arithmetic is off."),

@@ -20,6 +20,7 @@ from agentrl.run.terminal import visible
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 96
+NOTHING = "nothing to learn: every advantage is 0"
 
 
 @dataclass
@@ -119,11 +120,12 @@ class View:
         r = records[-1]
         ages = " ".join(f"{age}:{count}" for age, count in enumerate(r.staleness) if count)
         lengths = f"{r.length_mean:.0f} tokens, {r.turns_mean:.1f} turns"
+        learned = [x.learner for x in records if x.learner.has_learned]
         return [
             *rows,
             ("reward", f"{r.reward_mean:.3f} ± {r.reward_std:.2f}", sparkline([x.reward_mean for x in records])),
             ("length", lengths, sparkline([x.length_mean for x in records])),
-            ("entropy", f"{r.learner.entropy:.3f}", sparkline([x.learner.entropy for x in records])),
+            ("entropy", f"{learned[-1].entropy:.3f}" if learned else "-", sparkline([x.entropy for x in learned])),
             ("samples", f"{r.trained} trained{dropped_words(r)}", ""),
             ("speed", speed_words(r), ""),
             ("staleness", f"{r.staleness_mean:.2f} updates  ({ages})" if ages else "-", ""),
@@ -141,7 +143,8 @@ def sparkline(values: list[float], width: int = 32) -> str:
 
 def speed_words(r: StepRecord) -> str:
     """'512 tok/s sampled, 1,204 tok/s learned, 12.3 s a step'."""
-    return f"{r.sampled_per_s:,.0f} tok/s sampled, {r.trained_per_s:,.0f} learned, {r.seconds.total:.1f} s a step"
+    learned = f"{r.trained_per_s:,.0f} learned, " if r.learner.has_learned else ""
+    return f"{r.sampled_per_s:,.0f} tok/s sampled, {learned}{r.seconds.total:.1f} s a step"
 
 
 def dropped_words(r: StepRecord) -> str:
@@ -152,9 +155,10 @@ def dropped_words(r: StepRecord) -> str:
 
 def step_words(r: StepRecord, steps: int) -> str:
     """A step in one line of plain text."""
+    learned = f"entropy {r.learner.entropy:.2f} · KL {r.learner.kl_sampler:.4f}"
     return (
         f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens"
-        f" · entropy {r.learner.entropy:.2f} · KL {r.learner.kl_sampler:.4f} · staleness {r.staleness_mean:.2f}"
+        f" · {learned if r.learner.has_learned else NOTHING} · staleness {r.staleness_mean:.2f}"
         f"{dropped_words(r)} · {speed_words(r)}"
     )
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError
+from agentrl.learner.base import MEANS
 from agentrl.run.folder import RunFolder
 from agentrl.run.lines import Lines, explained, read_lines
 from agentrl.run.record import EvaluationRecord, StepRecord
@@ -85,8 +86,9 @@ def _lineage(records: list[Any]) -> list[Any]:
 
 
 def step_scalars(r: StepRecord) -> dict[str, float]:
-    """The curves of a step, by name."""
-    learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name != "samples"}
+    """The curves of a step, by name; the learner's means are left out where nothing was learned."""
+    unknown = {"samples", *(() if r.learner.has_learned else MEANS)}
+    learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name not in unknown}
     seconds = {f"seconds/{f.name}": getattr(r.seconds, f.name) for f in fields(r.seconds)}
     return {
         "reward/mean": r.reward_mean,

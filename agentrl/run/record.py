@@ -80,8 +80,9 @@ class StepRecord:
 
     @property
     def trained_per_s(self) -> float:
-        """Tokens the learner went through for each second it took."""
-        return self.learner.tokens / self.seconds.learn if self.seconds.learn > 0 else 0.0
+        """Tokens the learner went through for each second it took; 0.0 where nothing was to be learned."""
+        has_rate = self.learner.has_learned and self.seconds.learn > 0
+        return self.learner.tokens / self.seconds.learn if has_rate else 0.0
 
     @property
     def tokens_per_s(self) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 
+from agentrl.learner.base import StepReport
 from agentrl.run import curves, manifest, summary
 from agentrl.run.chart import number
 from agentrl.run.folder import RunFolder
@@ -235,13 +236,14 @@ def _numbers(steps: Sequence[StepRecord]) -> str:
     head = ["step", "reward", "trained", "stale", "invalid", "filtered", "length", "entropy", "KL", "grad norm", *names]
     rows = [
         [str(r.step), f"{r.reward_mean:.3f}", str(r.trained), str(r.stale), str(r.invalid), str(r.filtered)]
-        + [
-            f"{r.length_mean:.1f}",
-            f"{r.learner.entropy:.3f}",
-            f"{r.learner.kl_sampler:.5f}",
-            f"{r.learner.grad_norm:.3f}",
-        ]
+        + [f"{r.length_mean:.1f}", *_means(r.learner)]
         + [f"{getattr(r.seconds, name):.2f}" for name in names]
         for r in steps[:: len(steps) // -MOST_ROWS][::-1]
     ]
     return table(head, rows, numbers=len(head) - 1)
+
+
+def _means(learner: StepReport) -> list[str]:
+    if not learner.has_learned:
+        return ["-"] * 3
+    return [f"{learner.entropy:.3f}", f"{learner.kl_sampler:.5f}", f"{learner.grad_norm:.3f}"]

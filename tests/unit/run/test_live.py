@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from agentrl.run import summary
+from agentrl.run.curves import learning
 from agentrl.run.folder import RunFolder
-from agentrl.run.live import View, sparkline
-from agentrl.run.metrics import read_evaluations, read_steps
+from agentrl.run.live import View, sparkline, step_words
+from agentrl.run.metrics import read_evaluations, read_steps, step_scalars
 from agentrl.run.record import StepRecord
 from tests.unit.run.synthetic import synthetic_run
 
@@ -50,6 +51,23 @@ def test_without_a_terminal_each_step_is_one_plain_line(run: RunFolder) -> None:
     assert any(line.startswith("evaluation after step 12 · pass@1 0.") for line in lines)
     assert "\x1b" not in text()
     assert "conservation law" in text()
+
+
+def test_a_step_without_a_signal_says_so_and_shows_no_mean_of_nothing(run: RunFolder, tmp_path: Path) -> None:
+    idle = dataclasses.replace(read_steps(run)[-1].learner, entropy=0.0, optimizer_steps=0, skipped_steps=1)
+    record = dataclasses.replace(read_steps(run)[-1], learner=idle)
+    line = step_words(record, 12)
+    assert "nothing to learn: every advantage is 0" in line
+    assert "entropy" not in line
+    assert "learned" not in line
+    assert "learner/entropy" not in step_scalars(record)
+    assert step_scalars(record)["learner/skipped_steps"] == 1
+    shown, text = view(True)
+    shown.start("agentrl trains math on this machine.")
+    shown.step(record)
+    shown.close(summary.read(run), run)
+    assert "0.000" not in next(row for row in text().splitlines() if " entropy " in row)
+    assert "Entropy" in learning([record], [])
 
 
 def test_in_a_terminal_the_panel_shows_progress_and_notes_stay_above(run: RunFolder) -> None:
