@@ -36,7 +36,8 @@ OnOutput = Callable[[Stream, bytes], None]
 class Limits:
     """How far programs may go. The first three hold for each run, the others for all of a sandbox together.
 
-    `cpu_s` counts every process of a run, `output_bytes` stdout and stderr together; going beyond either ends the run.
+    `cpu_s` counts every process of a run, and whatever a session has left running since the run before; `output_bytes`
+    counts stdout and stderr together. Going beyond either ends the run.
     """
 
     wall_s: float = 10.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import warnings
@@ -136,6 +137,24 @@ async def test_a_session_out_of_time_is_interrupted_and_keeps_its_state(any_sand
     assert not result.is_state_lost
     assert b"KeyboardInterrupt" in result.stderr
     assert (await any_sandbox.run("x")).stdout == b"2\n"
+
+
+async def test_what_a_session_does_between_two_runs_counts_for_the_second(any_sandbox: Sandbox) -> None:
+    spin = "def spin():\n    while time.thread_time() < 0.3: pass\n"
+    start = "thread = threading.Thread(target=spin)\nthread.start()"
+    first = await any_sandbox.run(f"import threading, time\n{spin}{start}")
+    async with asyncio.timeout(20):
+        while _cpu_s(any_sandbox) < 0.3:  # noqa: ASYNC110  (the kernel tells no event)
+            await asyncio.sleep(0)
+    second = await any_sandbox.run("thread.join()")
+    assert first.cpu_s + second.cpu_s >= 0.25
+    assert second.cpu_s > first.cpu_s
+
+
+def _cpu_s(sandbox: Sandbox) -> float:
+    """CPU time of its processes, as the host counts it."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in leases.marked()[sandbox.id]]
+    return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
 
 
 async def test_a_session_that_dies_says_that_its_state_is_lost(any_sandbox: Sandbox) -> None:

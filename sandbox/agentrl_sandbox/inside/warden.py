@@ -34,6 +34,7 @@ class Warden:
         self.tree = Tree()
         self.session: Process | None = None
         self.is_state_lost = False  # since the last answer of a session
+        self.cpu_s, self.counts = 0.0, self.meters()  # at the last answer: what runs on after it counts for the next
         self.woken, waker = os.pipe()
         for fd in (self.woken, waker):
             os.set_blocking(fd, False)
@@ -51,19 +52,19 @@ class Warden:
     def obey(self, order: Order) -> None:
         """One order, from the fork to the last frame of its answer."""
         self.note(self.tree.reap(), None)
-        cpu_s, counts = self.tree.cpu_s(is_idle=self.session is None), self.counts()
         job = Job(order, self.process_for(order))
         # Only now: the program has its own copy of our memory, and this nonce is not in it.
         kind, nonce, _ = receive(self.reads)
         if kind != wire.NONCE:
             raise HostGoneError
         if job.process.pid > 0:
-            self.watch(job, nonce, cpu_s)
+            self.watch(job, nonce)
         else:
             job.hits.add("processes")
         self.settle(job)
-        self.look_at_meters(job, counts)
-        self.answer(job, nonce, self.tree.cpu_s(is_idle=self.session is None) - cpu_s)
+        self.look_at_meters(job)
+        before, self.cpu_s = self.cpu_s, max(self.cpu_s, self.tree.cpu_s(is_idle=self.session is None))
+        self.answer(job, nonce, self.cpu_s - before)
 
     def process_for(self, order: Order) -> Process:
         """A new process, or the session's own."""
@@ -76,7 +77,7 @@ class Warden:
 
     # --- while it runs ----------------------------------------------------------------------------------------------
 
-    def watch(self, job: Job, nonce: bytes, cpu_before: float) -> None:
+    def watch(self, job: Job, nonce: bytes) -> None:
         """Until the process ends, its session's cell ends, or a limit is hit."""
         poll = self.register(job)
         ticks_at = job.started + CPU_TICK_S
@@ -86,7 +87,7 @@ class Warden:
                 return
             if now >= ticks_at:
                 ticks_at = now + CPU_TICK_S
-                if self.tree.cpu_s() - cpu_before > job.order.cpu_s:
+                if self.tree.cpu_s() - self.cpu_s > job.order.cpu_s:
                     job.hits.add("cpu")
                     return
             left_s = min(job.ends_at, ticks_at) - now
@@ -172,13 +173,14 @@ class Warden:
             if job.process is self.session:  # it never began
                 self.end_session(is_closed=False)
 
-    def counts(self) -> list[int]:
+    def meters(self) -> list[int]:
         """The meters that cgroups keep: kills for want of memory, refused forks."""
         return [_number(path, key) for _, path, key in self.cell.meters]
 
-    def look_at_meters(self, job: Job, before: list[int]) -> None:
+    def look_at_meters(self, job: Job) -> None:
         """The limits that only the kernel sees being hit."""
-        for (limit, _, _), old, new in zip(self.cell.meters, before, self.counts(), strict=True):
+        before, self.counts = self.counts, self.meters()
+        for (limit, _, _), old, new in zip(self.cell.meters, before, self.counts, strict=True):
             if new > old:
                 job.hits.add(limit)
         try:
