@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from agentrl_math import expr
+from agentrl_math.brackets import closes_last, split
 from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact
 from agentrl_math.expr import Node, ParseError
 from agentrl_math.latex import clean, words
@@ -174,7 +175,7 @@ def _wordy(text: str, depth: int) -> Answer | None:
 
 def _plus_minus(text: str, depth: int) -> Answer | None:
     r"""1 \pm x is the two answers 1 + x and 1 - x, as one list."""
-    if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", text) or _split(text, _SEPARATOR)[1:]:
+    if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", text) or split(text, _SEPARATOR)[1:]:
         return None
     if _is_bracketed(text) and text[:2] not in ("(\\", "(-") and not re.match(r"\([^()]*,", text):
         return None
@@ -183,7 +184,7 @@ def _plus_minus(text: str, depth: int) -> Answer | None:
 
 
 def _is_bracketed(text: str) -> bool:
-    return text.startswith(("(", "[", "{", "\\{", "\\begin")) and _closes_last(text)
+    return text.startswith(("(", "[", "{", "\\{", "\\begin")) and closes_last(text)
 
 
 def _signs(text: str, plus: str, minus: str) -> str:
@@ -193,7 +194,7 @@ def _signs(text: str, plus: str, minus: str) -> str:
 
 def _without(text: str, depth: int) -> Answer | None:
     r"""\mathbb{R} \setminus \{2\} is two intervals."""
-    parts = [part for part, _ in _split(text, _SETMINUS)]
+    parts = [part for part, _ in split(text, _SETMINUS)]
     if len(parts) != 2:
         return None
     line, holes = read(parts[0], depth), read(parts[1], depth)
@@ -214,13 +215,13 @@ def _points(answer: Answer) -> list[Answer]:
 
 
 def _several(text: str, depth: int) -> Answer | None:
-    parts = [part for part in (part.strip() for part, _ in _split(text, _SEPARATOR)) if part]
+    parts = [part for part in (part.strip() for part, _ in split(text, _SEPARATOR)) if part]
     if len(parts) < 2:
         return None
     if len(parts) > MAX_ITEMS:
         raise LimitError(f"more than {MAX_ITEMS} answers")
     members = _flat(tuple(read(part, depth) for part in parts))
-    joints = set(re.findall("and|or", " ".join(joint for _, joint in _split(text, _SEPARATOR))))
+    joints = set(re.findall("and|or", " ".join(joint for _, joint in split(text, _SEPARATOR))))
     if len(joints) == 1 and all(isinstance(m, Relation) and set(m.ops) <= _ORDERS for m in members):
         return Union(members) if joints == {"or"} else Items("and", members)
     return _shared_name(members)
@@ -246,7 +247,7 @@ def _shared_name(members: tuple[Answer, ...]) -> Answer:
 
 
 def _related(text: str, depth: int) -> Answer | None:
-    pieces = _split(text, _RELATION)
+    pieces = split(text, _RELATION)
     if len(pieces) < 2:
         return None
     texts = tuple(piece.strip() for piece, _ in pieces)
@@ -265,24 +266,24 @@ _OPS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\approx": "~", "\\in": "in",
 
 
 def _united(text: str, depth: int) -> Answer | None:
-    parts = _split(text, _CUP)
+    parts = split(text, _CUP)
     return Union(tuple(read(part, depth) for part, _ in parts)) if len(parts) > 1 else None
 
 
 def _bracketed(text: str, depth: int) -> Answer | None:
-    if text.startswith("\\{") and text.endswith("\\}") and _closes_last(text):
+    if text.startswith("\\{") and text.endswith("\\}") and closes_last(text):
         if built := _BUILDER.match(text):
             return read(built.group(2), depth)
         inner = read(text[2:-2], depth)
         return Items("set", inner.members if isinstance(inner, Items) and inner.kind == "list" else (inner,))
-    if text.startswith("{") and text.endswith("}") and _closes_last(text):
+    if text.startswith("{") and text.endswith("}") and closes_last(text):
         inner = read(text[1:-1], depth)
         return Items("set", inner.members) if isinstance(inner, Items) and inner.kind == "list" else inner
     if text.startswith("\\langle") and text.endswith("\\rangle"):
         return read(f"({text[7:-7]})", depth)
-    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or not _closes_last(text):
+    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or not closes_last(text):
         return None
-    parts = [part.strip() for part, _ in _split(text[1:-1], re.compile("[,;]"))]
+    parts = [part.strip() for part, _ in split(text[1:-1], re.compile("[,;]"))]
     if len(parts) == 1:
         is_plain = text[0] + text[-1] == "()" or parts[0].startswith("\\begin")
         return read(parts[0], depth) if is_plain and parts[0] else None
@@ -376,48 +377,6 @@ def is_choice(content: str) -> bool:
     """Whether what follows a label is, or holds, another label: `(A) C` and `(A) 5 (C) 6` choose twice."""
     is_label = _CHOICE.match(content) or re.fullmatch(r"\W*[A-Za-f]\W*", content)
     return bool(is_label or re.search(r"(?:^|[\s,;{])\(?[A-F]\s*[).:]\s*\S", content))
-
-
-def _closes_last(text: str) -> bool:
-    """Whether the bracket that opens the text is closed by its last one; that of `(a], [b)` is not."""
-    pieces = _depths(text)
-    return all(depth > 0 for _, depth in pieces[:-1]) if pieces else False
-
-
-_BRACKET = re.compile(r"\\begin\s*\{|\\end\s*\{|\\[{}]|\\\\|\\l(?:angle|floor|ceil)|\\r(?:angle|floor|ceil)|[(\[{)\]}]")
-
-
-def _depths(text: str) -> list[tuple[int, int]]:
-    """(position, depth behind it) of every bracket."""
-    found, depth = [], 0
-    for match in _BRACKET.finditer(text):
-        token = match.group()
-        if token == "\\\\":
-            continue
-        if token.startswith("\\begin"):
-            depth += 2
-        elif token.startswith("\\end"):
-            pass
-        elif token in ("(", "[", "{", "\\{") or token.startswith("\\l"):
-            depth += 1
-        else:
-            depth -= 1
-        found.append((match.start(), depth))
-    return found
-
-
-def _split(text: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
-    """The parts of a text between matches outside every bracket, each with the separator behind it."""
-    parts, start = [], 0
-    marks = [(len(text), 0), *reversed(_depths(text))]
-    depth, mark = 0, marks.pop()
-    for match in pattern.finditer(text):
-        while mark[0] < match.start() and marks:
-            depth, mark = mark[1], marks.pop()
-        if depth == 0:
-            parts.append((text[start : match.start()], match.group().strip()))
-            start = match.end()
-    return [*parts, (text[start:], "")]
 
 
 _READERS: tuple[Callable[[str, int], Answer | None], ...] = (

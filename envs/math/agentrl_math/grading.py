@@ -10,9 +10,10 @@ from typing import Any
 
 from agentrl_math import pool as pools
 from agentrl_math.answer import Answer, Items, Opaque, Relation, Scalar, Union, is_choice, readings, unlabelled
-from agentrl_math.compare import Comparison, GoldUndefinedError, Quick, UndecidedError, close, is_beyond
+from agentrl_math.compare import Comparison
 from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact
 from agentrl_math.extract import Extraction, from_gold, from_response
+from agentrl_math.judge import GoldUndefinedError, Quick, UndecidedError, close, is_beyond
 from agentrl_math.latex import clean, is_balanced, is_broken, squeeze
 from agentrl_math.limits import FAST_BITS, LimitError
 from agentrl_math.literal import is_value, literal

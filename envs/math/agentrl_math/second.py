@@ -13,7 +13,7 @@ from latex2sympy2_extended import latex2sympy2  # type: ignore[import-untyped]
 from math_verify import LatexExtractionConfig, parse
 from sympy.polys.monomials import MonomialOps
 
-from agentrl_math.compare import UndecidedError
+from agentrl_math.judge import UndecidedError
 
 _CONFIG = (LatexExtractionConfig(boxed_match_priority=-1),)
 _DIGITS = 60

@@ -1,7 +1,7 @@
 """Whether a gold has a value within reach, whatever it is compared with."""
 
 from agentrl_math.answer import Answer, Items, Matrix, Opaque, Relation, Scalar, Union
-from agentrl_math.compare import Judge, is_beyond
+from agentrl_math.judge import Judge, is_beyond
 
 
 def settled(answer: Answer, judge: Judge) -> bool:

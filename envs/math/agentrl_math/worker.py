@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from agentrl_math.answer import readings
-from agentrl_math.compare import Comparison, GoldUndefinedError, UndecidedError
+from agentrl_math.compare import Comparison
+from agentrl_math.judge import GoldUndefinedError, UndecidedError
 from agentrl_math.limits import MEMORY_BYTES, LimitError
 from agentrl_math.policy import Policy
 from agentrl_math.settled import settled

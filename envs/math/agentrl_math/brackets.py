@@ -1,0 +1,45 @@
+"""Brackets in a formula: which one closes which, and parts between separators outside all of them."""
+
+import re
+
+
+def closes_last(text: str) -> bool:
+    """Whether the bracket that opens the text is closed by its last one; that of `(a], [b)` is not."""
+    pieces = _depths(text)
+    return all(depth > 0 for _, depth in pieces[:-1]) if pieces else False
+
+
+_BRACKET = re.compile(r"\\begin\s*\{|\\end\s*\{|\\[{}]|\\\\|\\l(?:angle|floor|ceil)|\\r(?:angle|floor|ceil)|[(\[{)\]}]")
+
+
+def _depths(text: str) -> list[tuple[int, int]]:
+    """(position, depth behind it) of every bracket."""
+    found, depth = [], 0
+    for match in _BRACKET.finditer(text):
+        token = match.group()
+        if token == "\\\\":
+            continue
+        if token.startswith("\\begin"):
+            depth += 2
+        elif token.startswith("\\end"):
+            pass
+        elif token in ("(", "[", "{", "\\{") or token.startswith("\\l"):
+            depth += 1
+        else:
+            depth -= 1
+        found.append((match.start(), depth))
+    return found
+
+
+def split(text: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    """The parts of a text between matches outside every bracket, each with the separator behind it."""
+    parts, start = [], 0
+    marks = [(len(text), 0), *reversed(_depths(text))]
+    depth, mark = 0, marks.pop()
+    for match in pattern.finditer(text):
+        while mark[0] < match.start() and marks:
+            depth, mark = mark[1], marks.pop()
+        if depth == 0:
+            parts.append((text[start : match.start()], match.group().strip()))
+            start = match.end()
+    return [*parts, (text[start:], "")]

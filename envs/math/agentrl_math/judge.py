@@ -1,0 +1,121 @@
+"""Who decides about expressions, and the first who does: exact arithmetic with small rationals, in this process."""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact, huge
+from agentrl_math.expr import Node
+from agentrl_math.limits import FAST_BITS
+
+_BEYOND = re.compile(
+    r"\\(?:sum|i*int|oint|prod|lim|gcd|lcm|max|min|operatorname|bmod|mod|pmod|det|cap|partial)(?![a-z])"
+)
+
+
+def is_beyond(text: str) -> bool:
+    """Whether a formula has what our grammar leaves to math-verify; whatever else it cannot read is no formula."""
+    return bool(_BEYOND.search(text))
+
+
+class UndecidedError(Exception):
+    """This judge cannot tell; a slower one may."""
+
+
+class GoldUndefinedError(Exception):
+    """The gold has no value."""
+
+
+class Judge(Protocol):
+    """Decides on expressions; every method may raise UndecidedError, GoldUndefinedError or UndefinedError."""
+
+    def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
+        """Whether two expressions have one value, under the rounding policy."""
+
+    def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
+        """Whether one expression is a constant times the other, a positive one if asked."""
+
+    def opaque(self, gold: str, given: str) -> bool:
+        """Whether two formulas outside the grammar are equal."""
+
+    def settles(self, node: Node) -> bool:
+        """Whether an expression has a value that can be computed."""
+
+    def settles_opaque(self, text: str) -> bool:
+        """The same for a formula outside the grammar."""
+
+
+@dataclass(frozen=True)
+class Quick:
+    """Decides in this process what small rationals decide."""
+
+    def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
+        """By exact arithmetic."""
+        a, b = infinity(gold), infinity(given)
+        if a or b:
+            return a == b
+        left, right = small(gold), small(given)
+        if isinstance(left, UndefinedError):
+            raise GoldUndefinedError
+        if left is None or right is None:
+            return _quick_towers(gold, given, left, right)
+        return not isinstance(right, UndefinedError) and close(left, right, rounding)
+
+    def proportional(self, gold: Node, given: Node, positive: bool) -> bool:  # noqa: ARG002
+        """By identity."""
+        if gold == given:
+            return True
+        raise UndecidedError
+
+    def opaque(self, gold: str, given: str) -> bool:  # noqa: ARG002
+        """Never."""
+        raise UndecidedError
+
+    def settles(self, node: Node) -> bool:  # noqa: ARG002
+        """Never."""
+        raise UndecidedError
+
+    def settles_opaque(self, text: str) -> bool:  # noqa: ARG002
+        """Never."""
+        raise UndecidedError
+
+
+def close(gold: Fraction, given: Fraction, rounding: float | int | str) -> bool:
+    """Equality of rationals under the rounding policy."""
+    if rounding == "exact" or isinstance(rounding, str):
+        return gold == given
+    if isinstance(rounding, int):
+        return _rounded(gold, rounding) == _rounded(given, rounding)
+    return abs(gold - given) <= Fraction(rounding) * abs(gold)
+
+
+def _rounded(value: Fraction, decimals: int) -> int:
+    """Half away from zero, as in school."""
+    scaled = abs(value) * 10**decimals + Fraction(1, 2)
+    whole = int(scaled.numerator // scaled.denominator)
+    return -whole if value < 0 else whole
+
+
+def infinity(node: Node) -> int:
+    """1 or -1 for an infinity, else 0."""
+    if node.op == "neg":
+        return -infinity(node.args[0])
+    return 1 if node.op == "inf" else 0
+
+
+def small(node: Node) -> Fraction | UndefinedError | None:
+    """The rational that an expression is, UndefinedError where it has no value, None where that is not known here."""
+    try:
+        return exact(node, FAST_BITS)
+    except UndefinedError as undefined:
+        return undefined
+    except (InexactError, TooLargeError):
+        return None
+
+
+def _quick_towers(gold: Node, given: Node, left: Fraction | None, right: Fraction | UndefinedError | None) -> bool:
+    """A small rational differs from a tower; anything else is for a slower judge."""
+    if (left is not None and huge(given)) or (isinstance(right, Fraction) and huge(gold)):
+        return False
+    raise UndecidedError
