@@ -92,6 +92,10 @@ class AlgorithmSection(Section):
     filter_equal: bool = Field(False, description="leave out groups whose rewards are all equal, and sample others")
 
 
+MICRO_BATCH_TOKENS = {"cpu": 2048, "cuda": 4096}
+"""By device: on a CPU more tokens in a pass cost memory and bring no speed."""
+
+
 class LearnerSection(Section):
     """The optimizer and its processes."""
 
@@ -108,7 +112,9 @@ class LearnerSection(Section):
     beta2: float = Field(0.95, ge=0, lt=1, description="AdamW's second moment")
     max_grad_norm: float = Field(1.0, gt=0, description="gradient clipping by global norm")
     minibatches: int = Field(1, ge=1, description="optimizer steps for each batch")
-    micro_batch_tokens: int = Field(4096, ge=1, description="most tokens in one forward pass of a rank")
+    micro_batch_tokens: int = Field(
+        0, ge=0, description="most tokens in one forward pass of a rank; 0: 2048 on a CPU, 4096 on a GPU"
+    )
     step_timeout_s: float = Field(1800.0, gt=0, description="deadline for one learner step")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agentrl.config import Config, EngineSection, Section
+from agentrl.config import MICRO_BATCH_TOKENS, Config, EngineSection, Section
 from agentrl.embedded import EMBEDDED
 from agentrl.errors import ConfigError, did_you_mean
 from agentrl.machine import Machine
@@ -55,7 +55,12 @@ def resolve(config: Config, machine: Machine) -> Config:
                 dtype="bfloat16" if model.dtype == "auto" else model.dtype,
             ),
             "engine": engine,
-            "learner": _with(config.learner, threads=learner_threads, lr=config.learner.lr or lr),
+            "learner": _with(
+                config.learner,
+                threads=learner_threads,
+                lr=config.learner.lr or lr,
+                micro_batch_tokens=config.learner.micro_batch_tokens or MICRO_BATCH_TOKENS[device],
+            ),
             "rollout": _with(config.rollout, max_tokens=config.rollout.max_tokens or max_tokens),
             "weights": _with(config.weights, transfer=transfer)
             if config.weights.transfer == "auto"

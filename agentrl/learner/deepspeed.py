@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from agentrl.algorithms import algorithm
-from agentrl.config import AlgorithmSection, LearnerSection
+from agentrl.config import MICRO_BATCH_TOKENS, AlgorithmSection, LearnerSection
 from agentrl.errors import LearnerError, RunError
 from agentrl.learner import checkpoint
 from agentrl.learner.base import StepReport, TrainSequence
@@ -68,6 +68,7 @@ class DeepSpeedLearner:
         self._compute = DTYPES[spec.dtype]
         self._device = torch.device("cuda", 0) if spec.device == "cuda" else torch.device("cpu")
         self._loss_name = algorithm(spec.algorithm.name).loss
+        self._pass_tokens = spec.learner.micro_batch_tokens or MICRO_BATCH_TOKENS[spec.device]
         self._updates = 0
         # DeepSpeed 0.19 calls torch's collectives by their old names, in every layer of every step.
         warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
@@ -187,7 +188,7 @@ class DeepSpeedLearner:
         if not places:
             return []
         grown = trees(part, places)
-        passes = plan(grown, self.ranks, self.spec.learner.micro_batch_tokens)[self.rank]
+        passes = plan(grown, self.ranks, self._pass_tokens)[self.rank]
         packs = [pack(part, some) if some else filler(part, grown) for some in passes]
         return [row.to(self._device, self._compute) for row in packs]
 
@@ -252,7 +253,7 @@ class DeepSpeedLearner:
         ]
         out: list[list[float]] = [[] for _ in ids]
         with self._named("logprobs"):
-            for some in plan(trees(batch, range(len(batch))), 1, self.spec.learner.micro_batch_tokens)[0]:
+            for some in plan(trees(batch, range(len(batch))), 1, self._pass_tokens)[0]:
                 row = pack(batch, some)
                 values = iter(self._forward(self._engine, row.to(self._device, self._compute)).tolist())
                 for place, actions in row.members:

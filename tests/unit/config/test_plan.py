@@ -42,6 +42,7 @@ def test_no_auto_is_left_and_a_resolved_config_stays(machine: Machine) -> None:
     assert "auto" not in config.model_dump_json()
     assert config.engine.eager is not None
     assert config.engine.threads > 0
+    assert config.learner.micro_batch_tokens == (4096 if machine.gpus else 2048)
     assert resolve(config, machine) == config
 
 
