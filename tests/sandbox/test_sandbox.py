@@ -213,6 +213,14 @@ async def test_a_snapshot_is_the_working_folder_and_can_be_restored_elsewhere(an
     await other.close()
 
 
+async def test_a_snapshot_keeps_second_names_and_replaces_files_that_are_read_only(any_sandbox: Sandbox) -> None:
+    await any_sandbox.exec(shell("echo one > f; ln f g; chmod 444 f"))
+    taken = await any_sandbox.snapshot()
+    await any_sandbox.exec(shell("rm -f f; echo two > f; chmod 444 f"))
+    await any_sandbox.restore(taken)
+    assert (await any_sandbox.exec(shell("cat f g; test f -ef g && echo same"))).stdout == b"one\none\nsame\n"
+
+
 async def test_what_is_no_snapshot_is_refused(any_sandbox: Sandbox) -> None:
     with pytest.raises(RefusedError, match="restore"):
         await any_sandbox.restore(Snapshot(b"no archive"))

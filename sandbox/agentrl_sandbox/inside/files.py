@@ -45,14 +45,25 @@ def restore(work: str) -> None:
     import tarfile
 
     with open(0, "rb", closefd=False) as source, tarfile.open(fileobj=source, mode="r|") as archive:
-        archive.extractall(work, filter="data")
+        archive.extractall(work, filter=_replace)
 
 
 def _keep(member):  # type: ignore[no-untyped-def]  # TarInfo, which is not imported for its name alone
-    """Regular files, folders and links; no devices, FIFOs or owners."""
+    """Regular files, under each of their names, folders and links; no devices, FIFOs or owners."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
-    return member if member.isfile() or member.isdir() or member.issym() else None
+    return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
+
+
+def _replace(member, work):  # type: ignore[no-untyped-def]
+    """The member as far as it is harmless; the file in its place, which may be read-only, goes."""
+    import tarfile
+
+    member = tarfile.data_filter(member, work)
+    path = os.path.join(work, member.name)
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):
+        os.unlink(path)
+    return member
 
 
 def _parent(work: str, path: str, is_made: bool) -> tuple[int, str]:
