@@ -228,12 +228,17 @@ class Pool:
         return wanted > 0 and held < self._most and len(self._starting) < self._starts
 
     async def _start(self) -> None:
-        """One sandbox, for who has waited longest or for later; a failure goes to who has waited longest."""
+        """One sandbox, for who has waited longest or for later; a failure goes to who has waited longest.
+
+        A server that is full is none: whoever waits here goes on waiting for what others give back there.
+        """
         try:
             sandbox = await self.backend.create(self.limits)
         except SandboxError as error:
             log.warning("a sandbox could not be started: %s", error)
             with self._lock:
+                if isinstance(error, FullError) and self._waiters:
+                    return
                 self._count = replace(self._count, failed=self._count.failed + 1)
                 if self._waiters:
                     self._waiters.popleft().wake(error=error)

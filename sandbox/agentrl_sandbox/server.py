@@ -33,6 +33,9 @@ from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.types import Backend, ExecResult, Limits, Stream
 
 LONGEST_S = 3600.0
+QUEUE_S = 5.0
+"""How long a client waits for a place before it is told that there is none; a pool then asks again."""
+
 FLUSH_S = 10.0
 LEAST_TOKEN = 16
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
@@ -47,7 +50,7 @@ class Server:
             raise SandboxError(f"{TOKEN} has {len(token)} characters; set it to {LEAST_TOKEN} or more random ones")
         self._backend, self._token, self._most = backend, token, most
         self._sandboxes: dict[str, OrderedSandbox] = {}
-        self._held = 0
+        self._places = asyncio.Semaphore(most)
         self._removals: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -104,13 +107,17 @@ class Server:
             await self._hold(request.body, reader, writer)
 
     async def _hold(self, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Make a sandbox and keep it until the client lets go."""
-        if self._held >= self._most:
+        """Make a sandbox and keep it until the client lets go; who comes when the server is full waits in order."""
+        try:
+            async with asyncio.timeout(QUEUE_S):
+                await self._places.acquire()
+        except TimeoutError:
             writer.write(http.whole(503, f"this server holds {self._most} sandboxes already"))
-            raise ConnectionAbortedError
-        self._held += 1
+            raise ConnectionAbortedError from None
         sandbox: OrderedSandbox | None = None
         try:
+            if reader.at_eof():  # it has gone meanwhile
+                raise ConnectionAbortedError
             made = await self._backend.create(_limits(body))
             assert isinstance(made, OrderedSandbox)
             sandbox = made
@@ -121,7 +128,7 @@ class Server:
         except SandboxError as error:
             writer.write(http.whole(503, str(error)))
         finally:
-            self._held -= 1
+            self._places.release()
             if sandbox:
                 del self._sandboxes[sandbox.id]
                 await self._remove(sandbox)

@@ -26,6 +26,7 @@ from agentrl_sandbox import (
     UnavailableError,
     choose,
     leases,
+    server,
     shell,
 )
 from agentrl_sandbox.backends.remote_httpx import RemoteBackend
@@ -106,11 +107,28 @@ async def test_no_server_is_told_as_such() -> None:
     await nowhere.close()
 
 
-async def test_a_full_server_says_so(remote: RemoteBackend) -> None:
+async def test_a_full_server_says_so(remote: RemoteBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "QUEUE_S", 0.05)
     held = [await remote.create(TIGHT) for _ in range(3)]
     with pytest.raises(FullError, match="holds 3"):
         await remote.create(TIGHT)
     for sandbox in held:
+        await sandbox.close()
+    await gone()
+
+
+async def test_who_finds_the_server_full_waits_as_long_as_for_its_own(
+    url: str, remote: RemoteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "QUEUE_S", 0.05)
+    first, *others = [await remote.create(TIGHT) for _ in range(3)]
+    async with Pool(RemoteBackend(url, SECRET), TIGHT, ready=1) as pool:
+        with pytest.raises(FullError, match=r"no sandbox was free within 0\.3 s"):
+            await pool.take(wait_s=0.3)
+        waiting = asyncio.create_task(pool.take())
+        await first.close()
+        assert (await (await waiting).exec(Python("print(1)"))).stdout == b"1\n"
+    for sandbox in others:
         await sandbox.close()
     await gone()
 
