@@ -19,6 +19,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -199,10 +200,15 @@ def main() -> None:
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--most", type=int, default=256, help="sandboxes at once")
     parser.add_argument("--certificate", help="PEM file; with --key the server speaks TLS")
-    parser.add_argument("--key")
+    parser.add_argument("--key", help="PEM file")
     arguments = parser.parse_args()
+    if bool(arguments.certificate) != bool(arguments.key):
+        parser.error("--certificate and --key go together: give both or neither")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    asyncio.run(_run(arguments))
+    try:
+        asyncio.run(_run(arguments))
+    except (SandboxError, OSError) as error:
+        sys.exit(f"error: {error}")
 
 
 async def _run(arguments: argparse.Namespace) -> None:
@@ -212,7 +218,10 @@ async def _run(arguments: argparse.Namespace) -> None:
     tls = None
     if arguments.certificate:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(arguments.certificate, arguments.key)
+        try:
+            tls.load_cert_chain(arguments.certificate, arguments.key)
+        except OSError as error:
+            raise SandboxError(f"cannot use {arguments.certificate} with {arguments.key}: {error}") from error
     elif arguments.host != "127.0.0.1":
         log.warning("no certificate: token and programs cross the network in the clear")
     server = Server(backend, os.environ.get(TOKEN, ""), arguments.most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -98,6 +99,30 @@ async def test_a_wrong_token_is_refused_with_what_to_do(url: str) -> None:
 async def test_a_server_without_a_token_does_not_start() -> None:
     with pytest.raises(SandboxError, match=TOKEN):
         Server(backend("bubblewrap"), "")
+
+
+@pytest.mark.parametrize(
+    ("token", "words", "said"),
+    [
+        ("", [], f"error: {TOKEN} has 0 characters"),
+        (SECRET, ["--certificate", "none.pem", "--key", "none.key"], "error: cannot use none.pem with none.key"),
+        (SECRET, ["--key", "none.key"], "--certificate and --key go together"),
+        (SECRET, ["--host", "192.0.2.1"], "error: .*192.0.2.1"),
+        (SECRET, ["--backend", "dokcer"], "error: unknown sandbox backend 'dokcer'. Did you mean 'docker'"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why_in_one_line(token: str, words: list[str], said: str) -> None:
+    backend("bubblewrap")
+    ran = subprocess.run(
+        [sys.executable, "-m", "agentrl_sandbox.server", *words],
+        env=dict(os.environ) | {TOKEN: token},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert ran.returncode
+    assert re.search(said, ran.stderr)
+    assert "Traceback" not in ran.stderr
 
 
 async def test_no_server_is_told_as_such() -> None:
