@@ -79,4 +79,6 @@ def _imported(name: str) -> Backend:
         raise UnavailableError(
             f"remote: {URL} is not set. Set it and {TOKEN} to the sandbox server's address and token"
         )
-    return RemoteBackend(os.environ[URL], os.environ.get(TOKEN, ""), os.environ.get(CERTIFICATE, ""))
+    backend = RemoteBackend(os.environ[URL], os.environ.get(TOKEN, ""), os.environ.get(CERTIFICATE, ""))
+    backend.check()
+    return backend

@@ -32,6 +32,7 @@ from agentrl_sandbox import (
 )
 from agentrl_sandbox.backends.remote_httpx import RemoteBackend
 from agentrl_sandbox.choice import TOKEN, URL
+from agentrl_sandbox.doctor import checks
 from agentrl_sandbox.server import Server
 
 from tests.sandbox.conftest import TIGHT, backend, running
@@ -170,12 +171,28 @@ async def test_a_sandbox_that_dies_on_the_server_is_lost_here(remote: RemoteBack
 async def test_a_pool_of_remote_sandboxes_works_like_any_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URL, url)
     monkeypatch.setenv(TOKEN, SECRET)
-    async with Pool(choose(), TIGHT, ready=1, most=2) as pool:
+    async with Pool(await asyncio.to_thread(choose), TIGHT, ready=1, most=2) as pool:
         assert pool.backend.name == "remote"
         for _ in range(4):
             async with pool.lease() as sandbox:
                 assert (await sandbox.exec(Python("print(1)"))).stdout == b"1\n"
     await gone()
+
+
+async def test_a_server_that_does_not_answer_or_not_to_this_token_is_refused_before_anything_starts(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for address, token, said in (
+        (url, "another-token-of-length", TOKEN),
+        ("http://127.0.0.1:9", SECRET, r"no server answers at 'http://127\.0\.0\.1:9'"),
+        ("sandboxes:8900", SECRET, "no server answers at 'sandboxes:8900'"),
+    ):
+        monkeypatch.setenv(URL, address)
+        monkeypatch.setenv(TOKEN, token)
+        with pytest.raises(UnavailableError, match=said):
+            await asyncio.to_thread(choose)
+        [found] = [check for check in await asyncio.to_thread(checks) if check[0] == "sandbox"]
+        assert not found[1]
 
 
 CLIENT = """

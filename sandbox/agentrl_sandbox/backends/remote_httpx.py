@@ -41,6 +41,20 @@ class RemoteBackend:
         """Where they are."""
         return f"sandboxes of {self._url}"
 
+    def check(self) -> None:
+        """Ask the server, and wait for it; UnavailableError where none answers at this address and to this token."""
+        try:
+            answer = httpx.get(
+                f"{self._url}/sandboxes", headers=self._headers, timeout=CONNECT_S, verify=self._tls, trust_env=False
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            why = f"no server answers at {self._url!r} ({error or type(error).__name__})"
+            raise UnavailableError(f"remote: {why}. Start `python -m agentrl_sandbox.server` there") from error
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            raise UnavailableError(f"remote: {answer.text}")
+        if "POST to /sandboxes" not in answer.text:
+            raise UnavailableError(f"remote: what answers at {self._url} ({answer.status_code}) is no sandbox server")
+
     async def create(self, limits: Limits) -> OrderedSandbox:
         """One more on the server."""
         link = RemoteLink(self._client())
