@@ -31,14 +31,23 @@ def toolsets(names: Iterable[str]) -> list[object]:
     `python`, `shell` and `files` share one sandbox; `python:docker` says of which backend.
     """
     wanted = list(names)
+    if len(set(wanted)) < len(wanted):
+        raise ConfigError(f"tools {', '.join(wanted)}: name each once")
     in_sandbox = [name for name in wanted if kind_of(name) in KINDS]
     made: list[object] = [toolset(name) for name in wanted if name not in in_sandbox]
     return [workspace(in_sandbox), *made] if in_sandbox else made
 
 
 def where(names: Iterable[str]) -> str:
-    """Which sandboxes these tools run things in, as a sentence for `Env.preflight`; "" where none of them does."""
-    in_sandbox = [name for name in names if kind_of(name) in KINDS]
+    """Which sandboxes these tools run things in, as a sentence for `Env.preflight`; "" where none of them does.
+
+    ConfigError for an MCP server that cannot be started here.
+    """
+    wanted = list(names)
+    for name in wanted:
+        if isinstance(made := toolset(name) if kind_of(name) == "mcp" else None, McpServer):
+            made.check()
+    in_sandbox = [name for name in wanted if kind_of(name) in KINDS]
     if not in_sandbox:
         return ""
     from agentrl_sandbox import describe

@@ -125,6 +125,15 @@ async def test_a_server_that_hangs_is_the_infrastructures_fault() -> None:
     await env.aclose()
 
 
+async def test_an_answer_beyond_all_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrl_tools.mcp.process.LONGEST_LINE", 1 << 16)
+    env = guest()
+    await env.areset(Task("t"))
+    with pytest.raises(ServiceError, match="a line of more than 0 MiB on its stdout"):
+        await say(env, "long")
+    await env.aclose()
+
+
 async def test_a_server_that_breaks_the_protocol_is_the_infrastructures_fault() -> None:
     env = guest()
     await env.areset(Task("t"))
@@ -138,7 +147,7 @@ async def test_a_server_that_breaks_the_protocol_is_the_infrastructures_fault() 
     [
         (["/no/such/server"], "cannot be started: .*No such file"),
         ([sys.executable, "-c", "import sys; sys.exit('no licence')"], "did not start: .*no licence"),
-        (command("junk"), "did not start"),
+        (command("junk"), "did not start.*no JSON-RPC on its stdout: this is no JSON-RPC"),
     ],
 )
 async def test_a_server_that_does_not_start_says_why(server: list[str], said: str) -> None:

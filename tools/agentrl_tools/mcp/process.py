@@ -83,9 +83,16 @@ class ServerProcess:
         """Every line of its output as a message; a line that is none is handed on as the error it is."""
         assert self.process.stdout is not None
         async with inbox:
-            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            try:
                 async for line in self.process.stdout:
-                    await inbox.send(as_message(line))
+                    message = as_message(line)
+                    if isinstance(message, Exception):
+                        self.hear(b"no JSON-RPC on its stdout: " + line)
+                    await inbox.send(message)
+            except ValueError:
+                self.hear(f"a line of more than {LONGEST_LINE >> 20} MiB on its stdout".encode())
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                pass
 
     async def write_from(self, outbox: Any) -> None:
         """Every message as a line of its input."""
@@ -101,7 +108,11 @@ class ServerProcess:
         """Keep the last lines of its stderr."""
         assert self.process.stderr is not None
         async for line in self.process.stderr:
-            self.last_words.append(line.decode(errors="replace").strip()[:300])
+            self.hear(line)
+
+    def hear(self, line: bytes) -> None:
+        """Keep a line, for the obituary."""
+        self.last_words.append(line[:1200].decode(errors="replace").strip()[:300])
 
 
 def as_message(line: bytes) -> SessionMessage | Exception:

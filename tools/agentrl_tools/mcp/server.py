@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import shlex
+import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -50,7 +51,7 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
     ) -> None:
         is_url = isinstance(server, str) and server.startswith(("http://", "https://"))
         self.url = str(server) if is_url else ""
-        self.command = [] if is_url else shlex.split(server) if isinstance(server, str) else list(server)
+        self.command = [] if is_url else split(server) if isinstance(server, str) else list(server)
         self.name = self.url or shlex.join(self.command)
         self.only, self.env, self.cwd = only, dict(env or {}), cwd
         if not self.name:
@@ -58,6 +59,13 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         self._life: asyncio.Task[Outcome] | None = None
         self._process: ServerProcess | None = None
         self._ending = asyncio.Event()
+
+    def check(self) -> None:
+        """ConfigError for what can be known to be missing before anything starts: the library, or the program."""
+        load()
+        path, folder = self.env.get("PATH"), self.cwd or Path()
+        if self.command and not (shutil.which(self.command[0], path=path) or shutil.which(folder / self.command[0])):
+            raise ConfigError(f"MCP server {self.name!r}: there is no program {self.command[0]!r}; install it")
 
     async def __aenter__(self) -> list[Tool]:
         """Start the server, and list its tools."""
@@ -159,6 +167,14 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
             if not life.done():
                 life.cancel()
                 await asyncio.wait({life}, timeout=CLOSE_TIMEOUT_S)
+
+
+def split(command: str) -> list[str]:
+    """The words of a command line."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"McpServer: {command!r} is no command line: {error}") from error
 
 
 def load() -> None:
