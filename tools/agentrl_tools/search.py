@@ -24,6 +24,8 @@ from agentrl_tools.web import bounded, tls
 
 WORD = re.compile(r"\w+")
 MOST_WORDS = 64
+MOST_CHARACTERS = 1000
+"""Of a query to a service: addresses have bounds, and a model's long query is not the service's fault."""
 TITLE_WEIGHT = 2.0
 LARGE = 5_000
 """Documents from which on a query runs in a thread: it takes milliseconds."""
@@ -134,13 +136,20 @@ class HttpSearch:
     max_bytes: int = 4_000_000
 
     async def find(self, query: str, k: int) -> list[Document]:
-        """Ask the service."""
+        """Ask the service; BadCallError for a query that none would take."""
+        if len(query) > MOST_CHARACTERS:
+            raise BadCallError(f"the query is longer than {MOST_CHARACTERS} characters")
+        query = query.encode(errors="replace").decode()  # half a surrogate pair cannot be sent
         try:
             async with asyncio.timeout(self.timeout_s):
                 answer = json.loads(await self._ask(query, k))
             items = at(answer, self.results)
-            return [Document(str(at(item, self.title)), str(at(item, self.text))) for item in items[:k]]
-        except (httpx.HTTPError, TimeoutError, ValueError, LookupError, TypeError) as error:
+            if not isinstance(items, list):
+                raise TypeError(f"{self.results!r} is no list")
+            return [Document(str(at(item, self.title) or ""), text_at(item, self.text)) for item in items[:k]]
+        except (
+            httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, LookupError, TypeError, RecursionError
+        ) as error:  # fmt: skip
             why = f"{type(error).__name__}: {error}"
             raise ServiceError(f"search service {self.url}: {why}; see its url, results, title and text") from error
 
@@ -174,6 +183,14 @@ def at(value: Any, path: str) -> Any:
     for part in path.split(".") if path else ():
         value = value[int(part)] if isinstance(value, list) else value[part]
     return value
+
+
+def text_at(value: Any, path: str) -> str:
+    """The text or number at a path; TypeError for anything else."""
+    found = at(value, path)
+    if not isinstance(found, str | int | float):
+        raise TypeError(f"{path!r} is {type(found).__name__}, not a text")
+    return str(found)
 
 
 def read_corpus(path: Path) -> Iterator[Document]:

@@ -117,6 +117,9 @@ async def test_a_service_is_asked_by_its_url_or_by_a_json_body(server: Threading
         ("/search?q=x", {"results": "data.documents"}, "KeyError"),
         ("/search?q=x", {"results": "data"}, "see its url, results, title and text"),
         ("/search?q=x", {"results": "data.hits", "title": "name", "text": "name.text"}, "TypeError"),
+        ("/search?q=x", {"results": "data.hits", "title": "name", "text": "body"}, "'body' is dict, not a text"),
+        ("/search?q=x", {"results": "data"}, "'data' is no list"),
+        ("/deep", {}, "RecursionError"),
         ("/hang", {"timeout_s": 0.2}, "Timeout"),
         ("/big", {"max_bytes": 1000}, "more than 1000 bytes"),
     ],
@@ -128,6 +131,14 @@ async def test_a_service_that_fails_is_the_infrastructures_fault(
     with pytest.raises(ServiceError, match=said) as caught:
         await service.find("x", 3)
     assert caught.value.fault == "infra"
+
+
+async def test_a_query_that_cannot_be_sent_is_not_the_services_fault(server: ThreadingHTTPServer) -> None:
+    home = f"http://127.0.0.1:{server.server_port}"
+    service = HttpSearch(f"{home}/search?q={{query}}", "data.hits", text="body.text", title="name")
+    assert (await service.find("half \ud800", 1))[0].title == "About half ?"
+    with pytest.raises(BadCallError, match="longer than 1000 characters"):
+        await service.find("x" * 70_000, 1)
 
 
 # --- a corpus in a file -----------------------------------------------------------------------------------------

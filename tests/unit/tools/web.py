@@ -21,6 +21,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.say(200, b"hello")
             case "/big":
                 self.say(200, b"x" * 50_000)
+            case "/deep":
+                self.say(200, b"[" * 100_000)
             case "/gzip":
                 self.say(200, b"\x1f\x8b", {"Content-Encoding": "gzip"})
             case "/to":
