@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -178,6 +179,15 @@ async def test_the_process_and_its_children_end_with_the_episode() -> None:
     assert all(select.select([handle], [], [], 20)[0] for handle in watched)
     for handle in watched:
         os.close(handle)
+
+
+async def test_a_server_that_ignores_its_end_is_killed_and_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentrl_tools.mcp import process
+
+    monkeypatch.setattr(process, "GRACE_S", 0.0)
+    server = await process.ServerProcess.start(command("silent"), {}, None)
+    await server.end()
+    assert server.process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("stage", ["start", "open", "call", "close"])

@@ -21,6 +21,8 @@ from agentrl_tools.errors import ServiceError
 LONGEST_LINE = 16 * 2**20
 GRACE_S = 0.5
 """How long a server may take to end once its input is closed."""
+REAPED_S = 4.0
+"""How long a busy machine may take to tell of the end of a process that was killed."""
 TOLD_LINES = 5
 
 
@@ -59,25 +61,25 @@ class ServerProcess:
         try:
             if self.process.stdin is not None:
                 self.process.stdin.close()
-            await self._exited()
+            await self._exited(GRACE_S)
         finally:
             self.kill()
-        await self._exited()
+        await self._exited(REAPED_S)
         if transport := getattr(self.process, "_transport", None):
             transport.close()  # a grandchild that left the group may hold the other ends of the pipes
 
     async def obituary(self) -> str:
         """' (it ended with code 1: ImportError: …)', as far as that is known within a moment."""
-        await self._exited()
+        await self._exited(GRACE_S)
         code = self.process.returncode
         ending = "" if code is None else f"it ended with code {code}"
         words = "; ".join(self.last_words)
         told = ": ".join(part for part in (ending, words) if part)
         return f" ({told})" if told else ""
 
-    async def _exited(self) -> None:
+    async def _exited(self, within_s: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.process.wait(), GRACE_S)
+            await asyncio.wait_for(self.process.wait(), within_s)
 
     async def read_into(self, inbox: Any) -> None:
         """Every line of its output as a message; a line that is none is handed on as the error it is."""
