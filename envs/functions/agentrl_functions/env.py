@@ -54,6 +54,12 @@ class FunctionsEnv(Env):
     limits = Limits(max_turns=1)
     blocking = False
 
+    def preflight(self) -> str:
+        """Nothing to tell; DataError for problems that cannot be read."""
+        if self.config.data is not None:
+            read_problems(self.config.data, self.config.answers)
+        return ""
+
     async def tasks(self, split: str) -> Tasks:
         """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""
         if self.config.data is not None:

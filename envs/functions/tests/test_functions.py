@@ -309,6 +309,8 @@ def test_irrelevance_needs_no_answers_and_answers_may_be_named(tmp_path: Path) -
 def test_faults_of_a_file_name_their_place(tmp_path: Path, row: dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=re.escape(said)):
         read_problems(write(tmp_path / "a.jsonl", [row]))
+    with pytest.raises(DataError, match=re.escape(said)):
+        FunctionsEnv(data=tmp_path / "a.jsonl").preflight()
     with pytest.raises(DataError, match="no such file"):
         read_problems(tmp_path / "none.jsonl")
 

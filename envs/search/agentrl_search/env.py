@@ -46,6 +46,14 @@ class SearchEnv(Env):
     limits = Limits(max_turns=8)
     blocking = False
 
+    def preflight(self) -> str:
+        """Nothing to tell; DataError for questions that cannot be read, and whatever opening a corpus raises."""
+        if self.config.data is not None:
+            read_questions(self.config.data)
+        if self.config.corpus is not None:
+            next(read_corpus(self.config.corpus), None)
+        return ""
+
     @shared
     async def library(self) -> Library:
         """The questions, and the documents that come with them."""

@@ -319,5 +319,15 @@ async def test_faults_of_a_file_name_their_place(line: str, said: str, tmp_path:
     path.write_text(line)
     with pytest.raises(DataError, match=re.escape(said)):
         await SearchEnv(data=path).asize("train")
+    with pytest.raises(DataError, match=re.escape(said)):
+        SearchEnv(data=path).preflight()
     with pytest.raises(DataError, match="no such file"):
         await SearchEnv(data=tmp_path / "none.jsonl").asize("train")
+
+
+def test_files_that_are_not_there_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    assert SearchEnv().preflight() == ""
+    with pytest.raises(DataError, match=r"none\.jsonl: no such file"):
+        SearchEnv(data=tmp_path / "none.jsonl").preflight()
+    with pytest.raises(FileNotFoundError, match=r"none\.jsonl"):
+        SearchEnv(corpus=tmp_path / "none.jsonl").preflight()
