@@ -20,7 +20,7 @@ def choose(name: str = "auto") -> Backend:
     Raises UnavailableError that says what is missing and what to do.
     """
     if name == "auto":
-        return _make("remote") if os.environ.get(URL) else _best()
+        return _make("remote") if os.environ.get(URL) else best()
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -40,7 +40,8 @@ def _asked_about(name: str) -> Backend:
     return choose(name)
 
 
-def _best() -> Backend:
+def best() -> Backend:
+    """The best backend of this machine's own; UnavailableError where none works."""
     reasons = []
     for name in SAFE:
         try:

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from agentrl_sandbox import gc, http
 from agentrl_sandbox.answer import FRAMES
-from agentrl_sandbox.choice import TOKEN, choose
+from agentrl_sandbox.choice import TOKEN, best, choose
 from agentrl_sandbox.errors import SandboxError
 from agentrl_sandbox.http import BadRequestError, Request
 from agentrl_sandbox.inside import wire
@@ -214,7 +214,8 @@ def main() -> None:
 async def _run(arguments: argparse.Namespace) -> None:
     for line in gc.collect():
         log.info("%s", line)
-    backend = choose(arguments.backend)
+    # Its own machine's, whatever server the environment names: that may be this one.
+    backend = best() if arguments.backend == "auto" else choose(arguments.backend)
     tls = None
     if arguments.certificate:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

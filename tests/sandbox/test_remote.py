@@ -126,6 +126,20 @@ def test_a_server_that_cannot_start_says_why_in_one_line(token: str, words: list
     assert "Traceback" not in ran.stderr
 
 
+async def test_a_server_uses_its_own_machine_whatever_server_the_environment_names() -> None:
+    backend("bubblewrap")
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "agentrl_sandbox.server", "--port", "0"),
+        stderr=subprocess.PIPE,
+        env=dict(os.environ) | {TOKEN: SECRET, URL: "http://127.0.0.1:9"},
+    )
+    assert started.stderr
+    async with asyncio.timeout(40):
+        assert (await started.stderr.readline()).startswith(b"sandboxes by bubblewrap")
+        started.terminate()
+        await started.communicate()
+
+
 async def test_no_server_is_told_as_such() -> None:
     nowhere = RemoteBackend("http://127.0.0.1:9", SECRET)
     with pytest.raises(UnavailableError, match="remote"):
