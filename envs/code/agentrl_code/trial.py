@@ -17,6 +17,11 @@ ASKING_S = 45.0
 """Wall clock for one test beyond the program's own: each question is an order to either sandbox."""
 
 
+_DOC = 3
+_FUNCTION = ["list", "object", "function", True, True, ["list", "__call__"], ["list"], ["list", "object"]]
+"""What is said of the class of functions, but for its documentation."""
+
+
 class Trial:
     """The tests of one grading that only the judge can run."""
 
@@ -59,10 +64,19 @@ def _frame(said: Said) -> Any:
 
 
 def _tells(frame: list[Any], reply: Reply) -> bool:
-    """Whether the program has answered, and not merely been found to have a function; a class is an answer."""
+    """Whether the program has answered, and not merely been found to have a function.
+
+    A class is an answer, and so is whatever is said of one but that of functions: that, the program can forge.
+    """
     _, operation, *_ = frame
+    if operation == "class":
+        return not _is_of_functions(reply.parts[0])
     is_found = operation == "name" and isinstance(reply.value, Foreign) and reply.parts[0][0] != "class"
-    return operation != "class" and not is_found
+    return not is_found
+
+
+def _is_of_functions(tree: Any) -> bool:
+    return isinstance(tree, list) and tree[:_DOC] + tree[_DOC + 1 :] == _FUNCTION
 
 
 def _stuck(said: Said, last: Reply | None) -> Result:

@@ -325,3 +325,70 @@ def f(*args): return Agreeable()
 async def test_an_object_that_agrees_with_everything_is_asked_about_nothing(grade, assertion):
     verdict = await grade(AGREEABLE, Assert(f"x = y = f(1)\n{assertion}"))
     assert (verdict.status, verdict.fault) == ("failed", "program"), verdict
+
+
+DESCRIBED = """
+import sys
+inside = sys.modules["agentrl_code.inside.candidate"]
+described = inside.OPERATIONS["class"]
+def forged(kind, args, kwargs):
+    said = described(kind, args, kwargs)
+    if kind is E:
+        {change}
+    return said
+inside.OPERATIONS["class"] = forged
+class E:
+    __eq__ = __lt__ = __gt__ = lambda self, other: True
+    __ne__ = lambda self, other: False
+    __bool__ = lambda self: True
+def f(x): return E()
+"""
+
+
+@pytest.mark.parametrize("form", ["object", "named", "error"])
+@pytest.mark.parametrize(
+    "source", ["assert [f(1)] == [5]", "x = f(1)\nassert 4 < x and x < 6", "x = f(1)\nassert not x != 5"]
+)
+async def test_a_forged_class_cannot_have_comparisons_asked_of_it(grade, form, source):
+    change = f"said[0], said[5] = {form!r}, ['__eq__', '__ne__', '__lt__', '__gt__', '__bool__', '__hash__']"
+    verdict = await grade(DESCRIBED.format(change=change), Assert(source))
+    assert (verdict.reward, verdict.fault) == (0.0, "program"), verdict
+    verdict = await grade(DESCRIBED.format(change=change.replace("said[5]", "said[6]")), Assert(source))
+    assert (verdict.reward, verdict.fault) == (0.0, "program"), verdict
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "5", "1 / 0", "[]", "[[]] * 8", "['object', 'E', None, False, False, [], [], []]",
+        "['coroutine', 'function', None, True, True, ['__call__'], [], ['object']]",
+        "['object', 'E', None, False, False, [], [], [type('E', (), {})]]",
+    ],
+)  # fmt: skip
+async def test_a_forged_class_is_no_way_out_of_a_zero(grade, said):
+    program = DESCRIBED.format(change="pass") + f"inside.OPERATIONS['class'] = lambda *_: {said}\n"
+    verdict = await grade(program, Assert("assert [f(1)] == [5]"))
+    assert (verdict.reward or 0.0, verdict.fault) == (0.0, "program"), verdict
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        """
+        class Meta(type):
+            def __getattribute__(cls, name): return 1 / 0 if name == "__mro__" else type.__getattribute__(cls, name)
+        class F(metaclass=Meta):
+            def __call__(self, x): return 0
+        f = F()
+        """,
+        """
+        class F:
+            def __call__(self, x): return 0
+        for _ in range(300): F = type("F", (F,), {})
+        f = F()
+        """,
+    ],
+)
+async def test_a_class_that_cannot_be_told_of_is_no_way_out_of_a_zero(grade, program):
+    verdict = await grade(textwrap.dedent(program), Assert("assert [f(1)] == [5]"))
+    assert (verdict.reward or 0.0, verdict.fault) == (0.0, "program"), verdict

@@ -248,12 +248,16 @@ def _class(key: int) -> type:
         form, name, doc, is_built_in, is_by_identity, methods, of_class, bases = _ask("class", target, (SPECIAL,))
         known = _known().get(name) if is_built_in else None
         form = "coroutine" if known is not None and name == "coroutine" else form
-        space = {"__doc__": doc} | {method: _special(method) for method in methods}
-        made = _made(
-            _metaclass(tuple(of_class)), name, _bases(form, bases), space | METHODS.get(form, {"__slots__": ()})
-        )
+        space = {"__doc__": doc} | {method: _special(method) for method in _known_special(methods)}
+        metaclass = _metaclass(tuple(_known_special(of_class)))
+        made = _made(metaclass, name, _bases(form, bases), space | METHODS.get(form, {"__slots__": ()}))
         facts[made], classes[key] = Facts(target, form, known, is_by_identity), made
     return classes[key]
+
+
+def _known_special(names: list[Any]) -> list[str]:
+    """Those that are asked: the program can forge what it says of a class, and would have `__eq__` asked of it."""
+    return [name for name in SPECIAL if name in names]
 
 
 def _made(metaclass: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
