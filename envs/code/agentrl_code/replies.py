@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from agentrl_code.values import UnplainError, UnreadableError, from_tree
 from agentrl_code.verdict import printable
 
-_SHAPES = {"value": 2, "raised": 4, "refused": 1}
+_SHAPES = {"value": 2, "raised": 5, "refused": 1}
 _SHOWN = 200
 
 
@@ -86,7 +86,7 @@ class Reply:
             return ""
         if self.kind == "refused":
             return f"gave {self.parts[0]}"
-        name, message, line, _ = self.parts
+        name, message, line, *_ = self.parts
         where = f" (line {line} of the program)" if line else ""
         return f"raised {name}: {message}{where}" if message else f"raised {name}{where}"
 

@@ -57,6 +57,8 @@ HOLD = [
     "try:\n    fails_so(1)\nexcept Exception as error:\n    assert type(error).__name__ + str(error) == 'OwnErrormine'",
     "xs = []\ngrow(xs, 1)\ngrow(xs, 2)\nassert xs == [1, 2]",
     "d = {}\nfill(d)\nassert d == {'k': 1}",
+    "xs = [1]\ngrow(xs=xs, x=2)\nassert xs == [1, 2]",
+    "xs = [1]\ngrow(x=[2], xs=xs)\nassert xs == [1, [2]]",
     "xs = [1]\nassert same(xs) == [1]\ngrow(same, 1) if False else None\nassert xs == [1]",
     "assert same(int) is int",
 ]
@@ -216,6 +218,73 @@ async def test_what_no_program_can_be_asked_for_is_the_tasks_fault(grade, source
     if "same(1)" in source:
         verdict = await grade("def same(x): return 2", Assert(source), timeout_s=1)
         assert (verdict.reward, verdict.fault) == (0.0, "program"), verdict
+
+
+ERRORS = """
+import dataclasses, decimal, json, subprocess
+class OwnError(OSError): pass
+class OfJson(json.JSONDecodeError): pass
+def decode(text): return text.decode()
+def parse(text): return json.loads(text)
+def parse_so(text): raise OfJson("no", text, 3)
+def read(path): return open(path)
+def decimal_of(text): return decimal.Decimal(text)
+def leave(code): raise SystemExit(code)
+def look(key): return {}[key]
+def own(path): raise OwnError(path)
+def run(command): return subprocess.run([command], check=True)
+def two(*args): raise ValueError(*args)
+def change():
+    point = dataclasses.make_dataclass("P", ["x"], frozen=True)(1)
+    point.x = 2
+def count():
+    yield 1
+    return 7
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "caught", "right", "wrong"),
+    [
+        ("decode(b'\\xff')", "UnicodeDecodeError", "e.reason == 'invalid start byte'", "e.start == 1"),
+        ("decode(b'\\xff')", "ValueError", "e.object == b'\\xff'", "e.object == b''"),
+        ("parse('{')", "json.JSONDecodeError", "e.pos == 1", "e.pos == 0"),
+        ("parse_so('{')", "json.JSONDecodeError", "(e.msg, e.pos) == ('no', 3)", "e.pos == 1"),
+        ("parse_so('{')", "ValueError", "type(e).__name__ == 'OfJson'", "str(e) == 'no'"),
+        ("decimal_of('a')", "decimal.InvalidOperation", "isinstance(e, ArithmeticError)", "str(e) == 'a'"),
+        ("change()", "dataclasses.FrozenInstanceError", "isinstance(e, AttributeError)", "str(e) == 'x'"),
+        ("run('false')", "subprocess.CalledProcessError", "e.returncode == 1", "e.returncode == 0"),
+        ("leave(3)", "SystemExit", "e.code == 3", "e.code == '3'"),
+        ("look(5)", "KeyError", "e.args == (5,)", "e.args == ('5',)"),
+        ("look((1, 2))", "LookupError", "e.args == ((1, 2),)", "e.args == (1, 2)"),
+        ("read('/no')", "FileNotFoundError", "e.errno == errno.ENOENT", "e.errno == errno.EPERM"),
+        ("own('/no')", "OwnError", "isinstance(e, OSError) and str(e) == '/no'", "e.args == ()"),
+        ("two('a', 2.5)", "ValueError", "e.args == ('a', 2.5)", "str(e) == 'a, 2.5'"),
+        ("[*map(next, [g := count()]), next(g)]", "StopIteration", "e.value == 7", "e.value is None"),
+    ],
+)  # fmt: skip
+async def test_an_error_is_what_it_was_made_of(grade, call, caught, right, wrong):
+    source = f"import dataclasses, decimal, errno, json, subprocess\ntry:\n    {call}\nexcept {caught} as e:\n    assert "
+    other = "\nelse:\n    assert not look"
+    assert (await grade(ERRORS, Assert(source + right + other))).status == "passed"
+    assert (await grade(ERRORS, Assert(source + wrong + other))).reward == 0.0
+    raising = "import unittest\ndef look(key): raise unittest.SkipTest\n"
+    verdict = await grade(ERRORS + raising, Assert("import unittest\ntry:\n    look(1)\nexcept unittest.SkipTest:\n"
+                          "    assert look"))  # fmt: skip
+    assert (verdict.reward, verdict.fault) == (0.0, "program"), verdict
+
+
+async def test_the_librarys_errors_are_what_they_are_to_a_test_that_has_not_loaded_them(grade):
+    test = Assert("try:\n    parse('{')\nexcept ValueError as e:\n    assert e.pos == 1\nelse:\n    assert not parse")
+    assert (await grade(ERRORS, test)).status == "passed"
+    assert (await grade("def parse(text): raise KeyError", test)).status == "error"
+
+
+async def test_a_test_may_ask_in_several_threads(grade):
+    test = Assert("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(8) as pool:\n"
+                  "    assert list(pool.map(f, range(99))) == [2 * x for x in range(99)]")  # fmt: skip
+    assert (await grade("def f(x): return 2 * x", test)).status == "passed"
+    assert (await grade("def f(x): return 2 * x if x != 77 else 0", test)).status == "failed"
 
 
 @pytest.mark.timeout(240)

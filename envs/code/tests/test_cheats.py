@@ -185,12 +185,12 @@ def f(x):
 @pytest.mark.parametrize(
     "payload",
     ['["value", ["Fraction", ["int", "0x{}"], ["int", "0x{}"]], null]'.format("7" * 900_000, "d" * 900_000),
-     '["value", ["Decimal", "1E+999999999999999999"], null]', '["raised", "E", "\\ud800", 1, null]',
+     '["value", ["Decimal", "1E+999999999999999999"], null]', '["raised", "E", "\\ud800", 1, null, null]',
      '["value", ["ref", 1, "\\ud800"], null]', '["value", ["set", {}], null]'.format(",".join(["1e999"] * 9)),
-     '["value", ["str"], null]', '["value", NaN, null]', '["raised", "StopIteration", "", 0, null]',
+     '["value", ["str"], null]', '["value", NaN, null]', '["raised", "StopIteration", "", 0, null, null]',
      '["value", ["named", 1, "\\ud800", 2, 5], null]', '["value", ["dict_keys", 5, 8], null]',
      '["value", ["class", 1, "E"], null]', '["value", ["named", 1], null]', '["value", ["NotImplemented"], null]',
-     '["raised", "E", "", 0, 5]'],
+     '["raised", "E", "", 0, 5, null]', '["raised", "E", "", 0, null, {}]'],
     ids=lambda payload: payload[:40],
 )  # fmt: skip
 async def test_forged_values_neither_hold_up_nor_harm_who_reads_them(grade, payload):

@@ -72,13 +72,13 @@ def _caught(work: Callable[..., tuple[Any, Any]], *args: Any) -> list[Any]:
     except (UnplainError, UnreadableError) as problem:
         return ["refused", str(problem)]
     except BaseException as error:  # noqa: BLE001  (the outermost frame of the program)
-        return ["raised", type(error).__name__, _said(error), _line(error), _own(error)]
+        return ["raised", type(error).__name__, _said(error), _line(error), _own(error), _made_of(error)]
 
 
 def _perform(operation: str, target: Any, args: Any, kwargs: Any, is_in_place: bool) -> tuple[Any, Any]:
-    subject, values = from_tree(target, _find), from_tree(args, _find)
-    given = OPERATIONS[operation](subject, values, from_tree(kwargs, _find))
-    return to_tree(given, _refer), to_tree(values, _refer) if is_in_place else None
+    subject, values, named = from_tree(target, _find), from_tree(args, _find), from_tree(kwargs, _find)
+    given = OPERATIONS[operation](subject, values, named)
+    return to_tree(given, _refer), to_tree([*values, *named.values()], _refer) if is_in_place else None
 
 
 OPERATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -100,6 +100,8 @@ def _described(kind: Any, special: tuple[str, ...]) -> list[Any]:
     form = "error" if issubclass(kind, BaseException) else "named" if _is_named(kind) else "object"
     plain = (object, type, tuple) if form == "named" else (object, type)
     bases = [base.__name__ if _is_pythons(base) else base for base in kind.__bases__]
+    if form == "error" and _is_librarys(kind):
+        bases.insert(0, f"{kind.__module__}.{kind.__name__}")
     doc = kind.__doc__ if type(kind.__doc__) is str else None
     is_built_in = kind.__module__ == "builtins" and not kind.__flags__ & ON_HEAP
     methods, of_class = ([name for name in special if _has(each, name, plain)] for each in (kind, type(kind)))
@@ -150,8 +152,23 @@ def _own(error: BaseException) -> list[Any] | None:
     return None if _is_pythons(type(error)) else _refer(error)
 
 
+def _made_of(error: BaseException) -> Any:
+    """The tree of what the error was made with; None where that is no plain data."""
+    try:
+        return to_tree(BaseException.args.__get__(error))  # type: ignore[attr-defined]
+    except UnplainError:
+        return None
+
+
 def _is_pythons(kind: type) -> bool:
     return getattr(builtins, kind.__name__, None) is kind
+
+
+def _is_librarys(kind: type) -> bool:
+    """Whether the standard library has it, and where it says."""
+    module = kind.__module__
+    is_librarys = module.partition(".")[0] in sys.stdlib_module_names
+    return is_librarys and vars(sys.modules.get(module, sys)).get(kind.__name__) is kind
 
 
 def _said(error: BaseException) -> str:

@@ -39,6 +39,8 @@ COPIES = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
 OF_CLASS = ("__class__", "__mro__", "__bases__", "__dict__", "__name__", "__qualname__", "__flags__")
 PLAIN = {*TYPES.values(), bytearray, range, type, object}
 channel = Channel()
+asking = _thread.allocate_lock()
+"""A test may ask in several threads; one question is under way at a time."""
 answers: SimpleQueue[Any] = SimpleQueue()
 frames: SimpleQueue[Any] = SimpleQueue()
 asserted = 0
@@ -347,7 +349,7 @@ def _stand_in(made: type, target: list[Any], items: Any = ()) -> Any:
         coroutines[id(coroutine)] = coroutine, target
         return coroutine
     if form in METHODS:
-        value: Any = BaseException.__new__(made) if form == "error" else tuple.__new__(made, items)
+        value: Any = type.__getattribute__(made, "__new__")(made, *([items] if form == "named" else []))
         value.__dict__["__target__"] = target
         return value
     value = object.__new__(made)
@@ -374,19 +376,22 @@ def _target(value: Any, _: int = 0) -> list[Any]:
 
 def _ask(operation: str, subject: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """Ask the program, and wait for the answer: a value, or its exception, by Python's name for it."""
-    is_in_place = operation == "call" and any(_is_changeable(arg) for arg in args) and _is_in_place()
+    given = [*args, *(kwargs or {}).values()]
+    is_in_place = operation == "call" and any(map(_is_changeable, given)) and _is_in_place()
     try:
         target, trees = subject if type(subject) is list else _target(subject), to_tree(list(args), _target)
-        frames.put(["ask", operation, target, trees, to_tree(kwargs or {}, _target), is_in_place])
+        question = ["ask", operation, target, trees, to_tree(kwargs or {}, _target), is_in_place]
     except UnplainError as problem:
         raise UnsentError(f"the test gives the program {problem}, which cannot be sent") from None
-    kind, *parts = answers.get()
+    with asking:
+        frames.put(question)
+        kind, *parts = answers.get()
     if kind == "raised":
         raise _exception(*parts, is_end=operation == "special" and args[0] == "__next__")
     if kind == "refused":
         raise ForeignError(f"gave {parts[0]}")
     if is_in_place:
-        for arg, new in zip(args, from_tree(parts[1], _find), strict=True):
+        for arg, new in zip(given, from_tree(parts[1], _find), strict=True):
             _replace(arg, new)
     return from_tree(parts[0], _find)
 
@@ -415,8 +420,8 @@ def _replace(old: Any, new: Any) -> None:
         old.update(new)
 
 
-def _exception(name: str, message: str, _: int, tree: Any, *, is_end: bool) -> BaseException:
-    """The exception of that name, or of the program's own class.
+def _exception(name: str, message: str, _: int, tree: Any, made_of: Any, *, is_end: bool) -> BaseException:
+    """The exception of that name, made of the same, or of the program's own class.
 
     Only `next` may end an iteration: `all(map(f, …))` takes that for success.
     """
@@ -425,14 +430,23 @@ def _exception(name: str, message: str, _: int, tree: Any, *, is_end: bool) -> B
         BaseException.args.__set__(own, (message,))  # type: ignore[attr-defined]
         return own
     known = _error_named(name, is_end)
-    try:
-        return known(message) if known else ProgramError(f"{name}: {message}")
-    except TypeError:  # some take more than a message
-        return ProgramError(f"{name}: {message}")
+    for args in (from_tree(made_of), (message,)) if known else ():
+        try:
+            return known(*args)  # type: ignore[misc]
+        except Exception:  # noqa: BLE001, S112  (some take more than a message, and what is forged may not fit)
+            continue
+    return ProgramError(f"{name}: {message}")
 
 
-def _error_named(name: str, is_end: bool = False) -> type[Exception] | None:
-    """Python's exception of that name."""
-    known = getattr(builtins, name, None)
-    is_fit = isinstance(known, type) and issubclass(known, Exception) and (is_end or name not in ENDS)
-    return known if is_fit else None
+def _error_named(name: str, is_end: bool = False) -> type[BaseException] | None:
+    """Python's exception of that name, or the one of a module which the test has loaded, such as json.
+
+    Not those of unittest: a program that raised its SkipTest would be let off.
+    """
+    module, _, name = name.rpartition(".")
+    root = module.partition(".")[0]
+    if root and (root == "unittest" or root not in sys.stdlib_module_names):
+        return None
+    known = vars(sys.modules.get(module or "builtins", builtins)).get(name)
+    is_fit = isinstance(known, type) and (issubclass(known, Exception) or known is SystemExit)
+    return known if is_fit and (is_end or name not in ENDS) else None
