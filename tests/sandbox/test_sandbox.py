@@ -56,7 +56,9 @@ async def test_a_python_program_ends_as_it_would_by_itself(any_sandbox: Sandbox)
         ("import threading; threading.Thread(target=lambda: print('late')).start()", 0),
         ("import atexit; atexit.register(print, 'late')", 0),
         ("def f(): f()\nf()", 1),
-        ("import sys; sys.stdout = None; sys.stderr = None", 120),
+        ("import sys; sys.stdout = None; sys.stderr = None", 0),
+        ("import sys; sys.stdout.close()", 0),
+        ("import os; print(1); os.close(1)", 120),
     ],
 )
 async def test_exit_codes_are_those_of_an_interpreter(any_sandbox: Sandbox, source: str, code: int) -> None:

@@ -116,3 +116,20 @@ async def test_after_a_test_that_broke_a_limit_the_rest_is_not_run(grade):
 async def test_each_run_begins_anew(grade):
     program = "import sys\nsys.modules['x'] = 1\nprint(2 * int(input()))"
     assert (await grade(program, *TESTS * 3)).status == "passed"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import sys\nprint('a\\nb')\nsys.stdout.close()",
+        "import sys\nsys.stderr.close()\nprint('a\\nb')",
+        "import sys\nprint('a\\nb')\nsys.stdout = sys.stderr = None",
+        "import os\nout = os.fdopen(1, 'w')\nout.write('a\\nb')",
+        "import io, sys\nsys.stdout = out = io.StringIO()\nprint('a\\nb')\nsys.__stdout__.write(out.getvalue())",
+        "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach())\nprint('a\\nb')",
+        "class Last:\n    def __del__(self): print('b')\nlast = Last()\nprint('a')",
+        "import atexit\nout = open(1, 'w')\natexit.register(out.write, 'b')\nprint('a', file=out)",
+    ],
+)
+async def test_a_program_ends_as_it_would_in_python(grade, program):
+    assert (await grade(program, Io("", "a\nb"))).status == "passed"

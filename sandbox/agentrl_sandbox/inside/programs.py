@@ -58,7 +58,7 @@ def _python(source: bytes, args: list[str]) -> int:
     names = _main_module()
     names["__file__"] = NAME
     sys.argv = [NAME, *args]
-    return _ending(lambda: exec(compile(source, NAME, "exec", dont_inherit=True), names))  # noqa: S102
+    return _ending(lambda: exec(compile(source, NAME, "exec", dont_inherit=True), names), names)  # noqa: S102
 
 
 def _session() -> int:
@@ -100,10 +100,13 @@ def _main_module() -> dict[str, object]:
     return main.__dict__
 
 
-def _ending(body) -> int:  # type: ignore[no-untyped-def]  # a callable; typing is not loaded here
+def _ending(body, names: dict[str, object]) -> int:  # type: ignore[no-untyped-def]  # no typing is loaded here
     """The exit code that an interpreter would give, after what an interpreter does at its end."""
     code = _outcome(body)
-    return code if _finish() else 120
+    code = code if _finish() else 120
+    _forget(names)
+    _flush()
+    return code
 
 
 def _outcome(body) -> int:  # type: ignore[no-untyped-def]
@@ -142,13 +145,25 @@ def _finish() -> bool:
     return _flush()
 
 
+def _forget(names: dict[str, object]) -> None:
+    """Let go of what the program holds: files are flushed, `__del__` is called. Threads that go on still need it."""
+    if "threading" in sys.modules and sys.modules["threading"].active_count() > 1:
+        return
+    for name in [name for name in names if name != "__builtins__"]:
+        names[name] = None
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+
+
 def _flush() -> bool:
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        return False
-    return True
+    """Flush what is open of the standard streams; False when one cannot be."""
+    is_whole = True
+    for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None)):
+        try:
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+        except Exception:  # noqa: BLE001  (the stream may be the program's own)
+            is_whole = False
+    return is_whole
 
 
 def _exactly(fd: int, count: int) -> bytes:
