@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from agentrl_code.claims import parse
+from agentrl_code.policy import PRINTED_BYTES
 from agentrl_code.values import UnplainError, to_tree
 
 MISSING: Final = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
@@ -69,7 +70,7 @@ def why_unusable(tests: Sequence[Test], setup: str = "") -> str:
 
 def _fault(test: Test) -> str:
     if isinstance(test, Io):
-        return "expects no output" if not test.expected_stdout.strip() and not test.checker else ""
+        return _io_fault(test)
     if isinstance(test, Assert):
         return _assert_fault(test.source)
     if test.expected is MISSING and not test.checker:
@@ -79,6 +80,16 @@ def _fault(test: Test) -> str:
     except UnplainError as problem:
         return f"holds what is no plain data: {problem}"
     return ""
+
+
+def _io_fault(test: Io) -> str:
+    try:
+        test.stdin.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return "has an input that is no Unicode text"
+    if len(test.expected_stdout.encode("utf-8", "replace")) > PRINTED_BYTES:
+        return f"expects more output than the {PRINTED_BYTES} bytes that are read"
+    return "expects no output" if not test.expected_stdout.strip() and not test.checker else ""
 
 
 @lru_cache(maxsize=4096)

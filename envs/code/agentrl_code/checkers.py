@@ -1,5 +1,6 @@
 """Checkers of tasks with several right answers: asked about what a program gave, and not believed when they raise."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -40,11 +41,14 @@ async def is_approved(checker: Checker, given: Any, got: Any, expected: Any, tim
 
 
 async def _asked(checker: Checker, given: Any, got: Any, expected: Any, timeout_s: float) -> Any:
-    """What the checker says, or what it raised; in a thread, for nobody knows how long it takes."""
+    """What the checker says, or what it raised; in a thread, for nobody knows how long it takes.
+
+    It is given copies: one that sorts or empties what it is given must not spoil the test for the next program.
+    """
 
     def ask() -> Any:
         try:
-            return checker(given, got, expected)
+            return checker(_copied(given), got, expected if expected is MISSING else _copied(expected))
         except BaseException as problem:  # noqa: BLE001  (code of the task, on an answer of the program)
             return problem
 
@@ -52,3 +56,11 @@ async def _asked(checker: Checker, given: Any, got: Any, expected: Any, timeout_
         return await THREADS.run(ask, timeout_s, "the checker")
     except (DeadlineError, EnvError) as problem:
         return problem
+
+
+def _copied(value: Any) -> Any:
+    """A copy; the value itself where it cannot be copied."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001  (whatever objects the task has)
+        return value

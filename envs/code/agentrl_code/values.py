@@ -38,6 +38,7 @@ LIBRARY = {
     "date": "datetime",
     "datetime": "datetime",
     "time": "datetime",
+    "timedelta": "datetime",
 }
 """Types of the standard library that are carried too, and where they are from."""
 
@@ -98,6 +99,8 @@ def _parts(value: Any, kind: Any, refer: Callable[[Any, int], Any] | None, depth
         return [name, *[to_tree(item, refer, depth + 1) for item in value]]
     if name == "Fraction":
         return [name, to_tree(value.numerator), to_tree(value.denominator)]
+    if name == "timedelta":
+        return [name, value.days, value.seconds, value.microseconds]
     return [name, str(value) if name == "Decimal" else value.isoformat()]
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,8 @@ async def test_an_unreadable_payload_is_invalid_and_never_a_point(grade, payload
         (Call("f", (1,), expected=object()),),
         (Io("1", ""),),
         (Io("1", " \n"),),
+        (Io("\ud800", "1"),),
+        (Io("1", "1\n" * (3 << 20)),),
         (Assert(""),),
         (Assert("f(1)"),),
         (Assert("assert True"),),
@@ -227,16 +230,17 @@ async def test_the_librarys_own_containers_are_carried(grade):
         from collections import Counter, OrderedDict, defaultdict, deque
         from decimal import Decimal
         from fractions import Fraction
-        from datetime import date, datetime
+        from datetime import date, datetime, timedelta
         def f(i):
             return [Counter("aab"), OrderedDict(a=1), defaultdict(list, a=[1]), deque([1, 2]), Decimal("1.50"),
-                    Fraction(1, 3), date(2020, 2, 29), datetime(2020, 2, 29, 1)][i]
+                    Fraction(1, 3), date(2020, 2, 29), datetime(2020, 2, 29, 1), timedelta(-1, 2, 3)][i]
         """
     source = "import datetime, collections, fractions, decimal\n" + "\n".join(
         f"assert f({i}) == {value}"
         for i, value in enumerate([
             "{'a': 2, 'b': 1}", "{'a': 1}", "{'a': [1]}", "collections.deque([1, 2])", "decimal.Decimal('1.5')",
             "fractions.Fraction(1, 3)", "datetime.date(2020, 2, 29)", "datetime.datetime(2020, 2, 29, 1)",
+            "datetime.date(2020, 1, 1) - datetime.datetime(2020, 1, 2).date() + datetime.timedelta(0, 2, 3)",
         ])
     )  # fmt: skip
     assert (await grade(written(program), Assert(source))).status == "passed"
@@ -295,6 +299,25 @@ async def test_floats_are_exact_unless_a_tolerance_is_given(grade):
     assert (await grade(program, test)).status == "failed"
     assert (await grade(program, test, float_tolerance=1e-9)).status == "passed"
     assert (await grade(program, other, float_tolerance=1e-9)).status == "failed"
+
+
+async def test_a_decimal_nan_is_a_decimal_nan(grade):
+    tests = [Call("f", (text,), expected=Decimal(text)) for text in ("NaN", "sNaN", "1.50")]
+    program = "from decimal import Decimal\ndef f(text): return Decimal({})"
+    verdict = await grade(program.format("text"), *tests)
+    assert [result.status for result in verdict.results] == ["passed", "failed", "passed"]
+    assert (await grade(program.format("'NaN'"), *tests)).share == 1 / 3
+
+
+async def test_a_checker_that_wears_what_it_is_given_wears_a_copy(grade):
+    def empties(args, got, expected):
+        while got:
+            expected.remove(got.pop())
+        return not expected and not args[0].pop()
+
+    test = Call("f", ([0],), expected=[1, 2], checker=empties)
+    for program, status in (("def f(x): return [2, 1]", "passed"), ("def f(x): return []", "failed")) * 2:
+        assert (await grade(program, test)).status == status
 
 
 async def test_a_checker_decides_where_several_answers_are_right(grade):
