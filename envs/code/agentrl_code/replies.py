@@ -16,10 +16,16 @@ class ForeignError(Exception):
 
 
 class Foreign:
-    """An object of the program's own: it stayed there, and is never compared."""
+    """An object of the program's own: it stayed there, and is never compared.
 
-    def __init__(self, type_name: str) -> None:
-        self._type_name = printable(type_name)
+    It is true where its class does not say otherwise, which tells no more than an answer of True.
+    """
+
+    def __init__(self, type_name: str, is_true: bool = False) -> None:
+        self._type_name, self._is_true = printable(type_name), is_true
+
+    def __bool__(self) -> bool:
+        return self._is_true or self._refused()
 
     def __repr__(self) -> str:
         return f"<an object of type {self._type_name}>"
@@ -28,7 +34,7 @@ class Foreign:
         raise ForeignError(f"{self!r}, which is not compared")
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refused
-    __bool__ = __hash__ = __iter__ = __contains__ = __len__ = _refused
+    __hash__ = __iter__ = __contains__ = __len__ = _refused
 
 
 class Named(tuple[Any, ...]):
@@ -102,7 +108,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
-def _foreign(kind: str, key: object, name: object, of: object = 0, items: Iterable[Any] = ()) -> Foreign | Named:
+def _foreign(kind: str, key: object, name: object, of: object = 0, rest: Any = ()) -> Foreign | Named:
     if kind == "name" or not (isinstance(key, int) and isinstance(name, str) and isinstance(of, int)):
         raise UnreadableError("a reference of no known form")
-    return Named(name, items) if kind == "named" else Foreign(name)
+    return Named(name, rest) if kind == "named" else Foreign(name, is_true=rest is True)

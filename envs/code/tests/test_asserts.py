@@ -125,6 +125,11 @@ Sized_.register(Plain)
 class Color(enum.Enum): RED, BLUE = 1, 2
 Point = namedtuple("Point", "x y")
 MOST = 7
+class Text:
+    def __init__(self, text): self.text = text
+    def startswith(self, text): return self.text.startswith(text)
+    def index(self, text): return self.text.index(text)
+def text(text): return Text(text)
 def node(value): return Node(value)
 def leaf(value): return Leaf(value)
 def plain(): return Plain()
@@ -192,6 +197,11 @@ def same(x):
         ("import copy\nn = node(1)\nm = copy.deepcopy(n)\nm.value = 9\nassert n.value == 1",
          "import copy\nn = node(1)\nm = copy.copy(n)\nm.value = 9\nassert n.value == 9"),
         ("Node.count = 5\nassert node(1).count == 5", "assert node(1).count == 5"),
+        ("assert plain()", "assert not plain()"),
+        ("n = node(node(0))\nwhile n.value:\n    n = n.value\nassert n.value == 0", "assert not node(1)"),
+        ("assert bool(plain()) is True and (not red()) is False", "assert plain() == True"),
+        ("t = Text('abc')\nassert t.startswith('a') and t.index('b') == 1", "assert Text('abc').startswith('b')"),
+        ("t = text('abc')\nassert isinstance(t, Text) and t.startswith('a')", "assert text('abc').startswith('a')"),
         ("x: int = same(1)\nassert x == 1", "x: int = same(1)\nassert x == 2"),
     ],
 )  # fmt: skip

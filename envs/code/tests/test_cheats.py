@@ -327,6 +327,33 @@ async def test_an_object_that_agrees_with_everything_is_asked_about_nothing(grad
     assert (verdict.status, verdict.fault) == ("failed", "program"), verdict
 
 
+WEIGHED = "startswith = endswith = issubset = isdisjoint = count = index = lambda *_: True"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        f"class E:\n    {WEIGHED}\ndef f(x): return E()",
+        f"class E(str):\n    {WEIGHED}\ndef f(x): return E()",
+        f"class E(Exception):\n    {WEIGHED}\ndef f(x): return E()",
+        f"class E:\n    {WEIGHED}\ndef f(x): return E",
+        f"class f:\n    {WEIGHED}\n    def __init__(self, x): pass",
+        "class E:\n    __getattr__ = lambda self, name: lambda *_: True\ndef f(x): return E()",
+        f"class E:\n    __bool__ = lambda self: True\n    {WEIGHED}\ndef f(x): return E()",
+        f"class E:\n    __len__ = lambda self: 1\n    {WEIGHED}\ndef f(x): return E()",
+    ],
+)
+async def test_an_object_is_not_asked_what_plain_data_would_know(grade, program):
+    for source in (
+        "assert f('a').startswith('hello')",
+        "x = f('a')\nassert x.issubset({1, 2})",
+        "x = f('a')\nassert all(x.count(v) == 1 for v in [1, 2])",
+        *(["assert f(1)", "x = f(1)\nassert x"] if "bool" in program or "len" in program else []),
+    ):
+        verdict = await grade(program, Assert(source))
+        assert (verdict.status, verdict.fault) == ("failed", "program"), verdict
+
+
 DESCRIBED = """
 import sys
 inside = sys.modules["agentrl_code.inside.candidate"]

@@ -129,14 +129,17 @@ def _find(kind: str, key: Any, *_: Any) -> Any:
 
 
 def _refer(value: Any, depth: int = 0) -> list[Any]:
-    """What is no plain data stays here; the other side gets its number, its type's name, and its type's number."""
+    """What is no plain data stays here; the other side gets its number, its type's name, and its type's number.
+
+    Of an object it also gets whether that is true because nothing says otherwise, as it is to Python.
+    """
     kind = type(value)
     if issubclass(kind, type):
         return ["class", _keep(value), kind.__name__[:MOST_TEXT]]
     reference = [_keep(value), kind.__name__[:MOST_TEXT], _keep(kind)]
     if _is_named(kind):
         return ["named", *reference, *[to_tree(item, _refer, depth + 1) for item in value]]
-    return ["ref", *reference]
+    return ["ref", *reference, not _has(kind, "__bool__", ()) and not _has(kind, "__len__", ())]
 
 
 def _keep(value: object) -> int:

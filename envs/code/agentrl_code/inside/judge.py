@@ -34,6 +34,11 @@ SPECIAL = tuple(
 """The special methods that are asked of the program's objects which have them: not those that compare."""
 WEIGHED = {f"__{way}{name}__" for name in BINARY.split() for way in ("", "r", "i")} | {"__contains__", "__divmod__"}
 """Those that weigh an object against something, which a program must not see where it is the test's: it is expected."""
+WEIGHING = set(
+    "count difference endswith find index intersection isdisjoint issubset issuperset removeprefix removesuffix rfind "
+    "rindex startswith symmetric_difference union".split()
+)
+"""Methods of plain data that weigh it against something: asked only of objects whose class the test names."""
 UNASKED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__hash__")
 COPIES = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
 OF_CLASS = ("__class__", "__mro__", "__bases__", "__dict__", "__name__", "__qualname__", "__flags__")
@@ -140,6 +145,8 @@ class Scope(dict):  # type: ignore[type-arg]
         if name != self._entry and (hasattr(builtins, name) or (name[:2] == name[-2:] == "__")):
             raise KeyError(name)
         value = _ask("name", ["name", name])
+        if issubclass(type(value), Class) and name[:1].isupper():  # a function's name may be given to a class
+            named.add(value)
         if type(value) in facts and facts[type(value)].known is FUNCTION:
             value = self[name] = _stand_in(type(value), ["name", name])  # by its name, for the program may rebind it
         return value
@@ -157,7 +164,9 @@ class Class(type):
         return _ask("call", cls, args, kwargs)
 
     def __getattribute__(cls, name: str) -> Any:
-        return type.__getattribute__(cls, name) if name in OF_CLASS else _ask("get", cls, (name,))
+        if name in OF_CLASS:
+            return type.__getattribute__(cls, name)
+        return _get(cls, name) if cls in named else _get_of_answer(cls, name)
 
     def __setattr__(cls, name: str, value: Any) -> None:
         _ask("set", cls, (name, value))
@@ -180,7 +189,7 @@ class Remote:
     What is known to be one object is equal to itself, and where its class compares by identity, to no other.
     """
 
-    __slots__ = ("_target",)  # read through its descriptor alone: every name is the program's
+    __slots__ = ("_is_true", "_target")  # read through their descriptors alone: every name is the program's
 
     def __getattribute__(self, name: str) -> Any:
         if name == "__class__":
@@ -189,7 +198,7 @@ class Remote:
             _refuse(self)
         if name in COPIES:
             return lambda *_: _ask("copy", self, (COPIES[name],))
-        return _ask("get", self, (name,))
+        return _get_of(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         _ask("set", self, (name, value))
@@ -217,7 +226,10 @@ class Remote:
     def _refused(self, *_: object) -> Any:
         _refuse(self)
 
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refused
+    def __bool__(self) -> bool:
+        return truth.__get__(self) or _refuse(self)
+
+    __lt__ = __le__ = __gt__ = __ge__ = _refused
 
 
 class Facts:
@@ -231,8 +243,10 @@ facts: dict[type, Facts] = {}
 classes: dict[int, type] = {}
 metaclasses: dict[tuple[str, ...], type] = {}
 remotes: dict[int, Remote] = {}
+named: set[type] = set()
+"""Classes that the test names; a class is named with a capital."""
 coroutines: dict[int, tuple[Any, list[Any]]] = {}
-place = Remote.__dict__["_target"]
+place, truth = Remote.__dict__["_target"], Remote.__dict__["_is_true"]
 
 
 def _refuse(value: Remote) -> Any:
@@ -319,14 +333,23 @@ def _get(self: Any, name: str) -> Any:
     return _ask("get", self, (name,))
 
 
+def _get_of(self: Any, name: str) -> Any:
+    return _get(self, name) if named.intersection(type(self).__mro__) else _get_of_answer(self, name)
+
+
+def _get_of_answer(self: Any, name: str) -> Any:
+    """An attribute of what is put in the place of an answer, where `startswith` would be told what is expected."""
+    return _refuse(self) if name in WEIGHING else _get(self, name)
+
+
 METHODS: dict[str, dict[str, Any]] = {
     "error": {
-        "__getattr__": _get,
+        "__getattr__": _get_of,
         "__str__": _special("__str__"),
         "__repr__": _special("__repr__"),
         "args": property(lambda self: _get(self, "args")),
     },
-    "named": {"__getattr__": _get, "__str__": _special("__str__"), "__repr__": _special("__repr__")},
+    "named": {"__getattr__": _get_of, "__str__": _special("__str__"), "__repr__": _special("__repr__")},
 }
 
 
@@ -349,11 +372,13 @@ def _stand_in(made: type, target: list[Any], items: Any = ()) -> Any:
         coroutines[id(coroutine)] = coroutine, target
         return coroutine
     if form in METHODS:
-        value: Any = type.__getattribute__(made, "__new__")(made, *([items] if form == "named" else []))
+        values = [items] if form == "named" and type(items) is list else []
+        value: Any = type.__getattribute__(made, "__new__")(made, *values)
         value.__dict__["__target__"] = target
         return value
     value = object.__new__(made)
     place.__set__(value, target)
+    truth.__set__(value, items is True)
     if target[0] == "ref":
         remotes[target[1]] = value
     return value
