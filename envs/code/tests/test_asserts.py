@@ -274,7 +274,8 @@ def count():
     ],
 )  # fmt: skip
 async def test_an_error_is_what_it_was_made_of(grade, call, caught, right, wrong):
-    source = f"import dataclasses, decimal, errno, json, subprocess\ntry:\n    {call}\nexcept {caught} as e:\n    assert "
+    modules = "import dataclasses, decimal, errno, json, subprocess"
+    source = f"{modules}\ntry:\n    {call}\nexcept {caught} as e:\n    assert "
     other = "\nelse:\n    assert not look"
     assert (await grade(ERRORS, Assert(source + right + other))).status == "passed"
     assert (await grade(ERRORS, Assert(source + wrong + other))).reward == 0.0

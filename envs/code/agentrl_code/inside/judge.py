@@ -34,10 +34,11 @@ SPECIAL = tuple(
 """The special methods that are asked of the program's objects which have them: not those that compare."""
 WEIGHED = {f"__{way}{name}__" for name in BINARY.split() for way in ("", "r", "i")} | {"__contains__", "__divmod__"}
 """Those that weigh an object against something, which a program must not see where it is the test's: it is expected."""
-WEIGHING = set(
+METHODS_OF_DATA = (
     "count difference endswith find index intersection isdisjoint issubset issuperset removeprefix removesuffix rfind "
-    "rindex startswith symmetric_difference union".split()
+    "rindex startswith symmetric_difference union"
 )
+WEIGHING = set(METHODS_OF_DATA.split())
 """Methods of plain data that weigh it against something: asked only of objects whose class the test names."""
 UNASKED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__hash__")
 COPIES = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
@@ -227,7 +228,9 @@ class Remote:
         _refuse(self)
 
     def __bool__(self) -> bool:
-        return truth.__get__(self) or _refuse(self)
+        if not truth.__get__(self):
+            _refuse(self)
+        return True
 
     __lt__ = __le__ = __gt__ = __ge__ = _refused
 
@@ -458,7 +461,7 @@ def _exception(name: str, message: str, _: int, tree: Any, made_of: Any, *, is_e
     for args in (from_tree(made_of), (message,)) if known else ():
         try:
             return known(*args)  # type: ignore[misc]
-        except Exception:  # noqa: BLE001, S112  (some take more than a message, and what is forged may not fit)
+        except Exception:  # noqa: BLE001  (some take more than a message, and what is forged may not fit)
             continue
     return ProgramError(f"{name}: {message}")
 
