@@ -62,5 +62,5 @@ def _copied(value: Any) -> Any:
     """A copy; the value itself where it cannot be copied."""
     try:
         return copy.deepcopy(value)
-    except Exception:  # noqa: BLE001  (whatever objects the task has)
+    except (copy.Error, TypeError, ValueError, AttributeError, RuntimeError):
         return value

@@ -161,7 +161,7 @@ def _flush() -> bool:
         try:
             if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
-        except Exception:  # noqa: BLE001  (the stream may be the program's own)
+        except (OSError, ValueError, AttributeError, TypeError):
             is_whole = False
     return is_whole
 

@@ -461,7 +461,7 @@ def _exception(name: str, message: str, _: int, tree: Any, made_of: Any, *, is_e
     for args in (from_tree(made_of), (message,)) if known else ():
         try:
             return known(*args)  # type: ignore[misc]
-        except Exception:  # noqa: BLE001  (some take more than a message, and what is forged may not fit)
+        except (TypeError, ValueError, AttributeError, LookupError):  # it takes more, or what is forged does not fit
             continue
     return ProgramError(f"{name}: {message}")
 
