@@ -1,13 +1,12 @@
 """The three kinds of test, and what makes one unusable."""
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from agentrl_code.claims import parse
 from agentrl_code.policy import PRINTED_BYTES
+from agentrl_code.scripts import asserts, parse
 from agentrl_code.values import UnplainError, to_tree
 
 MISSING: Final = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
@@ -96,8 +95,7 @@ def _io_fault(test: Io) -> str:
 def _assert_fault(source: str) -> str:
     if fault := _syntax_fault(source):
         return fault
-    found = any(isinstance(node, ast.Assert) for node in ast.walk(parse(source)))
-    return "" if found else "asserts nothing"
+    return "" if asserts(parse(source)) else "asserts nothing"
 
 
 @lru_cache(maxsize=4096)

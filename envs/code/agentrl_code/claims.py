@@ -7,14 +7,13 @@ no second sandbox. All others become a `Script`, for the judge.
 import ast
 import builtins
 import operator
-import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from agentrl_code.constants import folded
+from agentrl_code.scripts import Script, parse, script
 from agentrl_code.values import UnplainError, to_tree
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -29,8 +28,6 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: lambda left, right: _contains(right, left),
     ast.NotIn: lambda left, right: not _contains(right, left),
 }
-BOM = "\ufeff"
-"""Some editors put it before a text; Python takes it in a file, and nowhere else."""
 _NO_LITERAL = (UnplainError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
@@ -46,29 +43,10 @@ class Claim:
     wanted: str
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """Test code for the judge: every assertion counted, with the modules it needs and the lines that call in place."""
-
-    source: str
-    modules: tuple[str, ...]
-    in_place: tuple[int, ...] | bool
-
-
 @lru_cache(maxsize=4096)
 def plan(source: str, entry: str, setup: str, in_place: bool) -> tuple[Claim, ...] | Script:
     """The claims that test code consists of, or the script when it needs the judge."""
-    return _claims(folded(parse(source)), entry, parse(setup)) or _script(parse(source), entry, in_place)
-
-
-def parse(source: str) -> ast.Module:
-    """The tree of code, a BOM before it or not; SyntaxError or ValueError when it is no Python.
-
-    Its warnings are its author's affair.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(source.removeprefix(BOM))
+    return _claims(folded(parse(source)), entry, parse(setup)) or script(parse(source), entry, in_place)
 
 
 def _claims(tree: ast.Module, entry: str, setup: ast.Module) -> tuple[Claim, ...]:
@@ -87,26 +65,6 @@ def _claims(tree: ast.Module, entry: str, setup: ast.Module) -> tuple[Claim, ...
         elif not _is_idle(statement):
             return ()
     return tuple(found)
-
-
-def _script(tree: ast.Module, entry: str, in_place: bool) -> Script:
-    used = {
-        node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-    }
-    modules = tuple(sorted(used & sys.stdlib_module_names - {entry}))
-    text = ast.unparse(ast.fix_missing_locations(_Counted().visit(tree)))
-    lines = tuple(node.lineno for node in ast.walk(parse(text)) if isinstance(node, ast.stmt) and _is_bare_call(node))
-    return Script(text, modules, in_place or lines)
-
-
-class _Counted(ast.NodeTransformer):
-    """Puts `__asserted__()` behind every assertion that is not about a constant."""
-
-    def visit_Assert(self, node: ast.Assert) -> ast.AST | list[ast.AST]:
-        """The assertion, and the count of it."""
-        if isinstance(node.test, ast.Constant):
-            return node
-        return [node, ast.Expr(ast.Call(ast.Name("__asserted__", ast.Load()), [], []))]
 
 
 def _check(body: list[ast.stmt]) -> tuple[list[ast.stmt], str, str] | None:
@@ -195,14 +153,6 @@ def _bound(tree: ast.AST) -> set[str]:
 def _is_singleton(test: ast.Compare) -> bool:
     right = test.comparators[0]
     return isinstance(right, ast.Constant) and (right.value is None or isinstance(right.value, bool))
-
-
-def _is_bare_call(node: ast.stmt) -> bool:
-    """A statement that only calls something by its name, and our own count is not it."""
-    match node:
-        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
-            return name != "__asserted__"
-    return False
 
 
 def _is_idle(node: ast.stmt) -> bool:

@@ -12,9 +12,9 @@ from typing import Any
 
 from agentrl.errors import DataError
 from agentrl_code.cases import MISSING, Assert, Call, Io, Test, why_unusable
-from agentrl_code.claims import parse
 from agentrl_code.extract import defines
 from agentrl_code.problem import Problem
+from agentrl_code.scripts import parse
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 FORMS = "HumanEval's prompt, entry_point, test; MBPP's text or prompt, test_list; or prompt, tests"

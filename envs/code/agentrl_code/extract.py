@@ -3,7 +3,7 @@
 import ast
 import re
 
-from agentrl_code.claims import parse
+from agentrl_code.scripts import parse
 
 _OPENED, _CLOSED = "<think>", "</think>"
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)

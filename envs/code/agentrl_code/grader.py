@@ -8,17 +8,18 @@ from agentrl_sandbox import Limits, Pool, SandboxError
 
 from agentrl_code.cases import Assert, Call, Io, Test, why_unusable
 from agentrl_code.checkers import CheckerError, is_approved
-from agentrl_code.claims import BOM, Claim, Script, plan
+from agentrl_code.claims import Claim, plan
 from agentrl_code.compare import same, same_text
 from agentrl_code.policy import MIB, Policy
 from agentrl_code.program import Cell, Loaded, Printed, WornError, run_script
 from agentrl_code.replies import ForeignError, Reply, shown
+from agentrl_code.scripts import BOM, Script
 from agentrl_code.trial import Trial
 from agentrl_code.values import UnreadableError, to_tree
 from agentrl_code.verdict import Result, Status, Verdict
 
 MOST_PROGRAM_CHARS = 1 << 18
-SANDBOX = Limits(memory_bytes=512 * MIB, disk_bytes=32 * MIB, processes=32)
+SANDBOX = Limits(memory_bytes=512 * MIB, disk_bytes=32 * MIB, processes=128)
 Question = Claim | Call
 
 

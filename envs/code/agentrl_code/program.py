@@ -105,7 +105,7 @@ def _read(frames: tuple[Any, ...]) -> tuple[Reply, ...]:
 async def run_script(program: str, stdin: str, cell: Cell, limits: Limits) -> Printed:
     """Run the program as `__main__`; it must end by itself, with exit code 0."""
     ending = await cell.exec(Python(program), stdin.encode("utf-8", "surrogateescape"), limits)
-    return Printed(ending.stdout.decode("utf-8", "replace"), _complaint(ending), bool(ending.hits))
+    return Printed(ending.stdout.decode("utf-8", "surrogateescape"), _complaint(ending), bool(ending.hits))
 
 
 def _complaint(ending: ExecResult) -> str:

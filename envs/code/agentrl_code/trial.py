@@ -5,11 +5,11 @@ from typing import Any
 
 from agentrl_sandbox import Sandbox
 
-from agentrl_code.claims import BOM, Script
 from agentrl_code.dialogue import Interpreter, Said
 from agentrl_code.policy import Policy
 from agentrl_code.program import Loaded
 from agentrl_code.replies import Foreign, Reply
+from agentrl_code.scripts import BOM, Script
 from agentrl_code.verdict import Fault, Result, Status
 
 MOST_QUESTIONS = 10_000

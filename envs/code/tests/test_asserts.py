@@ -362,6 +362,65 @@ async def test_the_first_assertion_that_fails_is_told(grade):
     )
 
 
+SORTS = """
+class Solution:
+    def sort(self, xs): xs.sort()
+    def twice(self, xs): return [2 * x for x in xs]
+def checked(x):
+    if x < 0: raise ValueError("negative")
+    return x
+def loose(x): return x
+"""
+UNITTEST = """
+import unittest
+class TestTwice(unittest.TestCase):
+    def setUp(self):
+        self.solution = Solution()
+    def test_values(self):
+        self.assertEqual(self.solution.twice([1, 2]), [2, 4])
+    def test_error(self):
+        with self.assertRaises(ValueError):
+            checked(-1)
+if __name__ == "__main__":
+    unittest.main()
+"""
+STYLES = {
+    "a method changes its argument": ("xs = [2, 1]\nSolution().sort(xs)\nassert xs == [1, 2]", "xs.sort()", "pass"),
+    "an error is expected, or else": (
+        "try:\n    checked(-1)\nexcept ValueError:\n    pass\nelse:\n    assert False", "raise", "print"),
+    "an error is expected": (
+        "try:\n    checked(-1)\n    assert False\nexcept ValueError as e:\n    pass", "raise", "print"),
+    "functions of pytest": ("def test_twice():\n    assert Solution().twice([3]) == [6]", "2 * x", "3 * x"),
+    "an import of the program": (
+        "from solution import checked\nimport solution\nassert solution.checked(3) == checked(3) == 3",
+        "return x\ndef l", "return 4\ndef l"),
+    "classes of unittest": (UNITTEST, "2 * x", "x"),
+    "classes of unittest, an error": (UNITTEST, "raise", "print"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_tests_are_run_in_the_style_they_are_written_in(grade, style):
+    source, right, wrong = STYLES[style]
+    assert (await grade(SORTS, Assert(source))).status == "passed"
+    assert right in SORTS
+    assert (await grade(SORTS.replace(right, wrong), Assert(source))).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    checked(-1)\n    assert False\nexcept Exception:\n    pass",
+        "def test_twice(fixture):\n    assert checked(3) == fixture",
+        "def test_never():\n    pass\nx = checked(1)\nassert True",
+        "checked(1)\nassert False",
+    ],
+)
+async def test_a_test_that_asserts_nothing_of_the_program_gives_no_point(grade, source):
+    verdict = await grade(SORTS, Assert(source))
+    assert (verdict.status, verdict.fault, verdict.reward) == ("invalid", "task", None)
+
+
 @pytest.mark.parametrize(
     ("source", "kind"),
     [

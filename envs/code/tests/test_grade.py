@@ -182,7 +182,7 @@ async def test_an_unreadable_payload_is_invalid_and_never_a_point(grade, payload
         (Assert("f(1)"),),
         (Assert("assert True"),),
         (Assert("f(1)\nassert True"),),
-        (Assert("def test():\n    assert f(1) == 5"),),
+        (Assert("def checks():\n    assert f(1) == 5"),),
         (Assert("for x in []:\n    assert f(x) == 5"),),
         (Assert("import unittest\nraise unittest.SkipTest\nassert f(1) == 5"),),
         (Assert("assert undefined_before(1) == f(1)\nassert 1 / 0"), Call("f", (1,))),

@@ -133,3 +133,20 @@ async def test_each_run_begins_anew(grade):
 )
 async def test_a_program_ends_as_it_would_in_python(grade, program):
     assert (await grade(program, Io("", "a\nb"))).status == "passed"
+
+
+async def test_bytes_that_are_no_text_are_not_the_sign_that_stands_for_them(grade):
+    shout = "import sys\nsys.stdout.buffer.write(bytes([0x61, 0xFF]))"
+    verdict = await grade(shout, Io("", "a\ufffd"))
+    assert verdict.status == "failed"
+    assert verdict.feedback.encode()
+    assert (await grade("print('a' + chr(0xfffd))", Io("", "a\ufffd"))).status == "passed"
+
+
+async def test_a_program_may_have_as_many_threads_as_programs_have(grade):
+    program = (
+        "import threading\nready = threading.Barrier(65)\n"
+        "threads = [threading.Thread(target=ready.wait) for _ in range(64)]\n"
+        "[t.start() for t in threads]\nready.wait()\n[t.join() for t in threads]\nprint('all')"
+    )
+    assert (await grade(program, Io("", "all"))).status == "passed"

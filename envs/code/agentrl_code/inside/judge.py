@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILE = "<test>"
+MODULE = "solution"
+"""As which a test may import the program."""
 MOST_TEXT = 500
 ENDS = ("StopIteration", "StopAsyncIteration")
 BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift"
@@ -89,7 +91,7 @@ def resume(nonce: bytes, answer: bytes) -> None:
 
 
 def _run(setup: str, source: str, entry: str, modules: list[str], in_place: list[int] | bool) -> None:
-    scope = Scope(entry)
+    scope, sys.modules[MODULE] = Scope(entry), Program(MODULE)
     scope |= {"__builtins__": builtins, "__asserted__": _count, "__in_place__": in_place}
     try:
         for name in modules:
@@ -145,12 +147,29 @@ class Scope(dict):  # type: ignore[type-arg]
     def __missing__(self, name: str) -> Any:
         if name != self._entry and (hasattr(builtins, name) or (name[:2] == name[-2:] == "__")):
             raise KeyError(name)
-        value = _ask("name", ["name", name])
-        if issubclass(type(value), Class) and name[:1].isupper():  # a function's name may be given to a class
-            named.add(value)
+        value = _named(name)
         if type(value) in facts and facts[type(value)].known is FUNCTION:
-            value = self[name] = _stand_in(type(value), ["name", name])  # by its name, for the program may rebind it
+            self[name] = value
         return value
+
+
+class Program(type(sys)):  # type: ignore[misc]
+    """The program as a module, for tests that import it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name[:2] == name[-2:] == "__":
+            raise AttributeError(name)
+        return _named(name)
+
+
+def _named(name: str) -> Any:
+    """What the program calls so."""
+    value = _ask("name", ["name", name])
+    if issubclass(type(value), Class) and name[:1].isupper():  # a function's name may be given to a class
+        named.add(value)
+    if type(value) in facts and facts[type(value)].known is FUNCTION:
+        return _stand_in(type(value), ["name", name])  # by its name, for the program may rebind it
+    return value
 
 
 class Class(type):

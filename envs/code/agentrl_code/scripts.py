@@ -1,0 +1,146 @@
+"""Test code for the judge, made ready to run: assertions are counted, and tests that a runner would call are called.
+
+A test may be a body of asserts, functions `test_…` as for pytest, or classes as for unittest.
+"""
+
+import ast
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+BOM = "\ufeff"
+"""Some editors put it before a text; Python takes it in a file, and nowhere else."""
+COUNT = "__asserted__"
+_ANY_ERROR = {"Exception", "BaseException", "AssertionError"}
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Test code for the judge: every assertion counted, with the modules it needs and the lines that call in place."""
+
+    source: str
+    modules: tuple[str, ...]
+    in_place: tuple[int, ...] | bool
+
+
+def parse(source: str) -> ast.Module:
+    """The tree of code, a BOM before it or not; SyntaxError or ValueError when it is no Python.
+
+    Its warnings are its author's affair.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source.removeprefix(BOM))
+
+
+def asserts(tree: ast.Module) -> bool:
+    """Whether anything in test code, whose tree is changed, is an assertion about more than a constant."""
+    return any(isinstance(node, ast.Name) and node.id == COUNT for node in ast.walk(_Counted().visit(tree)))
+
+
+def script(tree: ast.Module, entry: str, in_place: bool) -> Script:
+    """The script of test code, whose tree is changed."""
+    used = {
+        node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    modules = tuple(sorted(used & sys.stdlib_module_names - {entry}))
+    tree = _Counted().visit(tree)
+    tree.body += parse("\n".join(_runs(tree))).body
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    lines = tuple(node.lineno for node in ast.walk(parse(text)) if isinstance(node, ast.stmt) and _is_bare_call(node))
+    return Script(text, modules, in_place or lines)
+
+
+def _runs(tree: ast.Module) -> Iterator[str]:
+    """What a test runner would do: call the functions that nobody calls, run the classes."""
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name, args=ast.arguments(args=[], kwonlyargs=[]), decorator_list=[]):
+                if name.startswith("test") and name not in named:
+                    yield f"{name}()"
+            case ast.ClassDef(name=name, bases=bases):
+                if any(ast.unparse(base).rpartition(".")[2] == "TestCase" for base in bases) and name not in named:
+                    yield f"__import__('unittest').defaultTestLoader.loadTestsFromTestCase({name}).debug()"
+
+
+class _Counted(ast.NodeTransformer):
+    """Puts `__asserted__()` behind every assertion that is not about a constant.
+
+    Where a test fails unless an exception comes, what catches it asserts something.
+    """
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST | list[ast.AST]:
+        """The assertion, and the count of it."""
+        return node if isinstance(node.test, ast.Constant) else [node, _count()]
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.AST]:
+        """`self.assertEqual(…)`, and the count of it; `unittest.main()` is left to us."""
+        match node.value:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="unittest"), attr="main")):
+                return ast.copy_location(ast.Pass(), node)
+        is_stated = _is_method(node.value, "assert") and not _is_of_constants(node.value)
+        return [node, _count()] if is_stated else node
+
+    def visit_With(self, node: ast.With) -> ast.AST | list[ast.AST]:
+        """`with self.assertRaises(…):`, and the count of it."""
+        self.generic_visit(node)
+        is_stated = any(_is_method(item.context_expr, "assert") for item in node.items)
+        return [node, _count()] if is_stated else node
+
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        """`try: f(-1); assert False` with `except ValueError: pass`, which is counted there."""
+        self.generic_visit(node)
+        in_body, in_else = any(map(_is_failure, node.body)), any(map(_is_failure, node.orelse))
+        for handler in node.handlers:
+            if in_else or (in_body and not _catches_failures(handler)):
+                handler.body.insert(0, _count())
+        return node
+
+
+def _count() -> ast.Expr:
+    return ast.Expr(ast.Call(ast.Name(COUNT, ast.Load()), [], []))
+
+
+def _is_failure(node: ast.stmt) -> bool:
+    """`assert False`, `raise AssertionError(…)` or `self.fail(…)`."""
+    match node:
+        case ast.Assert(test=ast.Constant(value=value)):
+            return not value
+        case ast.Raise(exc=ast.Name(id="AssertionError") | ast.Call(func=ast.Name(id="AssertionError"))):
+            return True
+        case ast.Expr(value=value):
+            return _is_method(value, "fail")
+    return False
+
+
+def _catches_failures(handler: ast.ExceptHandler) -> bool:
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or (isinstance(kind, ast.Name) and kind.id in _ANY_ERROR) for kind in caught)
+
+
+def _is_method(node: ast.AST, prefix: str) -> bool:
+    """Whether this is `self.assertEqual(…)` or its like."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
+            return name.startswith(prefix)
+    return False
+
+
+def _is_of_constants(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and all(isinstance(arg, ast.Constant) for arg in node.args)
+
+
+def _is_bare_call(node: ast.stmt) -> bool:
+    """A statement that only calls something, and our own count is not it.
+
+    Of a method only where no call is among what it is given: `out.append(f(xs))` is about the value of `f(xs)`.
+    """
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name != COUNT
+        case ast.Expr(value=ast.Call(func=ast.Attribute(), args=args, keywords=keywords)):
+            given = [*args, *(keyword.value for keyword in keywords)]
+            return not any(isinstance(inner, ast.Call) for arg in given for inner in ast.walk(arg))
+    return False
