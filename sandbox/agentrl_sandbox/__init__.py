@@ -3,12 +3,15 @@
     async with Pool() as pool, pool.lease() as sandbox:
         result = await sandbox.exec(Python("print(6 * 7)"))
 
+Programs have the standard library, and the packages that are named: Pool(packages=("numpy", "sympy")).
+
 Covered by `bubblewrap` and `docker`; each line has a test in tests/sandbox/test_adversarial.py:
 - fork bombs end at the limit of processes, and with the run;
 - memory is limited for all processes together, and a program that fills it does not take the sandbox along;
 - files are limited for all of /tmp together, and the system is read-only;
 - output ends the run at its limit, whoever writes it;
 - endless loops end at the wall and CPU limits, whatever signals they swallow;
+- of the packages installed here they see those that they were lent, and change none;
 - files, processes, environment and network of the host and of other sandboxes cannot be seen or reached, nor signalled;
 - there is no way to more privileges: no capabilities, no set-uid, no user namespaces, no ptrace, no kernel interfaces;
 - the warden that watches the programs cannot be signalled, read or written by them;
@@ -30,6 +33,7 @@ from agentrl_sandbox.errors import (
     ClosedError,
     FullError,
     LostError,
+    PackagesError,
     RefusedError,
     SandboxError,
     UnavailableError,
@@ -62,6 +66,7 @@ __all__ = [
     "Limits",
     "LostError",
     "OnOutput",
+    "PackagesError",
     "Pool",
     "Program",
     "Python",

@@ -21,6 +21,9 @@ SAME = {"PYTHONHASHSEED": "0"}
 
 ENVIRONMENT = {"LANG": "C.UTF-8", "TMPDIR": "/tmp", "USER": "sandbox"} | SAME
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""For OpenBLAS, MKL and OpenMP, which would start a thread for every core, against the limit of processes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -36,12 +39,15 @@ class Setup:
     meters: tuple[tuple[str, str, str], ...] = field(default=())
     rules: bytes = b""
     """A seccomp filter for the warden to install, for itself and all programs, where the backend cannot."""
+    packages: str = ""
+    """The folder in the sandbox where the packages are that programs may import; "" where there are none."""
 
     def frame(self) -> bytes:
         """The boot frame; see `inside.child.Cell` for the other side."""
         limits = self.limits
         environment = ENVIRONMENT | {"PATH": self.path, "HOME": self.work}
         environment |= {MARK: self.mark} if self.mark else {}
+        environment |= {"PYTHONPATH": self.packages} | ONE_THREAD if self.packages else {}
         memory = 0 if self.has_memory_cgroup else limits.memory_bytes
         return wire.frame(
             wire.BOOT,

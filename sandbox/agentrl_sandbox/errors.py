@@ -2,6 +2,7 @@
 
 SandboxError              the infrastructure failed: the program is not to blame (fault = "infra")
 ├── UnavailableError      this backend cannot run here; says what to do
+│   └── PackagesError     it has not, or may not lend, a package that was asked for
 ├── LostError             a sandbox died, or did not answer in time
 ├── FullError             no sandbox became free before the deadline
 ├── ClosedError           the sandbox or the pool was closed before
@@ -21,6 +22,10 @@ class SandboxError(RuntimeError):
 
 class UnavailableError(SandboxError):
     """A backend that cannot run on this machine; the message says what to do."""
+
+
+class PackagesError(UnavailableError):
+    """A package that was asked for is not there, or may not be lent; the message says what to do."""
 
 
 class LostError(SandboxError):

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from agentrl_sandbox.inside.wire import MOST_BYTES
 
 HEAD_S, BODY_S = 600.0, 60.0
-REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 503: "Service Unavailable"}
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    409: "Conflict",
+    503: "Service Unavailable",
+}
 
 
 class BadRequestError(Exception):

@@ -61,6 +61,11 @@ class Lease:
         """The working folder, where the backend needs one on the host."""
         return folder() / "work" / self.id
 
+    @property
+    def packages(self) -> Path:
+        """The folder of packages, where the backend needs one on the host."""
+        return folder() / "packages" / self.id
+
 
 def new_id() -> str:
     """A name for a sandbox that nobody else has."""
@@ -80,9 +85,10 @@ def write(lease: Lease) -> Lease:
 
 
 def strike(lease: Lease) -> None:
-    """Nothing of it is left: take it, and its working folder, off the record."""
-    if lease.work.is_dir():
-        shutil.rmtree(lease.work, ignore_errors=True)
+    """Nothing of it is left: take it, and its folders, off the record."""
+    for folder_ in (lease.work, lease.packages):
+        if folder_.is_dir():
+            shutil.rmtree(folder_, ignore_errors=True)
     (folder() / f"{lease.id}{SUFFIX}").unlink(missing_ok=True)
 
 

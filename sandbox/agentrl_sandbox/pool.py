@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,9 +72,17 @@ class Pool:
     """Up to `most` sandboxes, of which `ready` wait for a lease. Usable from several event loops of one process."""
 
     def __init__(
-        self, backend: Backend | str = "auto", limits: Limits | None = None, ready: int = 0, most: int = MOST
+        self,
+        backend: Backend | str = "auto",
+        limits: Limits | None = None,
+        ready: int = 0,
+        most: int = MOST,
+        packages: Sequence[str] = (),
     ) -> None:
-        self.backend = choose(backend) if isinstance(backend, str) else backend
+        """`packages` as in `choose`; a backend that is made already has its own."""
+        if packages and not isinstance(backend, str):
+            raise ValueError("packages are given to choose(), when a backend is made; this one is made already")
+        self.backend = choose(backend, packages) if isinstance(backend, str) else backend
         self.limits = limits or Limits()
         cores = len(os.sched_getaffinity(0))
         self._ready, self._most, self._starts = min(ready or 2 * cores, most), most, 2 * cores

@@ -4,7 +4,8 @@ The token comes from AGENTRL_SANDBOX_TOKEN. A sandbox lives as long as the answe
 open: a client that ends, is killed or loses its way takes its sandboxes along. Without --certificate and --key
 everything, the token too, goes over the wire in the clear: then listen on a private network only.
 
-    POST /sandboxes        limits as JSON   its id, then an answer that stays open
+    POST /sandboxes        limits as JSON, and `packages` where programs need some
+                                            its id, then an answer that stays open
     POST /sandboxes/ID     an order         frames of output, then the result (see inside.wire) or an error
 """
 
@@ -20,17 +21,18 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from agentrl_sandbox import gc, http
 from agentrl_sandbox.answer import FRAMES
 from agentrl_sandbox.choice import TOKEN, best, choose
-from agentrl_sandbox.errors import SandboxError
+from agentrl_sandbox.errors import PackagesError, SandboxError
 from agentrl_sandbox.http import BadRequestError, Request
 from agentrl_sandbox.inside import wire
 from agentrl_sandbox.ordered import OrderedSandbox
+from agentrl_sandbox.packages import checked
 from agentrl_sandbox.types import Backend, ExecResult, Limits, Stream
 
 LONGEST_S = 3600.0
@@ -46,10 +48,19 @@ log = logging.getLogger("agentrl.sandbox")
 class Server:
     """Serves the sandboxes of one backend to whoever has the token."""
 
-    def __init__(self, backend: Backend, token: str, most: int = 256) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        token: str,
+        most: int = 256,
+        packages: Sequence[str] = (),
+        lender: Backend | None = None,
+    ) -> None:
+        """`lender` was made with these packages, for clients that ask for some of them."""
         if len(token) < LEAST_TOKEN:
             raise SandboxError(f"{TOKEN} has {len(token)} characters; set it to {LEAST_TOKEN} or more random ones")
         self._backend, self._token, self._most = backend, token, most
+        self._packages, self._lender = checked(packages), lender or backend
         self._sandboxes: dict[str, OrderedSandbox] = {}
         self._places = asyncio.Semaphore(most)
         self._removals: set[asyncio.Task[None]] = set()
@@ -109,6 +120,11 @@ class Server:
 
     async def _hold(self, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Make a sandbox and keep it until the client lets go; who comes when the server is full waits in order."""
+        limits, packages = _wishes(body)
+        if missing := [name for name in packages if name not in self._packages]:
+            fix = f"Start it with --packages {' '.join(dict.fromkeys([*self._packages, *packages]))}"
+            writer.write(http.whole(409, f"this server lends no package {', '.join(missing)}. {fix}"))
+            raise ConnectionAbortedError
         try:
             async with asyncio.timeout(QUEUE_S):
                 await self._places.acquire()
@@ -119,7 +135,7 @@ class Server:
         try:
             if reader.at_eof():  # it has gone meanwhile
                 raise ConnectionAbortedError
-            made = await self._backend.create(_limits(body))
+            made = await (self._lender if packages else self._backend).create(limits)
             assert isinstance(made, OrderedSandbox)
             sandbox = made
             self._sandboxes[sandbox.id] = sandbox
@@ -162,10 +178,13 @@ class Server:
         writer.write(http.chunk(last) + http.chunk(b""))
 
 
-def _limits(body: bytes) -> Limits:
+def _wishes(body: bytes) -> tuple[Limits, tuple[str, ...]]:
+    """How far a sandbox's programs may go, and the packages they are to have."""
     try:
-        return Limits(**json.loads(body))
-    except (ValueError, TypeError) as error:
+        fields = json.loads(body)
+        packages = checked(fields.pop("packages", ()))
+        return Limits(**fields), packages
+    except (ValueError, TypeError, AttributeError, PackagesError) as error:
         raise BadRequestError(f"these are no limits: {error}") from error
 
 
@@ -199,6 +218,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8900)
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--most", type=int, default=256, help="sandboxes at once")
+    parser.add_argument("--packages", nargs="+", default=[], help="installed packages that programs can import")
     parser.add_argument("--certificate", help="PEM file; with --key the server speaks TLS")
     parser.add_argument("--key", help="PEM file")
     arguments = parser.parse_args()
@@ -216,6 +236,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         log.info("%s", line)
     # Its own machine's, whatever server the environment names: that may be this one.
     backend = best() if arguments.backend == "auto" else choose(arguments.backend)
+    lender = choose(backend.name, arguments.packages) if arguments.packages else None
     tls = None
     if arguments.certificate:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -225,7 +246,7 @@ async def _run(arguments: argparse.Namespace) -> None:
             raise SandboxError(f"cannot use {arguments.certificate} with {arguments.key}: {error}") from error
     elif arguments.host != "127.0.0.1":
         log.warning("no certificate: token and programs cross the network in the clear")
-    server = Server(backend, os.environ.get(TOKEN, ""), arguments.most)
+    server = Server(backend, os.environ.get(TOKEN, ""), arguments.most, arguments.packages, lender)
     async with server.listening(arguments.host, arguments.port, tls) as port:
         log.info("sandboxes by %s (%s) on %s:%s", backend.name, backend.describe(), arguments.host, port)
         stop = asyncio.Event()

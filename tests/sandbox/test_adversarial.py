@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import stat
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -220,6 +221,14 @@ async def test_files_of_the_host_cannot_be_seen(sandbox: Sandbox, tmp_path: Path
         "/proc/1/root/etc/shadow",
     ):
         assert await said(sandbox, attempt(f"open({path!r}).read()")) in FORBIDDEN, path
+
+
+async def test_packages_that_were_not_lent_cannot_be_seen(sandbox: Sandbox) -> None:
+    show = "import os, site; print([os.listdir(path) for path in site.getsitepackages() if os.path.isdir(path)])"
+    result = await sandbox.exec(shell(f"python3 -c '{show}'"))
+    assert result.stdout in (b"[]\n", b"[[]]\n", b"[[], []]\n"), result
+    search = f"find {sys.base_prefix} {sys.prefix} -path '*-packages/*' -name 'pi*' -not -path '*/dist-packages/*'"
+    assert (await sandbox.exec(shell(search))).stdout == b""
 
 
 async def test_the_environment_of_the_host_cannot_be_seen(walls: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from agentrl.errors import ConfigError, UnknownNameError
 from agentrl_tools.calculator import Calculator
@@ -25,20 +25,23 @@ def split_names(text: str) -> list[str]:
     return [name for name in names if name]
 
 
-def toolsets(names: Iterable[str]) -> list[object]:
+def toolsets(names: Iterable[str], packages: Sequence[str] = ()) -> list[object]:
     """New toolsets, for `Env.tools` to return: `calculator`, `python`, `shell`, `files`, `http:HOST`, `mcp:COMMAND`.
 
-    `python`, `shell` and `files` share one sandbox; `python:docker` says of which backend.
+    `python`, `shell` and `files` share one sandbox; `python:docker` says of which backend, and `packages` what its
+    Python can import beside the standard library.
     """
     wanted = list(names)
     if len(set(wanted)) < len(wanted):
         raise ConfigError(f"tools {', '.join(wanted)}: name each once")
     in_sandbox = [name for name in wanted if kind_of(name) in KINDS]
     made: list[object] = [toolset(name) for name in wanted if name not in in_sandbox]
-    return [workspace(in_sandbox), *made] if in_sandbox else made
+    if packages and not {"python", "shell"} & {kind_of(name) for name in in_sandbox}:
+        raise ConfigError(f"packages {', '.join(packages)}: they are for tools that run code; name python or shell")
+    return [workspace(in_sandbox, packages), *made] if in_sandbox else made
 
 
-def where(names: Iterable[str]) -> str:
+def where(names: Iterable[str], packages: Sequence[str] = ()) -> str:
     """Which sandboxes these tools run things in, as a sentence for `Env.preflight`; "" where none of them does.
 
     ConfigError for an MCP server that cannot be started here.
@@ -52,7 +55,7 @@ def where(names: Iterable[str]) -> str:
         return ""
     from agentrl_sandbox import describe
 
-    return f"{', '.join(map(kind_of, in_sandbox))}: in {describe(workspace(in_sandbox).backend)}."
+    return f"{', '.join(map(kind_of, in_sandbox))}: in {describe(workspace(in_sandbox, packages).backend, packages)}."
 
 
 def toolset(name: str) -> object:
@@ -69,12 +72,12 @@ def toolset(name: str) -> object:
     raise UnknownNameError("tool", kind, KNOWN)
 
 
-def workspace(names: list[str]) -> Workspace:
+def workspace(names: list[str], packages: Sequence[str] = ()) -> Workspace:
     """The one workspace of all of these; each may name its backend, and then they must agree."""
     backends = {name.partition(":")[2] for name in names if ":" in name}
     if len(backends) > 1:
         raise ConfigError(f"tools {', '.join(names)}: they share one sandbox; name one backend")
-    return Workspace(*map(kind_of, names), backend=backends.pop() if backends else "auto")
+    return Workspace(*map(kind_of, names), backend=backends.pop() if backends else "auto", packages=packages)
 
 
 def kind_of(name: str) -> str:

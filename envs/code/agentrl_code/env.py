@@ -4,10 +4,10 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from agentrl_sandbox import SandboxError, describe
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from agentrl.env import (
     Context,
@@ -49,7 +49,13 @@ class CodeConfig(EnvConfig):
     turns: int = Field(1, ge=1, le=16, description="programs in one episode; the public tests answer all but the last")
     timeout_s: float = Field(6.0, gt=0, le=60, description="CPU seconds of a program; three times as much wall clock")
     float_tolerance: float = Field(0.0, ge=0, lt=1, description="of expected values and outputs; 0: exact")
+    packages: tuple[str, ...] = Field((), description="installed packages that programs can import: numpy,sympy")
     system: str = Field("", description="system message; '' sends none")
+
+    @field_validator("packages", mode="before")
+    @classmethod
+    def _are_names(cls, names: Any) -> Any:
+        return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
 
 
 class CodeEnv(Env):
@@ -62,12 +68,12 @@ class CodeEnv(Env):
 
     def preflight(self) -> str:
         """Where programs run."""
-        return f"Programs run in {describe()}."
+        return f"Programs run in {describe(packages=self.config.packages)}."
 
     @shared
     def grader(self) -> Grader:
         """The sandboxes of this worker."""
-        return Grader()
+        return Grader(packages=self.config.packages)
 
     async def tasks(self, split: str) -> Tasks:
         """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""

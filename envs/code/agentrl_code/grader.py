@@ -26,10 +26,11 @@ Question = Claim | Call
 class Grader:
     """A pool of sandboxes and a queue for it. Belongs to the event loop that it is first used on."""
 
-    def __init__(self, pool: Pool | None = None, at_once: int = 0) -> None:
+    def __init__(self, pool: Pool | None = None, at_once: int = 0, packages: Sequence[str] = ()) -> None:
+        """`packages`: installed distributions that programs can import; a pool that is given has its own."""
         cores = len(os.sched_getaffinity(0))
         self._at_once = at_once or 2 * cores
-        self.pool = pool or Pool(limits=SANDBOX, ready=self._at_once, most=4 * self._at_once)
+        self.pool = pool or Pool(limits=SANDBOX, ready=self._at_once, most=4 * self._at_once, packages=packages)
         self._seats = asyncio.Semaphore(self._at_once)
 
     async def aclose(self) -> None:

@@ -333,3 +333,15 @@ def test_a_synchronous_episode_is_graded():
 
 def test_a_run_says_where_programs_run(backend):
     assert CodeEnv().preflight().startswith("Programs run in sandboxes by ")
+
+
+async def test_programs_import_the_packages_that_the_config_names():
+    env = CodeEnv(load_config(CodeEnv, {"level": 1, "packages": "numpy, sympy"}))
+    assert env.preflight().endswith(" with numpy, sympy.")
+    task = await env.atask("test", 0)
+    (answer,) = env.oracle(task)
+    answer = answer.replace("```python\n", "```python\nimport numpy, sympy\n")
+    assert await solved(env, task, [answer]) == 1.0
+    assert await solved(CodeEnv(level=1), task, [answer]) == 0.0
+    with pytest.raises(SandboxError, match=r"'no-such' is not installed\. pip install no-such"):
+        CodeEnv(packages=["no-such"]).preflight()

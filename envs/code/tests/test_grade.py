@@ -514,3 +514,44 @@ async def test_the_readme_runs(backend):
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert await process.communicate() == (None, b"")
+
+
+USES = "import numpy as np, sympy\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "test", "status"),
+    [
+        ("def f(x): return int(np.sum(x))", Call("f", ([1, 2],), expected=3), "passed"),
+        ("def f(x): return np.mean(x)", Call("f", ([1, 2],), expected=1.5), "passed"),
+        ("def f(x): return np.sum(x)", Assert("assert f([1, 2]) == 3"), "passed"),
+        ("def f(x): return np.sum(x)", Assert("assert f([1, 2]) == 4"), "failed"),
+        ("def f(x): return list(np.array(x) > 1)", Assert("y = f([1, 2])\nassert y == [False, True]"), "passed"),
+        ("def f(x): return np.array(x)", Call("f", ([1, 2],), expected=[1, 2]), "failed"),
+        ("def f(x): return np.datetime64(x, 'ns')", Call("f", (3,), expected=3), "failed"),
+        ("def f(x): return np.longdouble(x)", Call("f", (3,), expected=3.0), "failed"),
+        ("def f(x): return sympy.Integer(x)", Call("f", (3,), expected=3), "failed"),
+        ("print(np.sum([1, 2]), sympy.sqrt(int(input())))", Io("8", "3 2*sqrt(2)"), "passed"),
+    ],
+)
+async def test_programs_with_packages_are_graded_and_a_number_of_numpys_is_a_number(lender, program, test, status):
+    verdict = await lender.grade(USES + program, [test], Policy(entry="f"))
+    assert verdict.status == status, verdict
+
+
+async def test_a_class_that_says_it_is_numpys_is_still_an_object(lender):
+    program = "import numpy\nclass E:\n __module__ = 'numpy'\n __eq__ = lambda s, o: True\n item = lambda s: 5"
+    verdict = await lender.grade(f"{program}\ndef f(x): return E()", EVERY, Policy(entry="f"))
+    assert verdict.status == "failed", verdict
+
+
+async def test_without_packages_there_are_none(grade):
+    verdict = await grade("import numpy\n" + GOOD, CALLS[0])
+    assert (verdict.status, "No module named 'numpy'" in verdict.reason) == ("error", True), verdict
+
+
+@pytest.fixture
+async def lender(backend):
+    grader = Grader(at_once=1, packages=["numpy", "sympy"])
+    yield grader
+    await grader.aclose()

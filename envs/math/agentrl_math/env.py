@@ -46,6 +46,9 @@ class MathConfig(EnvConfig):
     think: Literal["auto", "open", "ignore"] = Field("auto", description="see agentrl_math.Policy")
     fallback: Literal["auto", "number", "none"] = Field("auto", description="what counts where nothing is marked")
     tools: tuple[str, ...] = Field((), description=TOOLS)
+    packages: tuple[str, ...] = Field(
+        (), description="installed packages that python and shell can import: numpy,sympy"
+    )
     turns: int = Field(8, ge=2, description="turns of an episode with tools; one without has a single turn")
     shots: int = Field(0, ge=0, le=8, description="worked examples of calls before the question, for levels 1 to 3")
 
@@ -54,11 +57,15 @@ class MathConfig(EnvConfig):
     def _are_a_list(cls, names: Any) -> Any:
         return split_names(names) if isinstance(names, str) else names
 
-    @field_validator("tools")
+    @field_validator("packages", mode="before")
     @classmethod
-    def _are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        toolsets(names)
-        return names
+    def _are_names(cls, names: Any) -> Any:
+        return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
+
+    @model_validator(mode="after")
+    def _can_be_lent(self) -> Self:
+        toolsets(self.tools, self.packages)
+        return self
 
     @model_validator(mode="after")
     def _can_be_shown(self) -> Self:
@@ -97,7 +104,7 @@ class MathEnv(Env):
 
     def preflight(self) -> str:
         """Where the tools run what the model writes."""
-        return where(self.config.tools)
+        return where(self.config.tools, self.config.packages)
 
     async def tasks(self, split: str) -> Tasks:
         """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""
@@ -109,7 +116,7 @@ class MathEnv(Env):
 
     def tools(self, ctx: Context) -> list[object]:
         """The tools that `--env.tools` names."""
-        return toolsets(self.config.tools)
+        return toolsets(self.config.tools, self.config.packages)
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         """The question, after the system message and the worked examples if there are any."""

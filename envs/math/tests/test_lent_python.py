@@ -177,8 +177,25 @@ def test_the_flag_takes_names_with_commas_between_them():
         load_config(MathEnv, {"tools": "python:proces"})
 
 
+async def test_a_session_has_the_packages_that_it_was_lent(lent):
+    env = MathEnv(load_config(MathEnv, {"tools": lent, "packages": "numpy, sympy"}))
+    assert env.preflight().endswith(" with numpy, sympy.")
+    await env.areset(await env.atask("test", 0))
+    result = await env.astep(code("import sympy, numpy\nsympy.factorint(int(numpy.prod([6, 35])))"))
+    assert result.messages[0]["content"] == "{2: 1, 3: 1, 5: 1, 7: 1}"
+    await env.aclose()
+
+
+def test_packages_are_refused_without_a_tool_that_runs_code_and_when_they_are_not_there():
+    for tools in ("", "calculator", "files:process"):
+        with pytest.raises(ConfigError, match="packages numpy: they are for tools that run code; name python or shell"):
+            load_config(MathEnv, {"tools": tools, "packages": "numpy"})
+    with pytest.raises(ConfigError, match=r"'no-such' is not installed\. pip install no-such"):
+        load_config(MathEnv, {"tools": "python:process", "packages": ["no-such"]})
+
+
 def test_a_machine_without_a_sandbox_is_told_before_anything_starts(monkeypatch):
-    def refuse(name):
+    def refuse(name, packages):
         raise UnavailableError("no sandbox backend works here. Install it")
 
     pools.backend.cache_clear()

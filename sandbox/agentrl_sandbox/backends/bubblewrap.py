@@ -1,7 +1,8 @@
 """`bubblewrap`: new namespaces around a warden that is their first process.
 
-Enforced everywhere: no network, a read-only system with nothing of this machine's but /usr and the interpreter, a
-tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in /dev/shm), no capabilities, no new privileges, seccomp (x86_64, aarch64).
+Enforced everywhere: no network, a read-only system with nothing of this machine's but /usr and the interpreter, without
+its site-packages, a tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in /dev/shm), no capabilities, no new privileges,
+seccomp (x86_64, aarch64).
 As root, programs get a user id that nothing else on the machine has; otherwise a user namespace of their own.
 Memory, processes and CPU by cgroups where they can be made; else memory by address space for each process, processes by
 RLIMIT_NPROC, and no share of the CPU.
@@ -13,17 +14,20 @@ import json
 import os
 import secrets
 import shutil
+import site
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from agentrl_sandbox import boot, cgroups, leases, seccomp
 from agentrl_sandbox.cgroups import Cage
-from agentrl_sandbox.errors import UnavailableError
+from agentrl_sandbox.errors import PackagesError, UnavailableError
 from agentrl_sandbox.host import HostProcess, add_to_cage, raise_sandbox
 from agentrl_sandbox.leases import Lease
 from agentrl_sandbox.ordered import OrderedSandbox
+from agentrl_sandbox.packages import FOLDER, paths
 from agentrl_sandbox.types import Limits
 
 WORK = "/tmp/work"
@@ -44,9 +48,10 @@ class BubblewrapBackend:
 
     name = "bubblewrap"
 
-    def __init__(self) -> None:
+    def __init__(self, packages: tuple[str, ...] = ()) -> None:
         if reason := missing():
             raise UnavailableError(f"bubblewrap: {reason}")
+        self._packages = tuple(_shown(paths(packages)))
 
     def describe(self) -> str:
         """What enforces which limits here."""
@@ -65,10 +70,13 @@ class BubblewrapBackend:
             await boot.load(process.channel, is_compiled=True)
             if cage:
                 await add_to_cage(cage, json.loads(os.pread(info, 4096, 0))["child-pid"])
-            await boot.begin(process.channel, _setup(limits, cage))
+            await boot.begin(process.channel, _setup(limits, cage, bool(self._packages)))
+
+        def spawn() -> HostProcess:
+            return _spawn(lease, _walls(limits, cage, self._packages), cage, info)
 
         try:
-            return await raise_sandbox(lease, cage, limits, lambda: _spawn(lease, limits, cage, info), begin)
+            return await raise_sandbox(lease, cage, limits, spawn, begin)
         finally:
             os.close(info)
 
@@ -102,12 +110,12 @@ def _private_path() -> str:
     return ""
 
 
-def _spawn(lease: Lease, limits: Limits, cage: Cage | None, info: int) -> HostProcess:
+def _spawn(lease: Lease, walls: list[str], cage: Cage | None, info: int) -> HostProcess:
     """Start bwrap; before the first process runs, its pid stands in the file `info`.
 
     Not a pipe: bwrap would die of a reader that was killed, and leave its child waiting for ever.
     """
-    words = [*_walls(limits, cage), *_privileges(), "--info-fd", str(info)]
+    words = [*walls, *_privileges(), "--info-fd", str(info)]
     program = seccomp.program()
     if program is None:
         return HostProcess(lease, [*words, "--", *boot.command(boot.interpreter(), lease.id)], cage, [info])
@@ -119,7 +127,7 @@ def _spawn(lease: Lease, limits: Limits, cage: Cage | None, info: int) -> HostPr
         os.close(rules)
 
 
-def _setup(limits: Limits, cage: Cage | None) -> boot.Setup:
+def _setup(limits: Limits, cage: Cage | None, has_packages: bool) -> boot.Setup:
     meters = (
         [(meter.limit, f"{METERS}/{meter.limit}/{meter.file}", meter.key) for meter in cage.meters()] if cage else []
     )
@@ -131,10 +139,11 @@ def _setup(limits: Limits, cage: Cage | None) -> boot.Setup:
         has_memory_cgroup=cage is not None,
         processes=limits.processes + (BACKSTOP if cage else 0),
         meters=tuple(meters),
+        packages=FOLDER if has_packages else "",
     )
 
 
-def _walls(limits: Limits, cage: Cage | None) -> list[str]:
+def _walls(limits: Limits, cage: Cage | None, packages: tuple[str, ...] = ()) -> list[str]:
     """What the sandbox sees of the file system, and the namespaces."""
     words = [
         shutil.which("bwrap") or "bwrap",
@@ -146,7 +155,7 @@ def _walls(limits: Limits, cage: Cage | None) -> list[str]:
     ]
     words += ["--hostname", "sandbox", "--as-pid-1", "--new-session", "--clearenv"]
     words += [word for name, value in boot.SAME.items() for word in ("--setenv", name, value)]
-    words += [*_system(), "--proc", "/proc", "--dev", "/dev", "--perms", "0755", "--dir", "/etc"]
+    words += [*_system(), *packages, "--proc", "/proc", "--dev", "/dev", "--perms", "0755", "--dir", "/etc"]
     for path in ("/etc/ld.so.cache", "/etc/alternatives"):
         words += ["--ro-bind-try", path, path]
     words += ["--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm"]
@@ -168,11 +177,33 @@ def _system() -> tuple[str, ...]:
         elif path.is_dir():
             words += ["--ro-bind", str(path), str(path)]
     prefix = Path(sys.base_prefix).resolve()
-    if prefix.is_relative_to("/usr"):
-        return tuple(words)
-    for folder in [*prefix.parents][-2::-1]:  # bwrap alone would make them for root only
-        words += ["--perms", "0755", "--dir", str(folder)]
-    return (*words, "--ro-bind", str(prefix), str(prefix))
+    if not prefix.is_relative_to("/usr"):
+        for folder in [*prefix.parents][-2::-1]:  # bwrap alone would make them for root only
+            words += ["--perms", "0755", "--dir", str(folder)]
+        words += ["--ro-bind", str(prefix), str(prefix)]
+    for folder in _site_packages():
+        if folder.is_dir() and (folder.is_relative_to("/usr") or folder.is_relative_to(prefix)):
+            words += ["--perms", "0755", "--tmpfs", str(folder), "--remount-ro", str(folder)]
+    return tuple(words)
+
+
+def _site_packages() -> list[Path]:
+    """The interpreter's own and its virtual environment's: agentrl may be there, and is not to be read."""
+    return sorted({Path(path).resolve() for path in site.getsitepackages([sys.base_prefix, sys.prefix])})
+
+
+def _shown(packages: dict[str, Path]) -> Iterator[str]:
+    """The words that show these packages below FOLDER; PackagesError where programs could not read one."""
+    made = set[str]()
+    for place, path in packages.items():
+        if _is_root() and path.stat().st_mode & 0o4 == 0:
+            raise PackagesError(f"bubblewrap: programs could not read {path}, which is private. chmod -R o+rX {path}")
+        target = Path(FOLDER, place)
+        for folder in [*target.parents][-2::-1]:
+            if str(folder) not in made:  # bwrap alone would make it for root only
+                made.add(str(folder))
+                yield from ("--perms", "0755", "--dir", str(folder))
+        yield from ("--ro-bind", str(path), str(target))
 
 
 def _privileges() -> list[str]:

@@ -4,7 +4,8 @@ Enforced: no network, no capabilities, no new privileges, a read-only root with 
 (SHARED_BYTES in /dev/shm), an unprivileged user, memory, processes and CPU by cgroups, the engine's seccomp profile and
 the filter of `seccomp` beside it, for there are profiles that let vsock through.
 Where the engine has gVisor's runtime (`runsc`), programs do not meet this machine's kernel at all.
-The image comes from `python -m agentrl_sandbox.image`: this machine's Python and shell, no registry needed.
+The image comes from `python -m agentrl_sandbox.image`: this machine's Python and shell, no registry needed. Packages
+are in the image (`--packages`), which lists them in a label.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -23,14 +24,16 @@ from docker.utils import kwargs_from_env
 
 from agentrl_sandbox import boot, leases, seccomp
 from agentrl_sandbox.channel import CHUNK_BYTES, Channel, SocketTransport
-from agentrl_sandbox.errors import LostError, SandboxError, UnavailableError
+from agentrl_sandbox.errors import LostError, PackagesError, SandboxError, UnavailableError
 from agentrl_sandbox.leases import Lease
 from agentrl_sandbox.local import sandbox
 from agentrl_sandbox.ordered import OrderedSandbox
+from agentrl_sandbox.packages import FOLDER, checked
 from agentrl_sandbox.types import Limits
 
 IMAGE = "agentrl-sandbox:latest"
 LABEL = "agentrl.sandbox"
+PACKAGES_LABEL = "agentrl.packages"  # of an image: the names of the packages that it has in FOLDER
 WORK = "/tmp/work"
 USER = 65534
 SHARED_BYTES = 8 << 20
@@ -55,14 +58,17 @@ class DockerBackend:
 
     name = "docker"
 
-    def __init__(self) -> None:
-        self._client = connect()
+    def __init__(self, packages: tuple[str, ...] = ()) -> None:
+        self._client, self._packages = connect(), packages
         try:
-            self._client.images.get(IMAGE)
+            _check(packages, self._client.images.get(IMAGE).labels.get(PACKAGES_LABEL, ""))
             info = self._client.info()
         except ImageNotFound:
             self._client.close()
-            raise UnavailableError(f"docker: no image {IMAGE}. Make it: python -m agentrl_sandbox.image") from None
+            raise UnavailableError(f"docker: no image {IMAGE}. Make it: {maker(packages)}") from None
+        except PackagesError:
+            self._client.close()
+            raise
         self.runtime = "runsc" if "runsc" in info.get("Runtimes", {}) else ""
         self._version = str(info.get("CgroupVersion", "1"))
         self._address = engine()
@@ -84,7 +90,15 @@ class DockerBackend:
         try:
             transport = await asyncio.shield(making)
             path, meters = _path(self._client), METERS[self._version]
-            setup = boot.Setup(WORK, path, limits, has_memory_cgroup=True, meters=meters, rules=self._rules)
+            setup = boot.Setup(
+                WORK,
+                path,
+                limits,
+                has_memory_cgroup=True,
+                meters=meters,
+                rules=self._rules,
+                packages=FOLDER if self._packages else "",
+            )
             channel = Channel(transport)
             await boot.load(channel, is_compiled=False)
             await boot.begin(channel, setup)
@@ -217,6 +231,20 @@ def connect(address: str = "") -> docker.DockerClient:
 def engine() -> str:
     """Where the engine is, as the environment has it."""
     return os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+
+
+def maker(packages: Iterable[str]) -> str:
+    """The command that makes the image, with these packages in it."""
+    words = ["python -m agentrl_sandbox.image", *(["--packages"] if packages else []), *packages]
+    return " ".join(words)
+
+
+def _check(packages: Sequence[str], label: str) -> None:
+    """PackagesError where the image does not have all of these."""
+    had = checked(label.split())
+    if missing := [name for name in packages if name not in had]:
+        fix = f"Make one that has: {maker(dict.fromkeys([*had, *packages]))}"
+        raise PackagesError(f"docker: the image {IMAGE} does not list the package {', '.join(missing)}. {fix}")
 
 
 def _knock(address: str) -> None:

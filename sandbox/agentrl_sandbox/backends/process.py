@@ -16,6 +16,7 @@ from agentrl_sandbox.cgroups import Cage
 from agentrl_sandbox.host import HostProcess, add_to_cage, raise_sandbox
 from agentrl_sandbox.leases import Lease
 from agentrl_sandbox.ordered import OrderedSandbox
+from agentrl_sandbox.packages import paths
 from agentrl_sandbox.types import Limits
 
 WARNING = "sandbox backend 'process' is NO security boundary: programs can read, write and reach whatever you can"
@@ -30,8 +31,9 @@ class ProcessBackend:
 
     name = "process"
 
-    def __init__(self) -> None:
+    def __init__(self, packages: tuple[str, ...] = ()) -> None:
         warnings.warn(WARNING, InsecureSandboxWarning, stacklevel=2)
+        self._packages = paths(packages)
 
     def describe(self) -> str:
         """What enforces which limits here."""
@@ -46,13 +48,14 @@ class ProcessBackend:
 
         def spawn() -> HostProcess:
             lease.work.mkdir(parents=True)
+            _link(self._packages, lease.packages)
             return HostProcess(lease, boot.command(python, lease_id), cage)
 
         async def begin(process: HostProcess) -> None:
             await boot.load(process.channel, is_compiled=True)
             if cage:
                 await add_to_cage(cage, process.pid)
-            await boot.begin(process.channel, _setup(lease, python, limits, cage))
+            await boot.begin(process.channel, _setup(lease, python, limits, cage, bool(self._packages)))
 
         return await raise_sandbox(lease, cage, limits, spawn, begin)
 
@@ -60,7 +63,23 @@ class ProcessBackend:
         """Nothing is shared."""
 
 
-def _setup(lease: Lease, python: str, limits: Limits, cage: Cage | None) -> boot.Setup:
+def _link(packages: dict[str, Path], folder: Path) -> None:
+    """A folder through which these packages can be imported, and nothing beside them."""
+    for place, path in packages.items():
+        link = folder / place
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path)
+
+
+def _setup(lease: Lease, python: str, limits: Limits, cage: Cage | None, has_packages: bool) -> boot.Setup:
     meters = [(meter.limit, str(meter.folder / meter.file), meter.key) for meter in cage.meters()] if cage else []
     path = f"{Path(python).parent}{os.pathsep}{os.defpath}"
-    return boot.Setup(str(lease.work), path, limits, lease.id, has_memory_cgroup=cage is not None, meters=tuple(meters))
+    return boot.Setup(
+        str(lease.work),
+        path,
+        limits,
+        lease.id,
+        has_memory_cgroup=cage is not None,
+        meters=tuple(meters),
+        packages=str(lease.packages) if has_packages else "",
+    )

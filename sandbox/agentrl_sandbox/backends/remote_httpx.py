@@ -16,7 +16,7 @@ import httpx
 
 from agentrl_sandbox import errors
 from agentrl_sandbox.answer import Answer
-from agentrl_sandbox.errors import FullError, LostError, SandboxError, UnavailableError
+from agentrl_sandbox.errors import FullError, LostError, PackagesError, SandboxError, UnavailableError
 from agentrl_sandbox.inside import wire
 from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.types import ExecResult, Limits
@@ -31,9 +31,9 @@ class RemoteBackend:
 
     name = "remote"
 
-    def __init__(self, url: str, token: str, certificate: str = "") -> None:
+    def __init__(self, url: str, token: str, certificate: str = "", packages: tuple[str, ...] = ()) -> None:
         """`certificate`: a PEM file to trust, for a server whose own no public authority has signed."""
-        self._tls = _tls(certificate)
+        self._tls, self._packages = _tls(certificate), packages
         self._url, self._headers = url.rstrip("/"), {"Authorization": f"Bearer {token}"}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
 
@@ -58,7 +58,7 @@ class RemoteBackend:
     async def create(self, limits: Limits) -> OrderedSandbox:
         """One more on the server."""
         link = RemoteLink(self._client())
-        name = await link.open(limits)
+        name = await link.open(limits, self._packages)
         return OrderedSandbox(name, link, limits)
 
     async def close(self) -> None:
@@ -92,9 +92,10 @@ class RemoteLink:
         self._name: asyncio.Future[str] = self._loop.create_future()
         self._hold: asyncio.Task[None] | None = None
 
-    async def open(self, limits: Limits) -> str:
+    async def open(self, limits: Limits, packages: tuple[str, ...] = ()) -> str:
         """Have the server make the sandbox; its id there."""
-        self._hold = self._loop.create_task(self._keep(json.dumps(asdict(limits)).encode()))
+        wishes = asdict(limits) | ({"packages": packages} if packages else {})
+        self._hold = self._loop.create_task(self._keep(json.dumps(wishes).encode()))
         try:
             async with asyncio.timeout(CREATE_S):
                 return await asyncio.shield(self._name)
@@ -138,10 +139,10 @@ class RemoteLink:
             self._hold.cancel()
             await asyncio.wait({self._hold}, timeout=CONNECT_S)
 
-    async def _keep(self, limits: bytes) -> None:
+    async def _keep(self, wishes: bytes) -> None:
         """Hold the answer open that keeps the sandbox alive."""
         try:
-            async with self._client.stream("POST", "/sandboxes", content=limits) as response:
+            async with self._client.stream("POST", "/sandboxes", content=wishes) as response:
                 await _check(response)
                 async for line in response.aiter_lines():
                     if not self._name.done():
@@ -165,7 +166,7 @@ async def _check(response: httpx.Response) -> None:
     """SandboxError for an answer that is a refusal."""
     if response.status_code != httpx.codes.OK:
         text = (await response.aread()).decode(errors="replace")
-        kind = {401: UnavailableError, 503: FullError}.get(response.status_code, LostError)
+        kind = {401: UnavailableError, 409: PackagesError, 503: FullError}.get(response.status_code, LostError)
         raise kind(f"remote: {text}")
 
 

@@ -1,4 +1,4 @@
-"""A root file system as a tar archive: this machine's Python without site-packages, a shell, and what they load."""
+"""A root file system as a tar archive: this machine's Python, a shell, the packages asked for, and what they load."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from agentrl_sandbox.boot import interpreter
+from agentrl_sandbox.packages import FOLDER
 
 COMMANDS = [
     "awk",
@@ -71,8 +73,9 @@ def interpreter_folder() -> str:
     return "/usr/local/bin"
 
 
-def write_rootfs(file: BinaryIO) -> None:
-    """The archive, onto an open file."""
+def write_rootfs(file: BinaryIO, packages: Mapping[str, Path] | None = None) -> None:
+    """The archive, onto an open file; `packages` as `packages.paths` gives them."""
+    lent = packages or {}
     python = Path(interpreter())
     programs = [python, *(Path(found).resolve() for name in COMMANDS if (found := shutil.which(name)))]
     with tarfile.open(fileobj=file, mode="w") as archive:
@@ -80,8 +83,12 @@ def write_rootfs(file: BinaryIO) -> None:
             _add_folder(archive, name)
         library = Path(sys.base_prefix).resolve() / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
         archive.add(library, str(library).lstrip("/"), filter=_keep)
-        loaded = _libraries([*programs, *library.glob("lib-dynload/*.so")])
-        for path in sorted({*programs, *loaded}):
+        for place, path in lent.items():
+            archive.add(path, f"{FOLDER}/{place}".lstrip("/"), filter=_readable)
+        loaded = _libraries([*programs, *library.glob("lib-dynload/*.so"), *_extensions(lent.values())])
+        bundled = [path.resolve() for path in lent.values()]
+        outside = {path for path in loaded if not any(path.resolve().is_relative_to(own) for own in bundled)}
+        for path in sorted({*programs, *outside}):
             _add_file(archive, path, path.resolve())
         for name in COMMANDS:
             if found := shutil.which(name):
@@ -98,6 +105,11 @@ def _libraries(programs: list[Path]) -> set[Path]:
         answer = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False).stdout
         found |= {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", answer, re.MULTILINE)}
     return found
+
+
+def _extensions(packages: Iterable[Path]) -> Iterator[Path]:
+    for path in packages:
+        yield from path.rglob("*.so") if path.is_dir() else [path] if path.suffix == ".so" else []
 
 
 def _add_folder(archive: tarfile.TarFile, name: str) -> None:
@@ -124,7 +136,12 @@ def _add_link(archive: tarfile.TarFile, name: str, target: str) -> None:
 
 def _keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """The standard library alone, readable by everyone."""
+    return None if Path(entry.name).name in LEFT_OUT else _readable(entry)
+
+
+def _readable(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Root's, and readable by everyone."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode |= 0o555 if entry.isdir() else 0o444
-    return None if Path(entry.name).name in LEFT_OUT else entry
+    return entry

@@ -96,6 +96,8 @@ def _main_module() -> dict[str, object]:
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
     sys.path.insert(0, os.getcwd())
+    if "PYTHONPATH" in os.environ:  # set for the packages of the sandbox; behind the standard library
+        sys.path.append(os.environ["PYTHONPATH"])
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
     return main.__dict__
 

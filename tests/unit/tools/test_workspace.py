@@ -421,7 +421,7 @@ def test_a_wrong_name_is_explained(names: list[str], said: str) -> None:
 
 
 def test_a_missing_backend_is_refused_by_name_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str) -> None:
+    def refuse(name: str, packages: object) -> None:
         raise UnavailableError("no sandbox backend works here. Install bubblewrap")
 
     pools.backend.cache_clear()
@@ -473,3 +473,27 @@ def test_bytes_that_are_no_text_are_shown_as_what_can_be_read() -> None:
     assert shown(killed, QUICK, 100, is_session=False, is_sandbox_lost=False) == (
         "[stopped after 5 s of processor time; at most 64 processes may run]"
     )
+
+
+async def test_a_workspace_lends_packages_and_says_so(backend: str) -> None:
+    env = Guest()
+    env.workspace = Workspace("python", "shell", "files", backend=backend, packages=["numpy", "sympy"])
+    start = await env.areset(Task("t"))
+    told = {str(spec["name"]): str(spec["description"]) for spec in start.tools}
+    assert [name for name in told if "import numpy, sympy" in told[name]] == ["python", "shell"]
+    assert await say(env, "python", code="import sympy; sympy.sqrt(8)") == "2*sqrt(2)"
+    assert await say(env, "shell", command="python3 -c 'import numpy; print(numpy.arange(4).sum())'") == "6"
+    plain = guest(backend=backend)
+    await plain.areset(Task("t"))
+    assert "No module named 'numpy'" in await say(plain, "python", code="import numpy")
+    assert len(pools.held().pools) == 2
+    await env.aclose()
+    await plain.aclose()
+
+
+def test_packages_that_cannot_be_lent_are_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match=r"^package 'no-such' is not installed\. pip install no-such"):
+        toolsets(["python:process"], ["no-such"])
+    with pytest.raises(ConfigError, match=r"^packages numpy: they are for tools that run code; name python or shell"):
+        toolsets(["calculator", "files:process"], ["numpy"])
+    assert len(toolsets(["files:process", "shell"], ["numpy"])) == 1

@@ -1,4 +1,4 @@
-"""The sandboxes of a worker's tools: one pool for each backend and limits, made when a tool first needs it.
+"""The sandboxes of a worker's tools: one pool for each backend, limits and packages, made when a tool first needs it.
 
 A worker is an event loop, and each loop has pools of its own: they end with it, whatever the others do.
 """
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 MOST = 1024
 MEMORY_EACH = 32 << 20
 """Bytes that a sandbox may take on average; as many are held as half of the memory has room for."""
+MEMORY_WITH_PACKAGES = 96 << 20
+"""The same where there are packages: to import numpy and sympy takes 63 MiB."""
 
 
 @dataclass(slots=True)
 class Held:
     """What one event loop has."""
 
-    pools: dict[tuple[str, Limits], Pool] = field(default_factory=dict)
+    pools: dict[tuple[str, Limits, tuple[str, ...]], Pool] = field(default_factory=dict)
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
     holders: int = 0
 
@@ -38,25 +40,29 @@ _BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Held] = WeakKeyDictionary
 
 
 @cache
-def backend(name: str) -> Backend:
-    """The sandbox backend of this name; ConfigError says what is missing and what to do. Starts no sandbox."""
-    from agentrl_sandbox import UnavailableError, choose
+def backend(name: str, packages: tuple[str, ...] = ()) -> Backend:
+    """The backend of this name with these packages; ConfigError says what is missing. Starts no sandbox."""
+    from agentrl_sandbox import PackagesError, UnavailableError, choose
 
     try:
-        return choose(name)
+        return choose(name, packages)
+    except PackagesError as error:
+        raise ConfigError(str(error)) from error
     except (UnavailableError, ImportError) as error:
         raise ConfigError(f"tools that run code need a sandbox: {error}") from error
 
 
-async def pool(name: str, limits: Limits) -> Pool:
-    """The running loop's pool for a backend and limits, made in a thread: it first removes what the dead have left."""
+async def pool(name: str, limits: Limits, packages: tuple[str, ...] = ()) -> Pool:
+    """The running loop's pool for these, made in a thread: it first removes what the dead have left."""
     from agentrl_sandbox import Pool
 
     mine = held()
     async with mine.making:
-        if (name, limits) not in mine.pools:
-            mine.pools[name, limits] = await asyncio.to_thread(Pool, name, limits, most=most())
-        return mine.pools[name, limits]
+        key = name, limits, packages
+        if key not in mine.pools:
+            room = most(MEMORY_WITH_PACKAGES) if packages else most()
+            mine.pools[key] = await asyncio.to_thread(Pool, name, limits, most=room, packages=packages)
+        return mine.pools[key]
 
 
 @asynccontextmanager
@@ -88,8 +94,8 @@ def held() -> Held:
     return _BY_LOOP.setdefault(asyncio.get_running_loop(), Held())
 
 
-def most() -> int:
+def most(memory_each: int = MEMORY_EACH) -> int:
     """As many as memory and file descriptors have room for: an episode keeps its sandbox until it ends."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return max(2, min(MOST, memory // 2 // MEMORY_EACH, descriptors // 4))
+    return max(2, min(MOST, memory // 2 // memory_each, descriptors // 4))

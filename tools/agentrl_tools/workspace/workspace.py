@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,7 +28,8 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
 
     It is taken at the first call and given back with the episode; what ran in it is killed. What the model's code does
     wrong is told to the model; a sandbox that fails is the infrastructure's fault. `backend` as in
-    `agentrl_sandbox.choose`; by default a call has 10 s. `max_characters` bounds what a call returns.
+    `agentrl_sandbox.choose`; by default a call has 10 s. `max_characters` bounds what a call returns;
+    `packages` are installed distributions that its Python can import.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
         backend: str = "auto",
         limits: Limits | None = None,
         max_characters: int = MAX_CHARACTERS,
+        packages: Sequence[str] = (),
     ) -> None:
         from agentrl_sandbox import Limits
 
@@ -45,7 +47,8 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
                 raise UnknownNameError("tool of a Workspace", kind, KINDS)
         if not kinds or len(set(kinds)) < len(kinds):
             raise ConfigError(f"Workspace: name each of {', '.join(KINDS)} at most once, and one at least")
-        pools.backend(backend)
+        self.packages = tuple(packages) if not isinstance(packages, str) else (packages,)
+        pools.backend(backend, self.packages)
         self.kinds, self.backend, self.max_characters = kinds, backend, max_characters
         self.limits = limits or Limits(cpu_s=20.0)  # above the wall clock's: time out first, and keep the variables
         self._pool: Pool | None = None
@@ -54,7 +57,7 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
     async def __aenter__(self) -> list[Tool]:
         """The tools; nothing is started."""
         toolsets = [KINDS[kind](self) for kind in self.kinds]
-        return [replace(tool, silence="infra") for toolset in toolsets for tool in bound_tools(toolset)]
+        return [self._told(tool) for toolset in toolsets for tool in bound_tools(toolset)]
 
     async def __aexit__(self, *_: object) -> None:
         """Kill what runs, and give the sandbox back. Idempotent."""
@@ -80,9 +83,16 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
         with told():
             await (await self._taken()).write(path, content)
 
+    def _told(self, tool: Tool) -> Tool:
+        """The tool, whose silence is the sandbox's fault; its description names the packages, where it runs code."""
+        if not self.packages or tool.spec["name"] not in ("python", "shell"):
+            return replace(tool, silence="infra")
+        description = f"{tool.spec['description']} Python can import {', '.join(self.packages)}."
+        return replace(tool, silence="infra", spec={**tool.spec, "description": description})
+
     async def _taken(self) -> Sandbox:
         if self._sandbox is None:
-            self._pool = await pools.pool(self.backend, self.limits)
+            self._pool = await pools.pool(self.backend, self.limits, self.packages)
             self._sandbox = await self._pool.take(WAIT_S)
         return self._sandbox
 

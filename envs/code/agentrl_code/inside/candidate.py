@@ -34,6 +34,7 @@ AS_TUPLE = (
     "__len__",
     "__getitem__",
 )
+NUMBERS = (bool, int, float, complex)
 ON_HEAP = 1 << 9  # of a type's flags: it is not built in
 kept: list[object] = []
 keys: dict[int, int] = {}
@@ -128,12 +129,18 @@ def _find(kind: str, key: Any, *_: Any) -> Any:
     raise NameError(f"the program defines no {key!r}")
 
 
-def _refer(value: Any, depth: int = 0) -> list[Any]:
+def _refer(value: Any, depth: int = 0) -> Any:
     """What is no plain data stays here; the other side gets its number, its type's name, and its type's number.
 
-    Of an object it also gets whether that is true because nothing says otherwise, as it is to Python.
+    Of an object it also gets whether that is true because nothing says otherwise, as it is to Python. A number of
+    numpy's is the plain number that it stands for.
     """
     kind = type(value)
+    numpy = sys.modules.get("numpy")
+    if numpy and kind.__module__ == "numpy" and issubclass(kind, (numpy.number, numpy.bool_)):
+        plain = value.item()
+        if type(plain) in NUMBERS:
+            return to_tree(plain)
     if issubclass(kind, type):
         return ["class", _keep(value), kind.__name__[:MOST_TEXT]]
     reference = [_keep(value), kind.__name__[:MOST_TEXT], _keep(kind)]
