@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 
 from agentrl_sandbox import boot, cgroups, leases
@@ -143,28 +144,51 @@ async def raise_sandbox(
 ) -> OrderedSandbox:
     """Write the lease down, spawn its process, have it begin; LostError, and nothing is left, where that fails."""
     leases.write(lease)
-    process = None
+    making, process = Making(cage, limits), None
     try:
-        if cage:
-            cage.make(limits)
+        await making.made()
         process = spawn()
         await begin(process)
     except (LostError, OSError) as error:
         complaints = process.complaints() if process else ""
-        _undo(lease, cage, process)
+        _undo(lease, making, process)
         raise LostError(f"{lease.backend}: {error}{complaints}") from error
     except BaseException:
-        _undo(lease, cage, process)
+        _undo(lease, making, process)
         raise
     process.forget_complaints()
     return sandbox(lease.id, process.channel, process, limits)
 
 
-def _undo(lease: Lease, cage: Cage | None, process: HostProcess | None) -> None:
+class Making:
+    """Makes a cage in a thread, for the kernel makes and removes one at a time; can be given up."""
+
+    def __init__(self, cage: Cage | None, limits: Limits) -> None:
+        self._cage, self._limits = cage, limits
+        self._lock, self._is_wanted = threading.Lock(), True
+
+    async def made(self) -> None:
+        """Wait until it is made, if there is one to make."""
+        if self._cage:
+            await asyncio.to_thread(self._make, self._cage)
+
+    def undo(self) -> None:
+        """Remove what is made, and make nothing more."""
+        with self._lock:
+            self._is_wanted = False
+        cgroups.remove(self._cage.paths if self._cage else ())
+
+    def _make(self, cage: Cage) -> None:
+        with self._lock:
+            if self._is_wanted:
+                cage.make(self._limits)
+
+
+def _undo(lease: Lease, making: Making, process: HostProcess | None) -> None:
     if process:
         process.abandon()
     else:
-        cgroups.remove(cage.paths if cage else ())
+        making.undo()
         leases.strike(lease)
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 MODULES = ("wire", "kernel", "child", "files", "tree", "programs", "job", "warden")  # each needs only those before it
 PACKAGE = "agentrl_sandbox.inside"
 
+# What is loaded here stays: no collection, here or in a fork, goes through it again.
 # Reads blocks (length, bytes) from stdin, which is the channel: pairs of a module's name and code, then an empty name.
 BOOTSTRAP = """
-import marshal, os, sys
+import gc, marshal, os, sys
+gc.disable()
 def take(count):
     found = b""
     while len(found) < count:
@@ -30,6 +32,8 @@ while name := block().decode():
     setattr(sys.modules["agentrl_sandbox.inside"], name, module)
     code = block()
     exec(marshal.loads(code) if code[0] in (0x63, 0xE3) else compile(code, name, "exec"), module.__dict__)
+gc.freeze()
+gc.enable()
 sys.modules["agentrl_sandbox.inside.warden"].main(0, 1)
 """
 

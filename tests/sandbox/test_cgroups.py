@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from agentrl_sandbox import Limits
 from agentrl_sandbox.cgroups import Cage, find_homes
+from agentrl_sandbox.host import Making
 
 from tests.sandbox.conftest import TIGHT
 
@@ -115,3 +120,26 @@ def test_a_kill_for_memory_is_read_in_either_version(tmp_path: Path) -> None:
     (tmp_path / "memory.events").write_text("low 0\nmax 5\noom 1\noom_kill 0\n")
     assert Cage(folders, 1).is_out_of_memory()
     assert not Cage(folders, 2).is_out_of_memory()
+
+
+async def test_a_start_that_is_cancelled_while_its_cgroups_are_made_leaves_none(tmp_path: Path) -> None:
+    home = tmp_path / "pids"
+    begun, may_go, is_over = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Cage):
+        def make(self, limits: Limits) -> None:
+            begun.set()
+            may_go.wait(10)
+            home.mkdir()
+            is_over.set()
+
+    making = Making(Slow({"pids": home}, 1), TIGHT)
+    start = asyncio.create_task(making.made())
+    await asyncio.to_thread(begun.wait, 10)
+    start.cancel()
+    with suppress(asyncio.CancelledError):
+        await start
+    threading.Timer(0.05, may_go.set).start()
+    making.undo()
+    await asyncio.to_thread(is_over.wait, 10)
+    assert not home.exists()
