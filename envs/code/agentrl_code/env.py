@@ -67,7 +67,9 @@ class CodeEnv(Env):
     blocking = False
 
     def preflight(self) -> str:
-        """Where programs run."""
+        """Where programs run; DataError for data that cannot be read."""
+        for name in filter(None, (self.config.data, self.config.data_heldout)):
+            load(name)
         return f"Programs run in {describe(packages=self.config.packages)}."
 
     @shared

@@ -345,3 +345,12 @@ async def test_programs_import_the_packages_that_the_config_names():
     assert await solved(CodeEnv(level=1), task, [answer]) == 0.0
     with pytest.raises(SandboxError, match=r"'no-such' is not installed\. pip install no-such"):
         CodeEnv(packages=["no-such"]).preflight()
+
+
+@pytest.mark.parametrize("missing", ["data", "data_heldout"])
+def test_a_file_that_is_not_there_is_refused_before_anything_starts(tmp_path, missing):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"prompt": "f", "tests": ["assert f(1) == 1"], "entry_point": "f"}))
+    CodeEnv(data=str(rows)).preflight()
+    with pytest.raises(DataError, match="no such file"):
+        CodeEnv(**{"data": str(rows), missing: str(tmp_path / "none.jsonl")}).preflight()

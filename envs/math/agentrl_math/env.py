@@ -103,7 +103,9 @@ class MathEnv(Env):
         return sandboxes()
 
     def preflight(self) -> str:
-        """Where the tools run what the model writes."""
+        """Where the tools run what the model writes; DataError for data that cannot be read."""
+        if self.config.data:
+            self._rows("train")  # reads both files
         return where(self.config.tools, self.config.packages)
 
     async def tasks(self, split: str) -> Tasks:

@@ -191,3 +191,12 @@ def test_every_key_is_documented():
 def test_gymnasium_accepts_it():
     assert "math" in {entry.name for entry in entry_points(group="agentrl.envs")}
     check_env(gymnasium.make("agentrl/math-v0").unwrapped, skip_render_check=True)
+
+
+@pytest.mark.parametrize("missing", ["data", "data_heldout"])
+def test_a_file_that_is_not_there_is_refused_before_anything_starts(tmp_path, missing):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"question": "1 + 1?", "answer": "2"}))
+    MathEnv(data=str(rows)).preflight()
+    with pytest.raises(DataError, match="no such file"):
+        MathEnv(**{"data": str(rows), missing: str(tmp_path / "none.jsonl")}).preflight()
