@@ -18,8 +18,15 @@ class EnvConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+LISTS = {"tuple_type", "list_type", "set_type", "frozen_set_type"}
+"""What pydantic calls a text in the place of one of these."""
+
+
 def load_config(env_class: type[Env], options: dict[str, Any]) -> EnvConfig:
-    """`options` as the env's config; ConfigError names each bad key and, for an unknown one, the nearest."""
+    """`options` as the env's config; ConfigError names each bad key and, for an unknown one, the nearest.
+
+    A text where a list or tuple is wanted is one, with commas between its items: `--env.kinds single,multiple`.
+    """
     schema = env_class.Config
     for key in options:
         if key not in schema.model_fields:
@@ -27,7 +34,22 @@ def load_config(env_class: type[Env], options: dict[str, Any]) -> EnvConfig:
                 f"key of {env_class.__name__}", f"env.{key}", [f"env.{k}" for k in schema.model_fields]
             )
     try:
-        return schema.model_validate(options)
+        try:
+            return schema.model_validate(options)
+        except ValidationError as error:
+            if not (lists := _lists(error)):
+                raise
+            return schema.model_validate(options | lists)
     except ValidationError as error:
         faults = [f"env.{'.'.join(map(str, e['loc'])) or '*'}: {e['msg']}" for e in error.errors(include_url=False)]
         raise ConfigError(f"{env_class.__name__}: {'; '.join(faults)}") from error
+
+
+def _lists(error: ValidationError) -> dict[str, list[str]]:
+    """The texts that stand where lists are wanted, as lists."""
+    texts = {e["loc"][0]: e["input"] for e in error.errors() if e["type"] in LISTS and len(e["loc"]) == 1}
+    return {
+        str(key): [item.strip() for item in text.split(",") if item.strip()]
+        for key, text in texts.items()
+        if isinstance(text, str)
+    }

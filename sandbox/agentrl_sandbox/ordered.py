@@ -9,7 +9,7 @@ from typing import Protocol
 from agentrl_sandbox.answer import Answer
 from agentrl_sandbox.errors import ClosedError, LostError, RefusedError
 from agentrl_sandbox.inside import wire
-from agentrl_sandbox.types import ExecResult, Limit, Limits, OnOutput, Program, Python, Snapshot
+from agentrl_sandbox.types import Command, ExecResult, Limit, Limits, OnOutput, Program, Python, Snapshot
 
 GRACE_S = 5.0  # beyond the warden's own deadline, for an answer under load
 FILES_S = 30.0  # for reading, writing, packing and unpacking files
@@ -57,8 +57,10 @@ class OrderedSandbox:
         """Run a program to its end."""
         if isinstance(program, Python):
             words: tuple[str | bytes, ...] = ("python", program.source, *program.args)
-        else:
+        elif isinstance(program, Command):
             words = ("command", *program.args)
+        else:
+            raise TypeError(f"exec({program!r:.40}): give Python(source), Command(words) or shell(script)")
         return await self.order(words, stdin, limits or self._limits, on_output)
 
     async def run(self, source: str, limits: Limits | None = None, on_output: OnOutput | None = None) -> ExecResult:

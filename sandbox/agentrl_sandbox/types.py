@@ -52,6 +52,8 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
+            if not isinstance(value, int | float):
+                raise TypeError(f"Limits.{each.name} is {value!r}; give a number")
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"Limits.{each.name} is {value}; give a finite number above 0")
 

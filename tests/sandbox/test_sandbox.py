@@ -324,6 +324,17 @@ def test_limits_are_finite(field: str, value: float) -> None:
         Limits(**{field: value})  # type: ignore[arg-type]
 
 
+def test_limits_are_numbers() -> None:
+    with pytest.raises(TypeError, match=r"Limits\.memory_bytes is '512M'; give a number"):
+        Limits(memory_bytes="512M")  # type: ignore[arg-type]
+
+
+async def test_a_program_says_what_it_is(any_sandbox: Sandbox) -> None:
+    with pytest.raises(TypeError, match=r"exec\('print\(1\)'\): give Python\(source\), Command\(words\) or shell"):
+        await any_sandbox.exec("print(1)")  # type: ignore[arg-type]
+    assert (await any_sandbox.exec(Python("print(1)"))).stdout == b"1\n"
+
+
 def test_a_command_is_a_tuple_of_words() -> None:
     with pytest.raises(ValueError, match="tuple of words"):
         Command("ls -l")  # type: ignore[arg-type]

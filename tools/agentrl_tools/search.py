@@ -26,6 +26,8 @@ WORD = re.compile(r"\w+")
 MOST_WORDS = 64
 MOST_CHARACTERS = 1000
 """Of a query to a service: addresses have bounds, and a model's long query is not the service's fault."""
+NOT_TAKEN = (400, 413, 414, 422)
+"""Statuses by which a service refuses what it is asked, not who asks: no query may end an episode without a score."""
 TITLE_WEIGHT = 2.0
 LARGE = 5_000
 """Documents from which on a query runs in a thread: it takes milliseconds."""
@@ -163,6 +165,8 @@ class HttpSearch:
             httpx.AsyncClient(verify=tls(), trust_env=False) as client,
             client.stream(method, url, content=content, headers=headers) as response,
         ):
+            if response.status_code in NOT_TAKEN:
+                raise BadCallError(f"the search service does not take this query ({response.status_code})")
             response.raise_for_status()
             return await bounded(response.aiter_bytes(), self.max_bytes)
 

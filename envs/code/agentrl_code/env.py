@@ -4,10 +4,10 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from agentrl_sandbox import SandboxError, describe
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from agentrl.env import (
     Context,
@@ -51,11 +51,6 @@ class CodeConfig(EnvConfig):
     float_tolerance: float = Field(0.0, ge=0, lt=1, description="of expected values and outputs; 0: exact")
     packages: tuple[str, ...] = Field((), description="installed packages that programs can import: numpy,sympy")
     system: str = Field("", description="system message; '' sends none")
-
-    @field_validator("packages", mode="before")
-    @classmethod
-    def _are_names(cls, names: Any) -> Any:
-        return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
 
 
 class CodeEnv(Env):

@@ -57,11 +57,6 @@ class MathConfig(EnvConfig):
     def _are_a_list(cls, names: Any) -> Any:
         return split_names(names) if isinstance(names, str) else names
 
-    @field_validator("packages", mode="before")
-    @classmethod
-    def _are_names(cls, names: Any) -> Any:
-        return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
-
     @model_validator(mode="after")
     def _can_be_lent(self) -> Self:
         toolsets(self.tools, self.packages)

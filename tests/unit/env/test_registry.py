@@ -125,12 +125,22 @@ class Maze(Echo):
     class Config(EnvConfig):
         width: int = Field(3, ge=2)
         walls: bool = True
+        doors: tuple[int, ...] = ()
+        names: list[str] = Field(default_factory=list)
 
 
 def test_env_keys_are_checked_and_converted() -> None:
     config = load_config(Maze, {"width": "5", "walls": "false"})
     assert (config.width, config.walls) == (5, False)  # type: ignore[attr-defined]
     assert load_config(Maze, {}) == Maze.Config()
+
+
+def test_a_text_is_a_list_with_commas() -> None:
+    config = load_config(Maze, {"doors": "1, 2", "names": "a"})
+    assert (config.doors, config.names) == ((1, 2), ["a"])  # type: ignore[attr-defined]
+    assert load_config(Maze, {"doors": [3]}).doors == (3,)  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"env\.doors\.1: Input should be a valid integer"):
+        load_config(Maze, {"doors": "1,x"})
 
 
 def test_bad_env_keys_are_explained() -> None:

@@ -139,6 +139,8 @@ async def test_a_query_that_cannot_be_sent_is_not_the_services_fault(server: Thr
     assert (await service.find("half \ud800", 1))[0].title == "About half ?"
     with pytest.raises(BadCallError, match="longer than 1000 characters"):
         await service.find("x" * 70_000, 1)
+    with pytest.raises(BadCallError, match=r"does not take this query \(400\)"):
+        await HttpSearch(f"{home}/picky?q={{query}}", "").find('"', 1)
 
 
 # --- a corpus in a file -----------------------------------------------------------------------------------------

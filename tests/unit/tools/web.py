@@ -29,6 +29,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.say(302, b"", {"Location": query["url"][0]})
             case "/loop":
                 self.say(302, b"", {"Location": "/loop"})
+            case "/picky":
+                self.say(400, b"unbalanced quotes")
             case "/down":
                 self.say(503, b"")
             case "/hang":
