@@ -6,6 +6,13 @@ import sys
 from functools import cache
 from pathlib import Path
 
+_BOTH = ("values", "inside.channel", "inside.trace")
+MODULES = {
+    "candidate": (*_BOTH, "inside.candidate"),
+    "judge": (*_BOTH, "inside.standins", "inside.judge"),
+}
+"""Each needs only those before it."""
+
 _CELL = """
 import binascii, marshal, sys
 for name, text, code in marshal.loads(binascii.a2b_base64({modules})):
@@ -18,7 +25,7 @@ for name, text, code in marshal.loads(binascii.a2b_base64({modules})):
 @cache
 def cell(side: str) -> str:
     """The source that makes an interpreter the `candidate` or the `judge`, as the module of that name."""
-    modules = [_module(name) for name in ("values", "inside.channel", f"inside.{side}")]
+    modules = [_module(name) for name in MODULES[side]]
     packages = [
         (name, "", marshal.dumps(compile("", name, "exec"))) for name in ("agentrl_code", "agentrl_code.inside")
     ]

@@ -11,6 +11,7 @@ import marshal
 import sys
 
 from agentrl_code.inside.channel import Channel, text
+from agentrl_code.inside.trace import last_line
 from agentrl_code.values import MOST_BYTES, UnplainError, UnreadableError, from_tree, to_tree
 
 TYPE_CHECKING = False  # typing is not loaded inside
@@ -191,9 +192,4 @@ def _line(error: BaseException) -> int:
     """The last line of the program on the way to the error; 0 when there is none."""
     if isinstance(error, SyntaxError) and error.filename == FILE:
         return error.lineno or 0
-    line, trace = 0, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == FILE:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+    return last_line(error, FILE)
