@@ -1,0 +1,157 @@
+"""How the time to read a text grows with its length, for every function that reads hostile text in the event loop.
+
+python -m benchmarks.growth [--only math] [--rounds 3]; a row for each function with its worst text, then the figures as
+JSON. Each text is read at n, 2n and 4n characters; the exponent is that of the last doubling: 1 is linear, 2 quadratic.
+The command fails where a reading exceeds its time limit, or grows faster than `WORST` and is slow enough to tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.timing import last_line
+
+WORST = 1.6
+"""The highest exponent that passes: noise and caches make a linear reading look like 1.3."""
+SLOW_S = 0.005
+"""A reading below this at 4n is fast, whatever its exponent."""
+LIMIT_S = 5.0
+"""After this a reading counts as one that hangs."""
+ATOMS = (
+    " ", "\n", "\t", "\u200b", "\u0301", "\x00", "a", "1", "-", ".", ",", "$", "#", "*", "`", "```", "\\", "{", "}",
+    "(", ")", "[", "]", "<", ">", "/", "&", "%", "!", "?", "1,", "a ", " \n", "\\text{", "\\boxed{", "\\frac",
+    "\\left", "\\,", "\\!", "{,}", "\\\\", "<think>", "</think>", "<answer>", "answer is ", "answer: ", "not ",
+    "<tool_call>", '{"a":', "[[", "&#", "<!--", "<script>",
+)  # fmt: skip
+"""What hostile texts repeat."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One function, in one area of the project; `frame` stands around the repeated atom, `size` is n."""
+
+    area: str
+    name: str
+    read: Callable[[str], object]
+    frame: str = "{}"
+    size: int = 50_000
+
+    def text(self, atom: str, size: int) -> str:
+        """A hostile text of about `size` characters."""
+        return self.frame.replace("{}", atom * (size // len(atom)), 1)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What one hostile text costs one function: seconds at 4n, and the exponent from 2n to 4n."""
+
+    row: Row
+    atom: str
+    seconds: float
+    exponent: float
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether a policy could use it to stall an event loop."""
+        return self.seconds >= LIMIT_S or (self.exponent > WORST and self.seconds > SLOW_S)
+
+
+# --- what is read --------------------------------------------------------------------------------------------------
+
+
+def math_rows() -> Iterator[Row]:
+    """envs/math: where the answer stands, and what the calling process does with it."""
+    from agentrl_math.extract import boxes, from_gold, from_response
+    from agentrl_math.grading import _graded
+    from agentrl_math.policy import Policy
+
+    number = Policy(fallback="number")
+    yield Row("math", "boxes", boxes)
+    yield Row("math", "from_gold", from_gold)
+    for frame in ("{}", "{}5", "5{}", "\\boxed{5}{}", "Answer: {}5", "<answer>{}</answer>", "#### {}5"):
+        yield Row("math", f"from_response {frame}", lambda text: from_response(text, number), frame)
+    for frame in ("\\boxed{{}}", "\\boxed{answer is {}}", "\\boxed{5{}}", "\\boxed{{}5}", "Answer: {}"):
+        for gold, size in (("5", 450), ("x+1", 450), ("\\{1,2\\}", 20_000)):
+            yield Row("math", f"graded {frame} for {gold}", _grading(_graded, gold, number), frame, size)
+
+
+def _grading(graded: Callable[..., Any], gold: str, policy: Any) -> Callable[[str], object]:
+    return lambda text: graded(text, gold, policy)
+
+
+AREAS: dict[str, Callable[[], Iterator[Row]]] = {"math": math_rows}
+
+
+# --- how it is timed -----------------------------------------------------------------------------------------------
+
+
+class OverLimitError(Exception):
+    """A reading took longer than `LIMIT_S`."""
+
+
+def _stop(*_: Any) -> None:
+    raise OverLimitError
+
+
+def seconds(row: Row, text: str, rounds: int) -> float:
+    """The shortest of `rounds` readings; LIMIT_S for one that exceeds it."""
+    taken = LIMIT_S
+    signal.signal(signal.SIGALRM, _stop)
+    try:
+        for turn in range(rounds):
+            signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+            started = time.perf_counter()
+            row.read(text + " " * turn)  # a text that no cache has seen
+            taken = min(taken, time.perf_counter() - started)
+    except OverLimitError:
+        return LIMIT_S
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return taken
+
+
+def grown(row: Row, atom: str, rounds: int) -> Growth:
+    """How one function's time grows on one hostile text."""
+    last = previous = 0.0
+    for factor in (1, 2, 4):
+        previous, last = last, seconds(row, row.text(atom, factor * row.size), rounds)
+        if last >= LIMIT_S:
+            break
+    exponent = math.log2(max(last, 1e-7) / max(previous, 1e-7)) if previous else math.inf
+    return Growth(row, atom, last, exponent)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the worst text for each function and every bad one; 1 where there is a bad one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=sorted(AREAS), action="append", help="areas; default: all")
+    parser.add_argument("--rounds", type=int, default=2, help="readings of each text, of which the shortest counts")
+    asked = parser.parse_args(arguments)
+    found = []
+    for area in asked.only or sorted(AREAS):
+        for row in AREAS[area]():
+            growths = [grown(row, atom, asked.rounds) for atom in ATOMS]
+            worst = max(growths, key=lambda growth: (growth.is_bad, growth.seconds))
+            for growth in [growth for growth in growths if growth.is_bad] or [worst]:
+                print(_line(growth), flush=True)
+            found += growths
+    bad = [growth for growth in found if growth.is_bad]
+    print(last_line("growth", {"texts": len(found), "bad": len(bad), "slowest_s": max(g.seconds for g in found)}))
+    return 1 if bad else 0
+
+
+def _line(growth: Growth) -> str:
+    mark = "BAD " if growth.is_bad else "    "
+    cost = f"{1000 * growth.seconds:9.2f} ms  n^{growth.exponent:.2f}"
+    return f"{mark}{growth.row.area:6} {growth.row.name:45} {growth.atom!r:14} {cost}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
