@@ -52,7 +52,6 @@ def confine(cell: Cell, cpu_s: int) -> None:
     os.umask(0o022)
     os.environ.clear()
     os.environ.update(cell.environment)
-    _enter(cell.work)
 
 
 def _show_itself() -> None:
@@ -60,8 +59,8 @@ def _show_itself() -> None:
     prctl(PR_SET_DUMPABLE, 1)
 
 
-def _enter(work: str) -> None:
-    """The working folder, made anew or opened again where an earlier program has ruined it."""
+def enter(work: str) -> None:
+    """The working folder, made anew or opened again where an earlier program has ruined it; OSError while it does."""
     try:
         _make(work)
     except OSError:

@@ -7,11 +7,14 @@ import sys
 import time
 
 from agentrl_sandbox.inside import wire
-from agentrl_sandbox.inside.child import Cell, confine, keep_only
+from agentrl_sandbox.inside.child import Cell, confine, enter, keep_only
 from agentrl_sandbox.inside.programs import perform
 from agentrl_sandbox.inside.tree import SIGKILL, Ended
 
 CHUNK_BYTES = 1 << 16
+MOST_READS = 256
+"""As many pieces as a pipe can hold: a writer that never stops does not keep the warden from its clock."""
+
 SIGXCPU = 24
 NOT_BEGUN = 125
 
@@ -31,10 +34,12 @@ class Process:
     """A confined child and our ends of its pipes; a session's has two more, for sources and for exit codes.
 
     Its stdin is a file that holds the whole input, as a shell's `<` gives it; a pipe where the kernel has none such.
+    `is_first`: nothing has run in the sandbox; `is_alone`: nothing runs there that could hinder its start.
     """
 
-    def __init__(self, order: Order, cell: Cell) -> None:
+    def __init__(self, order: Order, cell: Cell, is_first: bool, is_alone: bool) -> None:
         self.fds: set[int] = set()
+        self.is_alone = is_alone
         self._has_begun = False
         theirs = [] if order.is_session else _filled(order.stdin)
         self.stdin = -1 if theirs else self._pipe(theirs, is_read=False)
@@ -47,7 +52,7 @@ class Process:
         except OSError:
             self.pid = -1
         if self.pid == 0:
-            _become(order, cell, theirs)
+            _become(order, cell, is_first, theirs)
         for fd in theirs:
             os.close(fd)
 
@@ -98,18 +103,25 @@ class Job:
             self.left = self.left[os.write(self.source, self.left[:CHUNK_BYTES]) :]
         except BlockingIOError:
             return True
-        except BrokenPipeError:
+        except OSError:
             return False
         return bool(self.left)
 
     def take(self, fd: int) -> bool:
-        """Read what stands in a pipe, up to the output limit; False when it has ended."""
+        """Read what stands in a pipe, up to the output limit; False when it has ended, or what stands there is spoilt.
+
+        A program can splice pages of a file into it, and take them away from the file.
+        """
         kind = self.kinds[fd]
-        while "output" not in self.hits:
+        for _ in range(MOST_READS):
+            if "output" in self.hits:
+                return False
             try:
                 chunk = os.read(fd, CHUNK_BYTES)
             except BlockingIOError:
                 return True
+            except OSError:
+                return False
             if not chunk:
                 return False
             room = self.order.output_bytes - self.said_bytes
@@ -117,7 +129,11 @@ class Job:
             self.said_bytes += min(room, len(chunk))
             if len(chunk) > room:
                 self.hits.add("output")
-        return False
+        return True
+
+    def was_hindered(self) -> bool:
+        """Whether it was killed while programs ran that could do that; before it began, say."""
+        return not self.process.is_alone and self.exit_code is not None and self.exit_code < 0
 
     def end(self, ended: Ended) -> None:
         """The process has ended."""
@@ -128,19 +144,28 @@ class Job:
             self.hits.add("cpu")
 
 
-def _become(order: Order, cell: Cell, fds: list[int]) -> None:
-    """In the child: confine ourselves, say so, do it, end. Never returns."""
-    code = NOT_BEGUN
+def _become(order: Order, cell: Cell, is_first: bool, fds: list[int]) -> None:
+    """In the child: confine ourselves, say so, do it, end. Never returns.
+
+    The working folder is the sandbox's own for the first program; for a later one it is what others have left of it.
+    """
+    code, begun = NOT_BEGUN, len(fds) - 1
     try:
         keep_only(fds)
         confine(cell, 0 if order.is_session else int(order.cpu_s) + 1)
-        os.write(len(fds) - 1, b"1")
-        os.close(len(fds) - 1)
+        if is_first:
+            enter(cell.work)
+        os.write(begun, b"1")
+        os.close(begun)
+        if not is_first:
+            enter(cell.work)
         code = perform(order.verb, order.args, cell)
     finally:
-        if code == NOT_BEGUN:
-            os.write(2, repr(sys.exc_info()[1]).encode(errors="replace"))
-        os._exit(code)
+        try:
+            if code == NOT_BEGUN:
+                os.write(2, repr(sys.exc_info()[1]).encode(errors="replace"))
+        finally:
+            os._exit(code)
 
 
 def _filled(content: bytes) -> list[int]:

@@ -6,106 +6,119 @@ import os
 import resource
 import time
 
-TICKS = os.sysconf("SC_CLK_TCK")
+from agentrl_sandbox.inside.proc import Process, number, processes
+
 ENDING_S = 2.0
 SIGKILL = 9
-
-
-class Entry:
-    """What /proc says of one process."""
-
-    def __init__(self, pid: int, stat: bytes) -> None:
-        fields = stat[stat.rindex(b")") + 2 :].split()
-        self.pid, self.parent = pid, int(fields[1])
-        self.cpu_s = sum(map(int, fields[11:15])) / TICKS  # its own and that of the children it has waited for
+MICROSECONDS = b"usage_usec"  # what control groups of version 2 count in; version 1 has nanoseconds, under no key
 
 
 class Ended:
     """A child that was reaped: its exit code (minus the signal that killed it), its CPU time and peak memory."""
 
     def __init__(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
-        self.pid, self.exit_code = pid, os.waitstatus_to_exitcode(status)
+        self.pid = pid
+        self.exit_code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         self.cpu_s, self.peak_bytes = usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10
 
 
 class Tree:
-    """Counts, and kills, what the programs have started."""
+    """Counts, and kills, what the programs have started. Nothing that they do makes it raise."""
 
-    def __init__(self) -> None:
-        self.me = os.getpid()
+    def __init__(self, meter: tuple[str, bytes] | None = None) -> None:
+        """`meter`: file and key of what the kernel counts for the whole sandbox, where there is such a thing."""
+        self.me, self.meter = os.getpid(), meter
+        self._seen_s = self._lost_s = 0.0
 
     def cpu_s(self, is_idle: bool = False) -> float:
-        """CPU time of everything started so far; `is_idle`: nothing of it is running."""
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        running = () if is_idle else self.running()
-        return ended.ru_utime + ended.ru_stime + sum(entry.cpu_s for entry in running)
+        """CPU time of everything started so far, of which differences count; `is_idle`: nothing of it is running.
 
-    def running(self) -> list[Entry]:
+        Without a meter it is sampled: what a child used that nobody waited for is gone with it, but for what was seen.
+        """
+        if self.meter:
+            return number(*self.meter) / (1e6 if self.meter[1] == MICROSECONDS else 1e9) - _used_s(resource.RUSAGE_SELF)
+        seen_s = self._sum_s(is_idle)
+        if seen_s < self._seen_s:  # or a child ended, and was waited for, while we looked
+            seen_s = max(seen_s, self._sum_s(is_idle))
+            self._lost_s += max(0.0, self._seen_s - seen_s)
+        self._seen_s = seen_s
+        return seen_s + self._lost_s
+
+    def _sum_s(self, is_idle: bool) -> float:
+        return _used_s(resource.RUSAGE_CHILDREN) + sum(each.cpu_s for each in (() if is_idle else self.running()))
+
+    def running(self) -> list[Process]:
         """Every process but the warden; zombies too."""
-        table = {entry.pid: entry for entry in _table()}
+        table = processes()
         if self.me == 1:
-            return [entry for entry in table.values() if entry.pid != 1]
-        return [entry for entry in table.values() if self._descends(entry, table, self.me)]
+            return [each for each in table.values() if each.pid != 1]
+        return [each for each in table.values() if _descends(each, table, self.me)]
 
     def kill(self, spared: int = 0) -> list[Ended]:
-        """Kill and reap every process but `spared` and its descendants; those of our children that ended."""
+        """Kill and reap every process but `spared` and its descendants; those of our children that ended.
+
+        What forks faster than it is found takes `spared` along.
+        """
         if self.me == 1 and not spared:
             return self._kill_all()
         ended, until = [], time.monotonic() + ENDING_S
-        while self._kill_once(spared) and time.monotonic() < until:
+        while self._kill_once(spared):
+            if time.monotonic() > until:
+                return ended + (self._kill_all() if self.me == 1 else self.reap())
             ended += self.reap()
         return ended + self.reap()
 
     def reap(self, options: int = os.WNOHANG) -> list[Ended]:
         """Every child that has ended; with `options` 0, wait until none is left."""
         ended = []
-        try:
-            while (found := os.wait3(options))[0]:
-                ended.append(Ended(*found))
-        except ChildProcessError:
-            pass
-        return ended
+        while True:
+            try:
+                pid, status, usage = os.wait3(options)
+            except OSError:
+                return ended
+            if not pid:
+                return ended
+            if os.WIFSTOPPED(status):  # it has made us its tracer
+                _kill(pid)
+            else:
+                ended.append(Ended(pid, status, usage))
 
     def _kill_all(self) -> list[Ended]:
         """As pid 1: one system call that no fork can race, then wait until all are gone."""
-        try:
-            os.kill(-1, SIGKILL)
-        except ProcessLookupError:
-            pass
+        _kill(-1)
         return self.reap(options=0)
 
     def _kill_once(self, spared: int) -> bool:
         """False when nothing was left to kill."""
-        table = {entry.pid: entry for entry in _table()}
-        doomed = [entry.pid for entry in self.running() if not (spared and self._descends(entry, table, spared))]
+        table = processes()
+        doomed = [
+            each.pid
+            for each in table.values()
+            if each.pid not in (self.me, spared)
+            and (self.me == 1 or _descends(each, table, self.me))
+            and not (spared and _descends(each, table, spared))
+        ]
         for pid in doomed:
-            if pid != spared:
-                try:
-                    os.kill(pid, SIGKILL)
-                except ProcessLookupError:
-                    pass
-        return bool(set(doomed) - {spared})
-
-    def _descends(self, entry: Entry, table: dict[int, Entry], root: int) -> bool:
-        while entry.parent and entry.parent != root:
-            if entry.parent not in table:
-                return False
-            entry = table[entry.parent]
-        return entry.parent == root
+            _kill(pid)
+        return bool(doomed)
 
 
-def _table() -> list[Entry]:
-    entries = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                fd = os.open(f"/proc/{name}/stat", os.O_RDONLY)
-            except OSError:
-                continue
-            try:
-                entries.append(Entry(int(name), os.read(fd, 4096)))
-            except OSError:
-                pass
-            finally:
-                os.close(fd)
-    return entries
+def _used_s(whose: int) -> float:
+    usage = resource.getrusage(whose)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, SIGKILL)
+    except OSError:  # it is gone, or it has become somebody else's
+        pass
+
+
+def _descends(process: Process, table: dict[int, Process], root: int) -> bool:
+    parent = process.parent
+    while parent and parent != root:
+        if parent not in table:
+            return False
+        parent = table[parent].parent
+    return parent == root

@@ -2,6 +2,9 @@
 
 It serves one order at a time, believes nothing that a program says of itself, and ends, with everything in the sandbox,
 when the host's end of the channel closes: a host that was killed leaves no sandbox behind.
+
+Nothing that a program does makes it raise: what programs can write or name is read through `proc`, `Tree` and `Job`,
+where that is an answer like any other. What still raises ends the sandbox, and the host asks whose doing it is.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from agentrl_sandbox.inside import wire
 from agentrl_sandbox.inside.child import Cell
 from agentrl_sandbox.inside.job import Job, Order, Process
 from agentrl_sandbox.inside.kernel import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, filter_calls, prctl, wake_on_child
+from agentrl_sandbox.inside.proc import number
 from agentrl_sandbox.inside.tree import SIGKILL, Ended, Tree
 
 CPU_TICK_S = 0.25
 INTERRUPT_S = 0.5
+CLOCK = "cpu"  # the meter that counts CPU time; the others count how often a limit was hit
 PIECE_BYTES = 1 << 20
 SIGINT = 2
 
@@ -31,10 +36,17 @@ class Warden:
 
     def __init__(self, reads: int, writes: int, cell: Cell) -> None:
         self.reads, self.writes, self.cell = reads, writes, cell
-        self.tree = Tree()
+        clocks = [(path, key) for limit, path, key in cell.meters if limit == CLOCK]
+        self.gauges = [meter for meter in cell.meters if meter[0] != CLOCK]
+        self.tree = Tree(clocks[0] if clocks else None)
+        self.room = os.open(os.path.dirname(cell.work), os.O_PATH | os.O_CLOEXEC)  # whatever stands there later
+        self.is_fresh = True  # no program has run
         self.session: Process | None = None
         self.is_state_lost = False  # since the last answer of a session
-        self.cpu_s, self.counts = 0.0, self.meters()  # at the last answer: what runs on after it counts for the next
+        self.cpu_s, self.counts = (
+            self.tree.cpu_s(is_idle=True),
+            self.read_gauges(),
+        )  # at the last answer: what runs on after it counts for the next
         self.woken, waker = os.pipe()
         for fd in (self.woken, waker):
             os.set_blocking(fd, False)
@@ -51,7 +63,7 @@ class Warden:
 
     def obey(self, order: Order) -> None:
         """One order, from the fork to the last frame of its answer."""
-        self.note(self.tree.reap(), None)
+        self.tidy()
         job = Job(order, self.process_for(order))
         # Only now: the program has its own copy of our memory, and this nonce is not in it.
         kind, nonce, _ = receive(self.reads)
@@ -62,18 +74,28 @@ class Warden:
         else:
             job.hits.add("processes")
         self.settle(job)
-        self.look_at_meters(job)
+        self.look_at_gauges(job)
         before, self.cpu_s = self.cpu_s, max(self.cpu_s, self.tree.cpu_s(is_idle=self.session is None))
         self.answer(job, nonce, self.cpu_s - before)
 
+    def tidy(self) -> None:
+        """A session that has ended meanwhile takes along what it has left running."""
+        session = self.session
+        self.note(self.tree.reap(), None)
+        if session and not self.session:
+            self.note(self.tree.kill(), None)
+
     def process_for(self, order: Order) -> Process:
         """A new process, or the session's own."""
-        if not order.is_session:
-            return Process(order, self.cell)
-        if self.session is None:
-            self.session = Process(order, self.cell)
-            self.session.close(self.session.stdin)
-        return self.session
+        if order.is_session and self.session:
+            _drain(self.session.codes)  # of its own making: no cell is under way
+            return self.session
+        process = Process(order, self.cell, is_first=self.is_fresh, is_alone=self.session is None)
+        self.is_fresh = False
+        if order.is_session:
+            process.close(process.stdin)
+            self.session = process
+        return process
 
     # --- while it runs ----------------------------------------------------------------------------------------------
 
@@ -138,7 +160,10 @@ class Warden:
             return False
         job.hits.add("time")
         job.ends_at += INTERRUPT_S
-        os.kill(job.process.pid, SIGINT)
+        try:
+            os.kill(job.process.pid, SIGINT)
+        except OSError:  # it has become somebody else's: then time ends it
+            pass
         return True
 
     def note(self, ended: list[Ended], job: Job | None) -> None:
@@ -161,33 +186,34 @@ class Warden:
         """Nothing of the order is left running, except a session that came to the end of its cell."""
         is_kept = job.order.is_session and job.exit_code is not None and not job.has_process_ended
         if is_kept:
-            job.peak_bytes = _number(f"/proc/{job.process.pid}/status", b"VmHWM:") << 10
+            job.peak_bytes = number(f"/proc/{job.process.pid}/status", b"VmHWM:") << 10
         else:
             is_other = self.session is not None and job.process is not self.session
             self.note(self.tree.kill(spared=self.session.pid if self.session and is_other else 0), job)
         for fd in job.kinds:
             job.take(fd)
-        job.has_begun = job.process.has_begun()
+        job.has_begun = job.process.has_begun() or job.was_hindered()
         if not is_kept:
             job.process.close()
             if job.process is self.session:  # it never began
                 self.end_session(is_closed=False)
 
-    def meters(self) -> list[int]:
-        """The meters that cgroups keep: kills for want of memory, refused forks."""
-        return [_number(path, key) for _, path, key in self.cell.meters]
+    def read_gauges(self) -> list[int]:
+        """What control groups count: kills for want of memory, refused forks."""
+        return [number(path, key) for _, path, key in self.gauges]
 
-    def look_at_meters(self, job: Job) -> None:
+    def look_at_gauges(self, job: Job) -> None:
         """The limits that only the kernel sees being hit."""
-        before, self.counts = self.counts, self.meters()
-        for (limit, _, _), old, new in zip(self.cell.meters, before, self.counts, strict=True):
+        before, self.counts = self.counts, self.read_gauges()
+        for (limit, _, _), old, new in zip(self.gauges, before, self.counts, strict=True):
             if new > old:
                 job.hits.add(limit)
         try:
-            if os.statvfs(self.cell.work).f_bavail == 0:
-                job.hits.add("disk")
+            room = os.statvfs(self.room)
         except OSError:
-            pass
+            return
+        if not room.f_bavail or (room.f_files and not room.f_favail):
+            job.hits.add("disk")
 
     def say(self, job: Job, nonce: bytes) -> None:
         """Send what it has said since."""
@@ -256,16 +282,5 @@ def _send(fd: int, kind: bytes, payload: bytes = b"", nonce: bytes = wire.NO_NON
 def _drain(fd: int) -> bytes:
     try:
         return os.read(fd, 4096)
-    except BlockingIOError:
+    except OSError:  # empty, or spoilt by who writes to it
         return b""
-
-
-def _number(path: str, key: bytes) -> int:
-    """The number that stands after `key` in a file of the kernel's; 0 when there is none."""
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError:
-        return 0
-    words = os.read(fd, 8192).split()
-    os.close(fd)
-    return int(words[words.index(key) + 1]) if key in words else 0
