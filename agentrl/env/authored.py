@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from agentrl.env.blame import describe
 from agentrl.env.threads import THREADS
 from agentrl.errors import DeadlineError, EnvError, Fault
 
@@ -105,10 +104,3 @@ async def caught_async(awaitable: Awaitable[Any]) -> Outcome:
     with Outcome() as outcome:
         outcome.value = await awaitable
     return outcome
-
-
-def describe(error: BaseException) -> str:
-    """'KeyError: 'x' (file.py:12)': what was raised, and where."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"

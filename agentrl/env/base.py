@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from agentrl.env.authored import AuthorCode
+from agentrl.env.definition import check_definition
 from agentrl.env.episode import Context, Episode, Reply, Start, StepResult, Turn
 from agentrl.env.face import Face
 from agentrl.env.judging import judge, judge_group, score
@@ -19,7 +20,7 @@ from agentrl.env.rewards import rewards_of
 from agentrl.env.settings import EnvConfig, load_config
 from agentrl.env.tasks import IndexedTasks, Task, Tasks
 from agentrl.env.toolbox import Toolbox
-from agentrl.env.toolcalls import answer
+from agentrl.env.toolcalls import answers
 from agentrl.env.tools import Tool
 from agentrl.errors import EnvError
 from agentrl.types import Message, Signal, StopReason
@@ -46,6 +47,10 @@ class Env(Face):
 
     config: Any
     ctx: Context
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        check_definition(cls)
 
     def __init__(self, config: EnvConfig | None = None, *, split: str = "train", **options: Any) -> None:
         super().__init__(split)
@@ -127,7 +132,7 @@ class Env(Face):
         ctx = self.ctx
         message = Message(role="assistant", content=action) if isinstance(action, str) else action
         ctx.messages.append(message)
-        results = tuple([await answer(self, call) for call in message.get("tool_calls") or ()])
+        results = await answers(self, message.get("tool_calls") or ())
         turn = Turn(len(ctx.turns), message, results)
         ctx.turns.append(turn)
         ctx.messages.extend(results)

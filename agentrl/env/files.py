@@ -15,28 +15,46 @@ from typing import Any
 
 from agentrl.env.authored import caught
 from agentrl.env.base import Env
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, UnknownNameError
 
 FILES = ("env.py", "agent_func.py")
+PACKAGE = "a pyproject.toml (docs/share-an-env.md)"
 
 
 def is_path(name: str) -> bool:
-    """True for `./x`, `../x`, `/x`, `~/x` and anything that ends in `.py`; everything else is a registered name."""
-    return name.startswith(("./", "../", "/", "~")) or name in (".", "..") or name.endswith(".py")
+    """True for `./x`, `../x`, `/x`, `~/x` and `x.py`, `:Class` behind it or not; all else is a registered name."""
+    return name.startswith(("./", "../", "/", "~")) or name in (".", "..") or parted(name)[0].endswith(".py")
+
+
+def parted(name: str) -> tuple[str, str]:
+    """A path and the class that is named behind it, '' for none: `x.py:Mine` is `x.py` and `Mine`."""
+    path, colon, chosen = name.rpartition(":")
+    return (path, chosen) if colon and chosen.isidentifier() else (name, "")
+
+
+def absolute(name: str) -> str:
+    """The same environment by its absolute path, which holds wherever a process stands; a registered name as it is."""
+    path, chosen = parted(name)
+    whole = str(Path(path).expanduser().resolve())
+    return (f"{whole}:{chosen}" if chosen else whole) if is_path(name) else name
 
 
 def load_path(name: str) -> type[Env]:
-    """The one environment class of a file, or of a folder: its pyproject's entry point, its env.py or agent_func.py."""
-    path = Path(name).expanduser().resolve()
+    """The environment class of a file, or of a folder: its pyproject's entry point, its env.py or agent_func.py.
+
+    A file or folder that defines several is named with the class: `file.py:Class`.
+    """
+    given, chosen = parted(name)
+    path = Path(given).expanduser().resolve()
     if path.is_file():
-        return only_env(load_file(path), path)
+        return env_in(load_file(path), path, chosen)
     if not path.is_dir():
         raise ConfigError(f"environment {name!r}: {path} does not exist")
-    if target := announced_target(path):
+    if target := announced_target(path, chosen):
         return load_target(path, target)
     for file in FILES:
         if (path / file).is_file():
-            return only_env(load_file(path / file), path / file)
+            return env_in(load_file(path / file), path / file, chosen)
     raise ConfigError(
         f"environment {name!r}: {path} holds neither {' nor '.join(FILES)}, "
         'nor a pyproject.toml with [project.entry-points."agentrl.envs"]'
@@ -55,8 +73,22 @@ def load_file(path: Path) -> ModuleType:
     outcome = caught(spec.loader.exec_module, (module,))
     if outcome.error is not None:
         del sys.modules[name]
-        raise ConfigError(f"{failing_line(outcome.error, path)}: {type(outcome.error).__name__}: {outcome.error}")
+        raise ConfigError(
+            f"{failing_line(outcome.error, path)}: {import_fault(outcome.error, path)}"
+        ) from outcome.error
     return module
+
+
+def import_fault(error: Exception, path: Path) -> str:
+    """What the import of a file raised, and what to do where that can be known."""
+    text = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+    name = (error.name or "") if isinstance(error, ImportError) else ""
+    beside = path.parent / name.partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and (beside.is_dir() or beside.with_suffix(".py").is_file()):
+        return f"{text}. It lies beside the file, which is imported alone: make a package of the folder, with {PACKAGE}"
+    if isinstance(error, ImportError) and "relative import" in text:
+        return f"{text}. A file is imported alone: make a package of its folder, with {PACKAGE}"
+    return f"{text}. Install what it needs" if isinstance(error, ModuleNotFoundError) else text
 
 
 def failing_line(error: BaseException, path: Path) -> str:
@@ -67,20 +99,32 @@ def failing_line(error: BaseException, path: Path) -> str:
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
-def only_env(module: ModuleType, path: Path) -> type[Env]:
-    """The one Env subclass that the module itself defines."""
+def env_in(module: ModuleType, path: Path, chosen: str = "") -> type[Env]:
+    """The Env subclass of this name, or the only one that the module itself defines."""
     found: dict[str, Any] = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Env)}
-    own = {name: value for name, value in found.items() if value.__module__ == module.__name__}
-    concrete = [value for value in own.values() if not value.__abstractmethods__]
-    if len(concrete) != 1:
-        names = ", ".join(sorted(own)) or "none"
-        raise ConfigError(
-            f"{path} must define exactly one agentrl.env.Env subclass with tasks and setup; found: {names}"
-        )
-    return concrete[0]  # type: ignore[no-any-return]
+    if chosen and (chosen not in found or found[chosen].__abstractmethods__):
+        whole = [name for name, value in found.items() if not value.__abstractmethods__]
+        raise UnknownNameError(f"environment class of {path}", chosen, whole, wanting(found.get(chosen)))
+    if chosen:
+        return found[chosen]  # type: ignore[no-any-return]
+    own = {value: name for name, value in found.items() if value.__module__ == module.__name__}
+    concrete = [value for value in own if not value.__abstractmethods__]
+    if len(concrete) == 1:
+        return concrete[0]  # type: ignore[no-any-return]
+    if concrete:
+        several = sorted(value.__name__ for value in concrete)
+        raise ConfigError(f"{path} defines {', '.join(several)}: name one of them, as in {path.name}:{several[0]}")
+    half = "; ".join(f"{name}{wanting(value)}" for value, name in own.items()) or "none"
+    raise ConfigError(f"{path} must define an agentrl.env.Env subclass with tasks and setup; found: {half}")
 
 
-def announced_target(folder: Path) -> str:
+def wanting(env_class: type[Env] | None) -> str:
+    """' lacks setup' for a class whose abstract methods are not all written, else ''."""
+    missing = sorted(env_class.__abstractmethods__) if env_class else []
+    return f" lacks {' and '.join(missing)}" if missing else ""
+
+
+def announced_target(folder: Path, chosen: str = "") -> str:
     """The entry point `module:Class` that the folder's pyproject.toml announces; '' when it announces none."""
     file = folder / "pyproject.toml"
     if not file.is_file():
@@ -89,9 +133,11 @@ def announced_target(folder: Path) -> str:
         project = tomllib.loads(file.read_text()).get("project", {})
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file}: {error}") from error
-    targets = list(project.get("entry-points", {}).get("agentrl.envs", {}).values())
-    if len(targets) > 1:
-        raise ConfigError(f"{file} announces {len(targets)} environments; install it and name the one you want")
+    announced = list(project.get("entry-points", {}).get("agentrl.envs", {}).values())
+    targets = [target for target in announced if not chosen or target.partition(":")[2] == chosen]
+    if len(targets) > 1 or (announced and not targets):
+        names = ", ".join(target.partition(":")[2] for target in announced)
+        raise ConfigError(f"{file} announces {names}: name one of them, as in {folder.name}:Class")
     return targets[0] if targets else ""
 
 

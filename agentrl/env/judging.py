@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from agentrl.env.authored import describe
 from agentrl.env.episode import Episode
-from agentrl.env.rewards import Reward, as_signals, rewards_of
+from agentrl.env.rewards import Reward, as_signals, failed, rewards_of
 from agentrl.types import Scope, Signal
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ async def judge(env: Env, scope: Scope, turn: int | None = None) -> tuple[Signal
 async def judge_one(env: Env, reward: Reward, turn: int | None) -> Signal:
     """The signal of one `@reward` method."""
     outcome = await env.code.attempt(getattr(env, reward.name), env.ctx, timeout_s=env.limits.score_timeout_s)
-    return reward.invalid(describe(outcome.error), turn) if outcome.error else reward.signal(outcome.value, turn)
+    return reward.failed(outcome.error, turn) if outcome.error else reward.signal(outcome.value, turn)
 
 
 async def score(env: Env) -> tuple[Signal, ...]:
@@ -30,7 +29,7 @@ async def score(env: Env) -> tuple[Signal, ...]:
     verifier = f"{type(env).__name__}.score"
     outcome = await env.code.attempt(env.score, env.ctx, timeout_s=env.limits.score_timeout_s)
     if outcome.error is not None:
-        return (Signal.invalid("score", describe(outcome.error), verifier=verifier),)
+        return (failed(Signal("score", None, verifier=verifier), outcome.error),)
     return as_signals(outcome.value, verifier)
 
 
@@ -39,7 +38,7 @@ async def judge_group(env: Env, reward: Reward, episodes: Sequence[Episode]) -> 
     outcome = await env.code.attempt(getattr(env, reward.name), episodes, timeout_s=env.limits.score_timeout_s)
     values = outcome.value
     if outcome.error is not None:
-        return (reward.invalid(describe(outcome.error)),) * len(episodes)
-    if not isinstance(values, Sequence) or len(values) != len(episodes):
+        return (reward.failed(outcome.error),) * len(episodes)
+    if isinstance(values, str | Mapping) or not isinstance(values, Collection) or len(values) != len(episodes):
         return (reward.invalid(f"returned {values!r}; return one value for each episode"),) * len(episodes)
     return tuple(reward.signal(value) for value in values)

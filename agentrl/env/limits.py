@@ -25,5 +25,10 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "is_timed" and not (value > 0 and math.isfinite(value)):
-                raise ConfigError(f"Limits.{field.name} is {value}; give a finite number above 0")
+            if field.name == "is_timed":
+                if not isinstance(value, bool):
+                    raise ConfigError(f"Limits.is_timed is {value!r}; give True or False")
+                continue
+            kinds, what = (int, "a whole number") if field.name == "max_turns" else ((int, float), "a finite number")
+            if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:
+                raise ConfigError(f"Limits.{field.name} is {value!r}; give {what} above 0")

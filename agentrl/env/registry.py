@@ -9,8 +9,9 @@ from typing import Any
 
 import gymnasium
 
-from agentrl.env.authored import caught, describe
+from agentrl.env.authored import caught
 from agentrl.env.base import Env
+from agentrl.env.blame import describe
 from agentrl.env.files import is_path, load_path
 from agentrl.env.settings import load_config
 from agentrl.errors import ConfigError, UnknownNameError

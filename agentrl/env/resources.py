@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from agentrl.env.authored import Outcome, describe
+from agentrl.env.authored import Outcome
+from agentrl.env.blame import describe
 from agentrl.env.tasks import IndexedTasks
 from agentrl.errors import EnvError
 

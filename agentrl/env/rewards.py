@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, overload
 
+from agentrl.env.blame import describe, evidence_of
 from agentrl.env.tools import marked
+from agentrl.errors import ConfigError, did_you_mean
 from agentrl.types import Scope, Signal
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARK = "__agentrl_reward__"
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,12 @@ class Reward:
         return filled(self._blank(turn), value)
 
     def invalid(self, reason: str, turn: int | None = None) -> Signal:
-        """The signal of a method that failed."""
+        """The signal of a method whose value cannot be used."""
         return invalid(self._blank(turn), reason)
+
+    def failed(self, error: BaseException, turn: int | None = None) -> Signal:
+        """The signal of a method that raised."""
+        return failed(self._blank(turn), error)
 
     def _blank(self, turn: int | None) -> Signal:
         return Signal(self.name, None, self.weight, self.scope, verifier=self.verifier, turn=turn)
@@ -47,8 +55,15 @@ def reward(method: F | None = None, /, *, weight: float = 1.0, scope: Scope = "e
     finished episodes of one task and returns one value for each. A weight of 0 records without counting.
     """
 
+    if scope not in SCOPES:
+        raise ConfigError(f"@reward(scope={scope!r}): unknown scope.{did_you_mean(str(scope), SCOPES)}")
+    if not is_number(weight):
+        raise ConfigError(f"@reward(weight={weight!r}): a weight is a finite number")
+
     def mark(method: F) -> F:
-        setattr(method, MARK, Reward(method.__name__, weight, scope))
+        if not inspect.isroutine(method):
+            raise ConfigError(f"@reward on {method!r}: it marks a method; options are named, @reward(weight=0.5)")
+        setattr(method, MARK, Reward(method.__name__, float(weight), scope))
         return method
 
     return mark if method is None else mark(method)
@@ -73,22 +88,38 @@ def as_signals(result: Any, verifier: str) -> tuple[Signal, ...]:
 
 def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
     """`blank` with a value; a Signal brings its own value, validity and evidence (and, with `keep`, all the rest)."""
-    if isinstance(value, Signal):
-        merged = value if keep else replace(value, name=blank.name, weight=blank.weight, scope=blank.scope)
-        merged = replace(merged, turn=blank.turn, verifier=value.verifier or blank.verifier)
-        return checked(merged) if merged.valid else merged
-    if isinstance(value, int | float) or hasattr(value, "__float__"):
-        return checked(replace(blank, value=float(value)))
-    return invalid(blank, f"returned {value!r}; return a number or a Signal")
+    if not isinstance(value, Signal):
+        return counted(blank, value)
+    merged = value if keep else replace(value, name=blank.name, weight=blank.weight, scope=blank.scope)
+    merged = replace(merged, turn=blank.turn, verifier=value.verifier or blank.verifier)
+    if not is_number(merged.weight):
+        return invalid(replace(merged, weight=1.0), f"the weight is {merged.weight!r}; give a finite number")
+    if merged.scope not in SCOPES:
+        return invalid(replace(merged, scope="episode"), f"unknown scope.{did_you_mean(str(merged.scope), SCOPES)}")
+    return counted(merged, merged.value) if merged.valid else merged
 
 
-def checked(signal: Signal) -> Signal:
-    """The signal itself, or an invalid one when its value is not a finite number."""
-    if signal.value is None or not math.isfinite(signal.value):
-        return invalid(signal, f"the value is {signal.value}")
-    return signal
+def counted(signal: Signal, value: Any) -> Signal:
+    """The signal with this value as a float, or an invalid one when it is not a finite number."""
+    if not (isinstance(value, int | float) or hasattr(value, "__float__")):
+        return invalid(signal, f"returned {value!r}; return a number or a Signal")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        return invalid(signal, f"returned {value!r}, which is no single number: {error}")
+    return replace(signal, value=number) if math.isfinite(number) else invalid(signal, f"the value is {number}")
 
 
 def invalid(signal: Signal, reason: str) -> Signal:
     """The same signal without a value."""
     return replace(signal, value=None, valid=False, reason=reason)
+
+
+def failed(signal: Signal, error: BaseException) -> Signal:
+    """The same signal without a value; the traceback is its evidence."""
+    return replace(invalid(signal, describe(error)), evidence=evidence_of(error))
+
+
+def is_number(value: Any) -> bool:
+    """True for a finite int or float that is no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
+from agentrl.env.blame import describe, traceback_of, traced
 from agentrl.errors import AgentRLError, EngineDiedError, EngineError, EnvError, VerifierError
 from agentrl.types import Signal, StopReason
 
@@ -31,6 +30,7 @@ class Ending:
 
     stop_reason: StopReason
     error: str = ""
+    traceback: str = ""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ def boundary(phase: Callable[[], Phase]) -> Iterator[Caught]:
             raise
         caught.ending = Ending(StopReason.CANCELLED, f"{phase()}: cancelled from inside")
     except Exception as error:  # noqa: BLE001 (this is the one place)
-        caught.ending = Ending(classify(error, phase()), f"{phase()}: {describe(error)}")
+        caught.ending = Ending(classify(error, phase()), f"{phase()}: {said(error)}", traced(error))
 
 
 def classify(error: Exception, phase: Phase) -> StopReason:
@@ -75,14 +75,11 @@ def undecided(signals: Iterable[Signal]) -> Ending | None:
     """VERIFIER_ERROR where a signal that counts has no value; None where all are decided."""
     for signal in signals:
         if not signal.valid and signal.weight != 0:
-            return Ending(StopReason.VERIFIER_ERROR, f"{Phase.SCORE}: {signal.name}: {signal.reason}")
+            error = f"{Phase.SCORE}: {signal.name}: {signal.reason}"
+            return Ending(StopReason.VERIFIER_ERROR, error, traceback_of(signal))
     return None
 
 
-def describe(error: Exception) -> str:
+def said(error: Exception) -> str:
     """What was raised and, where it does not say so itself, in which file and line."""
-    if isinstance(error, AgentRLError):
-        return f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return f"{type(error).__name__}: {error}" if isinstance(error, AgentRLError) else describe(error)

@@ -11,6 +11,7 @@ import pytest
 from pydantic import Field
 
 from agentrl.env import Env, EnvConfig, load_config, make_env, registry, resolve
+from agentrl.env.files import absolute
 from agentrl.errors import ConfigError, UnknownNameError
 from tests.unit.env.worlds import Echo
 
@@ -104,14 +105,41 @@ def test_an_environment_package_resolves_from_its_source_folder(tmp_path: Path) 
         ("x = 1\ndef f(:\n", r"bad\.py:2: SyntaxError"),
         ("import no_such_thing\n", r"bad\.py:1: ModuleNotFoundError: No module named 'no_such_thing'"),
         ("raise SystemExit(3)\n", r"bad\.py:1"),
-        ("x = 1\n", r"must define exactly one agentrl\.env\.Env subclass.*found: none"),
-        (FILE + FILE.replace("Mine", "Other"), r"found: Mine, Other"),
-        ("from agentrl.env import Env\nclass Half(Env): ...\n", r"found: Half"),
+        ("x = 1\n", r"must define an agentrl\.env\.Env subclass.*found: none"),
+        (FILE + FILE.replace("Mine", "Other"), r"defines Mine, Other: name one of them, as in bad\.py:Mine"),
+        ("from agentrl.env import Env\nclass Half(Env): ...\n", r"found: Half lacks setup and tasks"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         resolve(write(tmp_path, "bad.py", text))
+
+
+def test_a_class_of_a_file_is_named_behind_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "two.py", FILE + FILE.replace("Mine", "Other"))
+    write(tmp_path, "folder/env.py", FILE + FILE.replace("Mine", "Other"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("two.py:Other", "./two.py:Other", str(tmp_path / "two.py:Other"), "./folder:Other"):
+        assert resolve(name).__name__ == "Other"
+    with pytest.raises(UnknownNameError, match=r"two\.py 'Othr'\. Did you mean 'Other'\?"):
+        resolve("two.py:Othr")
+    assert absolute("two.py:Other") == str(tmp_path / "two.py:Other")
+    assert absolute("./folder") == str(tmp_path / "folder")
+    assert absolute("guess") == "guess"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import beside", r"bad\.py:1: ModuleNotFoundError.*lies beside the file.*pyproject\.toml"),
+        ("from . import beside", r"bad\.py:1: ImportError: .*relative import.*make a package"),
+        ("import no_such_thing", r"bad\.py:1: ModuleNotFoundError.*Install what it needs"),
+    ],
+)
+def test_a_file_that_wants_its_neighbours_is_told_how(tmp_path: Path, line: str, said: str) -> None:
+    write(tmp_path, "beside.py", "")
+    with pytest.raises(ConfigError, match=said):
+        resolve(write(tmp_path, "bad.py", line))
 
 
 def test_missing_and_empty_paths_say_what_is_looked_for(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Where an author's code failed: the line to look at, and the whole traceback for who wants to read it."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+from agentrl.types import Signal
+
+MOST_CHARS = 20_000
+TRACEBACK = "traceback"
+FRAMEWORK = str(Path(__file__).parents[1])
+STANDARD = sysconfig.get_paths()["stdlib"]
+
+
+def describe(error: BaseException) -> str:
+    """'KeyError: 'x' (env.py:12)': what was raised, and the innermost line of the author's own code."""
+    frame = authors_frame(error)
+    where = f" ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def traced(error: BaseException) -> str:
+    """The traceback of an error and of what caused it, its middle left out where it is very long."""
+    text = "".join(traceback.format_exception(error))
+    half = MOST_CHARS // 2
+    return text if len(text) <= MOST_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}"
+
+
+def evidence_of(error: BaseException) -> dict[str, str]:
+    """What a signal keeps of the error that made it invalid."""
+    return {TRACEBACK: traced(error)}
+
+
+def traceback_of(signal: Signal) -> str:
+    """The traceback of the error that made a signal invalid, '' where none did."""
+    return str(signal.evidence.get(TRACEBACK, "")) if isinstance(signal.evidence, dict) and not signal.valid else ""
+
+
+def authors_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame in the package of the code that was called first: a library below it has no say.
+
+    Frames of agentrl and of the standard library are nobody's, unless there are no others.
+    """
+    frames = list(traceback.extract_tb(error.__traceback__))
+    first = next((frame for frame in frames if is_foreign(frame.filename)), None)
+    if first is None:
+        return frames[-1] if frames else None
+    home = home_of(Path(first.filename))
+    return [frame for frame in frames if Path(frame.filename).is_relative_to(home)][-1]
+
+
+def is_foreign(filename: str) -> bool:
+    """True for a file that is neither agentrl's nor the standard library's."""
+    path = Path(filename)
+    is_standard = path.is_relative_to(STANDARD) and "site-packages" not in path.parts
+    return not (path.is_relative_to(FRAMEWORK) or is_standard or filename.startswith("<"))
+
+
+def home_of(file: Path) -> Path:
+    """The outermost package that holds a file, or the file itself where it is in none."""
+    home = file
+    while (home.parent / "__init__.py").is_file():
+        home = home.parent
+    return home

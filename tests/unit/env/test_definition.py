@@ -1,0 +1,125 @@
+"""What an author writes and the framework could not honour is refused where it is written, with what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrl.env import Limits, resolve
+from agentrl.errors import ConfigError
+
+HEAD = """
+from functools import wraps
+from pydantic import BaseModel, Field
+from agentrl.env import Context, Env, EnvConfig, Limits, Message, Task, reward, shared, tool
+
+class Base(Env):
+    def tasks(self, split):
+        return [Task(f"{split}-1")]
+    def setup(self, task, ctx):
+        return [Message(role="user", content="?")]
+    @reward
+    def right(self, ctx):
+        return 1.0
+    @tool
+    def look(self):
+        "Look."
+        return "nothing"
+
+class Mine(Base):
+"""
+
+REFUSED = {
+    "an unknown scope": ("@reward(scope='step')\ndef a(self, ctx): return 1", r"scope='step'.*Known: episode, group, turn"),
+    "a weight of nan": ("@reward(weight=float('nan'))\ndef a(self, ctx): return 1", "a weight is a finite number"),
+    "a weight that is text": ("@reward(weight='1')\ndef a(self, ctx): return 1", "a weight is a finite number"),
+    "a weight without its name": ("@reward(0.5)\ndef a(self, ctx): return 1", r"@reward\(weight=0\.5\)"),
+    "a tool with options": ("@tool('name')\ndef a(self): return 1", "@tool .*has no options"),
+    "a config that is a plain class": ("class Config:\n  n: int = 3", "Config must derive from agentrl.env.EnvConfig"),
+    "a config of pydantic's": (
+        "class Config(BaseModel):\n  n: int = 3",
+        "Config must derive from agentrl.env.EnvConfig",
+    ),
+    "a key that names the environment": ("class Config(EnvConfig):\n  name: str = ''", "Config.name cannot be set"),
+    "limits that are a dict": ("limits = {'max_turns': 3}", r"write limits = Limits\(max_turns"),
+    "blocking that is text": ("blocking = 'no'", "blocking is 'no'"),
+    "Gymnasium's step": ("def step(self, action): return None", "step is Gymnasium's face.*write respond"),
+    "Gymnasium's reset": ("def reset(self, seed=None): return None", "write setup"),
+    "a setup that yields": ("def setup(self, task, ctx):\n  yield Message(role='user', content='')", "setup yields"),
+    "tasks that yield in an async method": ("async def tasks(self, split):\n  yield Task('x')", "tasks yields"),
+    "a setup without a context": ("def setup(self, task): return []", r"setup is called as setup\(task, ctx\)"),
+    "tasks without a split": ("def tasks(self): return []", r"tasks is called as tasks\(split\)"),
+    "a respond of the context alone": ("def respond(self, ctx): return None", r"respond\(turn, ctx\)"),
+    "an async preflight": ("async def preflight(self): return ''", "`def preflight` instead of `async def preflight`"),
+    "a hook that is a value": ("canaries = {}", "canaries is a dict; it must be a method"),
+    "a reward that takes nothing": ("@reward\ndef a(self): return 1", r"a of scope 'episode' is called as a\(ctx\)"),
+    "a group reward of two": ("@reward(scope='group')\ndef a(self, task, episodes): return []", r"a\(episodes\)"),
+    "a reward that yields": ("@reward\ndef a(self, ctx): yield 1", "@reward a yields"),
+    "a reward that is a class method": ("@classmethod\n@reward\ndef a(cls, ctx): return 1", "a is a classmethod"),
+    "a tool that is a property": ("@property\n@tool\ndef a(self): return 1", "a is a property"),
+    "a reward over a hook": ("@reward\ndef teardown(self, ctx): return 1", "give the reward another name"),
+    "a tool with a framework's name": ("@tool\ndef code(self): return 1", "@tool code has the name of something"),
+    "a shared with a framework's name": ("@shared\ndef resources(self): return 1", "@shared resources has the name"),
+    "a reward that lost its mark": ("def right(self, ctx): return 1", "takes the place of a @reward"),
+    "a tool that lost its mark": ("def look(self): return 1", "takes the place of a @tool"),
+    "score beside a reward": ("def score(self, ctx): return 1\n@reward\ndef a(self, ctx): return 1", "keep one"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_mistake_in_a_class_is_refused_where_it_is_written(case: str, tmp_path: Path) -> None:
+    body, said = REFUSED[case]
+    file = tmp_path / "mine.py"
+    file.write_text(HEAD + "".join(f" {line}\n" for line in body.split("\n")))
+    with pytest.raises(ConfigError, match=rf"mine\.py:\d+: (?s:.)*{said}"):
+        resolve(f"{file}:Mine")
+
+
+ACCEPTED = {
+    "a reward that is dropped on purpose": "right = None",
+    "a reward decorated again": "@reward(weight=2)\ndef right(self, ctx): return 1",
+    "a score in the place of inherited rewards": "def score(self, ctx): return 1",
+    "a static reward": "@staticmethod\n@reward\ndef a(ctx): return 1",
+    "more parameters with defaults": "def setup(self, task, ctx, greeting='hi'): return []",
+    "limits that depend on the config": "@property\ndef limits(self): return Limits(max_turns=3)",
+    "tasks that yield": "def tasks(self, split):\n  yield Task('x')",
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_can_be_honoured_is_accepted(case: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(HEAD + "".join(f" {line}\n" for line in ACCEPTED[case].split("\n")))
+    assert resolve(f"{file}:Mine").__name__ == "Mine"
+
+
+def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(HEAD + " blocking = 1\n limits = 3\n def step(self, a): return a\n")
+    with pytest.raises(ConfigError, match=r"limits is 3(?s:.)*blocking is 1(?s:.)*Gymnasium's face"):
+        resolve(f"{file}:Mine")
+
+
+@pytest.mark.parametrize(
+    "given", [{"max_turns": 2.5}, {"max_turns": "3"}, {"max_turns": True}, {"max_turns": 0}, {"is_timed": 1},
+              {"setup_timeout_s": "60"}, {"tool_timeout_s": float("inf")}, {"score_timeout_s": None}],
+)  # fmt: skip
+def test_limits_of_a_wrong_kind_are_refused(given: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=rf"Limits\.{next(iter(given))} is "):
+        Limits(**given)  # type: ignore[arg-type]
+
+
+def test_a_refusal_needs_nothing_heavy(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(HEAD + " limits = 3\n")
+    code = (
+        "import sys\nfrom agentrl.cli.main import main\ncode = main()\n"
+        "print(code, {'torch', 'ray', 'vllm', 'deepspeed', 'transformers'} & sys.modules.keys())"
+    )
+    words = [sys.executable, "-c", code, "train", "--env", f"{file}:Mine"]
+    answer = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert answer.stdout.splitlines()[-1] == "2 set()"
+    assert "limits is 3" in answer.stderr
