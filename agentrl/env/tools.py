@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypeVar, get_type_hints
@@ -14,11 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
+from agentrl.env.arguments import BadCallError, as_object, as_unicode
 from agentrl.errors import ConfigError, Fault, did_you_mean
 from agentrl.types import Message, ToolCall, ToolSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARK = "__agentrl_tool__"
+MOST_NAME = 200
+"""Characters of a tool's name that are looked at: a model may write any."""
+MOST_CHARACTERS = 400_000
+"""Of what a tool answers: a tokenizer takes time for each."""
 ARGUMENT = re.compile(r"^\s{2,}\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 
 
@@ -28,23 +33,10 @@ def tool(method: F) -> F:
     The first paragraph describes the tool; an `Args:` section describes its parameters. It returns text, or anything
     JSON can hold. What it raises is told to the model, unless the exception says `fault = "infra"`.
     """
+    if not inspect.isroutine(method):
+        raise ConfigError(f"@tool on {method!r}: it marks a method, and has no options")
     setattr(method, MARK, True)
     return method
-
-
-class BadCallError(Exception):
-    """A call the model got wrong; the message is for the model."""
-
-
-def as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
-    """The arguments as an object. A model may write anything: text that is no JSON, nested too deep, a huge number."""
-    try:
-        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError) as error:
-        raise BadCallError(f"the arguments are not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise BadCallError("the arguments must be a JSON object")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +44,16 @@ class Tool:
     """One tool: what the model is told of it, what runs, and how its arguments are read (any JSON object, unless said).
 
     `run` is plain or async and takes what `read` returns by name. `silence` says whose fault it is when a call runs
-    past its deadline: "program" is told to the model, "infra" ends the episode.
+    past its deadline: "program" is told to the model, "infra" ends the episode. Where a call fails as infrastructure,
+    `blame`, asked with the same arguments, can say what to tell the model instead, if the failure is the call's doing.
     """
 
     spec: ToolSpec
     run: Callable[..., Any]
     read: Callable[[dict[str, Any] | str], dict[str, Any]] = as_object
     silence: Fault = "program"
+    blame: Callable[..., Awaitable[str]] | None = None
+    """Must prove it: the same call breaks a fresh service, and a known-good request does not. "" ends the episode."""
 
 
 def checked(model: type[BaseModel], arguments: dict[str, Any] | str) -> dict[str, Any]:
@@ -160,7 +155,8 @@ def read_docstring(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 def unknown_tool(name: str, tools: dict[str, Tool]) -> str:
     """What the model is told when it calls a tool that does not exist."""
-    return f"unknown tool {name!r}.{did_you_mean(name, tools)}"
+    shown = name[:MOST_NAME]
+    return f"unknown tool {shown!r}.{did_you_mean(shown, tools)}"
 
 
 def as_text(value: Any) -> str:
@@ -169,8 +165,10 @@ def as_text(value: Any) -> str:
 
 
 def tool_message(call: ToolCall, text: str) -> Message:
-    """The answer to one call."""
-    message = Message(role="tool", content=text, name=call["function"]["name"])
+    """The answer to one call: Unicode text, cut where it is too long for any context."""
+    if len(text) > MOST_CHARACTERS:
+        text = f"{text[:MOST_CHARACTERS]}\n[{len(text) - MOST_CHARACTERS} more characters]"
+    message = Message(role="tool", content=as_unicode(text), name=as_unicode(call["function"]["name"][:MOST_NAME]))
     if "id" in call:
         message["tool_call_id"] = call["id"]
     return message

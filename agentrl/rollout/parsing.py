@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
+from agentrl.env.arguments import is_unicode, why_unsendable
+from agentrl.env.tools import MOST_NAME
 from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec
 
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-THINK, THINK_END = MARKERS[:2]
-_HERMES = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
-_FENCED = re.compile(r"```(?:json|tool_call)?\s*(\{.*?\})\s*```", re.DOTALL)
+THINK, THINK_END, CALL, CALL_END = MARKERS
+FENCE, LANGUAGES = "```", ("json", "tool_call")
 _INSTRUCTIONS = (
     "You may call these tools, one JSON object with a description each:\n<tools>\n{tools}\n</tools>\n"
     'To call one, answer with <tool_call>{{"name": NAME, "arguments": OBJECT}}</tool_call>.'
@@ -41,7 +42,7 @@ def parse_reply(text: str, tools: Sequence[ToolSpec], turn: int, is_thinking: bo
 
 def call_id(turn: int, number: int) -> str:
     """The id of a call that the model gave none: nine letters and digits, as Mistral's templates demand."""
-    return f"call{turn:03d}{number:02d}"
+    return f"call{turn:03d}{number:02d}" if number < 100 else f"c{turn:03d}{number:05d}"
 
 
 def split_thinking(text: str, is_thinking: bool = False) -> tuple[str | None, str]:
@@ -57,28 +58,82 @@ def split_thinking(text: str, is_thinking: bool = False) -> tuple[str | None, st
 
 def find_tool_calls(text: str, names: set[str]) -> tuple[list[FunctionCall], str]:
     """The calls in `text` and what is left of it: Hermes blocks, else fenced JSON that names a known tool."""
-    if "<tool_call>" in text:
-        return [read_call(block) for block in _HERMES.findall(text)], _HERMES.sub("", text).strip()
-    if "```" in text:
-        calls = {block: read_call(block) for block in _FENCED.findall(text)}
-        known = [call for call in calls.values() if call["name"] in names]
-        if known and len(known) == len(calls):
-            return known, _FENCED.sub("", text).strip()
+    if CALL in text:
+        blocks, rest = cut_tags(text)
+        return [read_call(block) for block in blocks], rest
+    if FENCE in text:
+        blocks, rest = cut_fences(text)
+        calls = [read_call(block) for block in dict.fromkeys(blocks)]
+        if calls and all(call["name"] in names for call in calls):
+            return calls, rest
     return [], text
 
 
+def cut_tags(text: str) -> tuple[list[str], str]:
+    """What stands between the tags, the last perhaps unclosed, and the text without it; one pass."""
+    blocks, kept, at = [], [], 0
+    while (opened := text.find(CALL, at)) >= 0:
+        kept.append(text[at:opened])
+        start = opened + len(CALL)
+        closed = text.find(CALL_END, start)
+        end = closed if closed >= 0 else len(text)
+        blocks.append(text[start:end].strip())
+        at = min(end + len(CALL_END), len(text))
+    return blocks, "".join([*kept, text[at:]]).strip()
+
+
+def cut_fences(text: str) -> tuple[list[str], str]:
+    """What stands in fences and is in braces, and the text without it; one pass.
+
+    A block ends at the first fence after a brace: the JSON may hold fences of its own.
+    """
+    parts = text.split(FENCE)
+    ends = [n for n, part in enumerate(parts[:-1]) if part.rstrip().endswith("}")]
+    blocks, kept, n = [], [parts[0]], 1
+    while n < len(parts):
+        opening, place = unmarked(parts[n]), bisect_left(ends, n)
+        if opening.startswith("{") and place < len(ends):
+            end = ends[place]
+            blocks.append(FENCE.join([opening, *parts[n + 1 : end + 1]]).rstrip())
+            kept.append(parts[end + 1])
+            n = end + 2
+        else:
+            kept += [FENCE, parts[n]]
+            n += 1
+    return blocks, "".join(kept).strip()
+
+
+def unmarked(part: str) -> str:
+    """What follows a fence, without the language that it names."""
+    for language in LANGUAGES:
+        if part.startswith(language):
+            return part[len(language) :].lstrip()
+    return part.lstrip()
+
+
 def read_call(block: str) -> FunctionCall:
-    """One call from its JSON text; whatever is not {"name": str, "arguments": object} stays raw under the name ""."""
+    """One call from its JSON text; whatever is not {"name": str, "arguments": object} stays raw under the name "".
+
+    Arguments that could not be written as JSON again stay raw too: templates and services fail on them.
+    """
     try:
         value: Any = json.loads(block)
     except (ValueError, RecursionError):
         return FunctionCall(name="", arguments=block)
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+    name = value.get("name") if isinstance(value, dict) else None
+    if not isinstance(name, str) or not is_name(name):
         return FunctionCall(name="", arguments=block)
     arguments: Any = value.get("arguments", value.get("parameters", {}))
+    if why_unsendable(arguments):
+        return FunctionCall(name=name, arguments=block)
     if not isinstance(arguments, dict | str):
         arguments = json.dumps(arguments)
-    return FunctionCall(name=value["name"], arguments=arguments)
+    return FunctionCall(name=name, arguments=arguments)
+
+
+def is_name(name: str) -> bool:
+    """Whether a tool could be called so."""
+    return len(name) <= MOST_NAME and is_unicode(name)
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:

@@ -10,8 +10,18 @@ from jinja2 import TemplateError
 from renderers import ParsedResponse, ToolCallParseStatus, create_renderer
 from renderers.base import MODEL_RENDERER_MAP
 
+from agentrl.env.arguments import as_unicode, why_unsendable
 from agentrl.errors import ConfigError, EnvError
-from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, call_id, describe_tools, parse_reply, write_calls
+from agentrl.rollout.parsing import (
+    MARKERS,
+    THINK,
+    THINK_END,
+    call_id,
+    describe_tools,
+    is_name,
+    parse_reply,
+    write_calls,
+)
 from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, text_of
 
 Ids = tuple[int, ...]
@@ -48,12 +58,14 @@ class FamilyRenderer:
     """A model family that the `renderers` library knows."""
 
     def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
         self._renderer: Any = create_renderer(tokenizer)
         self.stop_token_ids: Ids = tuple(self._renderer.get_stop_token_ids())
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
         """See `Renderer.first`."""
-        return tuple(self._renderer.render_ids(list(messages), tools=_wire(tools), add_generation_prompt=True))
+        readable = [_readable(message) for message in messages]
+        return tuple(self._renderer.render_ids(readable, tools=_wire(tools), add_generation_prompt=True))
 
     def extend(
         self,
@@ -65,14 +77,18 @@ class FamilyRenderer:
     ) -> Ids | None:
         """See `Renderer.extend`."""
         before = [*prompt, *sampled]
-        bridge = self._renderer.bridge_to_next_turn(list(prompt), list(sampled), list(new), tools=_wire(tools))
+        readable = [_readable(message) for message in new]
+        bridge = self._renderer.bridge_to_next_turn(list(prompt), list(sampled), readable, tools=_wire(tools))
         if bridge is None or bridge.token_ids[: len(before)] != before:
             return None
         return tuple(bridge.token_ids[len(before) :])
 
     def parse(self, prompt: Ids, sampled: Ids, tools: Sequence[ToolSpec] = (), turn: int = 0) -> Message:
         """See `Renderer.parse`."""
-        parsed = self._renderer.parse_response(list(sampled), tools=_wire(tools), prompt_ids=list(prompt))
+        try:
+            parsed = self._renderer.parse_response(list(sampled), tools=_wire(tools), prompt_ids=list(prompt))
+        except _MALFORMED:
+            return _said(self._tokenizer.decode(list(sampled)))
         return _message(parsed, turn)
 
 
@@ -160,7 +176,11 @@ class TemplateRenderer:
         return ids
 
 
+_MALFORMED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
+"""What parsers raise on what a model may write, such as JSON that is nested too deep: it is no call."""
 _ANSWER, _THOUGHT = "agentrl-answer", f"{THINK}\nagentrl-thought\n{THINK_END}\n\n"
+RAW = "unreadable"
+"""As which arguments that are no JSON object are shown to a template that wants one."""
 _PROBE: tuple[Message, ...] = ({"role": "user", "content": "agentrl-question"},)
 _PROBE_TOOL = ToolSpec(name="agentrl-tool", description="", parameters={"type": "object", "properties": {}})
 
@@ -172,11 +192,26 @@ def _said(content: str) -> Message:
 def _flat(message: Message) -> Message:
     """Templates of text models want text, not parts."""
     content = message["content"]
-    if isinstance(content, str):
-        return message
-    if any(part["type"] == "image" for part in content):
+    if not isinstance(content, str) and any(part["type"] == "image" for part in content):
         raise EnvError(f"a {message['role']} message holds an image, and this model's chat template takes text only")
-    return {**message, "content": text_of(message)}
+    return _readable({**message, "content": text_of(message)})
+
+
+def _readable(message: Message) -> Message:
+    """The message as any tokenizer and template takes it: Unicode text, and the arguments of calls as objects."""
+    content = message["content"]
+    readable: Message = {**message, "content": as_unicode(content) if isinstance(content, str) else content}
+    if "tool_calls" in message:
+        readable["tool_calls"] = [_with_object(call) for call in message["tool_calls"]]
+    return readable
+
+
+def _with_object(call: ToolCall) -> ToolCall:
+    """The call; what the model wrote instead of an object is the one entry of an object."""
+    arguments = call["function"]["arguments"]
+    if isinstance(arguments, dict):
+        return call
+    return {**call, "function": {**call["function"], "arguments": {RAW: arguments}}}
 
 
 def _tell_tools(messages: list[Message], tools: Sequence[ToolSpec]) -> list[Message]:
@@ -212,6 +247,8 @@ def _message(parsed: ParsedResponse, turn: int) -> Message:
 
 
 def _call(call: Any) -> FunctionCall:
-    if call.status is not ToolCallParseStatus.OK:
-        return FunctionCall(name="", arguments=call.raw)
+    if call.status is not ToolCallParseStatus.OK or not is_name(call.name):
+        return FunctionCall(name="", arguments=as_unicode(call.raw))
+    if why_unsendable(call.arguments):
+        return FunctionCall(name=call.name, arguments=as_unicode(call.raw))
     return FunctionCall(name=call.name, arguments=call.arguments if call.arguments is not None else {})

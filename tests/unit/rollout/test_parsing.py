@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from agentrl.rollout.parsing import describe_tools, find_tool_calls, parse_reply, split_thinking, write_calls
+from agentrl.rollout.parsing import call_id, describe_tools, find_tool_calls, parse_reply, split_thinking, write_calls
 from agentrl.types import ToolSpec
 
 TOOL = ToolSpec(name="add", description="Add.", parameters={"type": "object"})
 OK = {"name": "add", "arguments": {"a": 1}}
+RAW = {"name": "", "arguments": "[1]"}
+HALF = '{"name": "add", "arguments": {"a": "\\ud800"}}'
+INFINITE = '{"name": "add", "arguments": {"a": [1e999]}}'
+NESTED = '{"name": "add", "arguments": ' + "[" * 200 + "]" * 200 + "}"
 
 
 @pytest.mark.parametrize(
@@ -41,8 +45,18 @@ def test_an_unclosed_thinking_holds_no_answer(text: str, is_thinking: bool, expe
         ('<tool_call>{"name": "add", "arguments": [1]}</tool_call>', [{"name": "add", "arguments": "[1]"}], ""),
         ("<tool_call>" + "[" * 100_000, [{"name": "", "arguments": "[" * 100_000}], ""),
         ("just words", [], "just words"),
+        ('a<tool_call>[1]</tool_call>b<tool_call>{"name": "add"', [RAW, {**RAW, "arguments": '{"name": "add"'}], "ab"),
+        ('x ```json {"name": "add", "arguments": {"a": 1}} ``` y', [OK], "x  y"),
+        ('```py\nx\n``` ```{"name": "add", "arguments": {"a": 1}}```', [OK], "```py\nx\n```"),
+        ('```{"name": "add", "arguments": {"a": "```"}}```', [{"name": "add", "arguments": {"a": "```"}}], ""),
+        ('```{"name": "add", "arguments": {"a": 1}}', [], '```{"name": "add", "arguments": {"a": 1}}'),
+        (f"<tool_call>{HALF}</tool_call>", [{"name": "add", "arguments": HALF}], ""),
+        (f"<tool_call>{INFINITE}</tool_call>", [{"name": "add", "arguments": INFINITE}], ""),
+        (f"<tool_call>{NESTED}</tool_call>", [{"name": "add", "arguments": NESTED}], ""),
+        ('<tool_call>{"name": "\\udc00"}</tool_call>', [{"name": "", "arguments": '{"name": "\\udc00"}'}], ""),
+        (f'<tool_call>{{"name": "{"x" * 300}"}}', [{"name": "", "arguments": f'{{"name": "{"x" * 300}"}}'}], ""),
     ],
-    ids=range(10),
+    ids=range(20),
 )
 def test_calls_are_read_in_each_common_form_and_never_raise(text: str, calls: list[object], rest: str) -> None:
     assert find_tool_calls(text, {"add"}) == (calls, rest)
@@ -56,3 +70,9 @@ def test_calls_written_out_are_read_back() -> None:
     reply = parse_reply('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', [TOOL], 0)
     assert find_tool_calls(write_calls(reply["tool_calls"]), {"add"})[0] == [OK]
     assert '"add"' in describe_tools([TOOL])
+
+
+def test_every_call_of_a_turn_has_an_id_of_nine_signs() -> None:
+    ids = {call_id(turn, number) for turn in (0, 999) for number in (0, 99, 100, 99_999)}
+    assert len(ids) == 8
+    assert {len(one) for one in ids} == {9}

@@ -184,3 +184,54 @@ def test_a_malformed_call_of_a_known_family_keeps_its_text() -> None:
     prompt = renderer.first([user("1+2?")], [TOOL])
     reply = renderer.parse(prompt, encode(made, "<tool_call>{broken</tool_call><|im_end|>"), [TOOL])
     assert reply["tool_calls"][0]["function"] == {"name": "", "arguments": "{broken"}
+
+
+# --- what a model can write and a template or library cannot take: its episode goes on -----------------------------
+
+DEEP = '<tool_call>{"name": "add", "arguments": {"a": ' + "[" * 3000 + "]" * 3000 + "}}</tool_call><|im_end|>"
+HOSTILE = {
+    "deep": DEEP,
+    "nested": DEEP.replace("[" * 3000, "[" * 300).replace("]" * 3000, "]" * 300),
+    "surrogate": '<tool_call>{"name": "add", "arguments": {"a": "\\ud800"}}</tool_call><|im_end|>',
+    "surrogate name": '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call><|im_end|>',
+    "infinite": '<tool_call>{"name": "add", "arguments": {"a": 1e999}}</tool_call><|im_end|>',
+    "no object": '<tool_call>{"name": "add", "arguments": "no"}</tool_call><|im_end|>',
+    "broken": "<tool_call>{broken</tool_call><|im_end|>",
+}
+STRICT = templates.TOOLS.replace("(call.function | tojson)", "(call.function.arguments | items | list | string)")
+
+
+@pytest.mark.parametrize("said_by_model", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("make", [qwen3_tokenizer, lambda: tokenizer(STRICT)], ids=["family", "template"])
+def test_no_call_breaks_the_renderer(make: Any, said_by_model: str) -> None:
+    made = make()
+    renderer = load_renderer(made)
+    prompt = renderer.first([user("1+2?")], [TOOL])
+    sampled = encode(made, said_by_model)
+    reply = renderer.parse(prompt, sampled, [TOOL])
+    result: Message = {"role": "tool", "content": "3", "tool_call_id": "call00000", "name": "add"}
+    assert renderer.extend(prompt, sampled, reply, [result], [TOOL])
+    assert renderer.first([user("1+2?"), reply, result], [TOOL])
+
+
+def test_a_parser_of_a_family_that_fails_leaves_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = qwen3_tokenizer()
+    renderer = load_renderer(made)
+    assert isinstance(renderer, FamilyRenderer)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(renderer._renderer, "parse_response", fail)
+    assert renderer.parse((), encode(made, "hello"))["content"] == "hello"
+
+
+@pytest.mark.parametrize("make", [qwen3_tokenizer, tokenizer], ids=["family", "template"])
+def test_half_a_surrogate_pair_is_a_question_mark(make: Any) -> None:
+    made = make()
+    renderer = load_renderer(made)
+    assert "half ?" in made.decode(renderer.first([user("half \ud800")]))
+    result: Message = {"role": "tool", "content": "half \ud800", "tool_call_id": "call00000", "name": "add"}
+    added = renderer.extend(renderer.first([user("x")]), encode(made, "y<|im_end|>"), said("y"), [result])
+    assert added is not None
+    assert "half ?" in made.decode(added)
