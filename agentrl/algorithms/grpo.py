@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Sequence
 
 from agentrl.algorithms.base import Advantages, Algorithm, Needs
-from agentrl.algorithms.credit import episode_reward, spread, to_go, turn_rewards
+from agentrl.algorithms.credit import centred, returns, spread
 from agentrl.types import Group
 
 EPSILON = 1e-4
@@ -15,14 +15,16 @@ EPSILON = 1e-4
 class GRPO(Algorithm):
     """Group Relative Policy Optimization (DeepSeekMath, arXiv:2402.03300, section 4.1).
 
-    Outcome rewards R_i of the G members of a group: every action token of member i gets
-    A_i = (R_i - mean(R)) / (std(R) + 1e-4), std the sample one (divided by G - 1). Turn rewards are the paper's process
-    supervision: normalised over all turn rewards of the group, a token gets the sum of its own and the later turns'.
-    A group whose rewards are all equal gets exactly 0.
+    R_i(t) is the return-to-go of member i at turn t: its turn rewards from t on plus the reward of the episode. An
+    action token of turn t gets A_i(t) = (R_i(t) - mean_j R_j(t)) / (s + 1e-4), with one scale for the group,
+    s^2 = sum over turns and members of (R_i(t) - mean_j R_j(t))^2 / (turns * (G - 1)). Without turn rewards this is the
+    paper's outcome supervision, s the sample standard deviation of the rewards; weights of turn rewards keep their
+    proportion to the outcome. A turn at which all returns are equal gets exactly 0.
 
     Assumes that members of a group differ by chance only, so that their mean estimates the task's value.
-    Left out: the mean over each sample's length (the loss weighs every token of the step alike) and the KL penalty,
-    which `kl_weight` adds to the loss.
+    Left out: the paper's process supervision, which normalises each reward by itself and knows no outcome beside it;
+    the mean over each sample's length (the loss weighs every token of the step alike); and the KL penalty, which
+    `kl_weight` adds to the loss.
     """
 
     name = "grpo"
@@ -34,19 +36,10 @@ class GRPO(Algorithm):
 
     @staticmethod
     def _group(group: Group) -> list[list[list[float]]]:
-        outcomes = normalised([episode_reward(t) for t in group.trajectories])
-        turns = [turn_rewards(t) for t in group.trajectories]
-        flat = iter(normalised([reward for rewards in turns for reward in rewards.values()]))
-        turns = [{turn: next(flat) for turn in rewards} for rewards in turns]
+        by_turn = {turn: centred(values) for turn, values in returns(group).items()}
+        squares = math.fsum(value * value for values in by_turn.values() for value in values)
+        scale = math.sqrt(squares / max(1, len(by_turn) * (len(group.trajectories) - 1))) + EPSILON
         return [
-            spread(trajectory, lambda turn, o=outcome, r=rewards: o + to_go(r, turn))  # type: ignore[misc]
-            for trajectory, outcome, rewards in zip(group.trajectories, outcomes, turns, strict=True)
+            spread(trajectory, lambda turn, m=member: by_turn[turn][m] / scale)  # type: ignore[misc]
+            for member, trajectory in enumerate(group.trajectories)
         ]
-
-
-def normalised(values: list[float]) -> list[float]:
-    """(value - mean) / (sample standard deviation + epsilon); exactly 0 when all are equal."""
-    if len(set(values)) < 2:
-        return [0.0] * len(values)
-    mean, scale = statistics.fmean(values), statistics.stdev(values) + EPSILON
-    return [(value - mean) / scale for value in values]

@@ -21,13 +21,30 @@ def ppo_clip(
     return torch.maximum(free_T, held_T), held_T > free_T
 
 
+LOGRATIO_BOUND = 10.0
+"""Nats: a token that two policies see further apart counts as this far, so that one token cannot own a step."""
+
+
 def kl_k3(logprobs_T: Tensor, other_T: Tensor) -> Tensor:
     """KL(policy of `logprobs` || other) of each token sampled from the former: exp(d) - d - 1, d = other - logprobs.
 
-    Schulman's k3 estimator (joschu.net/blog/kl-approx.html): unbiased, never negative.
+    Schulman's k3 estimator (joschu.net/blog/kl-approx.html): unbiased, never negative. d is clamped to LOGRATIO_BOUND.
+    A value only: differentiating it gives the gradient of KL(other || policy), see `kl_penalty`.
     """
-    difference_T = other_T - logprobs_T
+    difference_T = (other_T - logprobs_T).clamp(-LOGRATIO_BOUND, LOGRATIO_BOUND)
     return torch.exp(difference_T) - difference_T - 1
+
+
+def kl_penalty(logprobs_T: Tensor, reference_T: Tensor, weight_T: Tensor) -> Tensor:
+    """KL(policy || reference) of each token: its value is k3, its gradient that of the divergence itself.
+
+    The gradient of E_policy[log policy - log reference] is E_policy[(log policy - log reference) grad log policy], as
+    k2's is (Schulman). `weight` = policy / sampler makes it one over the sampler's tokens. The difference is clamped to
+    LOGRATIO_BOUND.
+    """
+    difference_T = (logprobs_T - reference_T).detach().clamp(-LOGRATIO_BOUND, LOGRATIO_BOUND)
+    slope_T = difference_T * logprobs_T
+    return weight_T * (kl_k3(logprobs_T, reference_T).detach() + slope_T - slope_T.detach())
 
 
 def entropy(probs_TV: Tensor, logprobs_TV: Tensor) -> Tensor:

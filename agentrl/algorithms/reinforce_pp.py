@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from agentrl.algorithms.base import Advantages, Algorithm
-from agentrl.algorithms.credit import episode_reward, spread, to_go, turn_rewards
-from agentrl.types import Group
+from agentrl.algorithms.credit import episode_reward, is_equal, spread, to_go, turn_rewards
+from agentrl.types import Group, Trajectory
 
 EPSILON = 1e-8
 
@@ -26,23 +26,27 @@ class ReinforcePP(Algorithm):
 
     name = "reinforce++"
 
+    compares = "batch"
+
     def advantages(self, groups: Sequence[Group]) -> Advantages:
         """See `Algorithm.advantages`."""
-        returns = []
-        for trajectory in (t for group in groups for t in group.trajectories):
-            outcome, turns = episode_reward(trajectory), turn_rewards(trajectory)
-            to = {s.turn: outcome + to_go(turns, s.turn) for s in trajectory.segments if s.is_action}
-            returns.append((trajectory, to))
-        mean, scale = moments([(to[s.turn], len(s.ids)) for t, to in returns for s in t.segments if s.is_action])
-        rows = iter([spread(t, lambda turn, r=to: (r[turn] - mean) / scale) for t, to in returns])  # type: ignore[misc]
+        members = [(t, _to_go(t)) for group in groups for t in group.trajectories]
+        normal = normaliser([(to[s.turn], len(s.ids)) for t, to in members for s in t.segments if s.is_action])
+        rows = iter([spread(t, lambda turn, to=to: normal(to[turn])) for t, to in members])  # type: ignore[misc]
         return [[next(rows) for _ in group.trajectories] for group in groups]
 
 
-def moments(weighted: list[tuple[float, int]]) -> tuple[float, float]:
-    """Mean and standard deviation + epsilon of values that each count so many times; (value, 1) when all are equal."""
+def _to_go(trajectory: Trajectory) -> dict[int, float]:
+    """The return from each turn in which the policy acted."""
+    outcome, turns = episode_reward(trajectory), turn_rewards(trajectory)
+    return {s.turn: outcome + to_go(turns, s.turn) for s in trajectory.segments if s.is_action}
+
+
+def normaliser(weighted: list[tuple[float, int]]) -> Callable[[float], float]:
+    """The map to (value - mean) / (std + epsilon) of values that each count so many times; to 0 when all are equal."""
+    if not weighted or is_equal([value for value, _ in weighted]):
+        return lambda _: 0.0
     total = sum(count for _, count in weighted)
-    if len({value for value, _ in weighted}) < 2 or total == 0:
-        return (weighted[0][0] if weighted else 0.0), 1.0
     mean = math.fsum(value * count for value, count in weighted) / total
-    variance = math.fsum(count * (value - mean) ** 2 for value, count in weighted) / total
-    return mean, math.sqrt(variance) + EPSILON
+    scale = math.sqrt(math.fsum(count * (value - mean) ** 2 for value, count in weighted) / total) + EPSILON
+    return lambda value: (value - mean) / scale

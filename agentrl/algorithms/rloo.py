@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from agentrl.algorithms.base import Advantages, Algorithm, Needs
-from agentrl.algorithms.credit import episode_reward, spread, to_go, turn_rewards
+from agentrl.algorithms.credit import is_equal, returns, spread
 from agentrl.types import Group
 
 
@@ -14,7 +15,7 @@ class RLOO(Algorithm):
 
     A_i = R_i - 1/(G-1) sum_{j != i} R_j, the same for every action token of member i. With turn rewards R is the return
     from the token's turn on, for the member and for the others alike, which keeps the estimate unbiased: the
-    others' returns do not depend on what member i does. A group whose rewards are all equal gets exactly 0.
+    others' returns do not depend on what member i does. Equal returns get exactly 0.
 
     Assumes at least two members, drawn independently for one task.
     Left out: the KL penalty inside the reward (`kl_weight` adds it to the loss instead).
@@ -29,15 +30,16 @@ class RLOO(Algorithm):
 
     @staticmethod
     def _group(group: Group) -> list[list[list[float]]]:
-        outcomes = [episode_reward(t) for t in group.trajectories]
-        turns = [turn_rewards(t) for t in group.trajectories]
-
-        def credit(member: int, turn: int) -> float:
-            returns = [o + to_go(r, turn) for o, r in zip(outcomes, turns, strict=True)]
-            own, others = returns[member], returns[:member] + returns[member + 1 :]
-            return sum(own - other for other in others) / len(others)
-
+        by_turn = {turn: above_others(values) for turn, values in returns(group).items()}
         return [
-            spread(trajectory, lambda turn, m=member: credit(m, turn))  # type: ignore[misc]
+            spread(trajectory, lambda turn, m=member: by_turn[turn][m])  # type: ignore[misc]
             for member, trajectory in enumerate(group.trajectories)
         ]
+
+
+def above_others(values: Sequence[float]) -> list[float]:
+    """Each value minus the mean of the others; exactly 0 where all are equal up to rounding."""
+    if is_equal(values):
+        return [0.0] * len(values)
+    total, size = math.fsum(values), len(values)
+    return [(size * value - total) / (size - 1) for value in values]

@@ -30,8 +30,9 @@ class StepReport:
     """What one batch did, the same on every rank except `samples`, `tokens` and the timings.
 
     `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once. The means are
-    over the tokens that went through the model; where none did, for nothing had a signal, they are 0.0 and mean nothing
-    (`has_learned`, `MEANS`).
+    over the tokens of the optimizer steps that were taken, which are those with an advantage, or all where there is a
+    reference; where none was taken they are 0.0 and mean nothing (`has_learned`, `MEANS`). Of the other optimizer
+    steps, `skipped_steps` had nothing to learn from and `nonfinite_steps` a gradient that was not finite.
     """
 
     loss: float
@@ -48,10 +49,11 @@ class StepReport:
     samples: tuple[SampleId, ...]
     seconds: float
     skipped_steps: int = 0
+    nonfinite_steps: int = 0
 
     @property
     def has_learned(self) -> bool:
-        """Whether any tokens went through the model."""
+        """Whether the weights were updated."""
         return self.optimizer_steps > 0
 
 
@@ -75,7 +77,10 @@ class Learner(Protocol):
         """Write the present weights down for the engines: rank 0 returns a `weights.sender.Staged`, the others None."""
 
     def save(self, folder: Path) -> None:
-        """Write model, optimizer and schedule, whole or not at all; the model part loads with `from_pretrained`."""
+        """Write model, optimizer and schedule, whole or not at all; the model part loads with `from_pretrained`.
+
+        Raises LearnerError where a weight is not finite, and writes nothing.
+        """
 
     def load(self, folder: Path) -> None:
         """The inverse of `save`: training goes on exactly."""

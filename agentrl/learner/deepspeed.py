@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import math
 import os
 import pickle
 import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -56,11 +57,29 @@ class LearnerSpec:
     bucket_bytes: int = 256 << 20
 
 
+@dataclass
+class _Taken:
+    """The optimizer steps of one batch: sums over those that were taken, counts of those that were not."""
+
+    measured: Measured
+    loss: Tensor
+    norms: list[float] = field(default_factory=list)
+    lr: float = 0.0
+    skipped: int = 0
+    nonfinite: int = 0
+
+    def add(self, norm: float, loss: Tensor, measured: Measured) -> None:
+        self.norms.append(norm)
+        self.loss += loss
+        self.measured += measured
+
+
 class DeepSpeedLearner:
     """A `Learner`. Parameters, gradients and optimizer state are float32; matrix products run in the spec's dtype.
 
-    bfloat16 compute is torch's autocast over float32 parameters: gradients accumulate in float32 at every ZeRO stage.
-    It draws no random numbers. A collective that another rank does not answer fails after `learner.step_timeout_s`.
+    bfloat16 compute is torch's autocast over float32 parameters. Gradients accumulate in float32; at ZeRO stages 1 to 3
+    DeepSpeed sends those of linear layers between ranks in bfloat16. It draws no random numbers. A collective that
+    another rank does not answer fails after `learner.step_timeout_s`.
     """
 
     def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
@@ -136,26 +155,14 @@ class DeepSpeedLearner:
         """
         started = time.monotonic()
         with self._named("step"):
-            parts = minibatches(batch, self.spec.learner.minibatches)
-            packed = [self._packs(part, self._signals(part)) for part in parts]
-            olds: list[list[Tensor]] = []
-            if len(parts) > 1:
-                olds = [[self._forward(self._engine, row) for row in packs] for packs in packed]
-            measured, losses, norms, lr = Measured(self._device), [], [], 0.0
-            for place, (part, packs) in enumerate(zip(parts, packed, strict=True)):
-                lr = self._set_rate(self._updates + place)
-                if packs:
-                    losses.append(self._accumulate(part, packs, olds[place] if olds else [], measured))
-                    norms.append(self._apply())
-            self._updates += self.spec.learner.minibatches
-            loss = sum(losses, torch.zeros((), device=self._device)) / max(1, len(losses) * self.ranks)
-            dist.all_reduce(loss)
-            dist.all_reduce(measured.sums)
-        samples = self._share(batch)
+            taken = self._update(minibatches(batch, self.spec.learner.minibatches))
+            dist.all_reduce(taken.loss)
+            dist.all_reduce(taken.measured.sums)
+        samples, measured = self._share(batch), taken.measured
         return StepReport(
-            loss=float(loss),
-            grad_norm=sum(norms) / max(1, len(norms)),
-            lr=lr,
+            loss=float(taken.loss),
+            grad_norm=sum(taken.norms) / max(1, len(taken.norms)),
+            lr=taken.lr,
             entropy=measured.mean("entropy"),
             kl_sampler=measured.mean("kl_sampler"),
             kl_reference=measured.mean("kl_reference"),
@@ -163,11 +170,43 @@ class DeepSpeedLearner:
             importance_mean=measured.mean("importance"),
             importance_capped=measured.mean("capped"),
             tokens=sum(sum(sequence.mask) for sequence in batch if sequence.sample in samples),
-            optimizer_steps=len(norms),
+            optimizer_steps=len(taken.norms),
             samples=tuple(samples),
             seconds=time.monotonic() - started,
-            skipped_steps=len(parts) - len(norms),
+            skipped_steps=taken.skipped,
+            nonfinite_steps=taken.nonfinite,
         )
+
+    def _update(self, parts: Sequence[Sequence[TrainSequence]]) -> _Taken:
+        """One optimizer step for each part that has a signal; one whose gradient is not finite changes nothing."""
+        packed = [self._packs(part, self._signals(part)) for part in parts]
+        olds = self._olds(packed)
+        taken = _Taken(Measured(self._device), torch.zeros((), device=self._device))
+        for place, (part, packs) in enumerate(zip(parts, packed, strict=True)):
+            taken.lr = self._set_rate(self._updates + place)
+            if not packs:
+                taken.skipped += 1
+                continue
+            measured = Measured(self._device)
+            loss = self._accumulate(part, packs, olds[place], measured)
+            norm = self._apply()
+            if math.isfinite(norm):
+                taken.add(norm, loss / self.ranks, measured)
+            else:
+                taken.nonfinite += 1
+        self._updates += self.spec.learner.minibatches
+        taken.loss /= max(1, len(taken.norms))
+        return taken
+
+    def _olds(self, packed: Sequence[Sequence[Pack]]) -> list[list[Tensor]]:
+        """The logprobs of each part's passes before the first optimizer step; none where the pass's own are the same.
+
+        The first part's are: no weights change before it. Where the ratio is taken against the sampler nothing reads
+        them.
+        """
+        if self.spec.algorithm.old_logprobs == "sampler":
+            return [[] for _ in packed]
+        return [[], *([self._forward(self._engine, row) for row in packs] for packs in packed[1:])]
 
     def _share(self, batch: Sequence[TrainSequence]) -> dict[SampleId, None]:
         """The samples that this rank answers for, whichever rank their tokens went through."""
@@ -226,9 +265,14 @@ class DeepSpeedLearner:
         return total
 
     def _apply(self) -> float:
-        """Clip and take the optimizer step; returns the norm before clipping."""
+        """Clip and take the optimizer step; returns the norm before clipping. No step is taken where it is not finite.
+
+        ZeRO looks at the norm itself; at stage 0 DeepSpeed would step all the same.
+        """
         if self.spec.learner.zero == 0:
             norm = float(nn.utils.clip_grad_norm_(self._model.parameters(), self.spec.learner.max_grad_norm))
+            if not math.isfinite(norm):
+                self._model.zero_grad(set_to_none=True)
             self._engine.step()
             return norm
         self._engine.step()
@@ -288,12 +332,13 @@ class DeepSpeedLearner:
         """See `Learner.save`."""
         written = checkpoint.partial(folder)
         with self._named("save"):
+            named = list(self.weights())
+            _refuse_nonfinite(named)
             if self.rank == 0:
                 shutil.rmtree(written, ignore_errors=True)
                 written.mkdir(parents=True)
             dist.barrier()
             self._engine.save_checkpoint(str(written / checkpoint.STATE), tag=checkpoint.TAG)
-            named = self.weights()
             if self.rank == 0:
                 checkpoint.write_model(self.spec.model, named, self._compute, written)
                 progress = checkpoint.Progress(self._updates, self.ranks, self.spec.learner.zero)
@@ -325,3 +370,9 @@ class DeepSpeedLearner:
             yield
         except RuntimeError as error:
             raise LearnerError(f"learner rank {self.rank} failed in {work}: {error}") from error
+
+
+def _refuse_nonfinite(named: Iterable[tuple[str, Tensor]]) -> None:
+    bad = [name for name, tensor in named if tensor.is_floating_point() and not bool(tensor.isfinite().all())]
+    if bad:
+        raise LearnerError(f"{len(bad)} tensors of the model are not finite, {bad[0]} first: no checkpoint is written")

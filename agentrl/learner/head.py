@@ -7,6 +7,7 @@ Suffixes: A actions, C a chunk of them, D hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,8 +24,9 @@ def logprobs(hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperatur
     """Logprob of each target under softmax(hidden @ weight.T / temperature), in float32, without gradient."""
     out = torch.empty(targets_A.shape, dtype=torch.float32, device=hidden_AD.device)
     with torch.no_grad():
+        logits = _logits(weight_VD)
         for place in _chunks(len(targets_A), len(weight_VD)):
-            logprobs_CV = _distribution(hidden_AD[place], weight_VD, temperature_A[place])
+            logprobs_CV = _distribution(logits(hidden_AD[place]), temperature_A[place])
             out[place] = _chosen(logprobs_CV, targets_A[place])
     return out
 
@@ -43,9 +45,10 @@ class ActionLoss(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float32, device=hidden_AD.device)
         grad_hidden_AD = torch.empty_like(hidden_AD)
         grad_weight_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device)
+        logits = _logits(weight_VD)
         for place in _chunks(len(targets_A), len(weight_VD)):
             hidden_CD, targets_C = hidden_AD[place], targets_A[place]
-            logprobs_CV = _distribution(hidden_CD, weight_VD, temperature_A[place])
+            logprobs_CV = _distribution(logits(hidden_CD), temperature_A[place])
             chosen_C = _chosen(logprobs_CV, targets_C)
             probs_CV = logprobs_CV.exp()
             entropy_C = entropy(probs_CV, logprobs_CV)
@@ -75,8 +78,36 @@ def _chunks(actions: int, vocabulary: int) -> Iterator[slice]:
     return (slice(start, min(start + size, actions)) for start in range(0, actions, size))
 
 
-def _distribution(hidden_CD: Tensor, weight_VD: Tensor, temperature_C: Tensor) -> Tensor:
-    logits_CV = (hidden_CD @ weight_VD.T).float()
+def _logits(weight_VD: Tensor) -> Callable[[Tensor], Tensor]:
+    """hidden_CD -> float32 logits: bfloat16 factors multiply as such, but no logit is rounded to bfloat16."""
+    if weight_VD.dtype == torch.float32:
+        return lambda hidden_CD: hidden_CD @ weight_VD.T
+    if weight_VD.is_cuda:
+        return lambda hidden_CD: torch.mm(hidden_CD, weight_VD.T, out_dtype=torch.float32)
+    wide_VD = weight_VD.float()
+
+    def logits(hidden_CD: Tensor) -> Tensor:
+        with _bfloat16_products():
+            return hidden_CD.float() @ wide_VD.T
+
+    return logits
+
+
+@contextmanager
+def _bfloat16_products() -> Iterator[None]:
+    """Float32 matrix products on a CPU read their factors as bfloat16, where the CPU has instructions for that.
+
+    Of factors that are bfloat16 already nothing is lost, and the sums are float32.
+    """
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+def _distribution(logits_CV: Tensor, temperature_C: Tensor) -> Tensor:
     return torch.log_softmax(logits_CV.div_(temperature_C[:, None]), -1)
 
 

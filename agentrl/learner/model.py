@@ -78,7 +78,8 @@ class PackedModel(nn.Module):
                 input_ids=pack.ids_N[None], position_ids=pack.positions_N[None], use_cache=False, blocks=pack.blocks
             ).last_hidden_state[0]
         with torch.autocast(device, enabled=False):
-            hidden_AD = hidden_ND.to(self.compute)[pack.source_A]
+            # Chosen first and cast then: the gradient of a token that many branches share is summed in float32.
+            hidden_AD = hidden_ND[pack.source_A].to(self.compute)
             weight_VD = self.head_weight.to(self.compute)
             if loss is None:
                 return logprobs(hidden_AD, weight_VD, pack.targets_A, pack.temperature_A)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from agentrl.algorithms.losses import LOSSES, kl_k3, truncated_importance
+from agentrl.algorithms.losses import LOSSES, kl_k3, kl_penalty, truncated_importance
 from agentrl.config import AlgorithmSection
 from agentrl.learner.pack import Pack
 
@@ -25,6 +25,10 @@ class Measured:
     def __post_init__(self) -> None:
         self.sums = torch.zeros(len(MEASURED), dtype=torch.float64, device=self.device)
 
+    def __iadd__(self, more: Measured) -> Measured:
+        self.sums += more.sums
+        return self
+
     def mean(self, name: str) -> float:
         """The mean over the tokens that went through the model; 0.0 when none did."""
         tokens = float(self.sums[0])
@@ -37,7 +41,8 @@ class Objective:
 
     `scale` is ranks / tokens: DeepSpeed averages gradients over ranks, so every token of the optimizer step weighs
     1 / tokens wherever it is. Without `old_A` the old logprobs are this very pass's, detached (ratio 1). w is the
-    truncated weight min(C, learner / sampler); under `old_logprobs = "sampler"` the sampler's are old and w is 1.
+    truncated weight min(C, old / sampler); under `old_logprobs = "sampler"` the sampler's are old and w is 1. The KL
+    weighs min(C, present / sampler) in either case: its tokens are the sampler's.
     """
 
     section: AlgorithmSection
@@ -63,8 +68,10 @@ class Objective:
         loss_C = weight_C * policy_C
         kl_C = torch.zeros_like(own_C)
         if self.reference_A is not None:
-            divergence_C = kl_k3(logprobs_C, self.reference_A[place])
-            loss_C, kl_C = loss_C + section.kl_weight * divergence_C, divergence_C.detach()
+            reference_C = self.reference_A[place]
+            present_C = truncated_importance(logprobs_C, sampler_C, section.importance_cap)
+            loss_C = loss_C + section.kl_weight * kl_penalty(logprobs_C, reference_C, present_C)
+            kl_C = kl_k3(own_C, reference_C)
         if self.pack.weight:
             # KL(sampler || learner) by k3: the tokens are the sampler's.
             values = (entropy_C, kl_k3(sampler_C, own_C), kl_C, clipped_C, weight_C, ratio_C > section.importance_cap)

@@ -66,6 +66,59 @@ def silence(job: Job, rank: int) -> tuple[StepReport, bool, list[StepReport]]:
     return report, same, [learner.step(half), other.step(loud)]
 
 
+def poison(job: Job, rank: int) -> list[tuple[list[StepReport], bool, bool]]:
+    """A good batch, one whose loss overflows, the good one again; beside a learner that never saw the bad one.
+
+    For each spec: the reports, whether the bad batch moved a weight, whether both learners agree at the end.
+    """
+    out = []
+    for learner, other in zip(learners(job, rank), learners(job, rank), strict=True):
+        bad = batch(3, 4, 1)
+        bad[5] = replace(bad[5], advantages=[1e39 * bit for bit in bad[5].mask])
+        reports = [learner.step(batch(3, 4, 0))]
+        before = whole(learner)
+        reports.append(learner.step(bad))
+        after = whole(learner)
+        reports.append(learner.step(batch(3, 4, 2)))
+        for seed in (0, 2):
+            other.step(batch(3, 4, seed))
+        out.append((reports, not _equal(before, after), _equal(whole(learner), whole(other))))
+    return out
+
+
+def spoiled(job: Job, rank: int) -> list[tuple[str, list[str]]]:
+    """What saving says where one weight is not finite, and which files it left."""
+    out = []
+    for place, learner in enumerate(learners(job, rank)):
+        parameter = next(iter(learner._model.parameters()))
+        shard = getattr(parameter, "ds_tensor", parameter.data)
+        shard.view(-1)[0] = float("nan")
+        said = _said(lambda: learner.save(job.folder / f"step-{place}"))  # noqa: B023
+        torch.distributed.barrier()
+        out.append((said, sorted(path.name for path in job.folder.glob("step-*"))))
+    return out
+
+
+def passes(job: Job, rank: int) -> list[int]:
+    """How many passes without a gradient each learner makes for a batch."""
+    out = []
+    for learner in learners(job, rank):
+        made, forward = [0], learner._forward
+
+        def counted(model: Any, row: Any) -> torch.Tensor:
+            made[0] += 1  # noqa: B023
+            return forward(model, row)  # noqa: B023
+
+        learner._forward = counted
+        learner.step(batch(4, 4))
+        out.append(made[0])
+    return out
+
+
+def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(one[name], tensor) for name, tensor in other.items())
+
+
 def resume(job: Job, rank: int) -> tuple[list[StepReport], list[StepReport], bool, list[str]]:
     """Two steps, a checkpoint, two more; the same two from it in a fresh learner; what broken checkpoints say."""
     first, second = learners(job, rank)
@@ -156,7 +209,7 @@ def _said(work: Callable[[], object]) -> str:
 
 
 SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
-    f.__name__: f for f in (train, silence, resume, publish, bandit, death)
+    f.__name__: f for f in (train, silence, poison, spoiled, passes, resume, publish, bandit, death)
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import socket
@@ -103,6 +104,39 @@ def test_without_a_signal_nothing_moves_and_silent_sequences_still_count(model: 
     assert is_same
     assert (skipping.loss, skipping.grad_norm) == pytest.approx((forwarding.loss, forwarding.grad_norm), abs=1e-5)
     assert skipping.tokens == forwarding.tokens
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_gradient_that_is_not_finite_changes_no_weight_at_any_zero_stage(model: Path, tmp_path: Path, ranks: int):
+    results = run("poison", tmp_path, *(spec(model, zero=zero) for zero in range(4)), ranks=ranks)
+    for of_rank in results:
+        for zero, (reports, has_moved, is_same) in enumerate(of_rank):
+            counts = [(r.optimizer_steps, r.nonfinite_steps, r.skipped_steps) for r in reports]
+            assert counts == [(1, 0, 0), (0, 1, 0), (1, 0, 0)], zero
+            assert not has_moved, zero
+            assert is_same, zero  # the optimizer's moments are as if the bad batch had never been
+            assert all(math.isfinite(value) for r in reports for value in (r.loss, r.grad_norm, r.entropy)), zero
+            assert not reports[1].has_learned
+
+
+def test_no_checkpoint_is_written_from_weights_that_are_not_finite(model: Path, tmp_path: Path):
+    for of_rank in run("spoiled", tmp_path, spec(model), spec(model, zero=3), ranks=2):
+        for said, files in of_rank:
+            assert said.startswith("LearnerError")
+            assert "not finite" in said
+            assert files == []
+
+
+def test_old_logprobs_are_computed_only_where_they_are_read(model: Path, tmp_path: Path):
+    big = {"micro_batch_tokens": 4096}  # one pass a part
+    [made] = run(
+        "passes",
+        tmp_path,
+        spec(model, **big),
+        spec(model, minibatches=2, **big),
+        spec(model, AlgorithmSection(old_logprobs="sampler"), minibatches=2, **big),
+    )
+    assert made == [0, 1, 0]
 
 
 @pytest.mark.parametrize(("zero", "ranks"), [(0, 1), (2, 2)])

@@ -97,6 +97,73 @@ def test_context_tokens_get_nothing_and_rows_align_with_ids(name: str):
         assert all((value != 0) == bool(mask) for value, mask in zip(row[0], sequence.mask, strict=True))
 
 
+def first_tokens(name: str, *members: Trajectory) -> list[list[float]]:
+    """[member][turn]: the advantage of the first action token of each turn."""
+    [rows] = algorithm(name).advantages([group(*members)])
+    return [
+        [row[0][place] for place, bit in enumerate(m.sequences[0].mask) if bit and not m.sequences[0].mask[place - 1]]
+        for m, row in zip(members, rows, strict=True)
+    ]
+
+
+def test_grpo_keeps_the_authors_weights_and_never_rewards_a_loser_for_a_trifle():
+    # Eight games: three are won; a legal call is worth 0.1, and the loser at place 3 made two of them.
+    rewards = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    calls = [{0: 0.1}, {0: 0.1, 1: 0.0}, {}, {0: 0.1, 1: 0.1}, {0: 0.1}, {}, {0: 0.0}, {0: 0.0, 1: 0.0}]
+    members = [
+        trajectory(place, reward, turns, (1,) * max(1, len(turns)))
+        for place, (reward, turns) in enumerate(zip(rewards, calls, strict=True))
+    ]
+    at_first = [turns[0] for turns in first_tokens("grpo", *members)]
+    assert max(at_first[3:]) < 0 < min(at_first[:3])
+    without = [turns[0] for turns in first_tokens("rloo", *members)]
+    assert [a > b for a in at_first for b in at_first] == [a > b for a in without for b in without]
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.05, 0.002])
+def test_grpo_credits_a_turn_reward_by_its_weight(weight: float):
+    lost, won = trajectory(0, 0.0, {0: weight}, (1, 1)), trajectory(1, 1.0, {0: 0.0}, (1, 1))
+    [lost_first, lost_second], [won_first, _] = first_tokens("grpo", lost, won)
+    assert lost_first == pytest.approx(-won_first)
+    # From the first turn on the returns are `weight` and 1, from the second 0 and 1.
+    assert lost_first / lost_second == pytest.approx(1 - weight, abs=1e-9)
+
+
+def test_grpo_scales_by_the_spread_of_the_returns_that_it_uses():
+    """Equal totals earned at different turns: the spread of totals is 0, that of the returns-to-go is not."""
+    early, late = trajectory(0, 0.0, {0: 1.0}, (1, 1)), trajectory(1, 0.0, {1: 1.0}, (1, 1))
+    [early_first, early_second], [late_first, late_second] = first_tokens("grpo", early, late)
+    assert early_first == late_first == 0.0
+    scale = math.sqrt((0.5**2 + 0.5**2) / 2)  # two turns, G - 1 = 1
+    assert late_second == pytest.approx(0.5 / (scale + 1e-4))
+    assert early_second == -late_second
+
+
+def test_grpo_counts_an_episode_that_has_ended_with_what_it_has_left():
+    short, long = trajectory(0, 1.0, {0: 0.5}, (2,)), trajectory(1, 0.0, {2: 0.6}, (1, 1, 3))
+    [[alone], [first, second, third]] = first_tokens("grpo", short, long)
+    differences = [1.5 - 0.6, 1.0 - 0.6, 1.0 - 0.6]
+    scale = math.sqrt(sum(2 * (d / 2) ** 2 for d in differences) / 3) + 1e-4
+    assert [alone, first, second, third] == pytest.approx(
+        [differences[0] / 2 / scale, *(-d / 2 / scale for d in differences)]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rewards_that_differ_by_rounding_are_equal(name: str):
+    rows = algorithm(name).advantages([group(trajectory(0, 0.1 + 0.2), trajectory(1, 0.3))])
+    assert rows == [[[[0.0, 0.0, 0.0]]] * 2]
+
+
+def test_a_group_of_equal_totals_has_a_signal_where_its_turns_differ():
+    early, late = trajectory(0, 0.0, {0: 1.0}, (1, 1)), trajectory(1, 0.0, {1: 1.0}, (1, 1))
+    same = group(trajectory(0, 1.0), trajectory(1, 1.0))
+    for name in ("grpo", "rloo"):
+        assert algorithm(name).has_signal(group(early, late))
+        assert not algorithm(name).has_signal(same)
+    assert algorithm("reinforce++").has_signal(same)  # the batch decides
+
+
 def test_an_unknown_algorithm_is_refused_with_the_nearest_name():
     with pytest.raises(UnknownNameError, match="Did you mean 'grpo'"):
         algorithm("grppo")

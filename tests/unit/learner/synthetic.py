@@ -62,6 +62,15 @@ def plain_loss(model: PreTrainedModel, sequences: list[TrainSequence], section: 
     return (loss * mask).sum() / mask.sum()
 
 
-def plain_model(folder: object) -> PreTrainedModel:
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+def plain_kl(model: PreTrainedModel, reference: PreTrainedModel, sequences: list[TrainSequence], cap: float) -> Tensor:
+    """A scalar whose gradient is that of the token mean of KL(model || reference), over the sampler's tokens."""
+    logprobs, mask = plain_logprobs(model, sequences)
+    with torch.no_grad():
+        others, _ = plain_logprobs(reference, sequences)
+    weight = (logprobs.detach() - padded(sequences, "sampler_logprobs")).exp().clamp(max=cap)
+    return (weight * (logprobs.detach() - others) * logprobs * mask).sum() / mask.sum()
+
+
+def plain_model(folder: object, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     return model

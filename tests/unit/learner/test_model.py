@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
 from transformers import Gemma2Config, Gemma2ForCausalLM
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from agentrl.config import AlgorithmSection
 from agentrl.errors import ConfigError, LearnerError
@@ -21,8 +23,9 @@ from agentrl.learner.batch import plan, trees
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.learner.objective import Measured, Objective
 from agentrl.learner.pack import filler, pack
+from agentrl.types import SampleId
 from tests.tiny import tiny_model
-from tests.unit.learner.synthetic import batch, padded, plain_logprobs, plain_loss, plain_model
+from tests.unit.learner.synthetic import batch, padded, plain_kl, plain_logprobs, plain_loss, plain_model
 
 SECTION = AlgorithmSection(importance_cap=1.1)
 CPU = torch.device("cpu")
@@ -128,8 +131,63 @@ def test_the_measured_means_are_those_of_plain_pytorch(folder: Path, model: Pack
     assert measured.mean("kl_sampler") == pytest.approx(
         (((ratio - 1 - ratio.log()) * mask).sum() / total).item(), rel=1e-4
     )
-    assert loss.item() == pytest.approx(plain_loss(plain, sequences, section).item() + 0.5 * float(k3), abs=1e-5)
+    penalty = 0.5 * k3 * (ratio.clamp(max=1.1) * mask).sum() / total
+    assert loss.item() == pytest.approx(plain_loss(plain, sequences, section).item() + penalty.item(), abs=1e-5)
     assert 0 < measured.mean("entropy") < torch.tensor(320.0).log()
+
+
+@pytest.mark.parametrize("old_logprobs", ["learner", "sampler"])
+def test_the_gradient_of_the_kl_is_that_of_the_divergence_in_float64(
+    tmp_path: Path, folder: Path, model: PackedModel, old_logprobs: Literal["learner", "sampler"]
+):
+    sequences = [replace(s, advantages=[0.0] * len(s.ids)) for s in batch()]
+    other = tiny_model(tmp_path, seed=7)
+    row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
+    reference = load_model(other, torch.float32)(row).detach()
+    section = AlgorithmSection(kl_weight=0.5, importance_cap=1.1, old_logprobs=old_logprobs)
+    model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), Measured(CPU), None, reference)).backward()
+    exact = plain_model(folder, torch.float64)
+    (0.5 * plain_kl(exact, plain_model(other, torch.float64), sequences, 1.1)).backward()
+    wanted = gradients(exact)
+    for name, gradient in gradients(model.model).items():
+        torch.testing.assert_close(gradient.double(), wanted[name], atol=1e-6, rtol=1e-4)
+
+
+def test_bfloat16_logits_are_not_rounded(model: PackedModel):
+    """The product of bfloat16 factors, in float64, is what the logprobs are made of; rounded logits miss it by 0.1."""
+    random = torch.Generator().manual_seed(0)
+    hidden = torch.randn(64, 256, generator=random).bfloat16()
+    weight = torch.randn(512, 256, generator=random).bfloat16()
+    targets = torch.randint(512, (64,), generator=random)
+    exact = (hidden.double() @ weight.double().T).log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    got = head.logprobs(hidden, weight, targets, torch.ones(64))
+    torch.testing.assert_close(got.double(), exact, atol=1e-3, rtol=0)
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+
+
+def test_the_gradient_of_a_shared_token_is_summed_in_float32(folder: Path):
+    """64 answers to one prompt: the first token of each is predicted by the same hidden state."""
+    model = load_model(folder, torch.bfloat16)
+    [one] = batch(1, 1)
+    sequences = [
+        replace(one, sample=SampleId(0, n), ids=[1, 2, 3 + n], mask=[0, 0, 1],
+                sampler_logprobs=[0.0] * 3, advantages=[0.0, 0.0, 1.0 + n / 64])
+        for n in range(64)
+    ]  # fmt: skip
+    seen: list[Tensor] = []
+
+    def watch(module: torch.nn.Module, args: object, out: BaseModelOutputWithPast) -> None:
+        out.last_hidden_state.register_hook(seen.append)
+
+    handle = model.model.base_model.register_forward_hook(watch)
+    row = pack(sequences, trees(sequences, range(64))).to(CPU, torch.bfloat16)
+    model(row, Objective(SECTION, "ppo_clip", row, 1.0, Measured(CPU))).backward()
+    handle.remove()
+    model.model.zero_grad()
+    together = seen[0][0, int(row.source_A[0])]
+    assert together.dtype == torch.float32
+    assert not torch.equal(together, together.bfloat16().float())
 
 
 def test_old_logprobs_of_the_sampler_switch_the_truncated_weight_off(folder: Path, model: PackedModel):
