@@ -8,58 +8,20 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from agentrl_sandbox import Backend, Command, ExecResult, Limit, Python, RefusedError, Sandbox, leases, local, shell
+from agentrl_sandbox import Backend, Command, Limit, Python, RefusedError, Sandbox, leases, local, shell
 from agentrl_sandbox.inside import wire
 
+from tests.sandbox.asking import another, assert_serves, attempt, processes, python, said
 from tests.sandbox.conftest import TIGHT, backend
 
 SHORT = replace(TIGHT, wall_s=2.0)
 FORBIDDEN = ("EPERM", "EACCES", "EROFS", "ENOENT")
-
-
-@asynccontextmanager
-async def another(made: Backend) -> AsyncIterator[Sandbox]:
-    """A sandbox beside the one under test."""
-    other = await made.create(TIGHT)
-    try:
-        yield other
-    finally:
-        await other.close()
-
-
-async def python(sandbox: Sandbox, source: str, *args: str) -> ExecResult:
-    return await sandbox.exec(Python(source, args))
-
-
-async def said(sandbox: Sandbox, source: str, *args: str) -> str:
-    """What a program prints that must run to its end."""
-    result = await python(sandbox, source, *args)
-    assert result.is_ok, result
-    return result.stdout.decode().strip()
-
-
-async def processes(sandbox: Sandbox) -> int:
-    """How many processes there are beside the warden and the one that counts."""
-    return int(await said(sandbox, "import os; print(sum(name.isdigit() for name in os.listdir('/proc')) - 2)"))
-
-
-async def assert_serves(sandbox: Sandbox) -> None:
-    """It still does what it is for, and nothing is left of what ran before."""
-    assert await processes(sandbox) == 0
-
-
-def attempt(statement: str) -> str:
-    """A program that prints the error of a statement, or `done`."""
-    body = f"    {statement}\n    print('done')\n"
-    return f"import errno, os, socket\ntry:\n{body}except OSError as error:\n    print(errno.errorcode[error.errno])\n"
-
 
 # --- fork bombs -------------------------------------------------------------------------------------------------
 
