@@ -74,7 +74,10 @@ class RolloutSection(Section):
     episode_timeout_s: float = Field(600.0, gt=0, description="deadline for an episode")
     turn_timeout_s: float = Field(300.0, gt=0, description="deadline for one generation")
     max_invalid: float = Field(
-        0.5, gt=0, le=1, description="share of invalid samples among those of a batch above which the run stops"
+        0.5,
+        gt=0,
+        le=1,
+        description="share of invalid or unanswered samples among those of a batch above which the run stops",
     )
 
 

@@ -348,7 +348,7 @@ class Trajectory:
 
     @property
     def is_valid(self) -> bool:
-        """True when it was scored and no signal that counts is invalid: only then may it be trained or a baseline."""
+        """True when it was scored and no signal that counts is invalid: only then is its reward a number."""
         return self.is_scored and all(s.valid or s.weight == 0 for s in self.signals)
 
     @property
@@ -364,6 +364,20 @@ class Trajectory:
 
     @property
     def segments(self) -> Iterator[Segment]:
+    @property
+    def is_unanswered(self) -> bool:
+        """True when nothing failed and yet no token was sampled, as after a prompt that leaves no room to answer.
+
+        There is nothing to train, and no reward that the policy could have earned.
+        """
+        has_ended = self.stop_reason.is_scored or self.is_scored
+        return has_ended and self.action_tokens == 0
+
+    @property
+    def is_trainable(self) -> bool:
+        """True when it has a valid reward and a sampled token to credit it to."""
+        return self.is_valid and self.action_tokens > 0
+
         """All segments of all sequences, in order."""
         return (segment for sequence in self.sequences for segment in sequence.segments)
 

@@ -13,13 +13,19 @@ from agentrl.types import Group
 
 
 def train_sequences(groups: Sequence[Group], algorithm: Algorithm) -> list[TrainSequence]:
-    """What the groups of one optimizer batch have to teach; sequences in which nothing was sampled are left out."""
+    """What the groups of one optimizer batch have to teach; sequences in which nothing was sampled are left out.
+
+    Raises LearnerError for a sample without any sampled token: it would be counted and never trained.
+    """
     for group in groups:
         if len(group.trajectories) < algorithm.needs.min_group:
             raise LearnerError(
                 f"group {group.id} has {len(group.trajectories)} valid samples, {algorithm.name} needs "
                 f"{algorithm.needs.min_group}. Filter such groups, or raise rollout.group_size."
             )
+        for trajectory in group.trajectories:
+            if not trajectory.action_tokens:
+                raise LearnerError(f"sample {trajectory.sample} has no sampled token: there is nothing to train on")
     return list(_sequences(groups, algorithm.advantages(groups)))
 
 

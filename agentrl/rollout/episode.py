@@ -111,6 +111,14 @@ class Episode:
             self._extend(prompt, completion, reply, result.messages)
         return StopReason.CONTEXT_OVERFLOW
 
+    def _no_room(self) -> Ending:
+        """The end of an episode whose first prompt fills the context: the env is not asked what silence is worth."""
+        error = (
+            f"the prompt has {len(self._recorder.prompt):,} tokens and model.max_context is "
+            f"{self._stage.max_context:,}: no room is left for an answer"
+        )
+        return Ending(StopReason.CONTEXT_OVERFLOW, error)
+
     async def _begin(self) -> Env:
         order = self._order
         self._env = env = self._stage.make_env()
@@ -158,6 +166,8 @@ class Episode:
     async def _score(self, end: Ending) -> Ending:
         if self._env is None or not self._is_begun:
             return end
+        if end.stop_reason is StopReason.CONTEXT_OVERFLOW and self._turns == 0:
+            return self._no_room()
         self._enter(Phase.SCORE)
         self._signals = await self._env.afinish(end.stop_reason)
         return undecided(self._signals) or end

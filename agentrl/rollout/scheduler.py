@@ -17,7 +17,7 @@ from agentrl.rollout.orders import EpisodeOrder
 from agentrl.types import Group, SampleId, StopReason, Trajectory, Version, age
 
 GroupScore = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Trajectory]]]
-Outcome = Literal["filtered", "stale", "invalid", "cancelled", "lost"]
+Outcome = Literal["filtered", "stale", "invalid", "unanswered", "cancelled", "lost"]
 
 
 class Journal(Protocol):
@@ -146,7 +146,9 @@ class Scheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
-        self._window: collections.deque[str] = collections.deque(maxlen=schedule.prompts * schedule.group_size)
+        self._window: collections.deque[_Fault | None] = collections.deque(
+            maxlen=schedule.prompts * schedule.group_size
+        )
         self._dropped: list[tuple[Outcome, str, int]] = []
         self._running = False
 
@@ -157,10 +159,13 @@ class Scheduler:
         self._running = True
         self._fill()
 
-    def restore(self, trajectories: Iterable[Trajectory], attempts: dict[SampleId, int]) -> None:
+    def restore(
+        self, trajectories: Iterable[Trajectory], attempts: dict[SampleId, int], unanswered: Iterable[SampleId] = ()
+    ) -> None:
         """Take back groups that an earlier incarnation did not train; what they lack of finished samples is run first.
 
-        `attempts` holds the last attempt number of every sample of those groups. Call before `start`.
+        `attempts` holds the last attempt number of every sample of those groups; the `unanswered` ones among them are
+        not run again. Call before `start`.
         """
         groups = {group: _OpenGroup(group, self.held) for group in sorted({sample.group for sample in attempts})}
         for trajectory in trajectories:
@@ -169,13 +174,16 @@ class Scheduler:
             group.back[trajectory.sample.member] = trajectory
             group.recorded.add(trajectory.sample.member)
         for group in groups.values():
-            samples = [SampleId(group.id, m) for m in range(self.schedule.group_size) if m not in group.back]
+            settled = group.back.keys() | group.given_up
+            samples = [SampleId(group.id, m) for m in range(self.schedule.group_size) if m not in settled]
             if samples:
                 orders = [self.schedule.order(sample, attempts.get(sample, -1) + 1) for sample in samples]
                 self._cut_off.append((group, orders))
             else:
                 self._open[group.id] = group
                 self._close_if_complete(group)
+        for sample in unanswered:
+            groups[sample.group].given_up.add(sample.member)
 
     async def next_batch(self, deadline_s: float) -> Batch:
         """The next `prompts` groups, every token at most `max_staleness` old. Raises DeadlineError, RunError."""
@@ -265,7 +273,7 @@ class Scheduler:
         self._in_flight.discard((order.sample, order.attempt))
         if trajectory.stop_reason in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):
             self._record(trajectory)
-            self._settle_invalid(trajectory)
+            self._settle_faulty(trajectory)
             self._retry(order)
             return
         group = self._open[order.sample.group]
@@ -323,9 +331,9 @@ class Scheduler:
         del self._open[group.id]
         members = [group.back[m] for m in sorted(group.back)]
         for trajectory in members:
-            if not trajectory.is_valid:
-                self._settle_invalid(trajectory)
-        self._admit(Group(group.id, tuple(t for t in members if t.is_valid)))
+            if not trajectory.is_trainable:
+                self._settle_faulty(trajectory)
+        self._admit(Group(group.id, tuple(t for t in members if t.is_trainable)))
         self._fill()
         self._changed.set()
 
@@ -371,8 +379,10 @@ class Scheduler:
     def _filter(self, group: Group, reason: str) -> None:
         self._drop(group.trajectories, "filtered", reason)
 
-    def _settle_invalid(self, trajectory: Trajectory) -> None:
-        self._drop([trajectory], "invalid", invalid_reason(trajectory))
+    def _settle_faulty(self, trajectory: Trajectory) -> None:
+        fault = _fault(trajectory)
+        assert fault is not None, "only what cannot be trained is settled so"
+        self._drop([trajectory], fault.outcome, fault.reason)
 
     def _drop(self, trajectories: Iterable[Trajectory], outcome: Outcome, reason: str) -> None:
         trajectories = list(trajectories)
@@ -383,19 +393,18 @@ class Scheduler:
         if attempts:
             self._journal.settled(attempts, outcome, reason)
 
-    # --- the run stops when too much of what comes back is invalid ------------------------------------------
+    # --- the run stops when too much of what comes back cannot be trained -----------------------------------
 
     def _note(self, trajectory: Trajectory) -> None:
-        self._window.append("" if trajectory.is_valid else invalid_reason(trajectory))
+        self._window.append(_fault(trajectory))
 
     def _refuse_if_rotten(self) -> None:
-        bad = [reason for reason in self._window if reason]
+        bad = [fault for fault in self._window if fault]
         if len(self._window) < (self._window.maxlen or 0) or len(bad) <= self.schedule.max_invalid * len(self._window):
             return
-        cause, count = collections.Counter(bad).most_common(1)[0]
         raise RunError(
-            f"{len(bad)} of the last {len(self._window)} samples are invalid (rollout.max_invalid = "
-            f"{self.schedule.max_invalid:g}). The commonest cause, {count} times: {cause}"
+            f"{len(bad)} of the last {len(self._window)} samples are {_outcomes(bad)} (rollout.max_invalid = "
+            f"{self.schedule.max_invalid:g}). {_commonest(bad)}"
         )
 
 
@@ -407,3 +416,35 @@ def invalid_reason(trajectory: Trajectory) -> str:
         if not signal.valid and signal.weight != 0:
             return f"{signal.name}: {signal.reason}"
     return str(trajectory.stop_reason) if trajectory.signals else f"{trajectory.stop_reason}: no signal"
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Why a sample cannot be trained."""
+
+    outcome: Literal["invalid", "unanswered"]
+    reason: str
+
+
+def _fault(trajectory: Trajectory) -> _Fault | None:
+    if trajectory.is_unanswered:
+        return _Fault("unanswered", unanswered_reason(trajectory))
+    return None if trajectory.is_trainable else _Fault("invalid", invalid_reason(trajectory))
+
+
+def _outcomes(faults: Sequence[_Fault]) -> str:
+    return " or ".join(sorted({fault.outcome for fault in faults}))
+
+
+def _commonest(faults: Sequence[_Fault]) -> str:
+    """The commonest cause with what to do; prompts that are too long are one cause, whatever their lengths."""
+    causes = [fault.reason if fault.outcome == "invalid" else fault.outcome for fault in faults]
+    cause, count = collections.Counter(causes).most_common(1)[0]
+    first = faults[causes.index(cause)]
+    advice = ". Shorten the prompts, or raise --model.max_context" if first.outcome == "unanswered" else ""
+    return f"The commonest cause, {count} times: {first.reason}{advice}"
+
+
+def unanswered_reason(trajectory: Trajectory) -> str:
+    """Why nothing was sampled in an episode in which nothing failed."""
+    return trajectory.error or f"{trajectory.stop_reason}: no token was sampled"
+
+

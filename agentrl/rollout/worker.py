@@ -55,11 +55,12 @@ class RolloutWorker:
         return self._env_class.has_group_rewards()
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
-        """The finished episodes of one group with their group rewards added; those without a score stay as they are.
+        """The finished episodes of one group with their group rewards added; those without a score or an answer stay.
 
         A verifier that fails makes all of them VERIFIER_ERROR: they have no reward, not a reward of 0.
         """
-        scored = {t.sample: t for t in trajectories if t.is_scored or t.stop_reason.is_scored}
+        ended = [t for t in trajectories if t.is_scored or t.stop_reason.is_scored]
+        scored = {t.sample: t for t in ended if not t.is_unanswered}
         if not scored:
             return tuple(trajectories)
         with boundary(lambda: Phase.SCORE) as caught:
@@ -91,4 +92,4 @@ def _with_signals(trajectory: Trajectory, signals: tuple[Signal, ...]) -> Trajec
 
 
 def _ended(trajectory: Trajectory, ending: Ending) -> Trajectory:
-    return replace(trajectory, stop_reason=ending.stop_reason, error=ending.error)
+    return replace(trajectory, stop_reason=ending.stop_reason, error=ending.error, traceback=ending.traceback)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import math
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentrl.learner.base import StepReport
 from agentrl.rollout.scheduler import Batch
@@ -14,8 +15,16 @@ from agentrl.run.record import Seconds, StepRecord, signal_means, tool_use
 from agentrl.types import Version
 
 
-def account(step: int, version: Version, batch: Batch, reports: Sequence[StepReport], seconds: Seconds) -> StepRecord:
-    """The record of `step`, whose publication was `version`."""
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What the learner made of a batch: each rank's report, and how many groups had a signal."""
+
+    reports: tuple[StepReport, ...]
+    groups_with_signal: int
+
+
+def account(step: int, version: Version, batch: Batch, learned: Learned, seconds: Seconds) -> StepRecord:
+    """The record of `step`; `version` is what learner and engines hold after it."""
     trajectories = [t for group in batch.groups for t in group.trajectories]
     rewards = [t.reward for t in trajectories]
     lengths = [t.action_tokens for t in trajectories]
@@ -28,16 +37,18 @@ def account(step: int, version: Version, batch: Batch, reports: Sequence[StepRep
         reward_mean=statistics.fmean(rewards),
         reward_std=statistics.pstdev(rewards),
         trained=len(trajectories),
-        learner=whole(reports),
+        learner=whole(learned.reports),
         seconds=seconds,
         filtered=outcomes["filtered"],
         stale=outcomes["stale"],
         invalid=outcomes["invalid"],
+        unanswered=outcomes["unanswered"],
         lost=outcomes["lost"],
         groups=len(batch.groups),
-        groups_mixed=sum(len({t.reward for t in group.trajectories}) > 1 for group in batch.groups),
+        groups_mixed=learned.groups_with_signal,
         prompt_tokens=sum(len(s.ids) for t in trajectories for s in t.segments if not s.is_action),
         action_tokens=sum(lengths),
+        entropy=-math.fsum(value for t in trajectories for s in t.segments for value in s.logprobs) / sum(lengths),
         length_mean=statistics.fmean(lengths),
         length_max=max(lengths),
         turns_mean=statistics.fmean(t.turns for t in trajectories),
@@ -47,6 +58,7 @@ def account(step: int, version: Version, batch: Batch, reports: Sequence[StepRep
         signals=signal_means(trajectories),
         tool_calls_mean=statistics.fmean(len(t.tool_results) for t in trajectories),
         tool_use=tool_use(trajectories),
+        samples=tuple(t.sample for t in trajectories),
     )
 
 

@@ -1,4 +1,4 @@
-"""The conservation law: no sample is dropped, trained twice or untold. Four independent records must agree."""
+"""The conservation law: no sample is dropped, trained twice or untold. Five independent records must agree."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agentrl.run.ledger import Attempt, Ledger, State
+from agentrl.run.record import StepRecord
 from agentrl.run.witness import RankReport
-from agentrl.types import SampleId
+from agentrl.types import SampleId, Version
 
 # States in which the trajectory must be in the store: everything an attempt can become after it finished.
 STORED = frozenset({State.FINISHED, State.TRAINED, State.FILTERED, State.STALE, State.INVALID})
@@ -32,23 +33,33 @@ class Verdict:
 
 
 def check(
-    ledger: Ledger, dispatched: Iterable[Attempt], stored: Iterable[Attempt], trained: Iterable[RankReport]
+    ledger: Ledger,
+    dispatched: Iterable[Attempt],
+    stored: Iterable[Attempt],
+    trained: Iterable[RankReport],
+    told: Iterable[StepRecord],
 ) -> Verdict:
-    """Compare the ledger, at rest, with what was dispatched, what is stored, and what each rank says it trained."""
+    """Compare the ledger, at rest, with what was dispatched, what is stored, what each rank says it trained, and what
+    the records of the steps tell.
+    """
+    forks = ledger.forks()
+    reports = [report for report in trained if is_living(report.step, report.incarnation, forks)]
+    records = [record for record in told if is_living(record.step, Version.parse(record.version).incarnation, forks)]
     states = {(row.sample, row.attempt): row.state for row in ledger.rows()}
     steps = {row.sample: row.step for row in ledger.rows() if row.step is not None}
     found = [
         *(f"{_name(a)}: still in flight" for a, state in states.items() if state is State.IN_FLIGHT),
         *_dispatches(states, list(dispatched)),
         *_stores(states, list(stored)),
-        *_trainings(steps, living(list(trained), ledger.forks())),
+        *_trainings(steps, reports),
+        *_records({record.step: record for record in records}, reports),
     ]
     return Verdict(tuple(found))
 
 
-def living(reports: Sequence[RankReport], forks: Sequence[int]) -> list[RankReport]:
-    """The reports of the present lineage: a later incarnation that began at step s undid all steps after s."""
-    return [r for r in reports if r.step <= min(forks[r.incarnation + 1 :], default=r.step)]
+def is_living(step: int, incarnation: int, forks: Sequence[int]) -> bool:
+    """Whether a step belongs to the present lineage: a later incarnation that began at step s undid all after s."""
+    return step <= min(forks[incarnation + 1 :], default=step)
 
 
 def _dispatches(states: dict[Attempt, State], dispatched: list[Attempt]) -> list[str]:
@@ -85,6 +96,29 @@ def _trainings(steps: dict[SampleId, int], reports: list[RankReport]) -> list[st
         if s in steps and at[0] != steps[s]
     ]
     return twice + unknown + untold + moved
+
+
+def _records(told: dict[int, StepRecord], reports: list[RankReport]) -> list[str]:
+    """What each step's record says it trained, against the word of the ranks."""
+    trained: dict[int, set[SampleId]] = defaultdict(set)
+    last: dict[int, int] = defaultdict(int)
+    for report in reports:
+        trained[report.step].update(report.samples)
+        last[report.incarnation] = max(last[report.incarnation], report.step)
+    missing = sorted(trained.keys() - told.keys() - set(last.values()))  # a run may end between update and record
+    untold = [f"step {step}: the ranks trained {len(trained[step])} samples, no record tells of it" for step in missing]
+    found = (_record(record, trained[step]) for step, record in sorted(told.items()))
+    return untold + [violation for violations in found for violation in violations]
+
+
+def _record(record: StepRecord, trained: set[SampleId]) -> list[str]:
+    step, named = record.step, set(record.samples)
+    lost = [f"sample {s}: step {step} says it was trained, no rank says so" for s in sorted(named - trained)]
+    hidden = [
+        f"sample {s}: trained in step {step} by its rank, not in the step's record" for s in sorted(trained - named)
+    ]
+    miscounted = [f"step {step}: its record counts {record.trained} trained samples, the ranks {len(trained)}"]
+    return lost + hidden if named else miscounted * (record.trained != len(trained))
 
 
 def _name(attempt: Attempt) -> str:

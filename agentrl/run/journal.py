@@ -9,6 +9,7 @@ from agentrl.rollout.scheduler import Outcome
 from agentrl.run.conservation import Verdict, check
 from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Counts, Ledger, State
+from agentrl.run.metrics import read_steps
 from agentrl.run.store import TrajectoryStore
 from agentrl.run.witness import RankReport, Witness, testimony
 from agentrl.types import SampleId, Trajectory, Version
@@ -44,15 +45,16 @@ class RunJournal:
             self._witness.trained(RankReport(version.incarnation, step, rank, tuple(samples)))
         self.ledger.trained({sample for samples in samples_by_rank for sample in samples}, step)
 
-    def restored(self) -> tuple[list[Trajectory], dict[SampleId, int]]:
-        """What a resumed run goes on with: finished, untrained samples, and the last attempt at all of their groups."""
+    def restored(self) -> tuple[list[Trajectory], dict[SampleId, int], set[SampleId]]:
+        """What `Scheduler.restore` takes: finished samples, the last attempts at their groups, and the unanswered."""
         waiting = [self.store.read(sample, attempt) for sample, attempt in self.ledger.waiting()]
-        return waiting, self.ledger.last_attempts()
+        attempts = self.ledger.last_attempts()
+        return waiting, attempts, self.ledger.unanswered() & attempts.keys()
 
     def verdict(self) -> Verdict:
         """Whether no sample was dropped, doubled or left untold; ask when nothing is in flight."""
         said = testimony(self._folder.witness)
-        return check(self.ledger, said.dispatched, self.store.ids(), said.trained)
+        return check(self.ledger, said.dispatched, self.store.ids(), said.trained, read_steps(self._folder))
 
     def counts(self) -> Counts:
         """The ledger's sums."""

@@ -28,6 +28,7 @@ class State(StrEnum):
     FILTERED = "filtered"
     STALE = "stale"
     INVALID = "invalid"
+    UNANSWERED = "unanswered"
     CANCELLED = "cancelled"
     LOST = "lost"
 
@@ -35,12 +36,16 @@ class State(StrEnum):
 # SQLite itself refuses what the law forbids: an unknown move between states, two living attempts at one sample, a
 # sample trained twice in one lineage, an episode of another split.
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS incarnations (id INTEGER PRIMARY KEY, fork INTEGER NOT NULL, started_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS incarnations (
+  id INTEGER PRIMARY KEY, fork INTEGER NOT NULL, published INTEGER NOT NULL, started_at REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS steps (step INTEGER PRIMARY KEY, published INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS commits (step INTEGER PRIMARY KEY, incarnation INTEGER NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS moves (before TEXT, after TEXT, PRIMARY KEY (before, after)) WITHOUT ROWID;
 INSERT OR IGNORE INTO moves VALUES
   ('in_flight', 'finished'), ('in_flight', 'cancelled'), ('in_flight', 'lost'),
   ('finished', 'trained'), ('finished', 'filtered'), ('finished', 'stale'), ('finished', 'invalid'),
+  ('finished', 'unanswered'),
   ('finished', 'cancelled'), ('finished', 'lost'), ('trained', 'finished');
 CREATE TABLE IF NOT EXISTS attempts (
   grp INTEGER NOT NULL, member INTEGER NOT NULL, attempt INTEGER NOT NULL, incarnation INTEGER NOT NULL,
@@ -63,6 +68,9 @@ CREATE TABLE IF NOT EXISTS trainings (
 CREATE UNIQUE INDEX IF NOT EXISTS once_in_a_lineage ON trainings (grp, member) WHERE rolled_back_by IS NULL;
 """
 
+# With max() SQLite takes the other columns from the row that has the maximum.
+LAST_ATTEMPTS = "SELECT grp, member, max(attempt) AS attempt, state FROM attempts GROUP BY grp, member"
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -75,6 +83,7 @@ class Counts:
     filtered: int = 0
     stale: int = 0
     invalid: int = 0
+    unanswered: int = 0
     cancelled: int = 0
     lost: int = 0
     rolled_back: int = 0
@@ -157,7 +166,9 @@ class Ledger:
             if fork and not number:
                 raise RunError(f"{self.path}: the ledger is empty, the run cannot go on from step {fork}: it was lost.")
             now = time.time()
-            db.execute("INSERT INTO incarnations VALUES (?, ?, ?)", (number, fork, now))
+            db.execute("DELETE FROM steps WHERE step > ?", (fork,))
+            published = db.execute("SELECT max(published) FROM steps").fetchone()[0] or 0
+            db.execute("INSERT INTO incarnations VALUES (?, ?, ?, ?)", (number, fork, published, now))
             reason = "the run ended while it was in flight"
             settle = "UPDATE attempts SET state = 'lost', reason = ?, settled_at = ? WHERE state = 'in_flight'"
             db.execute(settle, (reason, now))
@@ -169,8 +180,12 @@ class Ledger:
         return number
 
     def forks(self) -> tuple[int, ...]:
-        """The publication count at which each incarnation began (see `agentrl.types.age`)."""
+        """The step at which each incarnation began."""
         return tuple(fork for (fork,) in self._read("SELECT fork FROM incarnations ORDER BY id"))
+
+    def published(self) -> tuple[int, ...]:
+        """The publication count at which each incarnation began (see `agentrl.types.age`)."""
+        return tuple(n for (n,) in self._read("SELECT published FROM incarnations ORDER BY id"))
 
     def committed(self, step: int) -> None:
         """A whole checkpoint of `step` is on disk; the ledger is synced to the disk too."""
@@ -204,14 +219,17 @@ class Ledger:
         self._update(f"UPDATE attempts SET {sets} WHERE grp = ? AND member = ? AND attempt = ? AND state = ?", rows)
 
     def settle(self, attempts: Iterable[Attempt], state: State, reason: str) -> None:
-        """These attempts end untrained: filtered, stale, invalid, cancelled or lost, and why."""
+        """These attempts end untrained: filtered, stale, invalid, unanswered, cancelled or lost, and why."""
         now = time.time()
         rows = [(State(state).value, reason, now, *sample, attempt) for sample, attempt in attempts]
         sets = "state = ?, reason = ?, settled_at = ?"
         self._update(f"UPDATE attempts SET {sets} WHERE grp = ? AND member = ? AND attempt = ?", rows)
 
-    def trained(self, samples: Iterable[SampleId], step: int) -> None:
-        """The learner trained the finished attempts at these samples in `step`."""
+    def trained(self, samples: Iterable[SampleId], step: int, published: int | None = None) -> None:
+        """The learner trained the finished attempts at these samples in `step`, the first of this lineage.
+
+        `published` is the publication count after it; without it every step counts as one publication.
+        """
         now, incarnation = time.time(), self._incarnation()
         pairs = list(samples)
         where = "WHERE grp = ? AND member = ? AND state = 'finished'"
@@ -219,6 +237,7 @@ class Ledger:
         with self._write() as db:
             copy = f"INSERT INTO trainings ({columns}) SELECT grp, member, attempt, ?, ? FROM attempts {where}"
             done = db.executemany(copy, [(step, incarnation, *pair) for pair in pairs]).rowcount if pairs else 0
+            db.execute("INSERT OR REPLACE INTO steps VALUES (?, ?)", (step, step if published is None else published))
             sets = "UPDATE attempts SET state = 'trained', step = ?, settled_at = ?"
             db.executemany(f"{sets} {where}", [(step, now, *pair) for pair in pairs])
             if done != len(pairs):
@@ -236,14 +255,20 @@ class Ledger:
     def last_attempts(self) -> dict[SampleId, int]:
         """The number of the last attempt at every sample of the groups that go on after a resume.
 
-        Those are groups with a sample waiting, and groups that were cut off before anything was decided about them.
+        Those are groups with a sample waiting, and groups that were cut off before anything was decided about them:
+        the last attempt at one of their samples was ended by something outside.
         """
         decided = "sum(state IN ('trained', 'filtered', 'stale')) > 0"
         cut_off = "sum(state IN ('lost', 'cancelled')) > 0"
         goes_on = f"sum(state = 'finished') > 0 OR ({cut_off} AND NOT {decided})"
-        groups = f"(SELECT grp FROM attempts GROUP BY grp HAVING {goes_on})"
-        query = f"SELECT grp, member, max(attempt) FROM attempts WHERE grp IN {groups} GROUP BY grp, member"
+        groups = f"(SELECT grp FROM ({LAST_ATTEMPTS}) GROUP BY grp HAVING {goes_on})"
+        query = f"SELECT grp, member, attempt FROM ({LAST_ATTEMPTS}) WHERE grp IN {groups}"
         return {SampleId(group, member): attempt for group, member, attempt in self._read(query)}
+
+    def unanswered(self) -> set[SampleId]:
+        """The samples that no attempt will get an answer to."""
+        query = f"SELECT grp, member FROM ({LAST_ATTEMPTS}) WHERE state = 'unanswered'"
+        return {SampleId(group, member) for group, member in self._read(query)}
 
     def next_group(self) -> int:
         """The first group number that was never dispatched."""

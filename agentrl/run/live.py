@@ -149,8 +149,8 @@ def speed_words(r: StepRecord) -> str:
 
 def dropped_words(r: StepRecord) -> str:
     """' · 2 invalid · 3 stale', '' when every sample was trained."""
-    fates = (("invalid", r.invalid), ("stale", r.stale), ("filtered", r.filtered), ("lost", r.lost))
-    return "".join(f" · {count} {name}" for name, count in fates if count)
+    fates = ("invalid", "unanswered", "stale", "filtered", "lost")
+    return "".join(f" · {count} {name}" for name in fates if (count := getattr(r, name)))
 
 
 def step_words(r: StepRecord, steps: int) -> str:

@@ -96,7 +96,7 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
         **{f"signal/{name}": value for name, value in r.signals.items()},
         **{
             f"samples/{name}": getattr(r, name)
-            for name in ("trained", "filtered", "stale", "invalid", "lost", "truncated")
+            for name in ("trained", "filtered", "stale", "invalid", "unanswered", "lost", "truncated")
         },
         "groups/all": r.groups,
         "groups/mixed": r.groups_mixed,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from agentrl.learner.base import StepReport
 from agentrl.run.statistics import Interval
-from agentrl.types import TOOL_ERROR, Trajectory, text_of
+from agentrl.types import TOOL_ERROR, SampleId, Trajectory, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,10 @@ class StepRecord:
     """One optimizer batch. Samples are counted in the step that decided about them; lengths are in sampled tokens.
 
     `staleness[a]` is the number of trained samples whose oldest token was a updates old; `mid_updates` counts trained
-    samples that more than one version sampled; `signals` are the means by name; `tool_use` is the share of samples
-    that a tool answered by anything but an error. `learner.samples` is left empty: the ids are in the ledger.
+    samples that more than one version sampled; `groups_mixed` counts groups in which an advantage is not 0; `entropy` is
+    the mean of -logprob over all sampled tokens, an unbiased estimate of the policy's in nats; `signals` are the means by name; `tool_use` is the share of samples
+    that a tool answered by anything but an error. `samples` names the trained ones as the driver chose them, to be held
+    against what the learner's ranks say; `learner.samples`, which is their word, is left empty.
     """
 
     step: int
@@ -54,6 +56,7 @@ class StepRecord:
     filtered: int = 0
     stale: int = 0
     invalid: int = 0
+    unanswered: int = 0
     lost: int = 0
     groups: int = 0
     groups_mixed: int = 0
@@ -65,9 +68,11 @@ class StepRecord:
     truncated: int = 0
     staleness: tuple[int, ...] = field(default=(0,))
     mid_updates: int = 0
+    entropy: float = 0.0
     signals: dict[str, float] = field(default_factory=dict)
     tool_calls_mean: float = 0.0
     tool_use: float = 0.0
+    samples: tuple[SampleId, ...] = ()
 
     @property
     def sampled_per_s(self) -> float:

@@ -29,8 +29,10 @@ from agentrl.types import Trajectory
 MOST_ROWS = 500
 FATES = {
     State.TRAINED: "green", State.FILTERED: "gray", State.STALE: "amber", State.INVALID: "red",
-    State.CANCELLED: "gray", State.LOST: "violet", State.FINISHED: "blue", State.IN_FLIGHT: "blue",
+    State.UNANSWERED: "amber", State.CANCELLED: "gray", State.LOST: "violet", State.FINISHED: "blue",
+    State.IN_FLIGHT: "blue",
 }  # fmt: skip
+FATES_OF_STEP = ("stale", "invalid", "unanswered", "filtered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def _by_length(rows: Sequence[Row]) -> str:
     if len(lengths) < 8:
         return ""
     edges = sorted({lengths[len(lengths) * i // 5] for i in range(1, 5)})
-    fates = (State.TRAINED, State.STALE, State.INVALID, State.FILTERED)
+    fates = (State.TRAINED, State.STALE, State.INVALID, State.UNANSWERED, State.FILTERED)
     bins: list[Counter[State]] = [Counter() for _ in range(len(edges) + 1)]
     for row in rows:
         if row.tokens is not None:
@@ -167,7 +169,7 @@ def _by_length(rows: Sequence[Row]) -> str:
         + [f"{100 * bin_[f] / max(1, sum(bin_.values())):.1f} %" for f in fates]
         for low, high, bin_ in zip(bounds, bounds[1:], bins, strict=False)
     ]
-    body = table(["tokens", "attempts", *(fate.value for fate in fates)], shown, numbers=5)
+    body = table(["tokens", "attempts", *(fate.value for fate in fates)], shown, numbers=6)
     return card("By response length", "", body, "Dropping stale samples favours short episodes: here is by how much.")
 
 
@@ -185,7 +187,7 @@ def _told(t: Trajectory) -> str:
 
 
 def picks(rows: Sequence[Row]) -> list[tuple[str, Row]]:
-    """The attempts worth reading: best and worst (the newest of each), first, last, a stale and an invalid one."""
+    """The attempts worth reading: best and worst (the newest of each), first, last, one of each bad fate."""
     stored = sorted((r for r in rows if r.finished_at is not None), key=lambda r: r.finished_at or 0.0)
     scored = [row for row in stored if row.reward is not None]
     wanted: list[tuple[str, Row]] = []
@@ -196,7 +198,7 @@ def picks(rows: Sequence[Row]) -> list[tuple[str, Row]]:
             ("first", scored[0]),
             ("last", scored[-1]),
         ]
-    for state in (State.STALE, State.INVALID):
+    for state in (State.STALE, State.INVALID, State.UNANSWERED):
         wanted += [(state.value, row) for row in stored if row.state is state][-1:]
     names: dict[Row, list[str]] = {}
     for name, row in wanted:
@@ -233,9 +235,10 @@ def _made_of(m: Material) -> str:
 
 def _numbers(steps: Sequence[StepRecord]) -> str:
     names = [f.name for f in fields(Seconds)]
-    head = ["step", "reward", "trained", "stale", "invalid", "filtered", "length", "entropy", "KL", "grad norm", *names]
+    head = ["step", "reward", "trained", *FATES_OF_STEP, "length", "entropy", "KL", "grad norm", *names]
     rows = [
-        [str(r.step), f"{r.reward_mean:.3f}", str(r.trained), str(r.stale), str(r.invalid), str(r.filtered)]
+        [str(r.step), f"{r.reward_mean:.3f}", str(r.trained)]
+        + [str(getattr(r, fate)) for fate in FATES_OF_STEP]
         + [f"{r.length_mean:.1f}", *_means(r.learner)]
         + [f"{getattr(r.seconds, name):.2f}" for name in names]
         for r in steps[:: len(steps) // -MOST_ROWS][::-1]

@@ -57,12 +57,12 @@ class Session:
         self.clock = Clock(self.view.phase)
         self.saved_step = self.step
 
-    async def open(self, finished: list[Trajectory], attempts: dict[SampleId, int]) -> None:
+    async def open(self, finished: list[Trajectory], attempts: dict[SampleId, int], unanswered: set[SampleId]) -> None:
         """The first publication; then samples that an earlier incarnation finished take their places again."""
         with self.clock.phase("publish"):
             async with self.publication.still:
                 await self.publication.publish(self.version)
-        self.scheduler.restore(finished, attempts)
+        self.scheduler.restore(finished, attempts, unanswered)
 
     async def sample(self) -> Batch:
         """Complete groups for one batch, within the staleness bound."""

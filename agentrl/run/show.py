@@ -22,7 +22,13 @@ from agentrl.types import Message, SampleId, TokenSequence, Trajectory
 
 NAME = re.compile(r"(?:(?P<step>\d+)/)?(?P<group>\d+)-(?P<member>\d+)(?:\.(?P<attempt>\d+))?")
 ROLES = {"system": "dim", "user": "bold", "assistant": "bold cyan", "tool": "bold yellow"}
-STATES = {State.TRAINED: "green", State.STALE: "yellow", State.INVALID: "red", State.LOST: "magenta"}
+STATES = {
+    State.TRAINED: "green",
+    State.STALE: "yellow",
+    State.INVALID: "red",
+    State.UNANSWERED: "yellow",
+    State.LOST: "magenta",
+}
 TONES = ("on blue", "on dark_orange3", "on dark_green", "on purple4")
 MOST_ROWS = 200
 

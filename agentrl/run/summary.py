@@ -93,7 +93,7 @@ def closing(summary: Summary, folder: RunFolder) -> RenderableType:
 def _facts(s: Summary) -> list[tuple[str, str]]:
     facts = [("held-out score", words) for words in [score_words(s.before, s.after)] if words]
     c = s.counts
-    fates = ("trained", "filtered", "stale", "invalid", "cancelled", "lost", "finished", "rolled_back")
+    fates = ("trained", "filtered", "stale", "invalid", "unanswered", "cancelled", "lost", "finished", "rolled_back")
     told = [f"{getattr(c, fate)} {fate.replace('_', ' ')}" for fate in fates if getattr(c, fate) or fate == "trained"]
     phases = [(name, getattr(s.seconds, name)) for name in Seconds.__slots__]
     shares = [f"{name} {value:.0f} s" for name, value in sorted(phases, key=lambda p: -p[1]) if value >= 0.5]

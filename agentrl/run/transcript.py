@@ -57,7 +57,8 @@ def transcript(trajectory: Trajectory, decode: Decode | None = None) -> str:
 def headline(trajectory: Trajectory) -> str:
     """One line: reward, ending, length."""
     t = trajectory
-    reward = f"reward {number(t.reward)}" if t.is_valid else "invalid"
+    fate = "unanswered" if t.is_unanswered else "invalid"
+    reward = f"reward {number(t.reward)}" if t.is_trainable else fate
     turns = f"{t.turns} turn{'s' if t.turns != 1 else ''}"
     spent = f"{t.action_tokens} tokens · {t.timings.total_s:.1f} s"
     return f"{reward} · {t.stop_reason} · {turns} · {spent} · task {t.task_id}"

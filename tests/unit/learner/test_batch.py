@@ -32,6 +32,11 @@ def test_sequences_carry_what_was_sampled_and_those_without_a_sampled_token_are_
     assert (first.sample, first.temperature) == (SampleId(0, 0), 0.7)
 
 
+def test_a_sample_without_any_sampled_token_is_refused_instead_of_left_out_in_silence():
+    with pytest.raises(LearnerError, match="sample 0-1 has no sampled token"):
+        train_sequences([Group(0, (trajectory(0, 1.0, 2), trajectory(1, 0.0, 0)))], algorithm("rloo"))
+
+
 def test_a_group_below_the_declared_least_size_is_refused():
     lonely = Group(3, (trajectory(0, 1.0, 2),))
     with pytest.raises(LearnerError, match=r"group 3 has 1 valid samples, grpo needs 2"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agentrl.engine.scripted import Delay, Die, Hang, Raise, Sampled, ScriptedEngine
+from agentrl.env.episode import Context
 from agentrl.errors import EngineError
 from agentrl.rollout.episode import Episode
 from agentrl.types import Completion, Manifest, StopReason, Trajectory, Version, text_of
@@ -147,7 +148,7 @@ async def test_the_env_ends_it() -> None:
         ({"max_tokens": 2}, {"turns": 1}, StopReason.MAX_TOKENS, 1),
         ({"max_tokens": 2}, {"turns": 3}, StopReason.MAX_TOKENS, 3),
         ({"max_tokens": 2, "max_turns": 2}, {}, StopReason.MAX_TOKENS, 2),
-        ({}, {"max_context": 20}, StopReason.CONTEXT_OVERFLOW, 0),
+        ({}, {"max_context": 420}, StopReason.CONTEXT_OVERFLOW, 1),
     ],
 )
 async def test_a_cut_episode_says_by_what_and_is_scored(
@@ -157,6 +158,43 @@ async def test_a_cut_episode_says_by_what_and_is_scored(
     assert (trajectory.stop_reason, trajectory.turns) == (expected, turns)
     assert trajectory.is_valid
     assert not trajectory.stop_reason.is_terminal
+
+
+class Judged(Chat):
+    """Whose judge expects an answer, as most do."""
+
+    async def score(self, ctx: Context) -> float:
+        return float(len(ctx.turns[-1].text))
+
+
+async def test_a_prompt_that_leaves_no_room_to_answer_is_no_fault_and_no_sample() -> None:
+    heard = Listening(await engine(["four"]))
+    await Episode(order(), stage(heard)).run()
+    room = len(heard.calls[0][0].ids)
+    full = await Episode(order(), stage(heard, Judged, max_context=room)).run()
+    assert (full.stop_reason, full.turns, full.action_tokens) == (StopReason.CONTEXT_OVERFLOW, 0, 0)
+    assert full.is_unanswered
+    assert not full.is_trainable
+    assert not full.signals, "silence that nobody could break is not judged"
+    assert full.error == f"the prompt has {room} tokens and model.max_context is {room}: no room is left for an answer"
+    fits = await Episode(order(max_turns=1), stage(heard, Judged, max_context=room + 1)).run()
+    assert (fits.is_unanswered, fits.is_trainable, fits.action_tokens) == (False, True, 1)
+
+
+async def test_an_episode_in_which_no_token_was_sampled_is_unanswered_however_it_ended() -> None:
+    class Mute(Listening):
+        async def generate(self, *request: Any) -> Completion:
+            return Completion((), (), (), "stop")
+
+    silent = await Episode(order(), stage(Mute(await engine()))).run()
+    assert (silent.stop_reason, silent.turns, silent.is_valid) == (StopReason.ENV_DONE, 3, True)
+    late = await play([Hang()], Timed, order(episode_timeout_s=HASTE_S))
+    assert (late.stop_reason, late.turns, late.is_valid) == (StopReason.DEADLINE, 0, True)
+    for trajectory in (silent, late):
+        assert trajectory.is_unanswered
+        assert not trajectory.is_trainable
+    failed = await play(["four"], fault="setup")
+    assert not failed.is_unanswered, "a failure is invalid, whatever was sampled"
 
 
 async def test_an_answer_cut_by_the_context_is_an_overflow() -> None:

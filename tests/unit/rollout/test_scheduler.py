@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
 
@@ -84,13 +85,13 @@ def trajectory(order: EpisodeOrder, version: Version = V0, **changes: object) ->
         "signals": (Signal("reward", float(order.sample.member % 2)),),
         "stop_reason": StopReason.ENV_DONE,
     }
+        "sequences": (TokenSequence((Segment((1, 2), False), action)),),
     return Trajectory(
         sample=order.sample,
         attempt=order.attempt,
         split=order.split,
         task_index=order.task_index,
         task_id=str(order.task_index),
-        sequences=(TokenSequence((Segment((1, 2), False), action)),),
         messages=(),
         **(fields | changes),  # type: ignore[arg-type]
     )
@@ -251,8 +252,62 @@ async def test_a_run_of_invalid_samples_stops_with_the_cause() -> None:
         await scheduler.next_batch(1)
 
 
-async def test_groups_of_equal_rewards_are_replaced_when_asked() -> None:
-    scheduler, workers, journal = make(filter_equal=True)
+MUTE = {"sequences": (), "signals": (), "stop_reason": StopReason.CONTEXT_OVERFLOW}
+
+
+async def test_a_sample_without_an_answer_takes_no_place_of_the_batch() -> None:
+    scheduler, workers, journal = make(group_size=3, max_invalid=0.7)
+    scheduler.start()
+    await settle_down()
+    workers.finish(SampleId(0, 1), **MUTE, error="the prompt has 90 tokens")
+    workers.finish_group(0)
+    workers.finish_group(1, **MUTE)
+    await settle_down()
+    workers.finish_group(2)
+    batch = await scheduler.next_batch(1)
+    assert [[t.sample.member for t in group.trajectories] for group in batch.groups] == [[0, 2], [0, 1, 2]]
+    assert [group.id for group in batch.groups] == [0, 2]
+    assert journal.count("unanswered") == 4
+    assert journal.reasons[SampleId(0, 1), 0] == "the prompt has 90 tokens"
+    assert journal.reasons[SampleId(1, 0), 0] == "context_overflow: no token was sampled"
+    assert collections.Counter(outcome for outcome, _, _ in batch.dropped) == {"unanswered": 4}
+
+
+async def test_a_valid_reward_without_a_sampled_token_is_not_trained() -> None:
+    scheduler, workers, journal = make(group_size=3)
+    scheduler.start()
+    await settle_down()
+    empty = TokenSequence((Segment((1, 2), False), Segment((), True)))
+    workers.finish(SampleId(0, 0), sequences=(empty,))
+    workers.finish(SampleId(0, 1), sequences=())
+    workers.finish_group(0)
+    await settle_down()
+    assert journal.count("unanswered") == 2
+    assert journal.reasons[SampleId(0, 2), 0] == "too few members to compare"
+
+
+async def test_a_run_whose_prompts_are_all_too_long_stops_and_says_by_how_much() -> None:
+    scheduler, workers, _ = make()
+    scheduler.start()
+    await settle_down()
+    for member, tokens in enumerate((2000, 1900)):
+        for group in (0, 1):
+            error = f"the prompt has {tokens + group} tokens and model.max_context is 1,024"
+            workers.finish(SampleId(group, member), **MUTE, error=error)
+    with pytest.raises(
+        RunError,
+        match=r"4 of the last 4 samples are unanswered .* 4 times: the prompt has \d+ tokens and model.max_context is "
+        r"1,024. Shorten the prompts, or raise --model.max_context",
+    ):
+        await scheduler.next_batch(1)
+
+
+def equal(group: Group) -> bool:
+    return len({t.reward for t in group.trajectories}) == 1
+
+
+async def test_groups_without_a_signal_are_replaced_when_asked() -> None:
+    scheduler, workers, journal = make(filter_batches=1, has_signal=lambda group: not equal(group))
     scheduler.start()
     await settle_down()
     workers.finish_group(0, signals=(Signal("reward", 1.0),))
@@ -311,6 +366,34 @@ async def test_a_resumed_run_dispatches_no_more_than_its_bound() -> None:
     scheduler.next_group = 6
     scheduler.restore(done, dict(journal.state.keys()))
     scheduler.start()
+async def test_a_resumed_group_does_not_ask_again_what_leaves_no_room_to_answer() -> None:
+    scheduler, workers, journal = make(group_size=3)
+    samples = [SampleId(7, member) for member in range(3)]
+    done = [trajectory(scheduler.schedule.order(sample, 0)) for sample in samples[:2]]
+    journal.state |= {(t.sample, 0): "finished" for t in done}
+    scheduler.next_group = 8
+    scheduler.restore(done, dict.fromkeys(samples, 0), {samples[2]})
+    scheduler.start()
+    await settle_down()
+    assert {sample.group for sample, _ in workers.open} == {8}
+    workers.finish_group(8)
+    batch = await scheduler.next_batch(1)
+    assert [(group.id, len(group.trajectories)) for group in batch.groups] == [(7, 2), (8, 3)]
+
+
+async def test_a_sample_that_an_earlier_version_left_waiting_for_ever_is_settled() -> None:
+    scheduler, workers, journal = make(group_size=2)
+    samples = [SampleId(7, member) for member in range(2)]
+    mute = [trajectory(scheduler.schedule.order(sample, 0), sequences=()) for sample in samples]
+    journal.state |= {(t.sample, 0): "finished" for t in mute}
+    scheduler.next_group = 8
+    scheduler.restore(mute, dict.fromkeys(samples, 0))
+    scheduler.start()
+    await settle_down()
+    assert journal.count("unanswered") == 2
+    assert {sample.group for sample, _ in workers.open} == {8, 9}
+
+
     await settle_down()
     assert not workers.open, "two groups are buffered: more would be too old when their turn comes"
     await scheduler.next_batch(1)

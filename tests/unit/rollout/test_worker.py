@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,17 @@ async def test_members_without_a_score_are_no_part_of_the_comparison(make: Make)
     assert scored[1] == group[1]
     assert [len(t.signals) for t in scored] == [2, 0, 2]
     assert [t.signals[-1].value for t in scored if t.signals] == [0.0, 1.0]
+
+
+async def test_an_episode_without_an_answer_is_no_part_of_the_comparison(make: Make) -> None:
+    worker = make(await engine("a", "abc"), "Ranked", turns=1)
+    said = [await worker.run(order(member)) for member in range(2)]
+    mute = dataclasses.replace(
+        said[0], sample=SampleId(0, 2), sequences=(), stop_reason=StopReason.CONTEXT_OVERFLOW, signals=()
+    )
+    scored = await worker.score_group([*said, mute])
+    assert scored[2] == mute
+    assert [t.signals[-1].value for t in scored[:2]] == [0.0, 1.0]
 
 
 async def test_a_failing_group_reward_leaves_no_reward_instead_of_0(make: Make) -> None:

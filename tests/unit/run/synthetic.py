@@ -165,7 +165,7 @@ class SyntheticRun:
             prompt_tokens=400, action_tokens=sum(lengths), length_mean=sum(lengths) / len(lengths),
             length_max=max(lengths), turns_mean=1.5,
             truncated=self.rng.randrange(3), staleness=tuple(ages.count(a) for a in range(3)),
-            mid_updates=sum(age > 0 for age in ages),
+            mid_updates=sum(age > 0 for age in ages), samples=tuple(t.sample for t in batch),
         )  # fmt: skip
 
     def _evaluate(self, step: int) -> None:
@@ -179,7 +179,7 @@ class SyntheticRun:
 
     def _close(self) -> None:
         heard = testimony(self.folder.witness)
-        verdict = check(self.ledger, heard.dispatched, self.store.ids(), heard.trained)
+        verdict = check(self.ledger, heard.dispatched, self.store.ids(), heard.trained, read_steps(self.folder))
         steps, evaluations = read_steps(self.folder), read_evaluations(self.folder)
         total, versions = 15.0 * self.steps + 60, manifest.packages()
         done = summary.summarize(

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from agentrl.config import Config
+from agentrl.rollout.scheduler import Batch
 from agentrl.run import witness
-from agentrl.run.conservation import Verdict, check, living
+from agentrl.run.account import account
+from agentrl.run.conservation import Verdict, check, is_living
+from agentrl.run.folder import RunFolder
+from agentrl.run.journal import RunJournal
 from agentrl.run.ledger import Attempt, Ledger, State
+from agentrl.run.metrics import Metrics
+from agentrl.run.record import Seconds, StepRecord
 from agentrl.run.witness import RankReport, Witness
-from agentrl.types import SampleId
-from tests.unit.run.synthetic import order, trajectory
+from agentrl.types import Group, SampleId, Version
+from tests.unit.run.synthetic import learner_report, order, trajectory
 
 SAMPLES = [SampleId(g, m) for g in range(4) for m in range(2)]
 
@@ -26,9 +34,15 @@ class Records:
     dispatched: list[Attempt]
     stored: list[Attempt]
     trained: list[RankReport]
+    told: list[StepRecord]
 
     def verdict(self) -> Verdict:
-        return check(self.ledger, self.dispatched, self.stored, self.trained)
+        return check(self.ledger, self.dispatched, self.stored, self.trained, self.told)
+
+
+def told(step: int, *samples: SampleId) -> StepRecord:
+    report = learner_report(step, random.Random(0))
+    return StepRecord(step, f"0.{step}", 0.0, 0.5, 0.5, len(samples), report, Seconds(), samples=samples)
 
 
 @pytest.fixture
@@ -46,7 +60,7 @@ def records(tmp_path: Path) -> Iterator[Records]:
     stored = [(sample, 0) for sample in SAMPLES[:7]] + [(SAMPLES[7], 1)]
     dispatched = [(sample, 0) for sample in SAMPLES] + [(SAMPLES[7], 1)]
     trained = [RankReport(0, 1 + i // 2, i % 2, (SAMPLES[i],)) for i in range(4)]
-    yield Records(ledger, dispatched, stored, trained)
+    yield Records(ledger, dispatched, stored, trained, [told(1, *SAMPLES[:2]), told(2, *SAMPLES[2:4])])
     ledger.close()
 
 
@@ -65,7 +79,10 @@ def test_a_dropped_sample_is_seen(records: Records) -> None:
 
 def test_a_doubled_training_is_seen(records: Records) -> None:
     records.trained.append(RankReport(0, 2, 1, (SAMPLES[0],)))
-    assert records.verdict().violations == ("sample 0-0: trained 2 times, in steps [1, 2]",)
+    assert records.verdict().violations == (
+        "sample 0-0: trained 2 times, in steps [1, 2]",
+        "sample 0-0: trained in step 2 by its rank, not in the step's record",
+    )
 
 
 def test_two_ranks_training_one_sample_in_one_step_are_seen(records: Records) -> None:
@@ -80,17 +97,52 @@ def test_a_finished_sample_that_is_not_stored_is_seen(records: Records) -> None:
 
 def test_a_sample_that_no_rank_trained_is_seen(records: Records) -> None:
     del records.trained[2]
-    assert records.verdict().violations == ("sample 1-0: trained in step 2 in the ledger, no rank says so",)
+    assert records.verdict().violations == (
+        "sample 1-0: trained in step 2 in the ledger, no rank says so",
+        "sample 1-0: step 2 says it was trained, no rank says so",
+    )
+
+
+def test_a_sample_that_a_rank_left_out_and_the_ledger_never_heard_of_is_seen(records: Records) -> None:
+    records.told[1] = told(2, *SAMPLES[2:4], SAMPLES[6])
+    assert {row.state for row in records.ledger.rows() if row.sample == SAMPLES[6]} == {State.FINISHED}
+    assert records.verdict().violations == ("sample 3-0: step 2 says it was trained, no rank says so",)
+
+
+def test_a_step_that_counts_more_than_its_ranks_is_seen_though_it_names_none(records: Records) -> None:
+    records.told[1] = replace(told(2), trained=3)
+    assert records.verdict().violations == ("step 2: its record counts 3 trained samples, the ranks 2",)
+    records.told[1] = replace(told(2), trained=2)
+    assert records.verdict().holds
+
+
+def test_a_step_that_hides_a_training_is_seen(records: Records) -> None:
+    records.told[0] = told(1, SAMPLES[0])
+    assert records.verdict().violations == ("sample 0-1: trained in step 1 by its rank, not in the step's record",)
+
+
+def test_a_step_that_tells_nothing_is_seen_unless_the_run_ended_in_it(records: Records) -> None:
+    del records.told[1]
+    assert records.verdict().holds
+    del records.told[0]
+    assert records.verdict().violations == ("step 1: the ranks trained 2 samples, no record tells of it",)
 
 
 def test_a_rank_that_trained_what_the_ledger_does_not_know_is_seen(records: Records) -> None:
     records.trained.append(RankReport(0, 2, 0, (SAMPLES[4],)))
-    assert records.verdict().violations == ("sample 2-0: a rank trained it, the ledger says not",)
+    assert records.verdict().violations == (
+        "sample 2-0: a rank trained it, the ledger says not",
+        "sample 2-0: trained in step 2 by its rank, not in the step's record",
+    )
 
 
 def test_a_training_in_another_step_is_seen(records: Records) -> None:
     records.trained[0] = RankReport(0, 2, 0, (SAMPLES[0],))
-    assert records.verdict().violations == ("sample 0-0: trained in step 2 by its rank, in step 1 in the ledger",)
+    assert records.verdict().violations == (
+        "sample 0-0: trained in step 2 by its rank, in step 1 in the ledger",
+        "sample 0-0: step 1 says it was trained, no rank says so",
+        "sample 0-0: trained in step 2 by its rank, not in the step's record",
+    )
 
 
 def test_an_attempt_that_was_never_dispatched_is_seen(records: Records) -> None:
@@ -125,14 +177,43 @@ def test_the_law_holds_through_a_resume(records: Records) -> None:
     records.ledger.begin_incarnation(1)
     assert records.verdict().holds
     records.ledger.trained(SAMPLES[3:4], 2)
-    assert records.verdict().violations == ("sample 1-1: trained in step 2 in the ledger, no rank says so",)
+    records.told.append(replace(told(2, SAMPLES[3]), version="1.2"))
+    assert records.verdict().violations == (
+        "sample 1-1: trained in step 2 in the ledger, no rank says so",
+        "sample 1-1: step 2 says it was trained, no rank says so",
+    )
     records.trained.append(RankReport(1, 2, 0, (SAMPLES[3],)))
     assert records.verdict().holds
 
 
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_a_rank_that_leaves_out_a_sample_breaks_the_law_of_its_run(tmp_path: Path, left_out: int) -> None:
+    folder = RunFolder(tmp_path)
+    journal, metrics = RunJournal(folder), Metrics(folder, Config.model_validate({"track": {"tensorboard": False}}))
+    journal.ledger.begin_incarnation()
+    journal.dispatched([order(SampleId(0, member)) for member in range(4)])
+    members = tuple(trajectory(0, member) for member in range(4))
+    for member in members:
+        journal.finished(member)
+    ranks = [[members[0].sample, members[2].sample], [members[1].sample, members[3].sample][left_out:]]
+    journal.trained(Version(0, 0), 1, ranks)
+    reports = [learner_report(1, random.Random(0), tuple(samples)) for samples in ranks]
+    metrics.step(account(1, Version(0, 1), Batch((Group(0, members),), (), (0,) * 4), reports, Seconds()))
+    violations = ("sample 0-1: step 1 says it was trained, no rank says so",)
+    assert journal.verdict().violations == violations * left_out
+    metrics.close()
+    journal.close()
+
+
+def test_a_resume_that_ends_before_it_does_a_step_again_keeps_the_law(records: Records) -> None:
+    records.ledger.begin_incarnation(1)
+    assert [record.step for record in records.told] == [1, 2]
+    assert records.verdict().holds
+
+
 def test_reports_of_undone_steps_do_not_count() -> None:
-    reports = [RankReport(i, step, 0, ()) for i in range(3) for step in range(1, 6)]
-    assert [(r.incarnation, r.step) for r in living(reports, (0, 4, 2))] == [
+    steps = [(i, step) for i in range(3) for step in range(1, 6)]
+    assert [(i, step) for i, step in steps if is_living(step, i, (0, 4, 2))] == [
         (0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (2, 4), (2, 5),
     ]  # fmt: skip
 

@@ -56,7 +56,7 @@ def move_to(ledger: Ledger, state: State) -> None:
         ledger.settle([(SAMPLE, 0)], state, "why")
 
 
-ENDS = [State.FILTERED, State.STALE, State.INVALID, State.CANCELLED, State.LOST]
+ENDS = [State.FILTERED, State.STALE, State.INVALID, State.UNANSWERED, State.CANCELLED, State.LOST]
 LEGAL = {(State.IN_FLIGHT, s) for s in (State.FINISHED, State.CANCELLED, State.LOST)}
 LEGAL |= {(State.FINISHED, s) for s in (State.TRAINED, *ENDS)}
 
@@ -167,6 +167,28 @@ def test_a_resume_knows_the_last_attempt_of_every_sample_it_needs(ledger: Ledger
     ledger.committed(1)
     ledger.begin_incarnation(1)
     assert ledger.last_attempts() == {SampleId(0, 0): 0, SampleId(0, 1): 1, SampleId(7, 0): 0}
+
+
+@pytest.mark.parametrize("end", [State.INVALID, State.UNANSWERED])
+def test_a_group_of_which_nothing_came_is_not_handed_out_again_though_a_worker_was_lost(
+    ledger: Ledger, end: State
+) -> None:
+    samples = [SampleId(5, 0), SampleId(5, 1)]
+    ledger.dispatched([order(sample) for sample in samples])
+    ledger.settle([(samples[1], 0)], State.LOST, "its worker died")
+    ledger.dispatched([order(samples[1], attempt=1)])
+    attempts = [(samples[0], 0), (samples[1], 1)]
+    ledger.finished([trajectory(*sample, attempt) for sample, attempt in attempts])
+    ledger.settle(attempts, end, "why")
+    ledger.begin_incarnation(0)
+    assert ledger.last_attempts() == {}
+
+
+def test_what_no_attempt_will_answer_is_known(ledger: Ledger) -> None:
+    finish(ledger, SampleId(5, 0), SampleId(5, 1))
+    ledger.settle([(SampleId(5, 0), 0)], State.UNANSWERED, "the prompt has 90 tokens")
+    assert ledger.unanswered() == {SampleId(5, 0)}
+    assert ledger.last_attempts() == {SampleId(5, 0): 0, SampleId(5, 1): 0}
 
 
 def test_a_run_starts_once(ledger: Ledger) -> None:
