@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from agentrl.errors import AgentRLError, DeadlineError, RunError
+from agentrl.rollout.faults import Fault, commonest, fault_of, outcomes
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.types import Group, SampleId, StopReason, Trajectory, Version, age
 
@@ -146,7 +147,7 @@ class Scheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
-        self._window: collections.deque[_Fault | None] = collections.deque(
+        self._window: collections.deque[Fault | None] = collections.deque(
             maxlen=schedule.prompts * schedule.group_size
         )
         self._dropped: list[tuple[Outcome, str, int]] = []
@@ -339,9 +340,10 @@ class Scheduler:
 
     def _admit(self, group: Group) -> None:
         if len(group.trajectories) < self.schedule.min_valid:
-            self._filter(group, "too few valid members")
-        elif self.schedule.filter_equal and len({t.reward for t in group.trajectories}) == 1:
-            self._filter(group, "equal rewards")
+            self._filter(group, "too few members to compare")
+        elif self._is_left_out(group):
+            self._left_out += 1
+            self._filter(group, "no signal")
         else:
             self._ready[group.id] = group
 
@@ -380,7 +382,7 @@ class Scheduler:
         self._drop(group.trajectories, "filtered", reason)
 
     def _settle_faulty(self, trajectory: Trajectory) -> None:
-        fault = _fault(trajectory)
+        fault = fault_of(trajectory)
         assert fault is not None, "only what cannot be trained is settled so"
         self._drop([trajectory], fault.outcome, fault.reason)
 
@@ -396,55 +398,13 @@ class Scheduler:
     # --- the run stops when too much of what comes back cannot be trained -----------------------------------
 
     def _note(self, trajectory: Trajectory) -> None:
-        self._window.append(_fault(trajectory))
+        self._window.append(fault_of(trajectory))
 
     def _refuse_if_rotten(self) -> None:
         bad = [fault for fault in self._window if fault]
         if len(self._window) < (self._window.maxlen or 0) or len(bad) <= self.schedule.max_invalid * len(self._window):
             return
         raise RunError(
-            f"{len(bad)} of the last {len(self._window)} samples are {_outcomes(bad)} (rollout.max_invalid = "
-            f"{self.schedule.max_invalid:g}). {_commonest(bad)}"
+            f"{len(bad)} of the last {len(self._window)} samples are {outcomes(bad)} (rollout.max_invalid = "
+            f"{self.schedule.max_invalid:g}). {commonest(bad)}"
         )
-
-
-def invalid_reason(trajectory: Trajectory) -> str:
-    """Why a sample may not be trained: its stop reason, and the error or the first invalid signal."""
-    if trajectory.error:
-        return f"{trajectory.stop_reason}: {trajectory.error}"
-    for signal in trajectory.signals:
-        if not signal.valid and signal.weight != 0:
-            return f"{signal.name}: {signal.reason}"
-    return str(trajectory.stop_reason) if trajectory.signals else f"{trajectory.stop_reason}: no signal"
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    """Why a sample cannot be trained."""
-
-    outcome: Literal["invalid", "unanswered"]
-    reason: str
-
-
-def _fault(trajectory: Trajectory) -> _Fault | None:
-    if trajectory.is_unanswered:
-        return _Fault("unanswered", unanswered_reason(trajectory))
-    return None if trajectory.is_trainable else _Fault("invalid", invalid_reason(trajectory))
-
-
-def _outcomes(faults: Sequence[_Fault]) -> str:
-    return " or ".join(sorted({fault.outcome for fault in faults}))
-
-
-def _commonest(faults: Sequence[_Fault]) -> str:
-    """The commonest cause with what to do; prompts that are too long are one cause, whatever their lengths."""
-    causes = [fault.reason if fault.outcome == "invalid" else fault.outcome for fault in faults]
-    cause, count = collections.Counter(causes).most_common(1)[0]
-    first = faults[causes.index(cause)]
-    advice = ". Shorten the prompts, or raise --model.max_context" if first.outcome == "unanswered" else ""
-    return f"The commonest cause, {count} times: {first.reason}{advice}"
-
-
-def unanswered_reason(trajectory: Trajectory) -> str:
-    """Why nothing was sampled in an episode in which nothing failed."""
-    return trajectory.error or f"{trajectory.stop_reason}: no token was sampled"
-
-

@@ -296,7 +296,7 @@ async def test_a_run_whose_prompts_are_all_too_long_stops_and_says_by_how_much()
             workers.finish(SampleId(group, member), **MUTE, error=error)
     with pytest.raises(
         RunError,
-        match=r"4 of the last 4 samples are unanswered .* 4 times: the prompt has \d+ tokens and model.max_context is "
+        match=r"4 of the last 4 samples are unanswered .* 4 of 4: the prompt has \d+ tokens and model.max_context is "
         r"1,024. Shorten the prompts, or raise --model.max_context",
     ):
         await scheduler.next_batch(1)

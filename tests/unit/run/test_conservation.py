@@ -12,7 +12,7 @@ import pytest
 from agentrl.config import Config
 from agentrl.rollout.scheduler import Batch
 from agentrl.run import witness
-from agentrl.run.account import account
+from agentrl.run.account import Learned, account
 from agentrl.run.conservation import Verdict, check, is_living
 from agentrl.run.folder import RunFolder
 from agentrl.run.journal import RunJournal
@@ -198,7 +198,9 @@ def test_a_rank_that_leaves_out_a_sample_breaks_the_law_of_its_run(tmp_path: Pat
     ranks = [[members[0].sample, members[2].sample], [members[1].sample, members[3].sample][left_out:]]
     journal.trained(Version(0, 0), 1, ranks)
     reports = [learner_report(1, random.Random(0), tuple(samples)) for samples in ranks]
-    metrics.step(account(1, Version(0, 1), Batch((Group(0, members),), (), (0,) * 4), reports, Seconds()))
+    metrics.step(
+        account(1, Version(0, 1), Batch((Group(0, members),), (), (0,) * 4), Learned(tuple(reports), 1), Seconds())
+    )
     violations = ("sample 0-1: step 1 says it was trained, no rank says so",)
     assert journal.verdict().violations == violations * left_out
     metrics.close()
