@@ -94,6 +94,11 @@ class Version(NamedTuple):
     def __str__(self) -> str:
         return f"{self.incarnation}.{self.n}"
 
+    @property
+    def next(self) -> Version:
+        """The version of the next publication."""
+        return Version(self.incarnation, self.n + 1)
+
     @classmethod
     def parse(cls, text: str) -> Version:
         """The inverse of `str`; raises ValueError for anything else (vLLM's "default" included)."""
@@ -333,6 +338,8 @@ class Trajectory:
     turns: int = 0
     timings: Timings = field(default_factory=Timings)
     error: str = ""
+    traceback: str = ""
+    """Of what the environment raised, where it did."""
 
     @property
     def reward(self) -> float:
@@ -358,13 +365,6 @@ class Trajectory:
         return (self.stop_reason.is_scored or deadline_counts) and bool(self.signals)
 
     @property
-    def action_tokens(self) -> int:
-        """The number of sampled tokens."""
-        return sum(len(segment.ids) for segment in self.segments if segment.is_action)
-
-    @property
-    def segments(self) -> Iterator[Segment]:
-    @property
     def is_unanswered(self) -> bool:
         """True when nothing failed and yet no token was sampled, as after a prompt that leaves no room to answer.
 
@@ -378,6 +378,13 @@ class Trajectory:
         """True when it has a valid reward and a sampled token to credit it to."""
         return self.is_valid and self.action_tokens > 0
 
+    @property
+    def action_tokens(self) -> int:
+        """The number of sampled tokens."""
+        return sum(len(segment.ids) for segment in self.segments if segment.is_action)
+
+    @property
+    def segments(self) -> Iterator[Segment]:
         """All segments of all sequences, in order."""
         return (segment for sequence in self.sequences for segment in sequence.segments)
 

@@ -174,6 +174,8 @@ class Scheduler:
             self._note(trajectory)
             group.back[trajectory.sample.member] = trajectory
             group.recorded.add(trajectory.sample.member)
+        for sample in unanswered:
+            groups[sample.group].given_up.add(sample.member)
         for group in groups.values():
             settled = group.back.keys() | group.given_up
             samples = [SampleId(group.id, m) for m in range(self.schedule.group_size) if m not in settled]
@@ -183,8 +185,6 @@ class Scheduler:
             else:
                 self._open[group.id] = group
                 self._close_if_complete(group)
-        for sample in unanswered:
-            groups[sample.group].given_up.add(sample.member)
 
     async def next_batch(self, deadline_s: float) -> Batch:
         """The next `prompts` groups, every token at most `max_staleness` old. Raises DeadlineError, RunError."""
