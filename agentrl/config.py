@@ -85,14 +85,17 @@ class AlgorithmSection(Section):
     """How rewards become advantages, and the loss."""
 
     name: str = Field("grpo", description="grpo, rloo or reinforce++")
-    kl_weight: float = Field(0.0, ge=0, description="weight of the KL (k3) to the frozen reference; 0: no reference")
+    kl_weight: float = Field(0.0, ge=0, description="weight of KL(policy || reference) in the loss; 0: no reference")
     clip_low: float = Field(0.2, gt=0, description="PPO clip below 1")
     clip_high: float = Field(0.28, gt=0, description="PPO clip above 1 (clip-higher)")
     importance_cap: float = Field(2.0, gt=0, description="truncation C of the weight min(C, learner / sampler)")
     old_logprobs: Literal["learner", "sampler"] = Field(
         "learner", description="what the ratio is taken against; sampler switches the truncated weight off"
     )
-    filter_equal: bool = Field(False, description="leave out groups whose rewards are all equal, and sample others")
+    filter_equal: bool = Field(False, description="leave out groups whose advantages are all 0, and sample others")
+    filter_batches: int = Field(
+        4, ge=1, description="batches of groups that a step may leave out so; then it trains on what there is"
+    )
 
 
 MICRO_BATCH_TOKENS = {"cpu": 2048, "cuda": 4096}

@@ -157,7 +157,7 @@ async def measure(episodes: int, workers: int, rounds: int) -> dict[str, Any]:
 async def one_round(scheduler: Scheduler, names: dict[int, str]) -> dict[str, float]:
     """CPU seconds by kind of process for one batch."""
     before, began = cpu_seconds(), time.monotonic()
-    scheduler.published(VERSION)
+    scheduler.trained(VERSION)
     await scheduler.next_batch(DEADLINE_S)
     spent: dict[str, float] = {}
     for pid, seconds in cpu_seconds().items():

@@ -25,8 +25,9 @@ from agentrl.run.crew import Crew
 from agentrl.run.folder import RunFolder
 from agentrl.run.journal import RunJournal
 from agentrl.run.live import View
-from agentrl.run.opening import Subject, examined, schedule_of
+from agentrl.run.opening import examined, schedule_of
 from agentrl.run.stop import Stop
+from agentrl.run.subject import Subject
 from agentrl.types import Trajectory, Version
 from benchmarks.arms import Arm
 from benchmarks.raw import RawBatch, RawRequest, RawVllm
@@ -73,7 +74,7 @@ class RolloutPath:
     async def batch(self) -> Batch:
         """Dispatch a batch and wait for all of it."""
         if self._is_begun:
-            self.scheduler.published(VERSION)
+            self.scheduler.trained(VERSION)
         else:
             self.scheduler.start()
         self._is_begun = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agentrl.algorithms.base import Advantages, Algorithm
@@ -38,6 +38,11 @@ def _sequences(groups: Sequence[Group], advantages: Advantages) -> Iterator[Trai
                     yield TrainSequence(
                         trajectory.sample, sequence.ids, mask, sequence.logprobs, of_tokens, trajectory.temperature
                     )
+
+
+def groups_with_signal(batch: Iterable[TrainSequence]) -> set[int]:
+    """The groups in which any token has an advantage."""
+    return {sequence.sample.group for sequence in batch if any(sequence.advantages)}
 
 
 def minibatches(batch: Sequence[TrainSequence], count: int) -> list[list[TrainSequence]]:

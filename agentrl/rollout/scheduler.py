@@ -40,7 +40,10 @@ class WorkerLostError(AgentRLError):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The rules of one run. `tasks` is the length of the training split, None when it is endless."""
+    """The rules of one run. `tasks` is the length of the training split, None when it is endless.
+
+    For each batch at most `filter_batches` times as many groups as it holds are left out for want of a signal.
+    """
 
     seed: int
     prompts: int
@@ -54,15 +57,15 @@ class Schedule:
     turn_timeout_s: float
     max_invalid: float
     min_valid: int = 2
-    filter_equal: bool = False
+    filter_batches: int = 0
     steps: int = 1 << 30
     tasks: int | None = None
     split: str = "train"
     max_attempts: int = 3
 
-    def capacity(self, held: Version) -> int:
-        """Groups that may be outstanding: in flight, buffered, or in the batch that is not yet published."""
-        return min(self.max_staleness + 1, self.steps - held.n) * self.prompts
+    def capacity(self, trained: int) -> int:
+        """Groups that may be outstanding after `trained` steps: in flight, buffered, or in the batch being trained."""
+        return min(self.max_staleness + 1, self.steps - trained) * self.prompts
 
     def order(self, sample: SampleId, attempt: int) -> EpisodeOrder:
         """The order for an attempt; a later epoch over the same tasks draws fresh randomness."""
@@ -123,8 +126,9 @@ class Scheduler:
     """Keeps `capacity` groups outstanding and hands out batches within the staleness bound.
 
     Runs on one asyncio loop. `dispatch` runs an order somewhere and raises WorkerLostError when its process died.
-    `held` is the version the learner holds; `forks` is where each incarnation of the run began (see `types.age`).
-    `score_group`, when the env has group rewards, adds them to the finished members of a group.
+    `held` is the version the learner holds after `trained` steps; `forks` is where each incarnation of the run began
+    (see `types.age`). `score_group`, when the env has group rewards, adds them to the finished members of a group;
+    `has_signal`, when groups without one are to be left out, says whether a group has one.
     """
 
     def __init__(
@@ -136,9 +140,13 @@ class Scheduler:
         forks: tuple[int, ...] = (0,),
         next_group: int = 0,
         score_group: GroupScore | None = None,
+        has_signal: Callable[[Group], bool] | None = None,
+        trained: int = 0,
     ) -> None:
         self.schedule, self.held, self.forks, self.next_group = schedule, held, forks, next_group
         self._dispatch, self._journal, self._score_group = dispatch, journal, score_group
+        self._has_signal, self._trained = has_signal, trained
+        self._left_out = 0  # groups without a signal, since the last batch
         self._open: dict[int, _OpenGroup] = {}
         self._ready: dict[int, Group] = {}
         self._cut_off: collections.deque[tuple[_OpenGroup, list[EpisodeOrder]]] = collections.deque()
@@ -200,13 +208,14 @@ class Scheduler:
             ) from None
         for group in chosen:
             del self._ready[group.id]
-        self._in_training = len(chosen)
+        self._in_training, self._left_out = len(chosen), 0
         dropped, self._dropped = tuple(self._dropped), []
         return Batch(tuple(chosen), dropped, tuple(self._age(t) for g in chosen for t in g.trajectories))
 
-    def published(self, version: Version) -> None:
-        """The batch is trained and `version` is what the learner and the engines hold now."""
+    def trained(self, version: Version) -> None:
+        """The batch is trained, and `version` is what the learner and the engines hold now."""
         self.held, self._in_training = version, 0
+        self._trained += 1
         self._fill()
 
     async def stop(self) -> None:
@@ -235,7 +244,7 @@ class Scheduler:
     # --- dispatch -------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        while self._running and self.outstanding < self.schedule.capacity(self.held):
+        while self._running and self.outstanding < self.schedule.capacity(self._trained):
             group, orders = self._cut_off.popleft() if self._cut_off else self._new_group()
             self._open[group.id] = group
             self._launch(orders)
@@ -346,6 +355,12 @@ class Scheduler:
             self._filter(group, "no signal")
         else:
             self._ready[group.id] = group
+
+    def _is_left_out(self, group: Group) -> bool:
+        """Whether another group is to be sampled in the place of one without a signal."""
+        if self._has_signal is None or self._left_out >= self.schedule.filter_batches * self.schedule.prompts:
+            return False
+        return not self._has_signal(group)
 
     def _choose(self) -> list[Group] | None:
         """The groups of the next batch, or None while there are not enough."""

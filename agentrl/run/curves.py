@@ -22,8 +22,7 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
     learned = [r for r in steps if r.learner.has_learned]
     x, reports = [r.step for r in learned], [r.learner for r in learned]
     curves = [
-        ("Entropy", [r.entropy for r in reports], "violet", "Nats per token."),
-        ("KL, sampler to learner", [r.kl_sampler for r in reports], "amber", "How far the engines' arithmetic is off."),
+        ("KL, sampler to learner", [r.kl_sampler for r in reports], "amber", "At the tokens with an advantage."),
         ("Gradient norm", [r.grad_norm for r in reports], "green", "Before clipping."),
         ("Loss", [r.loss for r in reports], "gray", "Its level means little in policy gradients."),
         ("Learning rate", [r.lr for r in reports], "gray", ""),
@@ -31,7 +30,8 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
     if any(r.kl_reference for r in reports):
         curves.append(("KL to the reference", [r.kl_reference for r in reports], "amber", "The k3 estimator."))
     small = [_curve(Series(name, x, y, tone, is_smoothed=True), note) for name, y, tone, note in curves]
-    small.insert(4, _length(steps))
+    small.insert(3, _length(steps))
+    small.insert(0, _entropy(steps))
     small[:0] = [*_tools(steps, evaluations), *_signals(steps)]
     return f'<div class="grid two">{"".join(big)}</div><div class="grid">{"".join(small)}</div>'
 
@@ -54,6 +54,12 @@ def _held_out(evaluations: Sequence[EvaluationRecord]) -> str:
 def _scored(name: str, x: Sequence[float], scores: Sequence[Interval], tone: str) -> Series:
     means, low, high = ([getattr(score, part) for score in scores] for part in ("mean", "low", "high"))
     return Series(name, x, means, tone, low, high, has_dots=True)
+
+
+def _entropy(steps: Sequence[StepRecord]) -> str:
+    """Of all sampled tokens, not of those with an advantage alone."""
+    series = Series("Entropy", [r.step for r in steps], [r.entropy for r in steps], "violet", is_smoothed=True)
+    return _curve(series, "Nats per token, over all sampled tokens.")
 
 
 def _reward(steps: Sequence[StepRecord]) -> str:

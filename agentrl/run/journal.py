@@ -40,10 +40,10 @@ class RunJournal:
         self.ledger.settle(attempts, State(outcome), reason)
 
     def trained(self, version: Version, step: int, samples_by_rank: Sequence[Sequence[SampleId]]) -> None:
-        """The ranks say that they trained these samples in `step`."""
+        """The ranks say that they trained these samples in `step`, and hold `version` after it."""
         for rank, samples in enumerate(samples_by_rank):
             self._witness.trained(RankReport(version.incarnation, step, rank, tuple(samples)))
-        self.ledger.trained({sample for samples in samples_by_rank for sample in samples}, step)
+        self.ledger.trained({sample for samples in samples_by_rank for sample in samples}, step, version.n)
 
     def restored(self) -> tuple[list[Trajectory], dict[SampleId, int], set[SampleId]]:
         """What `Scheduler.restore` takes: finished samples, the last attempts at their groups, and the unanswered."""

@@ -21,6 +21,7 @@ from agentrl.run.terminal import visible
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 96
 NOTHING = "nothing to learn: every advantage is 0"
+UNSTABLE = "update skipped: the gradient is not finite"
 
 
 @dataclass
@@ -120,12 +121,11 @@ class View:
         r = records[-1]
         ages = " ".join(f"{age}:{count}" for age, count in enumerate(r.staleness) if count)
         lengths = f"{r.length_mean:.0f} tokens, {r.turns_mean:.1f} turns"
-        learned = [x.learner for x in records if x.learner.has_learned]
         return [
             *rows,
             ("reward", f"{r.reward_mean:.3f} ± {r.reward_std:.2f}", sparkline([x.reward_mean for x in records])),
             ("length", lengths, sparkline([x.length_mean for x in records])),
-            ("entropy", f"{learned[-1].entropy:.3f}" if learned else "-", sparkline([x.entropy for x in learned])),
+            ("entropy", f"{r.entropy:.3f}", sparkline([x.entropy for x in records])),
             ("samples", f"{r.trained} trained{dropped_words(r)}", ""),
             ("speed", speed_words(r), ""),
             ("staleness", f"{r.staleness_mean:.2f} updates  ({ages})" if ages else "-", ""),
@@ -155,12 +155,17 @@ def dropped_words(r: StepRecord) -> str:
 
 def step_words(r: StepRecord, steps: int) -> str:
     """A step in one line of plain text."""
-    learned = f"entropy {r.learner.entropy:.2f} · KL {r.learner.kl_sampler:.4f}"
     return (
-        f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens"
-        f" · {learned if r.learner.has_learned else NOTHING} · staleness {r.staleness_mean:.2f}"
-        f"{dropped_words(r)} · {speed_words(r)}"
+        f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens · entropy {r.entropy:.2f}"
+        f" · {learned_words(r)} · staleness {r.staleness_mean:.2f}{dropped_words(r)} · {speed_words(r)}"
     )
+
+
+def learned_words(r: StepRecord) -> str:
+    """'KL 0.0012', or why there was no update."""
+    if r.learner.nonfinite_steps:
+        return UNSTABLE
+    return f"KL {r.learner.kl_sampler:.4f}" if r.learner.has_learned else NOTHING
 
 
 def evaluation_words(r: EvaluationRecord) -> str:

@@ -19,10 +19,11 @@ from agentrl.run.folder import RunFolder
 from agentrl.run.lines import write_whole
 from agentrl.run.live import View
 from agentrl.run.metrics import Metrics
-from agentrl.run.opening import Subject, examined, opened
+from agentrl.run.opening import examined, opened
 from agentrl.run.record import EvaluationRecord
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop, Stopped
+from agentrl.run.subject import HELD_OUT, Subject, anchored
 from agentrl.run.summary import Summary
 from agentrl.types import Version
 
@@ -34,8 +35,8 @@ async def loop(run: Session) -> None:
     run.scheduler.start()
     while run.step < run.config.steps:
         batch = await run.sample()
-        reports = await run.update(batch)
-        run.record(batch, reports)
+        learned = await run.update(batch)
+        run.record(batch, learned)
         if run.is_due(run.config.checkpoint.every):
             await run.checkpoint()
         if run.is_due(run.config.eval.every) and run.step < run.config.steps:
@@ -45,28 +46,31 @@ async def loop(run: Session) -> None:
     await run.evaluate()
 
 
-def train(config: Config) -> Summary:
-    """Train in a new run folder, to the last step. `config` is resolved (`plan.choose`).
+def train(config: Config, subject: Subject | None = None) -> Summary:
+    """Train in a new run folder, to the last step. `config` is resolved (`plan.choose`), `subject` is what it names.
 
     Raises what ended the run before that; it can be resumed from then on.
     """
-    subject = Subject.of(config)
+    config = anchored(config)
+    subject = subject or Subject.of(config)
     return asyncio.run(_run(config, subject, new_folder(config), None))
 
 
-def resume(path: Path, config: Config) -> Summary:
+def resume(path: Path, config: Config, subject: Subject | None = None) -> Summary:
     """Go on with the run in a folder, from its last checkpoint, with `config` from now on (`settings.resumed`)."""
     folder = RunFolder(path)
     config = choose(config, detect(path)).config
-    subject = Subject.of(config)
+    subject = subject or Subject.of(config)
     write_whole(folder.config, settings.to_toml(config).encode())
     steps = steps_in(folder.checkpoints)
     return asyncio.run(_run(config, subject, folder, steps[-1] if steps else 0))
 
 
-def evaluate(config: Config) -> EvaluationRecord:
+def evaluate(config: Config, subject: Subject | None = None) -> EvaluationRecord:
     """Score the model as it is on held-out tasks; the trajectories are kept in a run folder of their own."""
-    return asyncio.run(_evaluate(config, Subject.of(config), new_folder(config)))
+    config = anchored(config)
+    subject = subject or Subject.of(config, HELD_OUT)
+    return asyncio.run(_evaluate(config, subject, new_folder(config)))
 
 
 async def _evaluate(config: Config, subject: Subject, folder: RunFolder) -> EvaluationRecord:

@@ -98,6 +98,7 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
             f"samples/{name}": getattr(r, name)
             for name in ("trained", "filtered", "stale", "invalid", "unanswered", "lost", "truncated")
         },
+        "policy/entropy": r.entropy,
         "groups/all": r.groups,
         "groups/mixed": r.groups_mixed,
         "length/mean": r.length_mean,

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import AutoTokenizer
 
 from agentrl.algorithms import algorithm
 from agentrl.config import Config
-from agentrl.env.authored import caught
-from agentrl.env.base import Env
-from agentrl.env.registry import resolve
-from agentrl.env.settings import load_config
-from agentrl.errors import AgentRLError, ConfigError
-from agentrl.models import locate
 from agentrl.rollout.scheduler import Schedule, Scheduler
 from agentrl.run import manifest
 from agentrl.run.checkpoints import folder_of
@@ -34,50 +26,13 @@ from agentrl.run.roles import is_shared
 from agentrl.run.scratch import discard_scratch
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop
+from agentrl.run.subject import HELD_OUT, TRAIN, Subject, paths_in
 from agentrl.run.transfers import of_folder, sent, staged
-from agentrl.run.workers import TRAIN
 from agentrl.types import Version
 from agentrl.weights.canary import Canary
 from agentrl.weights.publish import Probe
 
-HELD_OUT = "test"
 CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 x 8 = 56. What is it that you know?"
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is trained or evaluated, in what: found and checked before anything heavy starts."""
-
-    env: type[Env]
-    model: Path
-    notice: str
-    """What the env says of this machine."""
-
-    @classmethod
-    def of(cls, config: Config) -> Subject:
-        """Raises ConfigError for an env, a key of it or a model that does not exist, or an env that cannot run here."""
-        env = resolve(config.env.name)
-        notice = _preflight(env(load_config(env, config.env.options)))
-        model = locate(config.model.name)
-        longest = json.loads((model / "config.json").read_text()).get(
-            "max_position_embeddings", config.model.max_context
-        )
-        if config.model.max_context > longest:
-            raise ConfigError(
-                f"model.max_context is {config.model.max_context}, but {config.model.name} reads at most {longest} "
-                f"tokens: set --model.max_context {longest} or less"
-            )
-        return cls(env, model, notice)
-
-
-def _preflight(env: Env) -> str:
-    """What the env says; ConfigError for whatever it raises."""
-    said = caught(env.preflight, ())
-    if isinstance(said.error, AgentRLError):
-        raise said.error
-    if said.error:
-        raise ConfigError(f"{type(env).__name__} cannot run here: {said.error}") from said.error
-    return str(said.value)
 
 
 @asynccontextmanager
@@ -93,12 +48,14 @@ async def opened(
         if resumed_at is None:
             await asyncio.to_thread(_describe, config, subject, folder)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
-        version = Version(incarnation, resumed_at or 0)
+        version = Version(incarnation, journal.ledger.published()[-1])
         async with crew(config, model, folder, stop, view) as team:
             if resumed_at:
                 checkpoint = folder_of(folder.checkpoints, resumed_at)
                 await team.learners.load(checkpoint, config.learner.step_timeout_s)
-            session = await _session(config, folder, model, journal, metrics, team, version, stop, view)
+            session = await _session(
+                config, folder, model, journal, metrics, team, version, resumed_at or 0, stop, view
+            )
             await stop.cut(session.open(*journal.restored()))
             yield session
     finally:
@@ -134,23 +91,27 @@ async def _session(
     metrics: Metrics,
     team: Crew,
     version: Version,
+    step: int,
     stop: Stop,
     view: View,
 ) -> Session:
+    rule = algorithm(config.algorithm.name)
     held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
     scheduler = Scheduler(
         schedule_of(config, await team.workers.task_count(TRAIN)),
         team.workers.dispatch,
         journal,
         version,
-        journal.ledger.forks(),
+        journal.ledger.published(),
         journal.ledger.next_group(),
-        team.workers.score_group if await team.workers.has_group_rewards() else None,
+        score_group=team.workers.score_group if await team.workers.has_group_rewards() else None,
+        has_signal=rule.has_signal if config.algorithm.filter_equal else None,
+        trained=step,
     )
     return Session(
         config=config,
         folder=folder,
-        algorithm=algorithm(config.algorithm.name),
+        algorithm=rule,
         journal=journal,
         metrics=metrics,
         view=view,
@@ -161,7 +122,7 @@ async def _session(
         scheduler=scheduler,
         evaluation=evaluation_of(config, held_out) if config.eval.tasks else None,
         version=version,
-        step=version.n,
+        step=step,
     )
 
 
@@ -182,7 +143,7 @@ def schedule_of(config: Config, tasks: int | None) -> Schedule:
         turn_timeout_s=rollout.turn_timeout_s,
         max_invalid=rollout.max_invalid,
         min_valid=least,
-        filter_equal=config.algorithm.filter_equal,
+        filter_batches=config.algorithm.filter_batches,
         steps=config.steps,
         tasks=tasks,
         split=TRAIN,
@@ -208,8 +169,7 @@ def evaluation_of(config: Config, available: int | None) -> Evaluation:
 
 def _describe(config: Config, subject: Subject, folder: RunFolder) -> None:
     source = manifest.env_source(config.env.name, subject.env)
-    files = [Path(value) for value in config.env.options.values() if isinstance(value, str) and Path(value).is_file()]
-    manifest.write(folder, manifest.describe(source, files, subject.model))
+    manifest.write(folder, manifest.describe(source, paths_in(config.env.options), subject.model))
 
 
 def _publication(config: Config, model: Path, team: Crew) -> Publication:

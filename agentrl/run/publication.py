@@ -55,6 +55,11 @@ class Publication:
         probe = await self._probe()
         return await self._engines.publish(lambda engines: self._bring(engines, version, probe, self._deadline_s))
 
+    async def keep(self) -> None:
+        """Let the engines go on with what they hold, where the learner's weights did not change; with `still` held."""
+        if self._is_asleep and self._version is not None:
+            await self.publish(self._version)
+
     async def refill(self, engine: RemoteEngine) -> None:
         """Bring the present version into an engine that was started anew."""
         async with self._lock:

@@ -39,10 +39,11 @@ class StepRecord:
     """One optimizer batch. Samples are counted in the step that decided about them; lengths are in sampled tokens.
 
     `staleness[a]` is the number of trained samples whose oldest token was a updates old; `mid_updates` counts trained
-    samples that more than one version sampled; `groups_mixed` counts groups in which an advantage is not 0; `entropy` is
-    the mean of -logprob over all sampled tokens, an unbiased estimate of the policy's in nats; `signals` are the means by name; `tool_use` is the share of samples
-    that a tool answered by anything but an error. `samples` names the trained ones as the driver chose them, to be held
-    against what the learner's ranks say; `learner.samples`, which is their word, is left empty.
+    samples that more than one version sampled; `groups_mixed` counts groups in which an advantage is not 0; `entropy`
+    is the mean of -logprob over all sampled tokens, an unbiased estimate of the policy's in nats; `signals` are the
+    means by name; `tool_use` is the share of samples that a tool answered by anything but an error. `samples` names
+    the trained ones as the driver chose them, to be held against what the learner's ranks say; `learner.samples`, which
+    is their word, is left empty.
     """
 
     step: int

@@ -239,7 +239,7 @@ def _numbers(steps: Sequence[StepRecord]) -> str:
     rows = [
         [str(r.step), f"{r.reward_mean:.3f}", str(r.trained)]
         + [str(getattr(r, fate)) for fate in FATES_OF_STEP]
-        + [f"{r.length_mean:.1f}", *_means(r.learner)]
+        + [f"{r.length_mean:.1f}", f"{r.entropy:.3f}", *_means(r.learner)]
         + [f"{getattr(r.seconds, name):.2f}" for name in names]
         for r in steps[:: len(steps) // -MOST_ROWS][::-1]
     ]
@@ -248,5 +248,5 @@ def _numbers(steps: Sequence[StepRecord]) -> str:
 
 def _means(learner: StepReport) -> list[str]:
     if not learner.has_learned:
-        return ["-"] * 3
-    return [f"{learner.entropy:.3f}", f"{learner.kl_sampler:.5f}", f"{learner.grad_norm:.3f}"]
+        return ["-"] * 2
+    return [f"{learner.kl_sampler:.5f}", f"{learner.grad_norm:.3f}"]

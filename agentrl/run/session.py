@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from agentrl.algorithms.base import Algorithm
 from agentrl.config import Config
 from agentrl.errors import LearnerError
-from agentrl.learner.base import StepReport
-from agentrl.learner.batch import train_sequences
+from agentrl.learner.batch import groups_with_signal, train_sequences
 from agentrl.rollout.scheduler import Batch, Scheduler
-from agentrl.run.account import account
+from agentrl.run.account import Learned, account
 from agentrl.run.checkpoints import folder_of, prune
 from agentrl.run.clock import Clock
 from agentrl.run.evaluation import Evaluation
@@ -26,12 +25,14 @@ from agentrl.run.workers import Workers
 from agentrl.types import SampleId, Trajectory, Version
 
 SLACK_S = 600.0
+MOST_UNSTABLE_STEPS = 3
 
 
 @dataclass
 class Session:
     """`step` counts the trained batches, `version` is what learner and engines hold.
 
+    `unstable_steps` counts the last steps in a row with a gradient that was not finite.
     `is_whole` is False while the learner is ahead of the journal: a checkpoint of that moment would lie.
     """
 
@@ -52,6 +53,7 @@ class Session:
     clock: Clock = field(init=False)
     saved_step: int = field(init=False)
     is_whole: bool = True
+    unstable_steps: int = 0
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.view.phase)
@@ -70,28 +72,41 @@ class Session:
             patience_s = self.config.rollout.episode_timeout_s * self.scheduler.schedule.max_attempts + SLACK_S
             return await self.stop.cut(self.scheduler.next_batch(patience_s))
 
-    async def update(self, batch: Batch) -> list[StepReport]:
-        """The batch becomes new weights in the learner, and those the engines', under the next version."""
+    async def update(self, batch: Batch) -> Learned:
+        """The batch becomes new weights in the learner, and those the engines', under the next version.
+
+        Where no weight moved nothing is published: the engines hold what the learner holds.
+        """
         sequences = train_sequences(batch.groups, self.algorithm)
+        with_signal = groups_with_signal(sequences)
         async with self.publication.still:
             with self.clock.phase("learn"):
-                await self.publication.give_way()
+                if with_signal or self.config.algorithm.kl_weight > 0:
+                    await self.publication.give_way()
                 self.is_whole = False
                 reports = await self.learners.step(sequences, self.config.learner.step_timeout_s)
+                has_moved = any(report.has_learned for report in reports)
                 self.step += 1
+                self.version = self.version.next if has_moved else self.version
                 self.journal.trained(self.version, self.step, [report.samples for report in reports])
                 self.is_whole = True
             with self.clock.phase("publish"):
-                self.version = Version(self.version.incarnation, self.step)
-                await self.publication.publish(self.version)
-        self.scheduler.published(self.version)
-        return reports
+                await (self.publication.publish(self.version) if has_moved else self.publication.keep())
+        self.scheduler.trained(self.version)
+        return Learned(tuple(reports), len(with_signal))
 
-    def record(self, batch: Batch, reports: list[StepReport]) -> None:
-        """Tell everybody what the step came to."""
-        record = account(self.step, self.version, batch, reports, self.clock.lap())
+    def record(self, batch: Batch, learned: Learned) -> None:
+        """Write down and show what the step did. Raises LearnerError where gradients are not finite step after step."""
+        record = account(self.step, self.version, batch, learned, self.clock.lap())
         self.metrics.step(record)
         self.view.step(record)
+        self.unstable_steps = self.unstable_steps + 1 if record.learner.nonfinite_steps else 0
+        if self.unstable_steps == MOST_UNSTABLE_STEPS:
+            raise LearnerError(
+                f"the gradient was not finite in {MOST_UNSTABLE_STEPS} steps in a row, the last of them step "
+                f"{self.step}: lower learner.lr, and look for rewards of extreme size with `agentrl show`. No weight "
+                "was spoiled"
+            )
 
     async def checkpoint(self) -> None:
         """Write what a resume needs, unless it is written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -13,6 +13,7 @@ from agentrl.errors import DeadlineError, RunError
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.scheduler import Outcome, Schedule, Scheduler, WorkerLostError
 from agentrl.types import (
+    Group,
     SampleId,
     Segment,
     Signal,
@@ -84,8 +85,8 @@ def trajectory(order: EpisodeOrder, version: Version = V0, **changes: object) ->
     fields: dict[str, object] = {
         "signals": (Signal("reward", float(order.sample.member % 2)),),
         "stop_reason": StopReason.ENV_DONE,
-    }
         "sequences": (TokenSequence((Segment((1, 2), False), action)),),
+    }
     return Trajectory(
         sample=order.sample,
         attempt=order.attempt,
@@ -120,9 +121,11 @@ async def settle_down() -> None:
         await asyncio.sleep(0)
 
 
-def make(**changes: object) -> tuple[Scheduler, Workers, MemoryJournal]:
+def make(
+    has_signal: Callable[[Group], bool] | None = None, **changes: object
+) -> tuple[Scheduler, Workers, MemoryJournal]:
     workers, journal = Workers(), MemoryJournal()
-    return Scheduler(schedule(**changes), workers, journal, V0), workers, journal
+    return Scheduler(schedule(**changes), workers, journal, V0, has_signal=has_signal), workers, journal
 
 
 async def test_synchronous_sampling_waits_for_the_publication() -> None:
@@ -136,7 +139,7 @@ async def test_synchronous_sampling_waits_for_the_publication() -> None:
     await settle_down()
     assert [group.id for group in batch.groups] == [0, 1]
     assert not workers.open
-    scheduler.published(Version(0, 1))
+    scheduler.trained(Version(0, 1))
     await settle_down()
     assert {sample.group for sample, _ in workers.open} == {2, 3}
 
@@ -151,7 +154,7 @@ async def test_outstanding_groups_never_exceed_the_capacity(staleness: int) -> N
         for group in sorted({sample.group for sample, _ in workers.open}):
             workers.finish_group(group, Version(0, step))
         await scheduler.next_batch(1)
-        scheduler.published(Version(0, step + 1))
+        scheduler.trained(Version(0, step + 1))
 
 
 async def test_no_sample_over_the_bound_is_handed_out() -> None:
@@ -161,8 +164,8 @@ async def test_no_sample_over_the_bound_is_handed_out() -> None:
     for group in (1, 2):
         workers.finish_group(group)
     await scheduler.next_batch(1)
-    scheduler.published(Version(0, 1))
-    scheduler.published(Version(0, 2))
+    scheduler.trained(Version(0, 1))
+    scheduler.trained(Version(0, 2))
     await settle_down()
     workers.finish_group(0, Version(0, 0))
     for group in (3, 4):
@@ -317,6 +320,22 @@ async def test_groups_without_a_signal_are_replaced_when_asked() -> None:
     batch = await scheduler.next_batch(1)
     assert [group.id for group in batch.groups] == [1, 2]
     assert journal.count("filtered") == 2
+    assert set(journal.reasons.values()) == {"no signal"}
+
+
+async def test_a_run_that_has_learned_its_task_goes_on_with_what_there_is() -> None:
+    """No group has a signal any more: a batch is two groups, so four are left out before it is full without them."""
+    scheduler, workers, journal = make(filter_batches=2, has_signal=lambda group: not equal(group), steps=2)
+    scheduler.start()
+    for step, (left_out, kept) in enumerate((((0, 1, 2, 3), (4, 5)), ((6, 7, 8, 9), (10, 11)))):
+        for group in (*left_out, *kept):
+            await settle_down()
+            workers.finish_group(group, signals=(Signal("reward", 1.0),))
+        batch = await scheduler.next_batch(1)
+        assert [group.id for group in batch.groups] == list(kept)
+        assert journal.count("filtered") == 2 * 4 * (step + 1)
+        scheduler.trained(Version(0, 0))  # nothing moved, nothing was published
+    assert scheduler.outstanding == 0
 
 
 async def test_stopping_settles_every_open_attempt_and_keeps_the_finished() -> None:
@@ -347,25 +366,6 @@ async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
     assert [group.id for group in (await scheduler.next_batch(1)).groups] == [7, 8]
 
 
-async def test_a_group_that_was_cut_off_before_anything_came_back_is_run_again() -> None:
-    scheduler, workers, journal = make()
-    for member in (0, 1):
-        journal.state[SampleId(3, member), 0] = "cancelled"
-    scheduler.next_group = 4
-    scheduler.restore([], {SampleId(3, 0): 0, SampleId(3, 1): 0})
-    scheduler.start()
-    await settle_down()
-    assert set(workers.open) == {(SampleId(3, 0), 1), (SampleId(3, 1), 1), (SampleId(4, 0), 0), (SampleId(4, 1), 0)}
-
-
-async def test_a_resumed_run_dispatches_no_more_than_its_bound() -> None:
-    scheduler, workers, journal = make()
-    done = [trajectory(scheduler.schedule.order(SampleId(group, member), 0)) for group in (3, 4) for member in (0, 1)]
-    journal.state |= {(t.sample, 0): "finished" for t in done}
-    journal.state |= {(SampleId(5, member), 0): "cancelled" for member in (0, 1)}
-    scheduler.next_group = 6
-    scheduler.restore(done, dict(journal.state.keys()))
-    scheduler.start()
 async def test_a_resumed_group_does_not_ask_again_what_leaves_no_room_to_answer() -> None:
     scheduler, workers, journal = make(group_size=3)
     samples = [SampleId(7, member) for member in range(3)]
@@ -394,10 +394,29 @@ async def test_a_sample_that_an_earlier_version_left_waiting_for_ever_is_settled
     assert {sample.group for sample, _ in workers.open} == {8, 9}
 
 
+async def test_a_group_that_was_cut_off_before_anything_came_back_is_run_again() -> None:
+    scheduler, workers, journal = make()
+    for member in (0, 1):
+        journal.state[SampleId(3, member), 0] = "cancelled"
+    scheduler.next_group = 4
+    scheduler.restore([], {SampleId(3, 0): 0, SampleId(3, 1): 0})
+    scheduler.start()
+    await settle_down()
+    assert set(workers.open) == {(SampleId(3, 0), 1), (SampleId(3, 1), 1), (SampleId(4, 0), 0), (SampleId(4, 1), 0)}
+
+
+async def test_a_resumed_run_dispatches_no_more_than_its_bound() -> None:
+    scheduler, workers, journal = make()
+    done = [trajectory(scheduler.schedule.order(SampleId(group, member), 0)) for group in (3, 4) for member in (0, 1)]
+    journal.state |= {(t.sample, 0): "finished" for t in done}
+    journal.state |= {(SampleId(5, member), 0): "cancelled" for member in (0, 1)}
+    scheduler.next_group = 6
+    scheduler.restore(done, dict(journal.state.keys()))
+    scheduler.start()
     await settle_down()
     assert not workers.open, "two groups are buffered: more would be too old when their turn comes"
     await scheduler.next_batch(1)
-    scheduler.published(Version(0, 1))
+    scheduler.trained(Version(0, 1))
     await settle_down()
     assert {(5, 1), (6, 0)} == {(sample.group, attempt) for sample, attempt in workers.open}
 
