@@ -28,8 +28,10 @@ Without control groups (no root, nothing delegated) memory is limited for each p
 memory and processes are not told, and no share of the CPU is enforced; `Backend.describe()` says what holds.
 """
 
+from agentrl_sandbox.blame import retry
 from agentrl_sandbox.choice import NAMES, choose, describe
 from agentrl_sandbox.errors import (
+    BrokenError,
     ClosedError,
     FullError,
     LostError,
@@ -57,6 +59,7 @@ from agentrl_sandbox.types import (
 __all__ = [
     "NAMES",
     "Backend",
+    "BrokenError",
     "ClosedError",
     "Command",
     "Count",
@@ -78,5 +81,6 @@ __all__ = [
     "UnavailableError",
     "choose",
     "describe",
+    "retry",
     "shell",
 ]

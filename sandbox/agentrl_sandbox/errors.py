@@ -6,7 +6,8 @@ SandboxError              the infrastructure failed: the program is not to blame
 ├── LostError             a sandbox died, or did not answer in time
 ├── FullError             no sandbox became free before the deadline
 ├── ClosedError           the sandbox or the pool was closed before
-└── RefusedError          what was asked cannot be done (fault = "program"): a path, a size
+├── RefusedError          what was asked cannot be done (fault = "program"): a path, a size
+└── BrokenError           a program breaks every sandbox that it runs in (fault = "program"); see `blame`
 """
 
 from __future__ import annotations
@@ -42,5 +43,11 @@ class ClosedError(SandboxError):
 
 class RefusedError(SandboxError):
     """A path, a size or an archive that cannot be served."""
+
+    fault: Literal["program", "infra"] = "program"
+
+
+class BrokenError(SandboxError):
+    """The same actions broke two fresh sandboxes, while a third served."""
 
     fault: Literal["program", "infra"] = "program"

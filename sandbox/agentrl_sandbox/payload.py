@@ -6,7 +6,8 @@ import marshal
 from functools import cache
 from pathlib import Path
 
-MODULES = ("wire", "kernel", "child", "files", "proc", "tree", "programs", "job", "warden")  # each needs only those before it
+# Each needs only those before it.
+MODULES = ("wire", "kernel", "child", "files", "proc", "tree", "programs", "job", "warden")
 PACKAGE = "agentrl_sandbox.inside"
 
 # What is loaded here stays: no collection, here or in a fork, goes through it again.

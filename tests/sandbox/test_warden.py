@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from agentrl_sandbox import Backend, Limit, Python, RefusedError, Sandbox, cgroups
+from agentrl_sandbox import Backend, Limit, Python, RefusedError, Sandbox, cgroups, shell
 from agentrl_sandbox.inside import proc, wire
 from agentrl_sandbox.inside.job import Job, Order, Process
 from agentrl_sandbox.inside.tree import Tree
@@ -184,6 +184,17 @@ async def test_what_forks_faster_than_it_is_found_takes_the_session_along(walls:
         await assert_serves(sandbox)
 
 
+def test_the_warden_gives_up_the_session_and_never_the_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, killed = Tree(), list[int]()
+    tree.me = 1
+    monkeypatch.setattr("agentrl_sandbox.inside.tree.ENDING_S", 0.0)
+    monkeypatch.setattr("agentrl_sandbox.inside.tree.os.kill", lambda pid, number: killed.append(pid))
+    monkeypatch.setattr("agentrl_sandbox.inside.tree.os.wait3", lambda options: (0, 0, None))
+    monkeypatch.setattr("agentrl_sandbox.inside.tree.os.listdir", lambda path: [str(os.getpid())])  # always one more
+    tree.kill(spared=2)
+    assert killed[-1] == -1
+
+
 async def test_what_a_dead_session_has_left_running_goes_before_the_next_program() -> None:
     async with another(backend("process")) as sandbox:
         fork = (
@@ -243,11 +254,22 @@ def test_a_writer_that_never_stops_does_not_hold_up_who_reads(monkeypatch: pytes
     os.close(job.process.stderr)
 
 
-async def test_exit_codes_that_an_earlier_cell_forged_do_not_end_the_next(sandbox: Sandbox) -> None:
-    await sandbox.run("import os; _ = os.write(4, b'0' * 100)")
-    result = await sandbox.run("6 * 7")
-    assert (result.exit_code, result.stdout) == (0, b"42\n")
-    await sandbox.run(END)
+FORGER = """
+import os, threading
+def forge():
+    while not os.path.exists("go"): pass
+    os.write(4, b"0" * 100)
+    open("gone", "w").close()
+threading.Thread(target=forge).start()
+"""
+
+
+async def test_exit_codes_that_were_forged_between_two_cells_do_not_end_the_next(walls: Backend) -> None:
+    async with another(walls) as sandbox:
+        await sandbox.run(FORGER)
+        assert (await sandbox.exec(shell("touch go; while [ ! -e gone ]; do :; done"))).is_ok
+        result = await sandbox.run("6 * 7")
+        assert (result.exit_code, result.stdout) == (0, b"42\n")
 
 
 # --- the warden as an aim -----------------------------------------------------------------------------------------

@@ -2,19 +2,20 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
 
-from agentrl_sandbox import Limits, Pool, SandboxError
+from agentrl_sandbox import BrokenError, Limits, LostError, Pool, Sandbox, SandboxError, UnavailableError, retry
 
 from agentrl_code.cases import Assert, Call, Io, Test, why_unusable
 from agentrl_code.checkers import CheckerError, is_approved
 from agentrl_code.claims import Claim, plan
 from agentrl_code.compare import same, same_text
 from agentrl_code.policy import MIB, Policy
-from agentrl_code.program import Cell, Loaded, Printed, WornError, run_script
+from agentrl_code.program import Loaded, Printed, run_script
 from agentrl_code.replies import ForeignError, Reply, shown
 from agentrl_code.scripts import BOM, Script
-from agentrl_code.trial import Trial
+from agentrl_code.trial import ASKING_S, Trial
 from agentrl_code.values import UnreadableError, to_tree
 from agentrl_code.verdict import Result, Status, Verdict
 
@@ -50,7 +51,7 @@ class Grader:
         except TimeoutError:
             return Verdict.invalid(f"no sandbox was free within {policy.wait_s:g} s", "infra")
         try:
-            return await self._twice(program, tests, policy)
+            return await self._judged(program, tests, policy)
         except UnreadableError as problem:
             return Verdict.invalid(f"the answer cannot be read: {problem}", "program")
         except SandboxError as problem:
@@ -58,30 +59,35 @@ class Grader:
         finally:
             self._seats.release()
 
-    async def _twice(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
-        """The verdict; a sandbox lost after the program ran there is an accident once, and its doing if twice."""
+    async def _judged(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
+        """The verdict; a sandbox lost is an accident once, and the program's doing if it breaks a second one too."""
+
+        def graded(sandbox: Sandbox) -> Awaitable[Verdict]:
+            return self._graded(sandbox, program, tests, policy)
+
         try:
-            return await self._graded(program, tests, policy)
-        except WornError:
+            async with self.pool.lease() as sandbox:
+                return await graded(sandbox)
+        except LostError:
             pass
         try:
-            return await self._graded(program, tests, policy)
-        except WornError as problem:
+            return await retry(self.pool, graded, within_s=(1 + len(tests)) * (policy.limits.wall_s + ASKING_S))
+        except BrokenError as problem:
             return Verdict.of((Result(Status.ERROR, reason=f"the program breaks its sandbox: {problem}"),))
 
-    async def _graded(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
-        async with self.pool.lease() as sandbox:
-            cell = Cell(sandbox)
-            functions = await self._functions(program, tests, policy, cell)
-            texts = await _texts(program, tests, policy, cell)
+    async def _graded(self, sandbox: Sandbox, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
+        functions = await self._functions(program, tests, policy, sandbox)
+        texts = await _texts(program, tests, policy, sandbox)
         return Verdict.of(tuple({**functions, **texts}[number] for number in range(len(tests))))
 
-    async def _functions(self, program: str, tests: Sequence[Test], policy: Policy, cell: Cell) -> dict[int, Result]:
+    async def _functions(
+        self, program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox
+    ) -> dict[int, Result]:
         """The results of `Call` and `Assert` tests by their numbers, from one loaded program."""
         asked = {number: _questions(test, policy) for number, test in enumerate(tests) if not isinstance(test, Io)}
         if not asked:
             return {}
-        loaded = Loaded(program, cell, policy.answering)
+        loaded = Loaded(program, sandbox, policy.answering)
         questions = [question for each in asked.values() if not isinstance(each, Script) for question in each]
         answers = await loaded.load([_request(question) for question in questions])
         complaint = answers.complaint
@@ -96,13 +102,25 @@ class Grader:
             return results
         if complaint:
             return results | dict.fromkeys(scripts, Result(Status.ERROR, reason=f"the program {complaint}"))
-        async with self.pool.lease() as second:
-            trial = Trial(second, loaded, policy)
+        async with self._judges_own() as judge:
+            trial = Trial(judge, loaded, policy)
             for number, script in scripts.items():
                 results[number] = (
                     Result(Status.ERROR, reason="was not reached") if trial.complaint else await trial.result(script)
                 )
         return results
+
+    @asynccontextmanager
+    async def _judges_own(self) -> AsyncIterator[Sandbox]:
+        """The judge's sandbox; UnavailableError where there is none, which is nobody's doing in another one."""
+        try:
+            judge = await self.pool.take()
+        except LostError as problem:
+            raise UnavailableError(f"the judge has no sandbox: {problem}") from problem
+        try:
+            yield judge
+        finally:
+            self.pool.drop(judge)
 
 
 def _why_no_program(program: str) -> str:
@@ -173,7 +191,7 @@ def _all(results: list[Result]) -> Result:
     return next((result for result in results if result.status is not Status.PASSED), results[0])
 
 
-async def _texts(program: str, tests: Sequence[Test], policy: Policy, cell: Cell) -> dict[int, Result]:
+async def _texts(program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox) -> dict[int, Result]:
     """The results of `Io` tests by their numbers; after one that broke a limit the rest is not run."""
     results, is_over = dict[int, Result](), False
     for number, test in enumerate(tests):
@@ -182,7 +200,7 @@ async def _texts(program: str, tests: Sequence[Test], policy: Policy, cell: Cell
             if is_over:
                 results[number] = Result(Status.ERROR, asked, reason="was not reached")
                 continue
-            printed = await run_script(program, test.stdin, cell, policy.limits)
+            printed = await run_script(program, test.stdin, sandbox, policy.limits)
             is_over = printed.is_over
             results[number] = await _text_result(asked, test, printed, policy)
     return results

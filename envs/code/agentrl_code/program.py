@@ -1,11 +1,10 @@
 """A program under grading: what happens when it is run as a script, or loaded and called."""
 
 import asyncio
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl_sandbox import ExecResult, Limit, Limits, LostError, Python, Sandbox
+from agentrl_sandbox import ExecResult, Limit, Limits, Python, Sandbox
 
 from agentrl_code.dialogue import MANY_BYTES, Interpreter
 from agentrl_code.replies import Reply
@@ -38,40 +37,11 @@ class Answers:
     complaint: str
 
 
-class WornError(Exception):
-    """A sandbox failed in which the program had run before: it may be its doing."""
-
-
-class Cell:
-    """The sandbox of one program, which remembers whether the program has run there."""
-
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox, self._is_used = sandbox, False
-
-    async def run(self, source: str, limits: Limits) -> ExecResult:
-        """Run source in the one interpreter; WornError where a LostError might be the program's doing."""
-        return await self._watched(self._sandbox.run(source, limits))
-
-    async def exec(self, program: Python, stdin: bytes, limits: Limits) -> ExecResult:
-        """Run a program to its end; WornError where a LostError might be the program's doing."""
-        return await self._watched(self._sandbox.exec(program, stdin, limits))
-
-    async def _watched(self, run: Awaitable[ExecResult]) -> ExecResult:
-        try:
-            result = await run
-        except LostError as problem:
-            if self._is_used:
-                raise WornError(str(problem)) from problem
-            raise
-        self._is_used = True
-        return result
-
-
 class Loaded:
     """The program as a module in a session, answering requests."""
 
-    def __init__(self, program: str, cell: Cell, limits: Limits) -> None:
-        self._program, self._interpreter = program, Interpreter("candidate", cell, limits)
+    def __init__(self, program: str, sandbox: Sandbox, limits: Limits) -> None:
+        self._program, self._interpreter = program, Interpreter("candidate", sandbox, limits)
 
     async def load(self, requests: list[Any]) -> Answers:
         """Load the program and have it answer; past a limit nothing that it answered counts."""
@@ -102,9 +72,9 @@ def _read(frames: tuple[Any, ...]) -> tuple[Reply, ...]:
     return tuple(map(Reply.of, frames))
 
 
-async def run_script(program: str, stdin: str, cell: Cell, limits: Limits) -> Printed:
+async def run_script(program: str, stdin: str, sandbox: Sandbox, limits: Limits) -> Printed:
     """Run the program as `__main__`; it must end by itself, with exit code 0."""
-    ending = await cell.exec(Python(program), stdin.encode("utf-8", "surrogateescape"), limits)
+    ending = await sandbox.exec(Python(program), stdin.encode("utf-8", "surrogateescape"), limits)
     return Printed(ending.stdout.decode("utf-8", "surrogateescape"), _complaint(ending), bool(ending.hits))
 
 
