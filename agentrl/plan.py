@@ -200,9 +200,12 @@ def _idle(config: Config) -> Iterator[str]:
     """Keys that were set away from their default where nothing would read them."""
     learner, algorithm, defaults = config.learner, config.algorithm, Config()
     on_cpu = config.device == "cpu"
+    is_uncorrected = algorithm.old_logprobs == "sampler" and algorithm.kl_weight == 0
     idle = (
         ("learner.min_lr_ratio", learner.schedule == "constant", "learner.schedule linear or cosine"),
-        ("algorithm.importance_cap", algorithm.old_logprobs == "sampler", "algorithm.old_logprobs learner"),
+        ("algorithm.importance_cap", is_uncorrected, "algorithm.old_logprobs learner"),
+        ("algorithm.filter_equal", algorithm.name == "reinforce++", "an algorithm that compares within a group"),
+        ("algorithm.filter_batches", not algorithm.filter_equal, "algorithm.filter_equal true"),
         ("weights.canary_tolerance", not config.weights.verify, "weights.verify true"),
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
         ("engine.gpu_memory", on_cpu, "a GPU"),

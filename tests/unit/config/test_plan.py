@@ -112,6 +112,12 @@ def test_what_the_user_sets_is_kept() -> None:
             {"algorithm.importance_cap": "3", "algorithm.old_logprobs": "sampler"},
             "importance_cap has no effect",
         ),
+        (
+            LAPTOP,
+            {"algo": "reinforce++", "algorithm.filter_equal": "true"},
+            "filter_equal has no effect without an alg",
+        ),
+        (LAPTOP, {"algorithm.filter_batches": "2"}, "filter_batches has no effect without algorithm.filter_equal true"),
         (LAPTOP, {"weights.canary_tolerance": "0.1", "weights.verify": "false"}, "canary_tolerance has no effect"),
         (LAPTOP, {"track.wandb_project": "x"}, "no effect without track.wandb true"),
         (LAPTOP, {"track.wandb": "true"}, "pip install 'agentrl[wandb]'"),
