@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Collection, Sequence
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal
 
 import httpx
 
 from agentrl.env import BadCallError, tool
 from agentrl.errors import ConfigError
 from agentrl_tools.errors import ServiceError
-from agentrl_tools.web import bounded, tls
+from agentrl_tools.known_good import works
+from agentrl_tools.web import bounded, decoded, tls
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -23,6 +26,15 @@ TUNNELS = [ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32")]
 """Those inside that hide an IPv4 address (6to4, Teredo)."""
 GONE = (502, 503, 504)
 DEFAULT_PORTS = {"http": 80, "https": 443}
+HEADERS = {"Accept-Encoding": "identity", "User-Agent": "agentrl"}
+MOST_URL, MOST_HOST, MOST_SHOWN = 8192, 253, 200
+"""Characters of an address, of the host in it, and of either in an error."""
+MALFORMED = (
+    httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.DecodingError,
+    httpx.LocalProtocolError, UnicodeError,
+)  # fmt: skip
+"""Errors that are the request's own, whatever state the host is in."""
+KNOWN_GOOD_S = 4.0
 
 
 class Http:
@@ -30,6 +42,10 @@ class Http:
 
     Every hop of a redirect passes the same checks: scheme, host and port are allowed, and every address of the host is
     public or in `networks` (such as `127.0.0.0/8`). The connection goes to the very address that was checked.
+
+    A request that fails is the model's doing where the host answers a known-good one: the address that `known_good` has
+    for the entry of `allow`, by default `/` of the host, over http or https. Under `*.` the model picks the host: what
+    fails there is its own doing unless `known_good` has an address for that entry.
     """
 
     def __init__(
@@ -41,8 +57,9 @@ class Http:
         timeout_s: float = 20.0,
         max_bytes: int = 1_000_000,
         max_characters: int = 10_000,
+        known_good: Mapping[str, str] | None = None,
     ) -> None:
-        self.gate = Gate(allow, networks)
+        self.gate = Gate(allow, networks, known_good)
         self.methods, self.timeout_s = methods, timeout_s
         self.max_bytes, self.max_characters = max_bytes, max_characters
 
@@ -57,29 +74,53 @@ class Http:
         """
         if method not in self.methods:
             raise BadCallError(f"{method} is not allowed; use {' or '.join(sorted(self.methods))}")
+        if len(url) > MOST_URL:
+            raise BadCallError(f"the address is longer than {MOST_URL} characters")
+        transport = CheckedTransport(self.gate)
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await self._fetch(method, url, body)
+                status, text = await self._fetch(transport, method, url, body)
+        except MALFORMED as error:
+            raise BadCallError(f"{url[:MOST_SHOWN]}: {error}") from error
         except TimeoutError as error:
-            raise ServiceError(f"{method} {url}: no answer within {self.timeout_s:g} s") from error
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.DecodingError) as error:
-            raise BadCallError(f"{url[:200]}: {error}") from error
+            raise await self._blamed(transport.asked, f"no answer within {self.timeout_s:g} s") from error
         except httpx.HTTPError as error:
-            raise ServiceError(f"{method} {url}: {type(error).__name__}: {error}") from error
+            raise await self._blamed(transport.asked, f"{type(error).__name__}: {error}") from error
+        if status in GONE and not await self._is_well(transport.asked):
+            raise ServiceError(f"{method} {url[:MOST_SHOWN]}: {status}, and so does every other request")
+        return text
 
-    async def _fetch(self, method: str, url: str, body: str) -> str:
-        headers = {"Accept-Encoding": "identity", "User-Agent": "agentrl"}
+    async def _fetch(self, transport: CheckedTransport, method: str, url: str, body: str) -> tuple[int, str]:
         async with (
-            httpx.AsyncClient(
-                transport=CheckedTransport(self.gate), follow_redirects=True, max_redirects=5, trust_env=False
-            ) as client,
-            client.stream(method, url, content=body or None, headers=headers, timeout=self.timeout_s) as response,
+            httpx.AsyncClient(transport=transport, follow_redirects=True, max_redirects=5, trust_env=False) as client,
+            client.stream(method, url, content=body or None, headers=HEADERS, timeout=self.timeout_s) as response,
         ):
-            if response.status_code in GONE:
-                raise ServiceError(f"{method} {url}: {response.status_code} {response.reason_phrase}")
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise BadCallError("the answer is compressed, which is not read")
-            return self._text(response, await self._content(response))
+            return response.status_code, self._text(response, await self._content(response))
+
+    async def _blamed(self, url: httpx.URL, what: str) -> BadCallError | ServiceError:
+        """The error of a request that failed, at the hop that failed."""
+        kind = BadCallError if await self._is_well(url) else ServiceError
+        return kind(f"{str(url)[:MOST_SHOWN]}: {what[:MOST_SHOWN]}")
+
+    async def _is_well(self, url: httpx.URL) -> bool:
+        """Whether the host of an address answers a known-good request, or was the model's to pick."""
+        addresses = self.gate.known_good_of(url)
+        return not addresses or await works(addresses, lambda: self._known_good(addresses))
+
+    async def _known_good(self, addresses: Sequence[httpx.URL]) -> None:
+        """Return once one of them answers; httpx.HTTPError where none does."""
+        async with httpx.AsyncClient(transport=CheckedTransport(self.gate), trust_env=False) as client:
+            for address in addresses:
+                with suppress(httpx.HTTPError, TimeoutError):
+                    async with (
+                        asyncio.timeout(KNOWN_GOOD_S),
+                        client.stream("GET", address, headers=HEADERS) as response,
+                    ):
+                        if response.status_code not in GONE:
+                            return
+        raise httpx.ConnectError(f"{addresses[0].host} answers nothing")
 
     async def _content(self, response: httpx.Response) -> bytes:
         try:
@@ -88,16 +129,19 @@ class Http:
             raise BadCallError(str(error)) from error
 
     def _text(self, response: httpx.Response, content: bytes) -> str:
-        text = content.decode(response.charset_encoding or "utf-8", errors="replace")
+        text = decoded(content, response.headers.get("content-type", ""))
         more = len(text) - self.max_characters
         cut = f"\n[{more} more characters]" if more > 0 else ""
-        return f"{response.status_code} {response.reason_phrase}\n{text[: self.max_characters]}{cut}"
+        status = f"{response.status_code} {response.reason_phrase[:MOST_SHOWN]}"
+        return f"{status}\n{text[: self.max_characters]}{cut}"
 
 
 class Gate:
     """Which hosts may be asked, and at which addresses."""
 
-    def __init__(self, allow: Collection[str], networks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, allow: Collection[str], networks: Sequence[str] = (), known_good: Mapping[str, str] | None = None
+    ) -> None:
         if not allow:
             raise ConfigError("Http: name the hosts that may be asked, such as allow=['api.example.com']")
         self.allow = {entry.lower() for entry in allow}
@@ -105,14 +149,26 @@ class Gate:
             self.networks = [ipaddress.ip_network(text) for text in networks]
         except ValueError as error:
             raise ConfigError(f"Http: networks: {error}; write 127.0.0.0/8 for instance") from error
+        self.known_good = {entry.lower(): self._own(entry, url) for entry, url in (known_good or {}).items()}
+
+    def _own(self, entry: str, address: str) -> httpx.URL:
+        """The known-good address of an entry, which must be one of it."""
+        try:
+            url = httpx.URL(address)
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"Http: known_good: {address!r}: {error}") from error
+        if entry.lower() not in self._entries(url):
+            raise ConfigError(f"Http: known_good: {address!r} is no address of {entry!r}, or that is not in allow")
+        return url
 
     async def admit(self, url: httpx.URL) -> str:
         """The address to connect to; BadCallError where the model asks for what it may not have."""
-        port = url.port or DEFAULT_PORTS.get(url.scheme)
-        if port is None:
+        if url.scheme not in DEFAULT_PORTS:
             raise BadCallError(f"{url.scheme!r} is not allowed; use http or https")
-        if not self._is_allowed(url, port):
-            raise BadCallError(f"{url.host}:{port} is not allowed; allowed: {', '.join(sorted(self.allow))}")
+        port = url.port or DEFAULT_PORTS[url.scheme]
+        if not self._entries(url):
+            shown = f"{url.host[:MOST_SHOWN]}:{port}"
+            raise BadCallError(f"{shown} is not allowed; allowed: {', '.join(sorted(self.allow))}")
         addresses = await self._resolve(url.host, port)
         refused = [str(address) for address in addresses if not self.is_open(address)]
         if refused:
@@ -128,54 +184,86 @@ class Gate:
             return False
         return real.is_global and not real.is_multicast
 
-    def _is_allowed(self, url: httpx.URL, port: int) -> bool:
-        host = url.host.lower().rstrip(".")
-        names = {host, *(f"*.{host.split('.', n)[n]}" for n in range(1, host.count(".") + 1))}
-        if port == DEFAULT_PORTS[url.scheme]:
-            return bool(self.allow & (names | {f"{name}:{port}" for name in names}))
-        return bool(self.allow & {f"{name}:{port}" for name in names})
+    def known_good_of(self, url: httpx.URL) -> tuple[httpx.URL, ...]:
+        """Addresses of which a host that works answers one; none where the model picked the host itself."""
+        entries = self._entries(url)
+        for entry in entries:
+            if entry in self.known_good:
+                return (self.known_good[entry],)
+        if not any(not entry.startswith("*.") for entry in entries):
+            return ()
+        return tuple(url.copy_with(scheme=scheme, raw_path=b"/", userinfo=b"") for scheme in DEFAULT_PORTS)
 
-    def _is_named(self, host: str) -> bool:
-        """Whether the configuration names this very host; under `*.` the model makes up names."""
-        return any(entry.partition(":")[0] == host.lower().rstrip(".") for entry in self.allow)
+    def _entries(self, url: httpx.URL) -> list[str]:
+        """The entries of `allow` that an address belongs to, the most exact first."""
+        host, port = url.host.lower().rstrip("."), url.port or DEFAULT_PORTS.get(url.scheme)
+        if port is None or len(host) > MOST_HOST:
+            return []
+        is_default = port == DEFAULT_PORTS.get(url.scheme)
+        return [entry for name in _names(host) for entry in self._spelt(name, port, is_default)]
+
+    def _spelt(self, name: str, port: int, is_default: bool) -> Iterator[str]:
+        for entry in (f"{name}:{port}", name) if is_default else (f"{name}:{port}",):
+            if entry in self.allow:
+                yield entry
 
     async def _resolve(self, host: str, port: int) -> list[Address]:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (socket.gaierror, UnicodeError) as error:
-            is_invented = isinstance(error, UnicodeError) or (
-                error.errno == socket.EAI_NONAME and not self._is_named(host)
-            )
-            kind = BadCallError if is_invented else ServiceError
-            raise kind(f"{host} has no address: {error}") from error
+        except UnicodeError as error:
+            raise BadCallError(f"{host} is no name of a host: {error}") from error
+        except socket.gaierror as error:
+            raise httpx.ConnectError(f"{host} has no address: {error}") from error
         return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+
+
+def _names(host: str) -> Iterator[str]:
+    """`a.b.c`, `*.b.c`, `*.c`."""
+    yield host
+    while "." in host:
+        host = host.partition(".")[2]
+        yield f"*.{host}"
 
 
 class CheckedTransport(httpx.AsyncBaseTransport):
     """Connects each request, the first and every redirect, to the address that the gate has just checked.
 
     The host stays in the Host header and in the TLS handshake. Connections are not kept: one that was opened for a host
-    must not serve another at the same address.
+    must not serve another at the same address. `asked` is the address of the last hop.
     """
 
     def __init__(self, gate: Gate) -> None:
+        self.asked = httpx.URL()
         self._gate = gate
         limits = httpx.Limits(max_keepalive_connections=0)
         self._inner = httpx.AsyncHTTPTransport(verify=tls(), trust_env=False, limits=limits)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request."""
+        self.asked = request.url
         address = await self._gate.admit(request.url)
+        opened: list[Any] = []
         checked = httpx.Request(
             request.method,
             request.url.copy_with(host=address),
             headers=request.headers,
             stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": request.url.host},
+            extensions={**request.extensions, "sni_hostname": request.url.host, "trace": partial(_note, opened)},
         )
-        return await self._inner.handle_async_request(checked)
+        try:
+            return await self._inner.handle_async_request(checked)
+        except asyncio.CancelledError:
+            for stream in opened:  # httpcore leaves one open that is cancelled while TLS shakes hands
+                await stream.aclose()
+            raise
 
     async def aclose(self) -> None:
         """Close what is open."""
         await self._inner.aclose()
+
+
+async def _note(opened: list[Any], event: str, info: dict[str, Any]) -> None:
+    """Keep the connections that httpcore tells of."""
+    if event == "connection.connect_tcp.complete":
+        opened.append(info["return_value"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import re
 import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,19 +14,23 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 import httpx
+import re2
 
 from agentrl.env import BadCallError, tool
+from agentrl.env.arguments import as_unicode
 from agentrl.env.rows import json_lines
 from agentrl.errors import DataError
 from agentrl_tools.errors import ServiceError
+from agentrl_tools.known_good import works
 from agentrl_tools.web import bounded, tls
 
-WORD = re.compile(r"\w+")
+WORD: Any = re2.compile(r"[\pL\pN_]+")
 MOST_WORDS = 64
+MOST_READ = 4000
+"""Characters of a query to an index that are read: putting accents in order takes the square of their number."""
 MOST_CHARACTERS = 1000
 """Of a query to a service: addresses have bounds, and a model's long query is not the service's fault."""
-NOT_TAKEN = (400, 413, 414, 422)
-"""Statuses by which a service refuses what it is asked, not who asks: no query may end an episode without a score."""
+FAILURES = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, LookupError, TypeError, RecursionError)
 TITLE_WEIGHT = 2.0
 LARGE = 5_000
 """Documents from which on a query runs in a thread: it takes milliseconds."""
@@ -104,6 +107,7 @@ class Index:
 
     def rank(self, query: str, k: int) -> list[Document]:
         """The same, here and now; at most the first 64 different words of a query are looked at."""
+        query = as_unicode(query[:MOST_READ])
         words = list(dict.fromkeys(WORD.findall(unicodedata.normalize("NFKC", query))))[:MOST_WORDS]
         if not words:
             return []
@@ -125,7 +129,8 @@ class HttpSearch:
 
     `{query}` and `{k}` in `url`, or in the texts of a JSON `body` (which makes it a POST), are filled in. Paths are
     keys and numbers with dots between: `hits`, `result.0`, `document.title`; an empty path is the thing itself.
-    A service that does not answer, or answers something else, raises ServiceError: that is not the model's doing.
+    Where a query fails, the service is asked for `known_good`: when that succeeds, the failure is the query's, and the
+    model's error; when it fails too, the service is gone, which raises ServiceError.
     """
 
     url: str
@@ -136,24 +141,28 @@ class HttpSearch:
     headers: dict[str, str] = field(default_factory=dict)
     timeout_s: float = 20.0
     max_bytes: int = 4_000_000
+    known_good: str = "water"
 
     async def find(self, query: str, k: int) -> list[Document]:
         """Ask the service; BadCallError for a query that none would take."""
         if len(query) > MOST_CHARACTERS:
             raise BadCallError(f"the query is longer than {MOST_CHARACTERS} characters")
-        query = query.encode(errors="replace").decode()  # half a surrogate pair cannot be sent
         try:
-            async with asyncio.timeout(self.timeout_s):
-                answer = json.loads(await self._ask(query, k))
-            items = at(answer, self.results)
-            if not isinstance(items, list):
-                raise TypeError(f"{self.results!r} is no list")
-            return [Document(str(at(item, self.title) or ""), text_at(item, self.text)) for item in items[:k]]
-        except (
-            httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, LookupError, TypeError, RecursionError
-        ) as error:  # fmt: skip
-            why = f"{type(error).__name__}: {error}"
+            return await self._found(as_unicode(query), k)
+        except FAILURES as error:
+            why = f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+            service = self.url, self.results, self.title, self.text, repr(self.body)
+            if await works(service, lambda: self._found(self.known_good, k)):
+                raise BadCallError(f"the search service does not answer this query ({why})") from error
             raise ServiceError(f"search service {self.url}: {why}; see its url, results, title and text") from error
+
+    async def _found(self, query: str, k: int) -> list[Document]:
+        async with asyncio.timeout(self.timeout_s):
+            answer = json.loads(await self._ask(query, k))
+        items = at(answer, self.results)
+        if not isinstance(items, list):
+            raise TypeError(f"{self.results!r} is no list")
+        return [Document(str(at(item, self.title) or ""), text_at(item, self.text)) for item in items[:k]]
 
     async def _ask(self, query: str, k: int) -> bytes:
         method, content = "GET", None
@@ -165,8 +174,6 @@ class HttpSearch:
             httpx.AsyncClient(verify=tls(), trust_env=False) as client,
             client.stream(method, url, content=content, headers=headers) as response,
         ):
-            if response.status_code in NOT_TAKEN:
-                raise BadCallError(f"the search service does not take this query ({response.status_code})")
             response.raise_for_status()
             return await bounded(response.aiter_bytes(), self.max_bytes)
 

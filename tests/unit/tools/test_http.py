@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.http import Gate, Http
+from agentrl_tools.web import charset, decoded
 
 from agentrl.env import BadCallError
 from agentrl.errors import ConfigError
@@ -116,19 +118,112 @@ async def test_methods_are_allowed_by_name(server: ThreadingHTTPServer) -> None:
     assert await tool.http(f"{home}/echo", "POST", "hi") == "200 OK\nhi"
 
 
-async def test_a_host_that_is_gone_or_hangs_is_the_infrastructures_fault(server: ThreadingHTTPServer) -> None:
-    tool, home = tool_for(server, timeout_s=0.3)
-    with pytest.raises(ServiceError, match=r"no answer within 0\.3 s|ReadTimeout"):
-        await tool.http(f"{home}/hang")
-    with pytest.raises(ServiceError, match="503"):
-        await tool_for(server)[0].http(f"{home}/down")
-    with pytest.raises(ServiceError) as caught:
-        await Http(["localhost:9"], networks=("127.0.0.0/8", "::1/128")).http("http://localhost:9/")
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/hang", r"no answer within 0\.3 s|ReadTimeout"),
+        ("/drip", r"no answer within 0\.3 s|ReadTimeout"),
+        ("/endless", "more than 10000 bytes"),
+        ("/headers", "RemoteProtocolError"),
+        ("/reset", "RemoteProtocolError"),
+        ("/junk", "RemoteProtocolError"),
+        ("/to?url=/hang", r"/hang: (no answer within 0\.3 s|ReadTimeout)"),
+    ],
+)
+async def test_a_path_that_fails_on_a_host_that_answers_is_the_models(
+    server: ThreadingHTTPServer, path: str, said: str
+) -> None:
+    tool, home = tool_for(server, timeout_s=0.3, max_bytes=10_000)
+    with pytest.raises(BadCallError, match=said):
+        await tool.http(home + path)
+
+
+async def test_a_status_or_a_scheme_that_the_model_picks_does_not_end_its_episode(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server)
+    assert await tool.http(f"{home}/down") == "503 Service Unavailable\n"
+    with pytest.raises(BadCallError, match="ConnectError"):
+        await tool.http(home.replace("http:", "https:"))
+
+
+async def always(answer: bytes) -> tuple[asyncio.Server, str]:
+    """A host that says the same to everybody; nothing at all where that is empty."""
+
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.write(answer)
+        if not answer:
+            await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(say, "127.0.0.1", 0)
+    return server, f"localhost:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 503 Gone\r\nContent-Length: 0\r\n\r\n", b"junk\r\n\r\n"])
+async def test_a_host_that_answers_nobody_is_the_infrastructures_fault(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    monkeypatch.setattr("agentrl_tools.http.KNOWN_GOOD_S", 0.3)
+    server, place = await always(answer)
+    async with server:
+        with pytest.raises(ServiceError) as caught:
+            await Http([place], networks=LOOPBACK, timeout_s=0.3).http(f"http://{place}/page")
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:  # the host's own, which close their ends
+            await asyncio.wait(others, timeout=20)
     assert caught.value.fault == "infra"
+
+
+async def test_a_host_that_is_not_there_is_the_infrastructures_fault_unless_the_model_made_it_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def resolve(*_: object) -> list[Any]:
+        raise httpx.ConnectError("nowhere has no address")
+
+    with pytest.raises(ServiceError):
+        await Http(["localhost:9"], networks=("127.0.0.0/8", "::1/128")).http("http://localhost:9/")
+    monkeypatch.setattr(Gate, "_resolve", resolve)
     with pytest.raises(ServiceError, match="has no address"):
         await Http(["nowhere.invalid"]).http("http://nowhere.invalid/")
-    with pytest.raises(BadCallError, match="has no address"):  # a name that the model made up
+    with pytest.raises(BadCallError, match="has no address"):
         await Http(["*.invalid"]).http("http://nowhere.invalid/")
+    known = {"*.invalid": "http://www.invalid/health"}
+    with pytest.raises(ServiceError, match="has no address"):
+        await Http(["*.invalid"], known_good=known).http("http://nowhere.invalid/")
+
+
+async def test_the_author_may_name_the_known_good_address(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server)
+    place = home.removeprefix("http://")
+    tool, home = tool_for(server, known_good={place: f"{home}/down"})
+    with pytest.raises(ServiceError, match="503, and so does every other request"):
+        await tool.http(f"{home}/down")
+    for bad in ({place: "http://evil.org/"}, {"evil.org": "http://evil.org/"}, {place: "http://[::1"}):
+        with pytest.raises(ConfigError, match="known_good"):
+            tool_for(server, known_good=bad)
+
+
+async def test_many_failures_ask_for_the_known_good_once(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server)
+    assert set(await asyncio.gather(*(tool.http(f"{home}/down") for _ in range(20)))) == {"503 Service Unavailable\n"}
+    assert [path for _, path in server.seen].count("/") == 1  # type: ignore[attr-defined]
+
+
+async def test_a_text_is_decoded_by_the_charsets_that_take_linear_time(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server)
+    assert await tool.http(f"{home}/punycode") == "200 OK\na-b"
+    assert await tool.http(f"{home}/kanji") == "200 OK\n\u6f22"
+    for name in ("punycode", "idna", "utf-7", "unicode_escape", "rot13", "zlib", "nothing", "", "\0", "x" * 10_000):
+        assert charset(f"text/html; charset={name}") == "utf-8"
+    assert charset("text/html; charset*=punycode''x; charset=LATIN1; x=y") == "iso8859-1"
+    assert "a" * 10 in decoded(b"a" * 10 + b"\xff", "")
+
+
+async def test_a_long_address_is_refused_before_anything_reads_it() -> None:
+    with pytest.raises(BadCallError, match="longer than 8192 characters"):
+        await Http(["*.example.com"]).http("http://" + "a." * 100_000 + "example.com/")
+    with pytest.raises(BadCallError, match="is not allowed"):
+        await Http(["*.example.com"]).http("http://" + "a." * 1000 + "example.com/")
 
 
 async def test_many_at_once(server: ThreadingHTTPServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -139,8 +140,42 @@ async def test_a_query_that_cannot_be_sent_is_not_the_services_fault(server: Thr
     assert (await service.find("half \ud800", 1))[0].title == "About half ?"
     with pytest.raises(BadCallError, match="longer than 1000 characters"):
         await service.find("x" * 70_000, 1)
-    with pytest.raises(BadCallError, match=r"does not take this query \(400\)"):
-        await HttpSearch(f"{home}/picky?q={{query}}", "").find('"', 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "said"),
+    [
+        ("/picky", 'a "', "400 Bad Request"),
+        ("/fragile", "down", "503 Service Unavailable"),
+        ("/fragile", "hang", "TimeoutError"),
+        ("/fragile", "junk", "RecursionError"),
+        ("/fragile", "big", "more than 50000 bytes"),
+    ],
+)
+async def test_a_query_that_breaks_a_service_which_answers_others_is_the_models(
+    server: ThreadingHTTPServer, path: str, query: str, said: str
+) -> None:
+    home, timeout_s = f"http://127.0.0.1:{server.server_port}", 0.3 if query == "hang" else 20.0
+    where = {"results": "data.hits", "text": "body.text", "title": "name", "timeout_s": timeout_s, "max_bytes": 50_000}
+    service = HttpSearch(f"{home}{path}?q={{query}}", **where)  # type: ignore[arg-type]
+    with pytest.raises(BadCallError, match=f"does not answer this query.*{said}"):
+        await service.find(query, 1)
+    assert [document.title for document in await service.find("x", 1)] == ["About x"]
+
+
+async def test_many_queries_that_fail_ask_for_the_known_good_once(server: ThreadingHTTPServer) -> None:
+    service = HttpSearch(f"http://127.0.0.1:{server.server_port}/down?q={{query}}", "")
+    failures = await asyncio.gather(*(service.find("x", 1) for _ in range(20)), return_exceptions=True)
+    assert {type(failure) for failure in failures} == {ServiceError}
+    assert [path for _, path in server.seen].count("/down?q=water") == 1  # type: ignore[attr-defined]
+
+
+def test_accents_are_put_in_order_for_a_bounded_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorting a run of marks takes the square of its length."""
+    read = []
+    monkeypatch.setattr("agentrl_tools.search.unicodedata.normalize", lambda _, text: read.append(len(text)) or text)
+    Index(CORPUS).rank("a" + "\u0315\u0300" * 100_000, 1)
+    assert read == [4000]
 
 
 # --- a corpus in a file -----------------------------------------------------------------------------------------

@@ -29,13 +29,37 @@ class Handler(BaseHTTPRequestHandler):
                 self.say(302, b"", {"Location": query["url"][0]})
             case "/loop":
                 self.say(302, b"", {"Location": "/loop"})
-            case "/picky":
+            case "/picky" if '"' in query["q"][0]:
                 self.say(400, b"unbalanced quotes")
+            case "/fragile" if query["q"][0] == "down":
+                self.say(503, b"")
+            case "/fragile" if query["q"][0] == "hang":
+                self.server.release.wait(20)  # type: ignore[attr-defined]
+            case "/fragile" if query["q"][0] == "junk":
+                self.say(200, b"[" * 40_000)
+            case "/fragile" if query["q"][0] == "big":
+                self.say(200, b" " * 100_000)
+            case "/endless":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 50_000)
+                self.server.release.wait(20)  # type: ignore[attr-defined]
+            case "/drip":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
+                self.server.release.wait(20)  # type: ignore[attr-defined]
+            case "/headers":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"x" * 200_000)
+            case "/reset":
+                self.close_connection = True
+            case "/junk":
+                self.wfile.write(b"\0" * 1000)
+            case "/punycode":
+                self.say(200, b"a-b", {"Content-Type": "text/plain; charset=punycode"})
+            case "/kanji":
+                self.say(200, "\u6f22".encode("shift_jis"), {"Content-Type": 'text/plain; charset="Shift_JIS"'})
             case "/down":
                 self.say(503, b"")
             case "/hang":
                 self.server.release.wait(20)  # type: ignore[attr-defined]
-            case "/search":
+            case "/search" | "/picky" | "/fragile":
                 hits = [{"name": f"About {query['q'][0]}", "body": {"text": "Words."}}] * 5
                 self.say(200, json.dumps({"data": {"hits": hits}}).encode())
             case _:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
+
+import re2
 
 from agentrl.env import BadCallError
+from agentrl.env.arguments import as_unicode
 from agentrl.errors import did_you_mean
 from agentrl_tools.calculator.exact import Number, add, divide, fits, floor_divide, modulo, multiply, power
 from agentrl_tools.calculator.functions import CONSTANTS, FUNCTIONS, factorial
 
 MAX_CHARACTERS = 1000
 MAX_DEPTH = 40
-TOKEN = re.compile(r"\s*(?:((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+(?!\w))?)|([^\W\d]\w*|√)|(\*\*|//|[-+*/%^!(),]))")
+TOKEN: Any = re2.compile(
+    r"(?:\s|\pZ)*(?:"
+    r"((?:\p{Nd}+\.?\p{Nd}*|\.\p{Nd}+)(?:[eE][+-]?\p{Nd}+)?)|"
+    r"([\pL_][\pL\pN_]*|√)|"
+    r"(\*\*|//|[-+*/%^!(),]))"
+)
 SPELLINGS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"})  # noqa: RUF001 (the signs that are meant)
 
 TERMS: dict[str, Callable[[Number, Number], Number]] = {"+": add, "-": lambda a, b: add(a, -b)}
@@ -26,7 +34,7 @@ def evaluate(expression: str) -> Number:
     """The value of an expression; BadCallError says what is wrong with it, and where."""
     if len(expression) > MAX_CHARACTERS:
         raise BadCallError(f"the expression is longer than {MAX_CHARACTERS} characters")
-    return Parser(expression.translate(SPELLINGS)).whole()
+    return Parser(as_unicode(expression).translate(SPELLINGS)).whole()
 
 
 class Parser:
