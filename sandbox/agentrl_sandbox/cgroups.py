@@ -15,17 +15,23 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from agentrl_sandbox.inside.proc import number
 from agentrl_sandbox.types import Limits
 
 NAME = "agentrl"
 PERIOD_US = 100_000
 NEEDED = ("memory", "pids")
+USEFUL = ("cpu", "cpuacct")
+# Version 1: the buffers of TCP and UDP, which its memory limit does not count; they get a share of it on top.
+SOCKETS, SOCKETS_SHARE = "memory.kmem.tcp.limit_in_bytes", 8
+OPTIONAL = ("memory.memsw.limit_in_bytes", "memory.swap.max", SOCKETS)  # not in every kernel
 REMOVAL_S = 2.0
+UNLIMITED = 1 << 60  # version 1 writes a number beyond it where there is no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A counter of the kernel's that grows when a limit is hit."""
+    """A counter of the kernel's: how often a limit was hit, or for `cpu` the time used so far."""
 
     limit: str
     folder: Path
@@ -54,7 +60,7 @@ class Cage:
             Path(path).mkdir()
         for controller, file, value in _settings(limits, self.version):
             if controller in self.folders:
-                _put(self.folders[controller] / file, value, is_needed=controller in NEEDED and "sw" not in file)
+                _put(self.folders[controller] / file, value, is_needed=controller in NEEDED and file not in OPTIONAL)
 
     def add(self, pid: int) -> None:
         """Put a process in; what it forks from now on is counted too."""
@@ -62,18 +68,30 @@ class Cage:
             (Path(path) / "cgroup.procs").write_text(str(pid))
 
     def meters(self) -> list[Meter]:
-        """Where the kernel counts kills for want of memory, and refused forks."""
-        file = "memory.oom_control" if self.version == 1 else "memory.events"
+        """Where the kernel counts kills for want of memory, refused forks, and the time of all processes."""
         memory, pids = self.folders["memory"], self.folders["pids"]
-        return [Meter("memory", memory, file, "oom_kill"), Meter("processes", pids, "pids.events", "max")]
+        found = [
+            Meter("memory", memory, "memory.oom_control" if self.version == 1 else "memory.events", "oom_kill"),
+            Meter("processes", pids, "pids.events", "max"),
+        ]
+        if self.version == 2:
+            found.append(Meter("cpu", memory, "cpu.stat", "usage_usec"))
+        elif "cpuacct" in self.folders:
+            found.append(Meter("cpu", self.folders["cpuacct"], "cpuacct.usage", ""))
+        return found
+
+    def counts_sockets(self) -> bool:
+        """Whether it limits the buffers of TCP and UDP too; known once it is made."""
+        if self.version == 2:
+            return True
+        with suppress(OSError, ValueError):
+            return int((self.folders["memory"] / SOCKETS).read_text()) < UNLIMITED
+        return False
 
     def is_out_of_memory(self) -> bool:
         """Whether a process in it was killed for want of memory."""
         meter = self.meters()[0]
-        with suppress(OSError, ValueError):
-            words = (meter.folder / meter.file).read_text().split()
-            return int(words[words.index(meter.key) + 1]) > 0
-        return False
+        return number(str(meter.folder / meter.file), meter.key.encode()) > 0
 
 
 def cage(lease_id: str) -> Cage | None:
@@ -143,7 +161,7 @@ def find_homes(mountinfo: str, membership: str) -> tuple[int, dict[str, Path]] |
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
         own |= {name or "unified": path for name in controllers.split(",")}
-    first = {name: _home_v1(mounts[name], own[name]) for name in (*NEEDED, "cpu") if name in mounts and name in own}
+    first = {name: _home_v1(mounts[name], own[name]) for name in (*NEEDED, *USEFUL) if name in mounts and name in own}
     found = {name: folder for name, folder in first.items() if folder}
     if set(NEEDED) <= set(found):
         return 1, found
@@ -161,7 +179,7 @@ def _mounts(mountinfo: str) -> dict[str, Path]:
         if kind == "cgroup2":
             found["unified"] = where
         elif kind == "cgroup":
-            found |= {name: where for name in options.split(",") if name in (*NEEDED, "cpu")}
+            found |= {name: where for name in options.split(",") if name in (*NEEDED, *USEFUL)}
     return found
 
 
@@ -202,6 +220,7 @@ def _settings(limits: Limits, version: int) -> list[tuple[str, str, str]]:
         return [
             ("memory", "memory.limit_in_bytes", memory),
             ("memory", "memory.memsw.limit_in_bytes", memory),
+            ("memory", SOCKETS, str(limits.memory_bytes // SOCKETS_SHARE)),
             ("pids", "pids.max", processes),
             ("cpu", "cpu.cfs_period_us", str(PERIOD_US)),
             ("cpu", "cpu.cfs_quota_us", quota),

@@ -1,7 +1,8 @@
-"""A seccomp filter in pure Python: what a program has no business with fails, the rest goes through.
+"""A seccomp filter in pure Python: the system calls of `syscalls` go through, some by their arguments; all others fail.
 
-A deny-list. The namespaces, the read-only system and the missing privileges are the walls; the filter takes away calls
-that have often been the way through a wall. Foreign architectures and the x32 interface are refused altogether.
+A refused call fails as if the kernel did not know it (ENOSYS), so that libraries do without. What makes a disk of the
+host write, or forget, succeeds and does nothing: all that a program can write is in memory. Calls of other
+architectures and of the x32 interface are refused altogether.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import errno
 import platform
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+from agentrl_sandbox.syscalls import numbers
+
+LOAD, MASK, SKIP, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x54, 0x05, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 X32_BIT = 0x40000000
-NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{NS, CGROUP, UTS, IPC, USER, PID, NET} and NEWTIME
-SOCKET_FAMILIES = (1, 2, 10)  # UNIX, INET, INET6: not VSOCK, which knows no network namespace
-TERMINAL_INJECTIONS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
-DEFAULT_PERSONALITIES = (0, 0xFFFFFFFF)
+DONE = 0  # a call that fails with it has succeeded
+EVERY_BIT = 0xFFFFFFFF
+
+Instruction = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,93 +35,157 @@ class Architecture:
     has_x32: bool = False
 
 
-# Numbers that both tables share since Linux 5.1, and those that aarch64 took from the generic table.
-_SHARED = {
-    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429,
-    "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "clone3": 435, "pidfd_getfd": 438,
-    "process_madvise": 440, "mount_setattr": 442, "quotactl_fd": 443, "process_mrelease": 448,
-}  # fmt: skip
-_X86_64 = {
-    "socket": 41, "clone": 56, "ioctl": 16, "personality": 135, "ptrace": 101, "process_vm_readv": 310,
-    "process_vm_writev": 311, "kcmp": 312, "unshare": 272, "setns": 308, "mount": 165, "umount2": 166,
-    "pivot_root": 155, "chroot": 161, "add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321,
-    "perf_event_open": 298, "userfaultfd": 323, "init_module": 175, "finit_module": 313, "delete_module": 176,
-    "kexec_load": 246, "kexec_file_load": 320, "reboot": 169, "swapon": 167, "swapoff": 168, "acct": 163,
-    "open_by_handle_at": 304, "name_to_handle_at": 303, "quotactl": 179, "settimeofday": 164, "clock_settime": 227,
-    "clock_adjtime": 305, "adjtimex": 159, "syslog": 103, "vhangup": 153, "fanotify_init": 300, "move_pages": 279,
-    "migrate_pages": 256, "mbind": 237, "set_mempolicy": 238, "lookup_dcookie": 212, "nfsservctl": 180,
-    "iopl": 172, "ioperm": 173, "modify_ldt": 154, "uselib": 134, "ustat": 136, "sysfs": 139,
-    "sethostname": 170, "setdomainname": 171,
-}  # fmt: skip
-_AARCH64 = {
-    "socket": 198, "clone": 220, "ioctl": 29, "personality": 92, "ptrace": 117, "process_vm_readv": 270,
-    "process_vm_writev": 271, "kcmp": 272, "unshare": 97, "setns": 268, "mount": 40, "umount2": 39, "pivot_root": 41,
-    "chroot": 51, "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280, "perf_event_open": 241,
-    "userfaultfd": 282, "init_module": 105, "finit_module": 273, "delete_module": 106, "kexec_load": 104,
-    "kexec_file_load": 294, "reboot": 142, "swapon": 224, "swapoff": 225, "acct": 89, "open_by_handle_at": 265,
-    "name_to_handle_at": 264, "quotactl": 60, "settimeofday": 170, "clock_settime": 112, "clock_adjtime": 266,
-    "adjtimex": 171, "syslog": 116, "vhangup": 58, "fanotify_init": 262, "move_pages": 239, "migrate_pages": 238,
-    "mbind": 235, "set_mempolicy": 237, "lookup_dcookie": 18, "nfsservctl": 42, "sethostname": 161,
-    "setdomainname": 162,
-}  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A look at the low (or high) half of an argument: is it one of `values`, as far as `mask` goes?
+
+    Without `values`: has it no bit of `mask`? `otherwise` is the errno of a call that fails the test; with None it goes
+    through, and no later test is made.
+    """
+
+    argument: int
+    values: tuple[int, ...] = ()
+    otherwise: int | None = errno.EPERM
+    mask: int = EVERY_BIT
+    is_wanted: bool = True
+    is_high: bool = False
+
+    def code(self) -> list[Instruction]:
+        """Falls through where the test is passed."""
+        load = [(LOAD, 0, 0, ARGUMENTS + 8 * self.argument + 4 * self.is_high)]
+        end = _end(self.otherwise)
+        if not self.values:
+            return [*load, (ANY_BIT, 0, 1, self.mask), end]
+        masked = [] if self.mask == EVERY_BIT else [(MASK, 0, 0, self.mask)]
+        if not self.is_wanted:
+            tests = [step for value in self.values for step in ((EQUAL, 0, 1, value), end)]
+            return [*load, *masked, *tests]
+        count = len(self.values)
+        tests = [(EQUAL, count - place, 0, value) for place, value in enumerate(self.values)]
+        return [*load, *masked, *tests, end]
+
+
+def _is(argument: int, *values: int, otherwise: int | None = errno.EPERM, mask: int = EVERY_BIT) -> Test:
+    return Test(argument, values, otherwise, mask)
+
+
+def _is_not(argument: int, *values: int, otherwise: int | None = errno.EPERM) -> Test:
+    return Test(argument, values, otherwise, is_wanted=False)
+
+
+def _has_none(argument: int, mask: int, otherwise: int = errno.EPERM) -> Test:
+    return Test(argument, mask=mask, otherwise=otherwise)
+
+
+def _is_null(argument: int, otherwise: int) -> tuple[Test, Test]:
+    """For a pointer, which has two halves."""
+    return Test(argument, (0,), otherwise), Test(argument, (0,), otherwise, is_high=True)
+
+
+UNIX, INET, INET6 = 1, 2, 10
+STREAM, DATAGRAM, KIND = 1, 2, 0xF  # the other bits of a socket's type are flags
+TCP, UDP = 6, 17
+NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{NS, CGROUP, UTS, IPC, USER, PID, NET} and NEWTIME
+CLONE_PARENT = 0x8000
+MAP_HUGETLB, MFD_HUGETLB = 0x40000, 0x4
+DEFAULT_PERSONALITIES = (0, 0xFFFFFFFF)
+RLIMIT_CORE = 4
+WARDEN = 1
+# F_DUPFD to F_SETLKW, F_OFD_*, F_GETLEASE, F_DUPFD_*, F_GETPIPE_SZ, seals and hints; not F_SETPIPE_SZ, F_SETLEASE,
+# F_NOTIFY, nor signals for another process (F_SETOWN, F_SETSIG).
+FILE_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1025, 1027, 1030, 1032, 1033, 1034, 1035, 1036, 1037, 1038)
+# TCGETS, TCGETS2, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+DEVICE_COMMANDS = (0x5401, 0x802C542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+# PDEATHSIG, DUMPABLE, KEEPCAPS (get), NAME, SECCOMP (get), CAPBSET_READ, SECUREBITS (get), TIMERSLACK, NO_NEW_PRIVS,
+# TID_ADDRESS, THP_DISABLE, SPECULATION_CTRL (get), and the names that glibc gives to pieces of memory
+PROCESS_OPTIONS = (1, 2, 3, 4, 7, 15, 16, 21, 23, 27, 29, 30, 38, 39, 40, 41, 42, 52, 0x53564D41)
+
+OWN = (_is(0, 0),)  # the caller itself, which every program can write as 0
+NOT_THE_WARDEN = (_is_not(0, WARDEN),)
+RULES: dict[str, Sequence[Test]] = {
+    "socketpair": (_is(0, UNIX, otherwise=errno.EAFNOSUPPORT),),
+    "clone": (_has_none(0, NEW_NAMESPACES | CLONE_PARENT),),
+    "mmap": (_has_none(3, MAP_HUGETLB, errno.ENOMEM),),
+    "memfd_create": (_has_none(1, MFD_HUGETLB),),
+    "fcntl": (_is(1, *FILE_COMMANDS),),
+    "ioctl": (_is(1, *DEVICE_COMMANDS, otherwise=errno.ENOTTY),),
+    "prctl": (_is(0, *PROCESS_OPTIONS, otherwise=errno.EINVAL),),
+    "personality": (_is(0, *DEFAULT_PERSONALITIES),),
+    # The limit for cores is 1: with 0, a crash would start the program that the host has for cores.
+    "setrlimit": (_is_not(0, RLIMIT_CORE, otherwise=DONE),),
+    "prlimit64": (*OWN, _is(1, RLIMIT_CORE, otherwise=None), *_is_null(2, otherwise=DONE)),
+    "setpriority": (*OWN, _is(1, 0)),
+    "sched_setaffinity": OWN,
+    "sched_setparam": OWN,
+    "sched_setscheduler": OWN,
+    "sched_setattr": OWN,
+    "kill": NOT_THE_WARDEN,
+    "tkill": NOT_THE_WARDEN,
+    "tgkill": NOT_THE_WARDEN,
+    "rt_sigqueueinfo": NOT_THE_WARDEN,
+    "rt_tgsigqueueinfo": NOT_THE_WARDEN,
+    "pidfd_open": NOT_THE_WARDEN,
+}
+LOCAL_SOCKETS = (_is(0, UNIX, otherwise=errno.EAFNOSUPPORT),)
+# Of the Internet's protocols none but TCP and UDP: to ask for another makes the host load a module.
+SOCKETS = (
+    _is_not(0, UNIX, otherwise=None),
+    _is(0, INET, INET6, otherwise=errno.EAFNOSUPPORT),
+    _is(1, STREAM, DATAGRAM, otherwise=errno.EPROTONOSUPPORT, mask=KIND),
+    _is(2, 0, TCP, UDP, otherwise=errno.EPROTONOSUPPORT),
+)
+ANSWERED = ("sync", "syncfs", "fsync", "fdatasync", "msync", "sync_file_range", "fadvise64")
 
 ARCHITECTURES = {
-    "x86_64": Architecture(0xC000003E, _X86_64 | _SHARED, has_x32=True),
-    "aarch64": Architecture(0xC00000B7, _AARCH64 | _SHARED),
+    "x86_64": Architecture(0xC000003E, numbers(1), has_x32=True),
+    "aarch64": Architecture(0xC00000B7, numbers(2)),
 }
-# Refused by their arguments, or as if the kernel did not know them: glibc then falls back to what can be looked at.
-_BY_ARGUMENT = ("socket", "clone", "ioctl", "personality")
-_UNKNOWN = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
 
 
 @cache
-def program(machine: str = "") -> bytes | None:
-    """The filter for this machine, as an array of struct sock_filter; None for a processor without a table."""
+def program(machine: str = "", has_internet: bool = False) -> bytes | None:
+    """The filter for this machine, as an array of struct sock_filter; None for a processor without a table.
+
+    `has_internet`: TCP and UDP, which reach nothing but the sandbox itself, but whose buffers somebody has to count.
+    """
     architecture = ARCHITECTURES.get(machine or platform.machine())
     if architecture is None:
         return None
-    calls = architecture.calls
-    code = [(LOAD, 0, 0, ARCHITECTURE), (JUMP_EQUAL, 1, 0, architecture.audit), _refuse(errno.ENOSYS)]
-    code.append((LOAD, 0, 0, NUMBER))
+    code = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture.audit), _end(errno.ENOSYS), (LOAD, 0, 0, NUMBER)]
     if architecture.has_x32:
-        code += [(JUMP_AT_LEAST, 0, 1, X32_BIT), _refuse(errno.ENOSYS)]
-    for name, number in calls.items():
-        if name not in _BY_ARGUMENT:
-            code += [(JUMP_EQUAL, 0, 1, number), _refuse(errno.ENOSYS if name in _UNKNOWN else errno.EPERM)]
-    code += _only(calls["socket"], 0, SOCKET_FAMILIES, errno.EAFNOSUPPORT)
-    code += _only(calls["personality"], 0, DEFAULT_PERSONALITIES, errno.EPERM)
-    code += _none_of(calls["ioctl"], 1, TERMINAL_INJECTIONS)
-    code += _no_bit(calls["clone"], 0, NEW_NAMESPACES)
-    code.append((RETURN, 0, 0, ALLOW))
+        code += [(AT_LEAST, 0, 1, X32_BIT), _end(errno.ENOSYS)]
+    code += _search(_ranges(architecture.calls, RULES | {"socket": SOCKETS if has_internet else LOCAL_SOCKETS}))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
-Instruction = tuple[int, int, int, int]
+def _ranges(calls: dict[str, int], rules: dict[str, Sequence[Test]]) -> list[tuple[int, list[Instruction]]]:
+    """From which number on which code decides; neighbours with the same code are one range."""
+    found: list[tuple[int, list[Instruction]]] = []
+
+    def add(number: int, code: list[Instruction]) -> None:
+        if not found or found[-1][1] != code:
+            found.append((number, code))
+
+    following = 0
+    for name, number in sorted(calls.items(), key=lambda call: call[1]):
+        if number > following:
+            add(following, [_end(errno.ENOSYS)])
+        tests = [step for test in rules.get(name, ()) for step in test.code()]
+        add(number, [*tests, _end(DONE if name in ANSWERED else None)])
+        following = number + 1
+    add(following, [_end(errno.ENOSYS)])
+    return found
 
 
-def _refuse(number: int) -> Instruction:
-    return (RETURN, 0, 0, ERRNO | number)
+def _search(ranges: Sequence[tuple[int, list[Instruction]]]) -> list[Instruction]:
+    """A binary search for the range of the number that is loaded."""
+    if len(ranges) == 1:
+        return ranges[0][1]
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    return [(AT_LEAST, 0, 1, ranges[middle][0]), (SKIP, 0, 0, len(below)), *below, *above]
 
 
-def _argument(index: int) -> Instruction:
-    """Load the low half of an argument: what these calls look at is an int."""
-    return (LOAD, 0, 0, ARGUMENTS + 8 * index)
-
-
-def _guarded(number: int, body: list[Instruction]) -> list[Instruction]:
-    """`body` for one system call; afterwards the number is loaded again."""
-    return [(JUMP_EQUAL, 0, len(body), number), *body, (LOAD, 0, 0, NUMBER)]
-
-
-def _only(number: int, index: int, values: tuple[int, ...], refusal: int) -> list[Instruction]:
-    tests = [(JUMP_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
-    return _guarded(number, [_argument(index), *tests, _refuse(refusal)])
-
-
-def _none_of(number: int, index: int, values: tuple[int, ...]) -> list[Instruction]:
-    tests = [step for value in values for step in ((JUMP_EQUAL, 0, 1, value), _refuse(errno.EPERM))]
-    return _guarded(number, [_argument(index), *tests])
-
-
-def _no_bit(number: int, index: int, mask: int) -> list[Instruction]:
-    return _guarded(number, [_argument(index), (JUMP_ANY_BIT, 0, 1, mask), _refuse(errno.EPERM)])
+def _end(number: int | None) -> Instruction:
+    """The call fails with this errno; None: it goes through."""
+    return (RETURN, 0, 0, ALLOW if number is None else ERRNO | number)

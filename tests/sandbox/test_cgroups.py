@@ -30,6 +30,7 @@ def test_version_1_homes_lie_below_our_own_cgroup(tmp_path: Path) -> None:
         "memory": tmp_path / "memory/job/agentrl",
         "pids": tmp_path / "pids/job/agentrl",
         "cpu": tmp_path / "cpu,cpuacct/job/agentrl",
+        "cpuacct": tmp_path / "cpu,cpuacct/job/agentrl",
     })  # fmt: skip
 
 
@@ -100,6 +101,7 @@ def test_version_2_without_delegation_has_none(tmp_path: Path, monkeypatch: pyte
     [
         (1, {
             "memory.limit_in_bytes": str(TIGHT.memory_bytes), "memory.memsw.limit_in_bytes": str(TIGHT.memory_bytes),
+            "memory.kmem.tcp.limit_in_bytes": str(TIGHT.memory_bytes // 8),
             "pids.max": str(TIGHT.processes + 1), "cpu.cfs_quota_us": "100000", "cpu.cfs_period_us": "100000",
         }),
         (2, {
@@ -120,6 +122,25 @@ def test_a_kill_for_memory_is_read_in_either_version(tmp_path: Path) -> None:
     (tmp_path / "memory.events").write_text("low 0\nmax 5\noom 1\noom_kill 0\n")
     assert Cage(folders, 1).is_out_of_memory()
     assert not Cage(folders, 2).is_out_of_memory()
+
+
+def test_buffers_of_sockets_are_counted_by_version_2_and_where_version_1_took_a_limit(tmp_path: Path) -> None:
+    folders = dict.fromkeys(("memory", "pids"), tmp_path)
+    assert Cage(folders, 2).counts_sockets()
+    assert not Cage(folders, 1).counts_sockets()
+    (tmp_path / "memory.kmem.tcp.limit_in_bytes").write_text("9223372036854771712\n")
+    assert not Cage(folders, 1).counts_sockets()
+    (tmp_path / "memory.kmem.tcp.limit_in_bytes").write_text("8388608\n")
+    assert Cage(folders, 1).counts_sockets()
+
+
+def test_processor_time_is_read_where_the_version_counts_it(tmp_path: Path) -> None:
+    both = dict.fromkeys(("memory", "pids"), tmp_path)
+    assert [(each.file, each.key) for each in Cage(both, 2).meters()][2:] == [("cpu.stat", "usage_usec")]
+    assert [(each.file, each.key) for each in Cage(both, 1).meters()][2:] == []
+    assert [(each.file, each.key) for each in Cage(both | {"cpuacct": tmp_path}, 1).meters()][2:] == [
+        ("cpuacct.usage", "")
+    ]
 
 
 async def test_a_start_that_is_cancelled_while_its_cgroups_are_made_leaves_none(tmp_path: Path) -> None:

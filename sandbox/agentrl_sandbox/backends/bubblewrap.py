@@ -1,8 +1,8 @@
 """`bubblewrap`: new namespaces around a warden that is their first process.
 
 Enforced everywhere: no network, a read-only system with nothing of this machine's but /usr and the interpreter, without
-its site-packages, a tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in /dev/shm), no capabilities, no new privileges,
-seccomp (x86_64, aarch64).
+its site-packages, a tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in /dev/shm), no terminals, no capabilities, no new
+privileges, seccomp (x86_64, aarch64). TCP and UDP, within the sandbox, where a control group counts their buffers.
 As root, programs get a user id that nothing else on the machine has; otherwise a user namespace of their own.
 Memory, processes and CPU by cgroups where they can be made; else memory by address space for each process, processes by
 RLIMIT_NPROC, and no share of the CPU.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import secrets
 import shutil
 import site
@@ -25,6 +26,7 @@ from agentrl_sandbox import boot, cgroups, leases, seccomp
 from agentrl_sandbox.cgroups import Cage
 from agentrl_sandbox.errors import PackagesError, UnavailableError
 from agentrl_sandbox.host import HostProcess, add_to_cage, raise_sandbox
+from agentrl_sandbox.inside.child import NO_CORE
 from agentrl_sandbox.leases import Lease
 from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.packages import FOLDER, paths
@@ -33,6 +35,7 @@ from agentrl_sandbox.types import Limits
 WORK = "/tmp/work"
 METERS = "/run/meters"
 SHARED_BYTES = 8 << 20
+PACKAGE_DATABASE = Path("/usr/lib/sysimage")  # rpm's, which waits for locks that programs could hold
 BACKSTOP = 8  # processes beyond the cgroup's limit, which tells its hits, at which RLIMIT_NPROC would hold too
 FIRST_UID = 1 << 30
 PROBE_S = 20.0
@@ -68,8 +71,10 @@ class BubblewrapBackend:
 
         async def begin(process: HostProcess) -> None:
             await boot.load(process.channel, is_compiled=True)
+            warden = json.loads(os.pread(info, 4096, 0))["child-pid"]
+            resource.prlimit(warden, resource.RLIMIT_CORE, NO_CORE)  # the filter keeps whoever is inside from it
             if cage:
-                await add_to_cage(cage, json.loads(os.pread(info, 4096, 0))["child-pid"])
+                await add_to_cage(cage, warden)
             await boot.begin(process.channel, _setup(limits, cage, bool(self._packages)))
 
         def spawn() -> HostProcess:
@@ -116,7 +121,7 @@ def _spawn(lease: Lease, walls: list[str], cage: Cage | None, info: int) -> Host
     Not a pipe: bwrap would die of a reader that was killed, and leave its child waiting for ever.
     """
     words = [*walls, *_privileges(), "--info-fd", str(info)]
-    program = seccomp.program()
+    program = seccomp.program(has_internet=cage is not None and cage.counts_sockets())
     if program is None:
         return HostProcess(lease, [*words, "--", *boot.command(boot.interpreter(), lease.id)], cage, [info])
     rules = _in_memory(program)
@@ -155,7 +160,7 @@ def _walls(limits: Limits, cage: Cage | None, packages: tuple[str, ...] = ()) ->
     ]
     words += ["--hostname", "sandbox", "--as-pid-1", "--new-session", "--clearenv"]
     words += [word for name, value in boot.SAME.items() for word in ("--setenv", name, value)]
-    words += [*_system(), *packages, "--proc", "/proc", "--dev", "/dev", "--perms", "0755", "--dir", "/etc"]
+    words += [*_system(), *packages, "--proc", "/proc", *_devices(), "--perms", "0755", "--dir", "/etc"]
     for path in ("/etc/ld.so.cache", "/etc/alternatives"):
         words += ["--ro-bind-try", path, path]
     words += ["--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm"]
@@ -164,6 +169,15 @@ def _walls(limits: Limits, cage: Cage | None, packages: tuple[str, ...] = ()) ->
     for meter in cage.meters() if cage else ():
         words += ["--ro-bind", str(meter.folder), f"{METERS}/{meter.limit}"]
     return [*words, "--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def _devices() -> Iterator[str]:
+    """A /dev without terminals, of which the machine has a few thousand for everybody."""
+    yield from ("--perms", "0755", "--tmpfs", "/dev")
+    for name in ("null", "zero", "full", "random", "urandom"):
+        yield from ("--dev-bind", f"/dev/{name}", f"/dev/{name}")
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        yield from ("--symlink", f"/proc/self/fd{target}", f"/dev/{name}")
 
 
 @cache
@@ -181,7 +195,7 @@ def _system() -> tuple[str, ...]:
         for folder in [*prefix.parents][-2::-1]:  # bwrap alone would make them for root only
             words += ["--perms", "0755", "--dir", str(folder)]
         words += ["--ro-bind", str(prefix), str(prefix)]
-    for folder in _site_packages():
+    for folder in [*_site_packages(), PACKAGE_DATABASE]:
         if folder.is_dir() and (folder.is_relative_to("/usr") or folder.is_relative_to(prefix)):
             words += ["--perms", "0755", "--tmpfs", str(folder), "--remount-ro", str(folder)]
     return tuple(words)

@@ -1,8 +1,9 @@
 """`docker`: one hardened container per sandbox, its warden the container's first process.
 
-Enforced: no network, no capabilities, no new privileges, a read-only root with a tmpfs of `disk_bytes` in /tmp
-(SHARED_BYTES in /dev/shm), an unprivileged user, memory, processes and CPU by cgroups, the engine's seccomp profile and
-the filter of `seccomp` beside it, for there are profiles that let vsock through.
+Enforced: no network, no new privileges, a read-only root with a tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in
+/dev/shm), no terminals, memory, processes and CPU by cgroups, the engine's seccomp profile and the filter of `seccomp`
+beside it. Programs have a user id of their own and no capabilities; the warden has three, to become and to end them.
+TCP and UDP, within the sandbox, where the engine counts their buffers: with cgroup v2, or in gVisor.
 Where the engine has gVisor's runtime (`runsc`), programs do not meet this machine's kernel at all.
 The image comes from `python -m agentrl_sandbox.image`: this machine's Python and shell, no registry needed. Packages
 are in the image (`--packages`), which lists them in a label.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,11 +22,13 @@ from typing import Any, TypeVar
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.types import Ulimit
 from docker.utils import kwargs_from_env
 
 from agentrl_sandbox import boot, leases, seccomp
 from agentrl_sandbox.channel import CHUNK_BYTES, Channel, SocketTransport
 from agentrl_sandbox.errors import LostError, PackagesError, SandboxError, UnavailableError
+from agentrl_sandbox.inside.child import NO_CORE
 from agentrl_sandbox.leases import Lease
 from agentrl_sandbox.local import sandbox
 from agentrl_sandbox.ordered import OrderedSandbox
@@ -35,7 +39,9 @@ IMAGE = "agentrl-sandbox:latest"
 LABEL = "agentrl.sandbox"
 PACKAGES_LABEL = "agentrl.packages"  # of an image: the names of the packages that it has in FOLDER
 WORK = "/tmp/work"
-USER = 65534
+WARDEN = "0:0"
+USERS = range(1 << 30, 1 << 31)  # one for each sandbox: the kernel counts much for a user
+SMALL_USERS = range(1 << 12, 1 << 16)  # where the engine maps users, it has no others
 SHARED_BYTES = 8 << 20
 CALL_S = 60
 REMOVAL_S, RETRY_S = 30.0, 0.05
@@ -47,8 +53,13 @@ METERS = {
     "1": (
         ("memory", "/sys/fs/cgroup/memory/memory.oom_control", "oom_kill"),
         ("processes", "/sys/fs/cgroup/pids/pids.events", "max"),
+        ("cpu", "/sys/fs/cgroup/cpuacct/cpuacct.usage", ""),
     ),
-    "2": (("memory", "/sys/fs/cgroup/memory.events", "oom_kill"), ("processes", "/sys/fs/cgroup/pids.events", "max")),
+    "2": (
+        ("memory", "/sys/fs/cgroup/memory.events", "oom_kill"),
+        ("processes", "/sys/fs/cgroup/pids.events", "max"),
+        ("cpu", "/sys/fs/cgroup/cpu.stat", "usage_usec"),
+    ),
 }
 T = TypeVar("T")
 
@@ -73,8 +84,11 @@ class DockerBackend:
         self._version = str(info.get("CgroupVersion", "1"))
         self._address = engine()
         machine = str(info.get("Architecture"))  # the engine's, which may not be ours
-        # gVisor is a kernel of its own, and has no vsock.
-        self._rules = b"" if self.runtime else seccomp.program(GO.get(machine, machine)) or b""
+        # gVisor is a kernel of its own, and nothing in it is shared.
+        rules = seccomp.program(GO.get(machine, machine), has_internet=self._version == "2")
+        self._rules = b"" if self.runtime else rules or b""
+        options = " ".join(info.get("SecurityOptions") or ())
+        self._users = SMALL_USERS if "rootless" in options or "userns" in options else USERS
 
     def describe(self) -> str:
         """What enforces which limits here."""
@@ -94,6 +108,7 @@ class DockerBackend:
                 WORK,
                 path,
                 limits,
+                uid=self._users.start + secrets.randbelow(len(self._users)),
                 has_memory_cgroup=True,
                 meters=meters,
                 rules=self._rules,
@@ -120,9 +135,14 @@ class DockerBackend:
         return {
             "network_mode": "none",
             "cap_drop": ["ALL"],
+            "cap_add": ["SETUID", "SETGID", "KILL"],
             "security_opt": ["no-new-privileges"],
             "read_only": True,
-            "tmpfs": {"/tmp": f"size={limits.disk_bytes},mode=1777,exec,nosuid,nodev"},
+            "tmpfs": {
+                "/tmp": f"size={limits.disk_bytes},mode=1777,exec,nosuid,nodev",
+                "/dev/pts": "size=4k,mode=0755,ro",  # the machine has a few thousand terminals for everybody
+            },
+            "ulimits": [Ulimit(name="core", soft=NO_CORE[0], hard=NO_CORE[1])],
             "shm_size": SHARED_BYTES,
             "mem_limit": limits.memory_bytes,
             "memswap_limit": limits.memory_bytes,
@@ -146,7 +166,7 @@ class Container:
             IMAGE,
             boot.command("python3", self._lease.id),
             name=self._lease.id,
-            user=f"{USER}:{USER}",
+            user=WARDEN,
             working_dir="/",
             hostname="sandbox",
             environment=boot.SAME,

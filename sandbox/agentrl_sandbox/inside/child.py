@@ -8,6 +8,9 @@ import resource
 from agentrl_sandbox.inside.kernel import PR_SET_DUMPABLE, prctl, reset_signals
 from agentrl_sandbox.inside.wire import unpack
 
+NO_CORE = (1, 1)  # with 0, a crash would still start the program that the machine may have for cores
+PENDING_SIGNALS = 1024  # and timers: the kernel counts them for a user, who may have more to do than this sandbox
+
 
 class Cell:
     """What holds for every program of one sandbox; travels as the fields of the boot frame, in this order."""
@@ -34,8 +37,10 @@ def confine(cell: Cell, cpu_s: int) -> None:
     os.setsid()
     _show_itself()
     _prefer_for_oom()
-    _lower(resource.RLIMIT_CORE, 0)
+    if resource.getrlimit(resource.RLIMIT_CORE) != NO_CORE:
+        resource.setrlimit(resource.RLIMIT_CORE, NO_CORE)
     for kind, value in [
+        (resource.RLIMIT_SIGPENDING, PENDING_SIGNALS),
         (resource.RLIMIT_FSIZE, cell.file_bytes),
         (resource.RLIMIT_NOFILE, cell.open_files),
         (resource.RLIMIT_AS, cell.memory_bytes),
