@@ -17,6 +17,8 @@ from agentrl.types import Scope, Signal
 F = TypeVar("F", bound=Callable[..., Any])
 MARK = "__agentrl_reward__"
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+LARGEST = 1e9
+"""Of a weighted value: beyond it the learner's float32 has no digits left for the differences between rewards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +102,18 @@ def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
 
 
 def counted(signal: Signal, value: Any) -> Signal:
-    """The signal with this value as a float, or an invalid one when it is not a finite number."""
+    """The signal with this value as a float, or an invalid one when it is not a finite number that can be trained on."""
     if not (isinstance(value, int | float) or hasattr(value, "__float__")):
         return invalid(signal, f"returned {value!r}; return a number or a Signal")
     try:
         number = float(value)
     except (TypeError, ValueError, ArithmeticError) as error:
         return invalid(signal, f"returned {value!r}, which is no single number: {error}")
-    return replace(signal, value=number) if math.isfinite(number) else invalid(signal, f"the value is {number}")
+    if not math.isfinite(number):
+        return invalid(signal, f"the value is {number}")
+    if abs(signal.weight * number) > LARGEST:
+        return invalid(signal, f"the value is {number:g} at weight {signal.weight:g}; a reward is {LARGEST:g} at most")
+    return replace(signal, value=number)
 
 
 def invalid(signal: Signal, reason: str) -> Signal:

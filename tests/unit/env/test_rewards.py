@@ -61,6 +61,22 @@ async def test_a_reward_that_fails_is_invalid_with_its_reason() -> None:
     assert broken[0].weight == 0.25
 
 
+async def test_a_reward_beyond_what_the_learner_can_tell_apart_is_invalid() -> None:
+    class Tower(Echo):
+        @reward(weight=2.0)
+        def tall(self, ctx: Context) -> float:
+            return 6e8
+
+        @reward(weight=0.5)
+        def fits(self, ctx: Context) -> float:
+            return 6e8
+
+    signals = {signal.name: signal for signal in await finish(Tower())}
+    assert not signals["tall"].valid
+    assert "a reward is 1e+09 at most" in signals["tall"].reason
+    assert signals["fits"].value == 6e8
+
+
 async def test_a_signal_keeps_its_evidence_and_gets_the_method_s_name_and_weight() -> None:
     class Careful(Echo):
         @reward(weight=3.0)
