@@ -8,6 +8,7 @@ from pathlib import Path
 from agentrl.embedded import EMBEDDED, embedded_model
 from agentrl.errors import ConfigError
 
+IN_CHECKPOINT = "model"
 HUB_DEFAULT = "Qwen/Qwen2.5-0.5B-Instruct"
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -34,9 +35,14 @@ def locate(name: str, cache: Path | None = None) -> Path:
 
 
 def _checked(folder: Path) -> Path:
-    """`folder` when it holds a model and its tokenizer, else a ConfigError that says what is missing."""
+    """`folder`, or the `model` inside a checkpoint, when it holds a model and its tokenizer.
+
+    Raises ConfigError, saying what is missing, for any other.
+    """
     if not folder.is_dir():
         raise ConfigError(f"model {folder} is a file; give the folder with config.json, weights and tokenizer")
+    if (inside := folder / IN_CHECKPOINT).is_dir() and not (folder / "config.json").is_file():
+        folder = inside
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     if not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
         missing.append("weights (*.safetensors; convert others with save_pretrained)")

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from agentrl.config import Config
 from agentrl.errors import ConfigError, did_you_mean
 
-DEFAULT = "default"
+DEFAULT, CHOSEN = "default", "chosen for this machine"
 
 # The everyday flags; every other key is set by its dotted name.
 SHORT_FLAGS = {
@@ -119,6 +119,7 @@ def value_of(config: Config, key: str) -> Any:
 def to_toml(config: Config, settings: Settings | None = None, env: BaseModel | None = None) -> str:
     """A TOML file that gives `config` again: every key with its value, its meaning and, by `settings`, its source.
 
+    With `settings` what was chosen for this machine is commented out, so that another machine chooses for itself.
     With `env`, the env's own checked Config, its keys are told in the same way; else they stand as they were given.
     """
     lines: list[str] = []
@@ -129,7 +130,7 @@ def to_toml(config: Config, settings: Settings | None = None, env: BaseModel | N
             section = head
             lines += ["", f"[{head}]"]
         value = value_of(config, key)
-        lines.append(_toml_line(key, value, _origin(value, settings, key) + (info.description or "")))
+        lines.append(_toml_line(key, value, _origin(value, settings, key), info.description))
         if key == "env.name":
             lines += _env_lines(config, settings, env)
     return "\n".join(lines) + "\n"
@@ -137,16 +138,17 @@ def to_toml(config: Config, settings: Settings | None = None, env: BaseModel | N
 
 def _env_lines(config: Config, settings: Settings | None, env: BaseModel | None) -> Iterator[str]:
     if env is None:
-        yield from (_toml_line(f"env.{name}", value, "") for name, value in config.env.options.items())
+        yield from (_toml_line(f"env.{name}", value) for name, value in config.env.options.items())
         return
     for name, info in type(env).model_fields.items():
         origin = _origin(config.env.options.get(name), settings, f"env.{name}")
-        yield _toml_line(f"env.{name}", getattr(env, name), origin + (info.description or ""))
+        yield _toml_line(f"env.{name}", getattr(env, name), origin, info.description)
 
 
-def _toml_line(key: str, value: Any, comment: str) -> str:
-    name = key.rpartition(".")[2]
-    text = f"# {name} =" if value is None else f"{name} = {_toml_text(value)}"
+def _toml_line(key: str, value: Any, origin: str = "", meaning: str | None = "") -> str:
+    text = f"{key.rpartition('.')[2]} = {'' if value is None else _toml_text(value)}".rstrip()
+    text = f"# {text}" if value is None or origin == CHOSEN else text
+    comment = " ".join(filter(None, [origin and f"[{origin}]", meaning]))
     return f"{text:<36} # {comment}" if comment else text
 
 
@@ -154,7 +156,7 @@ def _origin(value: Any, settings: Settings | None, key: str) -> str:
     if settings is None:
         return ""
     is_chosen = key in keys() and value != value_of(settings.config, key)
-    return f"[{'chosen for this machine' if is_chosen else settings.source(key)}] "
+    return CHOSEN if is_chosen else settings.source(key)
 
 
 def _toml_text(value: Any) -> str:

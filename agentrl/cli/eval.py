@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from agentrl.cli.ending import exit_code
-from agentrl.cli.flags import parse
+from agentrl.cli.flags import MODEL, asked
 from agentrl.machine import detect
 from agentrl.plan import choose
+from agentrl.run.scoring import to_score
 
 
 def run(words: list[str]) -> int:
     """Evaluate as the flags say."""
-    settings = parse("eval", "Score a model (--model: a folder, a checkpoint or a hub id) on held-out tasks.", words)
-    plan = choose(settings.config, detect())
+    meaning = (
+        "Score a model on held-out tasks: a folder, a checkpoint, a hub id, or a run (its last checkpoint).\n"
+        "What a run wrote is scored in that run's environment, with its settings, unless --env or --config says more."
+    )
+    plan = choose(to_score(*asked("eval", meaning, words, MODEL)), detect())
+    from agentrl.run.subject import HELD_OUT, Subject
+
+    subject = Subject.of(plan.config, HELD_OUT)
     from agentrl.run.loop import evaluate
 
-    return exit_code(lambda: evaluate(plan.config))
+    return exit_code(lambda: evaluate(plan.config, subject))

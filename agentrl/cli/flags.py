@@ -8,20 +8,38 @@ from pathlib import Path
 from agentrl.errors import ConfigError
 from agentrl.settings import SHORT_FLAGS, Settings, keys, read
 
+ENV, MODEL = "env", "model"
+"""What may stand without its flag behind a command."""
 
-def parse(command: str, meaning: str, words: list[str]) -> Settings:
+
+def parse(command: str, meaning: str, words: list[str], subject: str) -> Settings:
     """The settings that a command line asks for; --help prints the flags and exits."""
+    return read(*asked(command, meaning, words, subject))
+
+
+def asked(command: str, meaning: str, words: list[str], subject: str) -> tuple[Path | None, list[tuple[str, str]]]:
+    """(the TOML file, the flags) of a command line; a word without a flag is the value of the flag `subject`."""
     parser = argparse.ArgumentParser(
         prog=f"agentrl {command}",
-        usage=f"agentrl {command} [--config FILE] [--FLAG VALUE ...] [--SECTION.KEY VALUE ...]",
+        usage=f"agentrl {command} [{subject.upper()}] [--config FILE] [--FLAG VALUE ...] [--SECTION.KEY VALUE ...]",
         description=meaning,
         epilog=_flag_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with the same keys; flags win")
+    parser.add_argument("subject", nargs="?", metavar=subject.upper(), help=f"the same as --{subject}")
     own, overrides = split(words)
-    return read(parser.parse_args(own).config, overrides)
+    given = parser.parse_args(own)
+    if given.subject is not None:
+        _refuse_two(given.subject, subject, overrides)
+        overrides = [(subject, given.subject), *overrides]
+    return given.config, overrides
+
+
+def _refuse_two(word: str, subject: str, overrides: list[tuple[str, str]]) -> None:
+    if twice := [text for name, text in overrides if SHORT_FLAGS.get(name, name) == SHORT_FLAGS[subject]]:
+        raise ConfigError(f"{word!r} and --{subject} {twice[0]} both name the {subject}: leave one out")
 
 
 def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:

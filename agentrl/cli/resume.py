@@ -8,6 +8,8 @@ from pathlib import Path
 from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import split
 from agentrl.cli.folders import existing_run
+from agentrl.machine import detect
+from agentrl.plan import choose
 from agentrl.settings import resumed
 
 
@@ -24,7 +26,10 @@ def run(words: list[str]) -> int:
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     own, overrides = split(words)
     folder = existing_run(parser.parse_args(own).run)
-    config = resumed(folder, overrides)
+    config = choose(resumed(folder, overrides), detect(folder)).config
+    from agentrl.run.subject import Subject
+
+    subject = Subject.of(config)
     from agentrl.run.loop import resume
 
-    return exit_code(lambda: resume(folder, config))
+    return exit_code(lambda: resume(folder, config, subject))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from agentrl.cli.ending import exit_code
-from agentrl.cli.flags import parse
+from agentrl.cli.flags import ENV, parse
 from agentrl.machine import detect
 from agentrl.plan import choose
 
 
 def run(words: list[str]) -> int:
-    """Train as the flags say."""
-    settings = parse("train", "Train a model in an environment.", words)
+    """Train as the flags say. What the environment lacks is told before torch is loaded."""
+    settings = parse("train", "Train a model in an environment.", words, ENV)
     plan = choose(settings.config, detect())
+    from agentrl.run.subject import Subject
+
+    subject = Subject.of(plan.config)
     print(f"{plan.explanation}\n", flush=True)
     from agentrl.run.loop import train
 
-    return exit_code(lambda: train(plan.config))
+    return exit_code(lambda: train(plan.config, subject))

@@ -3,6 +3,7 @@
 from agentrl.env.base import Env, Policy
 from agentrl.env.episode import Context, Episode, Reply, Start, StepResult, Turn
 from agentrl.env.limits import Limits
+from agentrl.env.play import play
 from agentrl.env.registry import announced, make_env, register_with_gymnasium, resolve
 from agentrl.env.resources import close_shared, shared
 from agentrl.env.rewards import reward
@@ -34,6 +35,7 @@ __all__ = [
     "close_shared",
     "load_config",
     "make_env",
+    "play",
     "resolve",
     "reward",
     "shared",

@@ -7,17 +7,19 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from agentrl.env.authored import AuthorCode
 from agentrl.env.definition import check_definition
 from agentrl.env.episode import Context, Episode, Reply, Start, StepResult, Turn
 from agentrl.env.face import Face
-from agentrl.env.judging import judge, judge_group, score
+from agentrl.env.judging import judge, judge_group, judge_success, passes, score
 from agentrl.env.limits import Limits
 from agentrl.env.resources import Resources, resources_of
 from agentrl.env.rewards import rewards_of
 from agentrl.env.settings import EnvConfig, load_config
+from agentrl.env.spaces import short, spoken
 from agentrl.env.tasks import IndexedTasks, Task, Tasks
 from agentrl.env.toolbox import Toolbox
 from agentrl.env.toolcalls import answers
@@ -92,6 +94,14 @@ class Env(Face):
         """What the episode is worth. Where it is not written, the episode's `@reward` methods say."""
         return ()
 
+    def success(self, ctx: Context) -> MaybeAsync[bool]:
+        """Whether a finished episode solved its task: what pass@k of an evaluation counts.
+
+        Asked in evaluations, once the episode is scored; `ctx.signals` has its rewards. Where it is not written, the
+        rewards decide, those of the group included (see `agentrl.env.judging.passes`).
+        """
+        return passes(ctx.signals)
+
     def teardown(self, ctx: Context) -> MaybeAsync[None]:
         """Give back what `setup` took; runs once, however the episode ended."""
 
@@ -122,7 +132,10 @@ class Env(Face):
         ctx.tools = self._toolbox.tools
         await self._toolbox.fill(None if type(self).tools is Env.tools else self.tools)
         self._is_set_up = True
-        messages = await self.code.call(self.setup, task, ctx, timeout_s=self.limits.setup_timeout_s)
+        what = f"{type(self).__name__}.setup"
+        messages = spoken(await self.code.call(self.setup, task, ctx, timeout_s=self.limits.setup_timeout_s), what)
+        if not messages:
+            raise EnvError(f"{what} returned no message; the model needs one to answer")
         ctx.messages.extend(messages)
         return Start(tuple(messages), tuple(deepcopy(tool.spec) for tool in ctx.tools.values()))
 
@@ -149,7 +162,12 @@ class Env(Face):
         if not (stop_reason.is_scored or (stop_reason is StopReason.DEADLINE and self.limits.is_timed)):
             return ()
         final = await (judge(self, "episode") if type(self).score is Env.score else score(self))
-        return (*self.ctx.signals, *final)
+        self.ctx.signals.extend(final)
+        return tuple(self.ctx.signals)
+
+    async def asuccess(self) -> Signal | None:
+        """What `success` says of the scored episode; None where it is not written and the rewards decide."""
+        return None if type(self).success is Env.success else await judge_success(self)
 
     async def agroup(self, episodes: Sequence[Episode]) -> tuple[tuple[Signal, ...], ...]:
         """The group rewards: a tuple of signals for each finished episode of one group. Needs no `areset`."""
@@ -192,5 +210,6 @@ class Env(Face):
             return Reply.go_on() if turn.results else Reply.end()
         reply = await self.code.call(self.respond, turn, self.ctx, timeout_s=self.limits.turn_timeout_s)
         if not isinstance(reply, Reply):
-            raise EnvError(f"{type(self).__name__}.respond returned {reply!r}; return a Reply")
-        return reply
+            hint = "Reply.say(text), Reply.go_on() or Reply.end()"
+            raise EnvError(f"{type(self).__name__}.respond returned {short(reply)}; return a Reply: {hint}")
+        return replace(reply, messages=tuple(spoken(reply.messages, f"{type(self).__name__}.respond")))

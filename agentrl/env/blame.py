@@ -28,6 +28,16 @@ def traced(error: BaseException) -> str:
     return text if len(text) <= MOST_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
+def told(error: BaseException) -> str:
+    """What a terminal shows of an error: the traceback of its root from the author's own code on."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    whole = traceback.TracebackException.from_exception(error)
+    first = next((place for place, frame in enumerate(whole.stack) if is_foreign(frame.filename)), 0)
+    del whole.stack[:first]
+    return "".join(whole.format()).rstrip()
+
+
 def evidence_of(error: BaseException) -> dict[str, str]:
     """What a signal keeps of the error that made it invalid."""
     return {TRACEBACK: traced(error)}

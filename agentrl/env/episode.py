@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from agentrl.env.tasks import Task
@@ -125,6 +125,15 @@ class Episode:
         """The author's view of a trajectory: messages, no tokens."""
         t = trajectory
         return cls(task, t.sample.member, t.messages, t.signals, t.stop_reason)
+
+    def with_signals(self, signals: Sequence[Signal]) -> Episode:
+        """The same episode, with more said of it."""
+        return replace(self, signals=(*self.signals, *signals))
+
+    @property
+    def reward(self) -> float:
+        """The weighted sum of its signals so far; those without a value are left out."""
+        return sum(s.weight * s.value for s in self.signals if s.valid and s.value is not None)
 
     @property
     def text(self) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from agentrl.env.episode import Episode
-from agentrl.env.rewards import Reward, as_signals, failed, rewards_of
+from agentrl.env.rewards import Reward, as_signals, failed, invalid, rewards_of
 from agentrl.types import Scope, Signal
 
 if TYPE_CHECKING:
@@ -42,3 +45,32 @@ async def judge_group(env: Env, reward: Reward, episodes: Sequence[Episode]) -> 
     if isinstance(values, str | Mapping) or not isinstance(values, Collection) or len(values) != len(episodes):
         return (reward.invalid(f"returned {values!r}; return one value for each episode"),) * len(episodes)
     return tuple(reward.signal(value) for value in values)
+
+
+async def judge_success(env: Env) -> Signal:
+    """What the environment's own `success` says of the finished episode: 1, 0, or why it could not say."""
+    blank = Signal("success", None, weight=0.0, verifier=f"{type(env).__name__}.success")
+    outcome = await env.code.attempt(env.success, env.ctx, timeout_s=env.limits.score_timeout_s)
+    if outcome.error is not None:
+        return failed(blank, outcome.error)
+    if not isinstance(outcome.value, bool | np.bool_):
+        return invalid(blank, f"returned {outcome.value!r}; return True or False")
+    return replace(blank, value=float(outcome.value))
+
+
+def passes(signals: Iterable[Signal]) -> bool:
+    """Whether rewards come to at least half of what their weights allow, each taken to be worth at most 1.
+
+    The rewards of the episode as a whole decide (scopes episode and group). Turn rewards are steps on the way and could
+    add up to a pass without a result: they decide where nothing else pays, each allowed its weight once.
+    """
+    counted = [s for s in signals if s.weight and s.value is not None]
+    whole = [s for s in counted if not _is_turns(s)]
+    deciding = whole if any(s.weight > 0 for s in whole) else counted
+    of_turns = {s.name: s.weight for s in deciding if _is_turns(s)}
+    weights = [*of_turns.values(), *(s.weight for s in deciding if not _is_turns(s))]
+    return sum(s.weight * (s.value or 0.0) for s in deciding) >= 0.5 * sum(w for w in weights if w > 0) > 0
+
+
+def _is_turns(signal: Signal) -> bool:
+    return signal.scope == "turn" and signal.turn is not None

@@ -3,19 +3,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import Space
 
+from agentrl.errors import EnvError, did_you_mean
 from agentrl.types import Message
 
 ROLES = ("system", "user", "assistant", "tool")
+SPOKEN = {"human": "user", "gpt": "assistant", "ai": "assistant", "bot": "assistant", "function": "tool"}
+"""Other words for them, in data sets."""
+MOST_SHOWN = 80
 WORDS = ("yes", "no", "1", "2", "3", "higher", "lower", "I", "think", "the", "answer", "is")
 
 
 def is_message(value: Any) -> bool:
     """True for a chat message: a known role, and text or typed parts as content."""
     return isinstance(value, dict) and value.get("role") in ROLES and isinstance(value.get("content"), str | list)
+
+
+def spoken(value: Any, what: str) -> list[Message]:
+    """What an environment says, checked; EnvError says what is no message of a conversation."""
+    if isinstance(value, str | dict) or not isinstance(value, Sequence):
+        raise EnvError(f"{what} returned {short(value)}; return a list of messages: [Message(role='user', content=…)]")
+    for message in value:
+        if not isinstance(message, dict) or not isinstance(message.get("content"), str | list):
+            raise EnvError(f"{what} said {short(message)}; a message has a role, and text or typed parts as content")
+        if (role := message.get("role")) not in ROLES:
+            raise EnvError(
+                f"{what} speaks as {role!r}: unknown role.{did_you_mean(SPOKEN.get(role, str(role)), ROLES)}"
+            )
+    return list(value)
+
+
+def short(value: Any) -> str:
+    """A value for an error message."""
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
 class ChatSpace(Space[list[Message]]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
@@ -94,6 +94,8 @@ class IndexedTasks:
         task = self._source[index]
         if not isinstance(task, Task):
             raise EnvError(f"task {index} of split {self.split!r} is a {type(task).__name__}; give agentrl.env.Task")
+        if not isinstance(task.id, str):
+            raise EnvError(f"task {index} of split {self.split!r} has the id {task.id!r}; give text")
         return replace(task, split=self.split, index=index)
 
 
@@ -104,7 +106,7 @@ def indexed(source: Tasks, key: str) -> TaskSource:
         if len(tasks) > MOST_TASKS_YIELDED:
             raise EnvError("tasks() yields without end; return a function of a random.Random instead")
         return tasks
-    if isinstance(source, TaskSource):
+    if isinstance(source, TaskSource) and not isinstance(source, str | Mapping):
         return source
     if inspect.isgeneratorfunction(source):
         return Stream(lambda: source(random.Random(key)))

@@ -27,7 +27,10 @@ class Toolbox:
         env = self._env
         self._add(bound_tools(env), "its own methods")
         if offers is not None:
-            for offer in await env.code.call(offers, env.ctx, timeout_s=env.limits.setup_timeout_s):
+            offered = await env.code.call(offers, env.ctx, timeout_s=env.limits.setup_timeout_s)
+            if not isinstance(offered, Iterable):
+                raise EnvError(f"{type(env).__name__}.tools returned {offered!r}; return a list of what is offered")
+            for offer in offered:
                 await self._take(offer)
 
     async def close(self) -> None:

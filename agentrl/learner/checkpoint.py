@@ -1,4 +1,4 @@
-"""A learner checkpoint: a model folder that loads with `from_pretrained`, and exact training state in `state/`."""
+"""A learner checkpoint: in `model/` what `from_pretrained` loads and people share, in `state/` exact training state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from torch import Tensor
 
 from agentrl.errors import RunError
 
-STATE, TAG = "state", "ranks"
-WEIGHTS = {".safetensors", ".bin", ".pt", ".gguf"}
+MODEL, STATE, TAG = "model", "state", "ranks"
+WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
+OF_THE_CACHE = {"agentrl.json"}
+"""Digests of the files that the model began as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +31,26 @@ class Progress:
 
 
 def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: Path) -> None:
-    """Write `tensors` beside the configuration and tokenizer of the model in `source`."""
+    """Write `tensors` and the configuration and tokenizer of the model in `source` to the `model/` of a checkpoint."""
+    model = folder / MODEL
+    model.mkdir()
     for path in source.iterdir():
-        if path.is_file() and path.suffix not in WEIGHTS and not path.name.endswith(".index.json"):
-            shutil.copyfile(path, folder / path.name)
-    config = json.loads((folder / "config.json").read_text())
+        if path.is_file() and is_shared(path):
+            shutil.copyfile(path, model / path.name)
+    config = json.loads((model / "config.json").read_text())
     config.pop("torch_dtype", None)
     config["dtype"] = str(dtype).removeprefix("torch.")
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
-    save_file(
-        {name: tensor.contiguous() for name, tensor in tensors}, folder / "model.safetensors", metadata={"format": "pt"}
-    )
+    (model / "config.json").write_text(json.dumps(config, indent=2))
+    weights = model / "model.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in tensors}, weights, metadata={"format": "pt"})
+    # safetensors writes for the owner alone; what is shared has the modes that any new file has here.
+    weights.chmod((model / "config.json").stat().st_mode)
+
+
+def is_shared(file: Path) -> bool:
+    """True for a file of the first model that the trained one has too: no weights, nothing hidden, no digests."""
+    is_weights = file.suffix in WEIGHTS or file.name.endswith(".index.json")
+    return not (is_weights or file.name.startswith(".") or file.name in OF_THE_CACHE)
 
 
 def write_progress(folder: Path, progress: Progress) -> None:

@@ -79,7 +79,7 @@ async def _evaluate(config: Config, subject: Subject, folder: RunFolder) -> Eval
     try:
         with stop.on_signals():
             async with examined(config, subject, folder, stop, view) as (team, evaluation):
-                work = evaluation.run(team.workers.dispatch, 0, version, folder.evaluated(0))
+                work = evaluation.run(team.workers, 0, version, folder.evaluated(0))
                 record = await stop.cut(work)
         metrics.evaluation(record)
         view.evaluation(record)

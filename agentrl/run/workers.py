@@ -11,12 +11,12 @@ from agentrl.cluster import Cluster, Remote, Role
 from agentrl.errors import AgentRLError, DeadlineError, RunError
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.scheduler import WorkerLostError
+from agentrl.run.subject import TRAIN
 from agentrl.types import SampleId, Trajectory
 
 GRACE_S = 60.0
 START_S = 300.0
 END_S = 6.0
-TRAIN = "train"
 
 
 class Workers:

@@ -107,6 +107,7 @@ def allowed_edges(modules: set[str]) -> dict[str, set[str]]:
     for name in ("cli", "run"):
         edges[f"agentrl.{name}"] |= {f"agentrl.{name}" for name in PREPARATION}
     edges |= {"agentrl_sandbox": set(), "agentrl_tools": {"agentrl_sandbox", *ENV_AUTHORS}}
+    edges["agentrl.__main__"] = {"agentrl.cli"}
     envs = modules - edges.keys() - {"agentrl"}
     return edges | {
         env: {"agentrl_tools", "agentrl_sandbox", *ENV_AUTHORS} for env in envs if env.startswith("agentrl_")

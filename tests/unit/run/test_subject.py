@@ -1,45 +1,242 @@
-"""What a run is about is checked before anything heavy starts: the environment speaks for itself."""
+"""What a run is about is checked before anything heavy starts: the environment is asked, in a process of its own."""
 
 from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 
 from agentrl.config import Config
 from agentrl.embedded import EMBEDDED
-from agentrl.env import Context, Env, Message, Task
+from agentrl.env import rehearsal
 from agentrl.errors import ConfigError
-from agentrl.run import opening
-from agentrl.run.opening import Subject
+from agentrl.run import subject
+from agentrl.run.subject import Subject, anchored
 
+HEAD = """
+import asyncio, os, random, sys, time
+from pathlib import Path
+from agentrl.env import Context, Env, EnvConfig, Limits, Message, Reply, Task, reward, tool
 
-class Needy(Env):
-    """Needs something of the machine."""
-
-    found = "Programs run on the third shelf."
-
-    def preflight(self) -> str:
-        if not self.found:
-            raise FileNotFoundError("no shelf: apt-get install shelf")
-        return self.found
-
-    def tasks(self, split: str) -> list[Task]:
-        return [Task(split)]
-
-    def setup(self, task: Task, ctx: Context) -> list[Message]:
+class Whole(Env):
+    def tasks(self, split):
+        return [Task(f"{split}-{n}", n) for n in range(3)]
+    def setup(self, task, ctx):
         return [Message(role="user", content="?")]
+    @reward
+    def right(self, ctx):
+        return float(ctx.text == "yes")
+
+class Bare(Env):
+    def tasks(self, split):
+        return [Task(f"{split}-{n}", n) for n in range(3)]
+    def setup(self, task, ctx):
+        return [Message(role="user", content="?")]
+
+"""
+Check = Callable[..., Subject]
 
 
 @pytest.fixture
-def config(monkeypatch: pytest.MonkeyPatch) -> Config:
-    monkeypatch.setattr(opening, "resolve", lambda name: {"needy": Needy}[name])
-    return Config.model_validate({"env": {"name": "needy"}, "model": {"name": EMBEDDED}})
+def check(apart: Check, monkeypatch: pytest.MonkeyPatch) -> Check:
+    """The same, rehearsed in this process: a second less for each."""
+
+    def rehearsed(*order: Any) -> list[str]:
+        fault, notes = asyncio.run(rehearsal.verdict(*order))
+        if fault:
+            raise ConfigError(fault)
+        return list(notes)
+
+    monkeypatch.setattr(subject, "rehearse", rehearsed)
+    return apart
 
 
-def test_what_an_environment_found_is_known_before_the_run(config: Config) -> None:
-    assert Subject.of(config).notice == "Programs run on the third shelf."
+@pytest.fixture
+def apart(tmp_path: Path) -> Check:
+    """The subject of a run in an environment whose class has this body."""
+
+    def one(body: str, base: str = "Whole", **sections: dict[str, object]) -> Subject:
+        folder = Path(mkdtemp(dir=tmp_path))
+        (folder / "mine.py").write_text(f"{HEAD}class Mine({base}):\n" + "".join(f" {x}\n" for x in body.split("\n")))
+        env = {"name": f"{folder / 'mine.py'}:Mine", **sections.pop("env", {})}
+        return Subject.of(Config.model_validate({"env": env, "model": {"name": EMBEDDED}, **sections}))
+
+    return one
 
 
-def test_what_an_environment_lacks_is_told_before_the_run(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Needy, "found", "")
-    with pytest.raises(ConfigError, match="Needy cannot run here: no shelf: apt-get install shelf"):
-        Subject.of(config)
+REFUSED = {
+    "no reward": ("pass", "Bare", "nothing to learn from: write a @reward method"),
+    "rewards of weight 0": ("@reward(weight=0)\ndef a(self, ctx): return 1", "Bare", "every reward has weight 0"),
+    "tools and one turn": ("@tool\ndef a(self): return 1", "Whole", r"one turn.*Limits\(max_turns=8\)"),
+    "no tasks": ("def tasks(self, split): return []", "Whole", r"tasks\('train'\) is empty"),
+    "no held-out tasks": (
+        "def tasks(self, split): return [Task('a')] if split == 'train' else []", "Whole",
+        r"tasks\('test'\) is empty.*--eval.tasks 0",
+    ),
+    "tasks that raise": (
+        "def tasks(self, split): return open('none.jsonl')", "Whole", r"FileNotFoundError.*mine\.py:22",
+    ),
+    "tasks in a dict": ("def tasks(self, split): return {'a': Task('a')}", "Whole", "returned a dict"),
+    "tasks that are rows": ("def tasks(self, split): return [{'q': 1}]", "Whole", r"is a dict; give agentrl.env.Task"),
+    "ids that are numbers": ("def tasks(self, split): return [Task(1)]", "Whole", "has the id 1; give text"),
+    "tasks by chance": (
+        "def tasks(self, split): return [Task(str(random.random())) for _ in range(3)]", "Whole",
+        "when it is read again",
+    ),
+    "a tool of odd arguments": (
+        "limits = Limits(max_turns=2)\n@tool\ndef a(self, x): return 1", "Whole", "no annotation",
+    ),
+    "a role of others": (
+        "def setup(self, task, ctx): return [{'role': 'human', 'content': ''}]", "Whole",
+        r"speaks as 'human': unknown role\. Did you mean 'user'\? Known: assistant, system, tool, user",
+    ),
+    "text for messages": (
+        "def setup(self, task, ctx): return 'Say yes.'", "Whole", "returned 'Say yes.'; return a list",
+    ),
+    "one message for many": (
+        "def setup(self, task, ctx): return {'role': 'user', 'content': ''}", "Whole", "return a list",
+    ),
+    "no content": ("def setup(self, task, ctx): return [{'role': 'user'}]", "Whole", "a message has a role, and text"),
+    "no message": ("def setup(self, task, ctx): return []", "Whole", "returned no message"),
+    "nothing": ("def setup(self, task, ctx): pass", "Whole", "setup returned None"),
+    "respond without a reply": ("def respond(self, turn, ctx): return 'No.'", "Whole", r"return a Reply: Reply\.say"),
+    "a reply of a wrong role": (
+        "def respond(self, turn, ctx): return Reply(({'role': 'env', 'content': ''},))", "Whole", "speaks as 'env'",
+    ),
+    "tools that are nothing": ("def tools(self, ctx): return None", "Whole", "tools returned None; return a list"),
+    "a reward of nothing": ("@reward\ndef a(self, ctx): pass", "Whole", r"Mine\.a has no value.*returned None"),
+    "a reward of text": ("@reward\ndef a(self, ctx): return '1'", "Whole", "returned '1'; return a number"),
+    "a reward of nan": ("@reward\ndef a(self, ctx): return float('nan')", "Whole", "the value is nan"),
+    "a reward that trusts the model": (
+        "@reward\ndef a(self, ctx): return float(ctx.text.split()[-1])", "Whole", r"IndexError.*mine\.py:23",
+    ),
+    "a group reward of one": (
+        "@reward(scope='group')\ndef a(self, episodes): return 1.0", "Whole", "one value for each",
+    ),
+    "a constructor of its own": ("def __init__(self): pass", "Whole", r"cannot be made: TypeError"),
+    "an exit": ("def setup(self, task, ctx): sys.exit('bye')", "Whole", r"raised SystemExit: bye"),
+    "a need of the machine": ("def preflight(self): raise OSError('no shelf')", "Whole", "cannot run here: .*no shelf"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_mistake_is_refused_before_anything_starts(case: str, check: Check) -> None:
+    body, base, said = REFUSED[case]
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        check(body, base)
+
+
+def test_an_environment_that_ends_its_process_is_refused(apart: Check) -> None:
+    with pytest.raises(ConfigError, match="ended its process with code 3"):
+        apart("def setup(self, task, ctx): os._exit(3)")
+
+
+def test_a_rehearsal_apart_says_the_same_as_one_here(apart: Check) -> None:
+    with pytest.raises(ConfigError, match="speaks as 'human'"):
+        apart("def setup(self, task, ctx): print('hello'); return [{'role': 'human', 'content': ''}]")
+    assert apart("def preflight(self): return 'Here.'").notice == "Here."
+
+
+def test_an_error_comes_with_the_traceback_of_the_authors_code(check: Check) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check("def setup(self, task, ctx): return {}[task.id]")
+    text = str(caught.value)
+    assert text.startswith("Mine.setup raised KeyError: 'train-0' (mine.py:22)\n\nTraceback (most recent call last):")
+    assert "agentrl/env" not in text
+
+
+ACCEPTED = {
+    "score in the place of rewards": ("def score(self, ctx): return 1.0", "Bare"),
+    "turn rewards alone": ("@reward(scope='turn')\ndef a(self, ctx): return 1", "Bare"),
+    "group rewards alone": ("@reward(scope='group')\ndef a(self, episodes): return [1.0 for _ in episodes]", "Bare"),
+    "a reward of numpy's": ("@reward\ndef a(self, ctx):\n import numpy\n return numpy.float32(1)", "Bare"),
+    "group rewards of numpy's": (
+        "@reward(scope='group')\ndef a(self, episodes):\n import numpy\n return numpy.ones(len(episodes))", "Bare",
+    ),
+    "a truth": ("@reward\ndef a(self, ctx): return True", "Bare"),
+    "an env that prints": ("def setup(self, task, ctx): print('hello'); return super().setup(task, ctx)", "Whole"),
+    "an async env": ("async def setup(self, task, ctx): return [Message(role='user', content='')]", "Whole"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_can_run_is_accepted(case: str, check: Check) -> None:
+    assert check(*ACCEPTED[case]).notice == ""
+
+
+NOTES = {
+    "held-out tasks that are trained on": (
+        "def tasks(self, split): return [Task('a'), Task('b')]",
+        "2 of 2 held-out tasks are training tasks too, as 'a': no score is held out.",
+    ),
+    "a tool that nobody describes": (
+        "limits = Limits(max_turns=2)\n@tool\ndef a(self): return 1", "told nothing of a: write a docstring",
+    ),
+    "no signal for silence": ("def score(self, ctx): return ()", "no signal at all"),
+    "a service that is away": (
+        "def setup(self, task, ctx):\n e = OSError('search is down')\n e.fault = 'infra'\n raise e",
+        "failed, for no fault of its own: OSError: search is down",
+    ),
+    "what it found": ("def preflight(self): return 'On the third shelf.'", "On the third shelf."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_what_a_user_should_know_is_told(case: str, check: Check) -> None:
+    body, said = NOTES[case]
+    assert said in check(body).notice
+
+
+def test_where_nothing_is_evaluated_no_held_out_task_is_asked_for(check: Check) -> None:
+    only_train = "def tasks(self, split): return {'train': [Task('a')]}[split]"
+    assert check(only_train, eval={"tasks": 0}).notice == ""
+    with pytest.raises(ConfigError, match="KeyError: 'test'"):
+        check(only_train)
+
+
+def test_one_turn_by_a_flag_is_refused_too(check: Check) -> None:
+    body = "limits = Limits(max_turns=4)\n@tool\ndef a(self):\n '''Look.'''\n return 1"
+    assert check(body).notice == ""
+    with pytest.raises(ConfigError, match=r"--rollout\.max_turns 1 leaves one turn"):
+        check(body, rollout={"max_turns": 1})
+
+
+def test_an_environment_that_takes_long_is_left_to_the_run(apart: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "PATIENCE_S", 0.5)
+    assert "longer than 0.5 s" in apart("def tasks(self, split): time.sleep(600)").notice
+
+
+def test_paths_hold_wherever_a_resume_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "rows.jsonl").touch()
+    (tmp_path / "easy").mkdir()
+    options = {"data": "rows.jsonl", "level": "easy", "files": ["./rows.jsonl"], "n": 3, "missing": "./none"}
+    given = {"out": "runs/x", "env": {"name": "./x.py:A", **options}, "model": {"name": "model"}}
+    config = anchored(Config.model_validate(given))
+    assert config.env.name == f"{tmp_path}/x.py:A"
+    assert config.env.options == options | {"data": f"{tmp_path}/rows.jsonl", "files": [f"{tmp_path}/rows.jsonl"]}
+    assert (config.model.name, config.out) == (f"{tmp_path}/model", tmp_path / "runs/x")
+    named = Config.model_validate({"env": {"name": "math"}, "model": {"name": "owner/name"}})
+    assert anchored(named) == named
+
+
+WORDS = (["--env", "guess", "--env.hgih", "3"], ["--env", "./none.py"], ["--env", "ges"], ["bare.py:Bare"])
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_a_refusal_loads_nothing_heavy(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(HEAD)
+    code = (
+        "import sys\nfrom agentrl.cli.main import main\ncode = main()\n"
+        "print(code, {'torch', 'ray', 'vllm', 'deepspeed', 'transformers'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", code, "train", *words]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert answer.stdout == "2 set()\n"

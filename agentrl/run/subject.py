@@ -1,0 +1,114 @@
+"""What a run is about, found and checked before anything heavy is imported or started."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl.config import Config
+from agentrl.env.authored import caught
+from agentrl.env.base import Env
+from agentrl.env.blame import describe
+from agentrl.env.completeness import check_complete
+from agentrl.env.files import absolute, is_path
+from agentrl.env.registry import resolve
+from agentrl.env.rehearsal import rehearse
+from agentrl.env.settings import load_config
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.models import locate
+
+TRAIN, HELD_OUT = "train", "test"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is trained or evaluated, in what."""
+
+    env: type[Env]
+    model: Path
+    notice: str
+    """What the env says of this machine, and what its author should know."""
+
+    @classmethod
+    def of(cls, config: Config, *splits: str) -> Subject:
+        """What `config` names, its environment having played an episode of the first task of each split.
+
+        Without `splits` they are those that training needs. Raises ConfigError for an env, a key of it or a model that
+        does not exist, for an env that cannot run here, and for one that could not teach anything.
+        """
+        env = made(config)
+        check_complete(env, config.rollout.max_turns)
+        notice = _preflight(env)
+        wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
+        notes = rehearse(config.env.name, config.env.options, wanted, config.seed, config.rollout.max_turns)
+        model = locate(config.model.name)
+        _fits(config, model)
+        return cls(type(env), model, " ".join(filter(None, [notice, *notes])))
+
+
+def made(config: Config) -> Env:
+    """One object of the environment that `config` names. Raises ConfigError."""
+    env_class = resolve(config.env.name)
+    settings = load_config(env_class, config.env.options)
+    outcome = caught(env_class, (settings,))
+    if isinstance(outcome.error, AgentRLError):
+        raise outcome.error
+    if outcome.error:
+        raise ConfigError(f"{env_class.__name__} cannot be made: {describe(outcome.error)}") from outcome.error
+    env: Env = outcome.value
+    return env
+
+
+def anchored(config: Config) -> Config:
+    """The same configuration, its paths absolute: it means the same wherever `agentrl resume` is called."""
+    options = {key: _anchored(value) for key, value in config.env.options.items()}
+    env = config.env.model_copy(update={"name": absolute(config.env.name), **options})
+    name = config.model.name
+    is_folder = bool(name) and (name.startswith((".", "~")) or Path(name).is_dir())
+    model = (
+        config.model.model_copy(update={"name": str(Path(name).expanduser().absolute())}) if is_folder else config.model
+    )
+    return config.model_copy(update={"env": env, "model": model, "out": config.out and config.out.absolute()})
+
+
+def _anchored(value: Any) -> Any:
+    """A value of an env's key, absolute where it is the path of something that lies here."""
+    if isinstance(value, list | tuple):
+        return [_anchored(item) for item in value]
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        return value
+    path = Path(value).expanduser()
+    is_meant = is_path(str(value)) or path.suffix or len(path.parts) > 1
+    return str(path.absolute()) if is_meant and path.exists() else value
+
+
+def paths_in(options: dict[str, Any]) -> Iterator[Path]:
+    """The files that an env's keys name."""
+    for value in options.values():
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(item, str | os.PathLike) and str(item) and Path(item).is_file():
+                yield Path(item)
+
+
+def _preflight(env: Env) -> str:
+    """What the env says; ConfigError for whatever it raises."""
+    said = caught(env.preflight, ())
+    if isinstance(said.error, AgentRLError):
+        raise said.error
+    if said.error:
+        raise ConfigError(f"{type(env).__name__} cannot run here: {describe(said.error)}") from said.error
+    return str(said.value or "")
+
+
+def _fits(config: Config, model: Path) -> None:
+    """Raise ConfigError where the model cannot read `model.max_context` tokens."""
+    longest = json.loads((model / "config.json").read_text()).get("max_position_embeddings", config.model.max_context)
+    if config.model.max_context > longest:
+        raise ConfigError(
+            f"model.max_context is {config.model.max_context}, but {config.model.name} reads at most {longest} "
+            f"tokens: set --model.max_context {longest} or less"
+        )
