@@ -10,7 +10,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import stat
 import tempfile
@@ -22,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agentrl_sandbox.errors import SandboxError
+from agentrl_sandbox.inside.proc import process
 
 VARIABLE = "AGENTRL_SANDBOX_DIR"
 MARK = "AGENTRL_LEASE"  # the variable that holds the id in the environment of a sandbox's processes
@@ -88,8 +88,36 @@ def strike(lease: Lease) -> None:
     """Nothing of it is left: take it, and its folders, off the record."""
     for folder_ in (lease.work, lease.packages):
         if folder_.is_dir():
-            shutil.rmtree(folder_, ignore_errors=True)
+            _remove(folder_)
     (folder() / f"{lease.id}{SUFFIX}").unlink(missing_ok=True)
+
+
+def _remove(top: Path) -> None:
+    """Remove a folder that programs have filled, level by level: it may be deeper than any path or stack."""
+    is_going_on = True
+    while is_going_on:
+        is_going_on = False
+        with suppress(OSError):
+            top.chmod(0o700)
+            for path in list(top.iterdir()):
+                is_going_on |= _dissolve(path, top)
+    with suppress(OSError):
+        top.rmdir()
+
+
+def _dissolve(path: Path, top: Path) -> bool:
+    """Remove a file, or a folder after what it held has moved to the top; False where that cannot be done."""
+    try:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+            return True
+        path.chmod(0o700)
+        for inner in list(path.iterdir()):
+            inner.rename(top / secrets.token_hex(8))
+        path.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def recorded() -> Iterator[Lease]:
@@ -162,10 +190,8 @@ def is_running(pid: int) -> bool:
 
 def _started(pid: int) -> int | None:
     """Its start time; None when it does not run."""
-    with suppress(OSError):
-        state, _, *rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return None if state in "ZX" else int(rest[17])
-    return None
+    found = process(pid)
+    return None if found is None or found.state in (b"Z", b"X") else found.started
 
 
 def _boot() -> str:

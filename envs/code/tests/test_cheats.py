@@ -220,35 +220,62 @@ async def test_a_program_that_ruins_its_sandbox_is_not_let_off(grade):
     assert verdict.reward == 0.0, verdict
 
 
-@pytest.mark.parametrize(("losses", "status"), [(1, "passed"), (2, "error")])
-async def test_a_sandbox_lost_midway_is_tried_again_once(backend, monkeypatch, losses, status):
-    pool = Pool(ready=1)
-    taken = []
-
-    async def take(wait_s=60.0):
-        taken.append(await Pool.take(pool, wait_s))
-        return taken[-1]
-
-    monkeypatch.setattr(pool, "take", take)
-    grader = Grader(pool)
-    once = Io("", "hi")
-    monkeypatch.setattr(OrderedSandbox, "exec", _losing(losses))
-    verdict = await grader.grade("print('hi')\ndef f(x): return 5", (CALLS[0], once), Policy())
+@pytest.mark.parametrize(
+    ("losses", "is_engine_dead", "outcome"),
+    [
+        (1, False, ("passed", "")),
+        (2, False, ("error", "program")),
+        (1, True, ("invalid", "infra")),
+    ],
+)
+@pytest.mark.parametrize("is_function", [False, True])
+async def test_a_sandbox_that_breaks_a_second_time_too_is_the_programs_doing(
+    backend, monkeypatch, losses, is_engine_dead, outcome, is_function
+):
+    grader = Grader(Pool(ready=1))
+    name = "run" if is_function else "exec"
+    monkeypatch.setattr(OrderedSandbox, name, _losing(getattr(OrderedSandbox, name), losses, is_engine_dead))
+    test = CALLS[0] if is_function else Io("", "hi")
+    verdict = await grader.grade("print('hi')\ndef f(x): return 5  # mine", (test,), Policy())
+    held = grader.pool.count.leased
     await grader.aclose()
-    assert verdict.status == status, verdict
-    assert len(taken) == 2
+    assert (verdict.status, verdict.fault) == outcome, verdict
+    assert (verdict.reward, held) == ({"passed": 1.0, "error": 0.0, "invalid": None}[outcome[0]], 0)
 
 
-def _losing(losses):
-    plain, lost = OrderedSandbox.exec, []
+def _losing(plain, losses, is_engine_dead):
+    """The call, which breaks its sandbox when the program is in it; with its engine every sandbox breaks from then."""
+    lost = []
 
-    async def run(self, *args, **kwargs):
-        if len(lost) < losses:
+    async def call(self, program, *args, **kwargs):
+        is_its = "# mine" in str(program)
+        if (is_its and len(lost) < losses) or (is_engine_dead and lost):
             lost.append(self)
+            self.kill()
             raise LostError("no luck")
-        return await plain(self, *args, **kwargs)
+        return await plain(self, program, *args, **kwargs)
 
-    return run
+    return call
+
+
+RENAMED = """
+open("/proc/self/comm", "w").write("VmHWM: x")
+def f(x): return 0
+print("bye")
+"""
+HIDDEN_IN_A_LIBRARY_CALL = """
+import ctypes
+ctypes.CDLL(None).prctl(15, b"VmHWM: x", 0, 0, 0)
+def f(x): return 0
+print("bye")
+"""
+
+
+@pytest.mark.parametrize("program", [RENAMED, HIDDEN_IN_A_LIBRARY_CALL])
+@pytest.mark.parametrize("test", [CALLS[0], Io("", "hi"), Assert("assert f(3) == 5")])
+async def test_a_program_with_a_name_that_looks_like_a_number_is_wrong_and_no_more(grade, program, test):
+    verdict = await grade(program, test)
+    assert (verdict.valid, verdict.reward) == (True, 0.0), verdict
 
 
 def picky(given, got, expected):

@@ -149,14 +149,13 @@ def _become(order: Order, cell: Cell, is_first: bool, fds: list[int]) -> None:
 
     The working folder is the sandbox's own for the first program; for a later one it is what others have left of it.
     """
-    code, begun = NOT_BEGUN, len(fds) - 1
+    code = NOT_BEGUN
     try:
         keep_only(fds)
         confine(cell, 0 if order.is_session else int(order.cpu_s) + 1)
         if is_first:
             enter(cell.work)
-        os.write(begun, b"1")
-        os.close(begun)
+        _tell_begun(len(fds) - 1)
         if not is_first:
             enter(cell.work)
         code = perform(order.verb, order.args, cell)
@@ -166,6 +165,11 @@ def _become(order: Order, cell: Cell, is_first: bool, fds: list[int]) -> None:
                 os.write(2, repr(sys.exc_info()[1]).encode(errors="replace"))
         finally:
             os._exit(code)
+
+
+def _tell_begun(fd: int) -> None:
+    os.write(fd, b"1")
+    os.close(fd)
 
 
 def _filled(content: bytes) -> list[int]:

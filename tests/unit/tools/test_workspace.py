@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentrl_sandbox import ClosedError, ExecResult, FullError, Limit, Limits, Pool, UnavailableError, choose, leases
+from agentrl_sandbox import (
+    ClosedError,
+    ExecResult,
+    FullError,
+    Limit,
+    Limits,
+    LostError,
+    Pool,
+    UnavailableError,
+    choose,
+    leases,
+)
+from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_tools import Workspace, close_sandboxes, sandboxes, split_names, toolsets
 from agentrl_tools.workspace import pools, workspace
 from agentrl_tools.workspace.shown import cut, shown
@@ -72,6 +84,15 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(params=["bubblewrap", "docker"])
+def walled(request: pytest.FixtureRequest) -> str:
+    try:
+        choose(request.param)
+    except (UnavailableError, ImportError) as error:
+        pytest.skip(str(error))
+    return str(request.param)
+
+
 def guest(*kinds: str, backend: str = "process", limits: Limits = PATIENT, tool_timeout_s: float = 60.0) -> Guest:
     env = Guest()
     env.workspace = Workspace(*(kinds or ("python",)), backend=backend, limits=limits)
@@ -106,7 +127,7 @@ async def test_variables_live_on_and_a_last_expression_is_shown(backend: str) ->
         "ZeroDivisionError: division by zero",
     ]
     assert await say(env, "python", code="import sys; sys.exit(3)") == "[exit code 3]"
-    assert (await say(env, "python", code="'\x00\ud800")).startswith("SyntaxError")
+    assert (await say(env, "python", code="'\x00")).startswith("SyntaxError")
     assert await say(env, "python") == "error: code: Field required"
     assert await say(env, "python", code="x") == "6"
     await env.aclose()
@@ -214,6 +235,134 @@ async def test_a_sandbox_that_dies_is_the_infrastructures_fault() -> None:
     with pytest.raises(Exception, match="closed its channel") as caught:
         await say(env, "python", code="x")
     assert getattr(caught.value, "fault", "") == "infra"
+    await env.aclose()
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, times: int = 99) -> list[str]:
+    """Sandboxes break of the cell `broken` where `armed` has run; the ids of those that did."""
+    plain, armed, broken = OrderedSandbox.run, set[str](), list[str]()
+
+    async def run(self: OrderedSandbox, source: str, *args: Any, **kwargs: Any) -> ExecResult:
+        if source == "armed":
+            armed.add(self.id)
+        elif source == "broken" and self.id in armed and len(broken) < times:
+            broken.append(self.id)
+            self.kill()
+        return await plain(self, "1" if source in ("armed", "broken") else source, *args, **kwargs)
+
+    monkeypatch.setattr(OrderedSandbox, "run", run)
+    monkeypatch.setattr(OrderedSandbox, "order", as_lost(OrderedSandbox.order))
+    return broken
+
+
+def as_lost(order: Any) -> Any:
+    """The call, which a sandbox that was killed in its midst answers with LostError."""
+
+    async def answered(self: OrderedSandbox, *args: Any) -> ExecResult:
+        if self._state == "killed":
+            raise LostError("the sandbox closed its channel")
+        result: ExecResult = await order(self, *args)
+        return result
+
+    return answered
+
+
+async def test_calls_that_break_a_second_sandbox_too_are_told_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = breaking(monkeypatch)
+    env = guest("python", "files")
+    await env.areset(Task("t"))
+    await say(env, "python", code="x = 1")
+    assert "No such file" in await say(env, "read_file", path="none")  # refused once more in the second sandbox
+    assert await say(env, "python", code="armed") == "1"
+    assert await say(env, "python", code="broken") == f"error: {workspace.BROKEN}"
+    assert len(set(broken)) == 2
+    assert leased() == 0
+    assert "NameError" in await say(env, "python", code="x")
+    assert await say(env, "python", code="broken") == "1"  # without what went before it breaks nothing
+    await env.aclose()
+
+
+async def test_calls_that_break_no_second_sandbox_met_an_accident(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = breaking(monkeypatch, times=1)
+    env = guest()
+    await env.areset(Task("t"))
+    await say(env, "python", code="armed")
+    with pytest.raises(LostError) as lost:
+        await say(env, "python", code="broken")
+    assert lost.value.fault == "infra"
+    assert len(broken) == 1
+    assert leased() == 0
+    await env.aclose()
+
+
+async def test_a_backend_that_dies_with_the_second_sandbox_is_the_infrastructures_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = breaking(monkeypatch)
+    env = guest()
+    await env.areset(Task("t"))
+    await say(env, "python", code="armed")
+    served = OrderedSandbox.exec
+
+    async def probed(self: OrderedSandbox, *args: Any, **kwargs: Any) -> ExecResult:
+        if len(broken) == 2:
+            raise LostError("no engine answers")
+        return await served(self, *args, **kwargs)
+
+    monkeypatch.setattr(OrderedSandbox, "exec", probed)
+    with pytest.raises(LostError) as lost:
+        await say(env, "python", code="broken")
+    assert lost.value.fault == "infra"
+    await env.aclose()
+
+
+async def test_calls_at_once_share_the_sandbox_of_their_episode() -> None:
+    env = guest("python", "shell")
+    start = await env.areset(Task("t"))
+    assert start.tools
+    tools = env.ctx.tools
+    code = [tools["python"].run(code="6 * 7"), tools["shell"].run(command="echo 42"), tools["python"].run(code="42")]
+    assert await asyncio.gather(*code) == ["42", "42", "42"]
+    assert leased() == 1
+    await env.aclose()
+
+
+RUINOUS = """
+import os
+work = os.getcwd()
+for _ in range(6):
+    if os.fork() == 0:
+        for fd in range(3, 9):
+            try: os.close(fd)
+            except OSError: pass
+        while True: os.chmod(work, 0); os.chmod(work, 0o755)
+"""
+
+
+async def test_an_episode_that_ruins_its_working_folder_for_ever_goes_on(walled: str) -> None:
+    env = guest("python", "shell", "files", backend=walled)
+    await env.areset(Task("t"))
+    assert await say(env, "python", code=RUINOUS) == "[no output]"
+    for _ in range(6):
+        assert "42" in await say(env, "python", code="6 * 7")
+        for name, arguments in (
+            ("shell", {"command": "echo done"}),
+            ("write_file", {"path": "f", "text": "done"}),
+            ("read_file", {"path": "f"}),
+            ("list_files", {}),
+        ):
+            said = await say(env, name, **arguments)
+            assert "done" in said or "bytes" in said or "denied" in said or "No such file" in said, said
+    await env.aclose()
+
+
+@pytest.mark.parametrize("name", ["VmHWM: x", "a) S VmHWM:", "\\xff\\nVmHWM: x"])
+async def test_an_episode_whose_session_has_an_odd_name_goes_on(walled: str, name: str) -> None:
+    env = guest("python", "shell", backend=walled)
+    await env.areset(Task("t"))
+    await say(env, "python", code=f"_ = open('/proc/self/comm', 'wb').write('{name}'.encode('latin-1'))")
+    assert await say(env, "python", code="6 * 7") == "42"
+    assert await say(env, "shell", command="echo done") == "done"
     await env.aclose()
 
 
