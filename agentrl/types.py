@@ -340,11 +340,18 @@ class Trajectory:
     error: str = ""
     traceback: str = ""
     """Of what the environment raised, where it did."""
+    success: Signal | None = None
+    """Whether the episode is a success, where the environment itself says so and was asked."""
 
     @property
     def reward(self) -> float:
         """The weighted sum of the valid signals."""
         return sum(s.weight * s.value for s in self.signals if s.valid and s.value is not None)
+
+    @property
+    def judgements(self) -> tuple[Signal, ...]:
+        """All signals, and the verdict on its success where there is one."""
+        return self.signals if self.success is None else (*self.signals, self.success)
 
     @property
     def tool_results(self) -> tuple[Message, ...]:

@@ -56,8 +56,8 @@ class Episode:
     """
 
     __slots__ = (
-        "_env", "_is_begun", "_messages", "_order", "_phase", "_recorder", "_signals", "_since", "_spent",
-        "_stage", "_task_id", "_teardown_error", "_tools", "_turns",
+        "_env", "_failed_teardown", "_is_begun", "_messages", "_order", "_phase", "_recorder", "_signals", "_since",
+        "_spent", "_stage", "_success", "_task_id", "_tools", "_turns",
     )  # fmt: skip
 
     def __init__(self, order: EpisodeOrder, stage: Stage) -> None:
@@ -66,9 +66,10 @@ class Episode:
         self._recorder = Recorder()
         self._messages: list[Message] = []
         self._signals: tuple[Signal, ...] = ()
+        self._success: Signal | None = None
         self._tools: tuple[ToolSpec, ...] = ()
         self._task_id, self._turns, self._is_begun = str(order.task_index), 0, False
-        self._teardown_error = ""
+        self._failed_teardown: Ending | None = None
         self._phase, self._since = Phase.SETUP, time.perf_counter()
         self._spent: dict[Phase, float] = {}
 
@@ -170,7 +171,10 @@ class Episode:
             return self._no_room()
         self._enter(Phase.SCORE)
         self._signals = await self._env.afinish(end.stop_reason)
-        return undecided(self._signals) or end
+        failure = undecided(self._signals)
+        if self._order.asks_success and self._signals and failure is None:
+            self._success = await self._env.asuccess()
+        return failure or end
 
     async def _close(self) -> None:
         if self._env is None:
@@ -179,7 +183,7 @@ class Episode:
         with boundary(lambda: self._phase) as caught:
             await self._env.aclose()
         if caught.ending is not None:
-            self._teardown_error = caught.ending.error
+            self._failed_teardown = caught.ending
         self._enter(Phase.TEARDOWN)
 
     def _enter(self, phase: Phase) -> None:
@@ -189,6 +193,7 @@ class Episode:
 
     def _trajectory(self, end: Ending) -> Trajectory:
         order, spent = self._order, self._spent
+        why = end if end.error else self._failed_teardown or end
         return Trajectory(
             sample=order.sample,
             attempt=order.attempt,
@@ -207,5 +212,7 @@ class Episode:
                 env_s=sum(spent.get(phase, 0.0) for phase in (Phase.SETUP, Phase.STEP, Phase.TEARDOWN)),
                 score_s=spent.get(Phase.SCORE, 0.0),
             ),
-            error=end.error or self._teardown_error,
+            error=why.error,
+            traceback=why.traceback,
+            success=self._success,
         )

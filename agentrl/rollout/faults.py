@@ -48,4 +48,4 @@ def commonest(faults: Sequence[Fault]) -> str:
     cause, count = collections.Counter(causes).most_common(1)[0]
     first = faults[causes.index(cause)]
     advice = ". Shorten the prompts, or raise --model.max_context" if first.outcome == "unanswered" else ""
-    return f"The commonest cause, {count} of {len(faults)}: {first.reason[:MOST_CHARACTERS]}{advice}"
+    return f"The commonest cause, {count} of {len(faults)}: {' '.join(first.reason.split())[:MOST_CHARACTERS]}{advice}"

@@ -21,3 +21,5 @@ class EpisodeOrder:
     max_turns: int
     episode_timeout_s: float
     turn_timeout_s: float
+    asks_success: bool = False
+    """Whether the env is asked if the episode is a success: in an evaluation."""

@@ -47,7 +47,8 @@ def _held_out(evaluations: Sequence[EvaluationRecord]) -> str:
         series.insert(0, _scored(f"pass@{k}", x, several, "green"))
     names = [(s.name, s.tone) for s in reversed(series)]
     picture = lines(series, "Held-out score", WIDE, (0.0, 1.0)) + legend(names)
-    note = f"Bands: 95 % interval ({one[-1].method}, the task as unit)."
+    doubts = [f" After step {e.step}: {e.validity}." for e in evaluations if e.validity]
+    note = f"Bands: 95 % interval ({one[-1].method}, the task as unit).{''.join(doubts)}"
     return card("Held-out score", str(one[-1]), picture, note)
 
 

@@ -6,11 +6,14 @@ import asyncio
 import shutil
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+from agentrl.env.judging import passes
 from agentrl.errors import RunError
+from agentrl.rollout.faults import Fault, commonest, fault_of
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.scheduler import WorkerLostError, stable_hash
 from agentrl.run.record import EvaluationRecord, signal_means, tool_use
@@ -18,7 +21,22 @@ from agentrl.run.statistics import score
 from agentrl.run.store import TrajectoryStore
 from agentrl.types import SampleId, Trajectory, Version
 
+T = TypeVar("T")
+
 ATTEMPTS = 3
+
+
+class Players(Protocol):
+    """Who plays the episodes: `agentrl.run.workers.Workers`. The calls that ask a worker raise WorkerLostError."""
+
+    async def dispatch(self, order: EpisodeOrder) -> Trajectory:
+        """Run one episode."""
+
+    async def has_group_rewards(self) -> bool:
+        """True when a group's trajectories must pass through `score_group` before they count."""
+
+    async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        """The finished members of one group with their group rewards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,50 +59,51 @@ class Evaluation:
         seed = stable_hash(self.seed, "evaluation")
         return EpisodeOrder(
             sample, attempt, self.split, sample.group, seed, self.temperature, self.max_tokens, self.max_turns,
-            self.episode_timeout_s, self.turn_timeout_s,
+            self.episode_timeout_s, self.turn_timeout_s, asks_success=True,
         )  # fmt: skip
 
-    async def run(
-        self, dispatch: Callable[[EpisodeOrder], Awaitable[Trajectory]], step: int, version: Version, folder: Path
-    ) -> EvaluationRecord:
-        """Run every episode and store it in `folder`. Raises RunError when none is valid or versions are mixed."""
+    async def run(self, players: Players, step: int, version: Version, folder: Path) -> EvaluationRecord:
+        """Run every episode and store it in `folder`; the samples of a task are a group.
+
+        Raises RunError when none has a reward, or when versions are mixed.
+        """
         began = time.monotonic()
-        samples = [SampleId(task, member) for task in range(self.tasks) for member in range(self.samples)]
-        trajectories = await _gather([self._one(dispatch, sample) for sample in samples])
+        is_grouped = await players.has_group_rewards()
+        groups = await _gather([self._group(players, task, is_grouped=is_grouped) for task in range(self.tasks)])
+        trajectories = [trajectory for group in groups for trajectory in group]
         shutil.rmtree(
             folder, ignore_errors=True
         )  # what an earlier incarnation evaluated at this step is of another lineage
         store = TrajectoryStore(folder)
         store.append(trajectories)
         store.close()
-        self._refuse(trajectories, version)
+        _refuse(trajectories, version)
         return self._record(trajectories, step, version, time.monotonic() - began)
 
-    async def _one(self, dispatch: Callable[[EpisodeOrder], Awaitable[Trajectory]], sample: SampleId) -> Trajectory:
-        for attempt in range(ATTEMPTS):
-            try:
-                return await dispatch(self.order(sample, attempt))
-            except WorkerLostError as error:
-                if attempt + 1 == ATTEMPTS:
-                    raise RunError(f"evaluation of sample {sample} was lost {ATTEMPTS} times: {error}") from error
-        raise AssertionError("unreachable")
+    async def _group(self, players: Players, task: int, *, is_grouped: bool) -> Sequence[Trajectory]:
+        """The samples of one task, with their group rewards."""
+        samples = [SampleId(task, member) for member in range(self.samples)]
+        members = await _gather([self._one(players, sample) for sample in samples])
+        if not is_grouped:
+            return members
+        return await _persistently(lambda _: players.score_group(members), f"the group rewards of task {task}")
 
-    def _refuse(self, trajectories: Sequence[Trajectory], version: Version) -> None:
-        others = {span.version for t in trajectories for s in t.segments for span in s.versions} - {version}
-        if others:
-            raise RunError(f"evaluation of version {version} was sampled by {', '.join(map(str, sorted(others)))} too")
-        if not any(t.is_valid for t in trajectories):
-            errors = [t.error or str(t.stop_reason) for t in trajectories]
-            raise RunError(f"no valid episode among {len(trajectories)} in the evaluation; the first: {errors[:1]}")
+    async def _one(self, players: Players, sample: SampleId) -> Trajectory:
+        return await _persistently(
+            lambda attempt: players.dispatch(self.order(sample, attempt)), f"evaluation of sample {sample}"
+        )
 
     def _record(
         self, trajectories: Sequence[Trajectory], step: int, version: Version, seconds: float
     ) -> EvaluationRecord:
-        valid = [t for t in trajectories if t.is_valid]
-        counts: dict[int, list[bool]] = {task: [] for task in range(self.tasks)}
-        for trajectory in valid:
-            counts[trajectory.sample.group].append(is_success(trajectory))
-        right, drawn = [sum(passes) for passes in counts.values()], [len(passes) for passes in counts.values()]
+        faults = {t.sample: fault for t in trajectories if (fault := judgement_fault(t))}
+        valid = [t for t in trajectories if t.sample not in faults]
+        drawn, right = [0] * self.tasks, [0] * self.tasks
+        for trajectory in trajectories:
+            fault = faults.get(trajectory.sample)
+            if fault is None or fault.outcome == "unanswered":
+                drawn[trajectory.sample.group] += 1
+                right[trajectory.sample.group] += is_success(trajectory)
         k = self.k or self.samples
         return EvaluationRecord(
             step=step,
@@ -98,7 +117,11 @@ class Evaluation:
             k=k,
             reward_mean=statistics.fmean(t.reward for t in valid),
             length_mean=statistics.fmean(t.action_tokens for t in valid),
-            invalid=len(trajectories) - len(valid),
+            invalid=sum(fault.outcome == "invalid" for fault in faults.values()),
+            unanswered=sum(fault.outcome == "unanswered" for fault in faults.values()),
+            cause=commonest(list(faults.values())) if faults else "",
+            tasks_at_1=sum(count >= 1 for count in drawn),
+            tasks_at_k=sum(count >= k for count in drawn),
             seconds=seconds,
             signals=signal_means(valid),
             tool_use=tool_use(valid),
@@ -106,21 +129,44 @@ class Evaluation:
 
 
 def is_success(trajectory: Trajectory) -> bool:
-    """A pass: the episode's and group's signals reach at least half of what their weights allow (values up to 1)."""
-    signals = [s for s in trajectory.signals if s.value is not None and s.scope != "turn"]
-    best = sum(s.weight for s in signals if s.weight > 0)
-    return sum(s.weight * (s.value or 0.0) for s in signals) >= 0.5 * best > 0
+    """A pass: the environment's own word where it has one, else `agentrl.env.judging.passes`; silence is none."""
+    if trajectory.is_unanswered:
+        return False
+    return passes(trajectory.signals) if trajectory.success is None else bool(trajectory.success.value)
 
 
-async def _gather(calls: Sequence[Awaitable[Trajectory]]) -> list[Trajectory]:
+def judgement_fault(trajectory: Trajectory) -> Fault | None:
+    """Why an episode says nothing of the model: it has no reward, no verdict on its success, or no answer."""
+    fault, verdict = fault_of(trajectory), trajectory.success
+    if fault is None and verdict is not None and not verdict.valid:
+        return Fault("invalid", f"{verdict.name}: {verdict.reason}")
+    return fault
+
+
+def _refuse(trajectories: Sequence[Trajectory], version: Version) -> None:
+    others = {span.version for t in trajectories for s in t.segments for span in s.versions} - {version}
+    if others:
+        raise RunError(f"evaluation of version {version} was sampled by {', '.join(map(str, sorted(others)))} too")
+    faults = [fault for t in trajectories if (fault := judgement_fault(t))]
+    if len(faults) == len(trajectories):
+        raise RunError(f"no valid episode among {len(trajectories)} in the evaluation. {commonest(faults)}")
+
+
+async def _persistently(ask: Callable[[int], Awaitable[T]], what: str) -> T:
+    """The answer to `ask(attempt)`, asked again of another worker when one is lost."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return await ask(attempt)
+        except WorkerLostError as error:
+            last = error
+    raise RunError(f"{what} was lost {ATTEMPTS} times: {last}") from last
+
+
+async def _gather(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """All results; the first failure cancels the rest."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_as_coroutine(call)) for call in calls]
+            tasks = [group.create_task(call) for call in calls]
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-async def _as_coroutine(call: Awaitable[Trajectory]) -> Trajectory:
-    return await call

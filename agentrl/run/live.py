@@ -173,5 +173,5 @@ def evaluation_words(r: EvaluationRecord) -> str:
     more = f" · pass@{r.k} {r.pass_at_k}" if r.k > 1 else ""
     return (
         f"evaluation after step {r.step} · pass@1 {r.pass_at_1}{more} · {r.tasks} {r.split} tasks x {r.samples}"
-        f" · {r.seconds:.0f} s"
+        f" · {r.seconds:.0f} s" + (f" · {r.validity}" if r.validity else "")
     )

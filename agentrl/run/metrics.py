@@ -129,6 +129,7 @@ def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
         "eval/length": r.length_mean,
         "eval/tool_use": r.tool_use,
         "eval/invalid": r.invalid,
+        "eval/unanswered": r.unanswered,
         "eval/seconds": r.seconds,
     }
 

@@ -103,7 +103,11 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """One version on held-out tasks; `step` is the number of steps trained before it."""
+    """One version on held-out tasks; `step` is the number of steps trained before it.
+
+    pass@1 and pass@k are means over `tasks_at_1` and `tasks_at_k` tasks, those with enough episodes that could be
+    judged: `invalid` ones could not, `unanswered` ones (no token was sampled) count as failed. `cause` is the commonest.
+    """
 
     step: int
     version: str
@@ -120,6 +124,21 @@ class EvaluationRecord:
     seconds: float = 0.0
     signals: dict[str, float] = field(default_factory=dict)
     tool_use: float = 0.0
+    unanswered: int = 0
+    cause: str = ""
+    tasks_at_1: int = 0
+    tasks_at_k: int = 0
+
+    @property
+    def validity(self) -> str:
+        """'3 of 4 episodes valid', with the tasks that are left out and the cause; '' where nothing is to be said."""
+        if not (self.invalid or self.unanswered):
+            return ""
+        episodes = self.tasks * self.samples
+        silent = f", {self.unanswered} of them unanswered" if self.unanswered else ""
+        said = {1: self.tasks_at_1, self.k: self.tasks_at_k}
+        left_out = [f"pass@{k} over {count} of {self.tasks} tasks" for k, count in said.items() if count < self.tasks]
+        return "; ".join([f"{episodes - self.invalid} of {episodes} episodes valid{silent}", *left_out, self.cause])
 
 
 def tool_use(trajectories: Sequence[Trajectory]) -> float:

@@ -105,9 +105,8 @@ def _tiles(m: Material) -> str:
             if last is not first
             else f"{first.pass_at_1.mean:.3f}"
         )
-        note = (
-            f"95 % interval {last.pass_at_1.low:.3f} to {last.pass_at_1.high:.3f}, {last.tasks} tasks x {last.samples}"
-        )
+        interval = f"95 % interval {last.pass_at_1.low:.3f} to {last.pass_at_1.high:.3f}"
+        note = f"{interval}, {last.tasks} tasks x {last.samples}" + (f"; {last.validity}" if last.validity else "")
         out.append(tile("Held-out pass@1", shown, note, is_wide=True))
     if m.steps:
         seconds = m.summary.seconds_total if m.summary else m.steps[-1].at - m.steps[0].at

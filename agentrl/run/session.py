@@ -126,7 +126,7 @@ class Session:
             return
         with self.clock.phase("evaluate"):
             folder = self.folder.evaluated(self.step)
-            work = self.evaluation.run(self.workers.dispatch, self.step, self.version, folder)
+            work = self.evaluation.run(self.workers, self.step, self.version, folder)
             record = await self.stop.cut(work)
         self.metrics.evaluation(record)
         self.view.evaluation(record)

@@ -17,7 +17,7 @@ from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Ledger, Row, State
 from agentrl.run.store import TrajectoryStore
 from agentrl.run.terminal import visible
-from agentrl.run.transcript import Decode, compact, headline, text_of_part, tones_of, value_words
+from agentrl.run.transcript import Decode, compact, evidence_words, headline, text_of_part, tones_of, value_words
 from agentrl.types import Message, SampleId, TokenSequence, Trajectory
 
 NAME = re.compile(r"(?:(?P<step>\d+)/)?(?P<group>\d+)-(?P<member>\d+)(?:\.(?P<attempt>\d+))?")
@@ -78,6 +78,8 @@ def render(trajectory: Trajectory, decode: Decode | None = None) -> RenderableTy
     parts.append(_signals(t))
     if t.error:
         parts.append(Text(visible(t.error), style="red"))
+    if t.traceback:
+        parts.append(Text(visible(t.traceback), style="dim"))
     for sequence in t.sequences:
         parts += _tokens(sequence, decode)
     return Group(*parts)
@@ -111,9 +113,8 @@ def _signals(t: Trajectory) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")
     for column in ("\nreward", "\nvalue", "\nweight", "\nscope", "\nevidence", "\nreason"):
         table.add_column(column)
-    for s in t.signals:
-        evidence = "" if s.evidence is None else compact(s.evidence)
-        cells = (s.name, value_words(s), number(s.weight), s.scope, evidence, s.reason)
+    for s in t.judgements:
+        cells = (s.name, value_words(s), number(s.weight), s.scope, evidence_words(s), s.reason)
         table.add_row(*(Text(visible(cell)) for cell in cells))
     return table
 

@@ -72,6 +72,8 @@ class _Record(msgspec.Struct, array_like=True):
     turns: int
     timings: Timings
     error: str
+    traceback: str = ""
+    success: Signal | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -87,7 +89,8 @@ def encode(trajectory: Trajectory) -> bytes:
     where = (t.sample, t.attempt, t.split, t.task_index, _plain(t.task_id))
     sequences = [[_pack(segment) for segment in sequence.segments] for sequence in t.sequences]
     signals = [_clean(signal) for signal in t.signals]
-    rest = (t.stop_reason, t.temperature, t.turns, t.timings, _plain(t.error))
+    success = t.success and _clean(t.success)
+    rest = (t.stop_reason, t.temperature, t.turns, t.timings, _plain(t.error), _plain(t.traceback), success)
     return _encoder.encode(_Record(*where, sequences, _plain(t.messages), signals, *rest))
 
 
@@ -97,7 +100,7 @@ def decode(data: bytes) -> Trajectory:
     sequences = tuple(TokenSequence(tuple(map(_unpack, segments))) for segments in r.sequences)
     messages: tuple[Message, ...] = tuple(r.messages)
     where = (SampleId(*r.sample), r.attempt, r.split, r.task_index, r.task_id)
-    rest = (r.stop_reason, r.temperature, r.turns, r.timings, r.error)
+    rest = (r.stop_reason, r.temperature, r.turns, r.timings, r.error, r.traceback, r.success)
     return Trajectory(*where, sequences, messages, tuple(r.signals), *rest)
 
 

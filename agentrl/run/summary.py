@@ -15,6 +15,7 @@ from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Counts
 from agentrl.run.lines import write_whole
 from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
+from agentrl.run.terminal import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ def closing(summary: Summary, folder: RunFolder) -> RenderableType:
 
 def _facts(s: Summary) -> list[tuple[str, str]]:
     facts = [("held-out score", words) for words in [score_words(s.before, s.after)] if words]
+    facts += [(f"after step {e.step}", visible(e.validity)) for e in (s.before, s.after) if e and e.validity]
     c = s.counts
     fates = ("trained", "filtered", "stale", "invalid", "unanswered", "cancelled", "lost", "finished", "rolled_back")
     told = [f"{getattr(c, fate)} {fate.replace('_', ' ')}" for fate in fates if getattr(c, fate) or fate == "trained"]

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from agentrl.env.blame import traceback_of
 from agentrl.run import page
 from agentrl.run.chart import number
 from agentrl.types import Message, Part, Segment, Signal, TokenSequence, Trajectory, Version
@@ -47,8 +48,9 @@ def transcript(trajectory: Trajectory, decode: Decode | None = None) -> str:
     """The inside of a trajectory as HTML; everything the model wrote is escaped. Without `decode` tokens are ids."""
     parts = [
         "".join(_message(message) for message in trajectory.messages),
-        "<h3>Rewards</h3>" + _signals(trajectory.signals) if trajectory.signals else "",
+        "<h3>Rewards</h3>" + _signals(trajectory.judgements) if trajectory.judgements else "",
         f'<h3>Error</h3><pre class="bad">{escape(trajectory.error)}</pre>' if trajectory.error else "",
+        f"<pre>{escape(trajectory.traceback)}</pre>" if trajectory.traceback else "",
         *(_tokens(sequence, i, decode) for i, sequence in enumerate(trajectory.sequences)),
     ]
     return "".join(parts)
@@ -92,11 +94,13 @@ def _part(part: Part) -> str:
 
 
 def _signals(signals: Sequence[Signal]) -> str:
-    rows = [
-        [s.name, s.scope, "" if s.evidence is None else compact(s.evidence), s.reason, number(s.weight), value_words(s)]
-        for s in signals
-    ]
+    rows = [[s.name, s.scope, evidence_words(s), s.reason, number(s.weight), value_words(s)] for s in signals]
     return page.table(["signal", "scope", "evidence", "reason", "weight", "value"], rows, numbers=2)
+
+
+def evidence_words(signal: Signal) -> str:
+    """What a signal shows for itself; a traceback stands below, on its own."""
+    return "" if signal.evidence is None or traceback_of(signal) else compact(signal.evidence)
 
 
 def value_words(signal: Signal) -> str:

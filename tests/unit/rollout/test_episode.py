@@ -197,6 +197,27 @@ async def test_an_episode_in_which_no_token_was_sampled_is_unanswered_however_it
     assert not failed.is_unanswered, "a failure is invalid, whatever was sampled"
 
 
+class Solved(Chat):
+    """Which says itself what a success is."""
+
+    async def success(self, ctx: Context) -> bool:
+        assert [s.value for s in ctx.signals] == [4.0], "asked once the episode is scored"
+        return ctx.text == "four"
+
+
+async def test_an_evaluation_asks_the_environment_what_a_success_is_and_training_does_not() -> None:
+    asked = await play(["four"], Solved, order(asks_success=True))
+    assert asked.success is not None
+    assert (asked.success.value, asked.success.verifier, asked.reward) == (1.0, "Solved.success", 4.0)
+    for trajectory in (
+        await play(["four"], Solved, order()),
+        await play(["four"], Chat, order(asks_success=True)),
+        await play(["four"], Solved, order(asks_success=True), fault="score"),
+        await play(["four"], Solved, order(asks_success=True), fault="respond"),
+    ):
+        assert trajectory.success is None
+
+
 async def test_an_answer_cut_by_the_context_is_an_overflow() -> None:
     heard = Listening(await engine(["four"]))
     await Episode(order(), stage(heard, turns=1)).run()

@@ -74,5 +74,15 @@ def test_a_place_that_cannot_be_written_is_named_and_what_was_there_stays(run: R
     assert not list(run.path.glob(".*"))
 
 
+def test_an_evaluation_with_invalid_episodes_says_so_at_the_end(run: RunFolder) -> None:
+    told = summary.read(run)
+    assert told is not None
+    assert told.after is not None
+    after = dataclasses.replace(told.after, invalid=1, tasks_at_1=24, tasks_at_k=24, cause="right: IndexError")
+    text = said(dataclasses.replace(told, after=after), run)
+    assert "after step 30" in text
+    assert "191 of 192 episodes valid; right: IndexError" in text
+
+
 def test_durations_are_read_aloud() -> None:
     assert [summary.duration(s) for s in (8, 200, 7500)] == ["8 s", "3 min 20 s", "2 h 05 min"]
