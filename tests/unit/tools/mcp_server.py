@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+armed: list[bool] = []
 NOTHING = {"type": "object", "properties": {}}
 TOOLS = {
     "add": ("Add two numbers.", NUMBERS),
@@ -25,6 +27,10 @@ TOOLS = {
     "die": ("End the process.", NOTHING),
     "long": ("Say very much.", NOTHING),
     "nonsense": ("Answer what the protocol does not know.", NOTHING),
+    "die_once": ("End the process, unless that was done before.", NOTHING),
+    "arm": ("Have the next call of `fire` end the process.", NOTHING),
+    "fire": ("End the process, if armed.", NOTHING),
+    "echo": ("Say what is said.", NOTHING),
 }
 
 
@@ -54,7 +60,19 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             return text("x" * 100_000)
         case "nonsense":
             return {"content": 7}
-        case "die":
+        case "echo":
+            return text(json.dumps(arguments))
+        case "arm":
+            armed.append(True)
+            return text("armed")
+        case "fire" if not armed:
+            return text("click")
+        case "die_once" if Path(os.environ["MARK"]).exists():
+            return text("not again")
+        case "die_once":
+            Path(os.environ["MARK"]).touch()
+            os._exit(3)
+        case "die" | "fire":
             print("out of memory", file=sys.stderr, flush=True)
             os._exit(3)
         case _:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.mcp import McpServer
-from agentrl_tools.mcp import server as module
+from agentrl_tools.mcp import connection as module
+from agentrl_tools.mcp import server as toolset
 
 from agentrl.env import Context, Env, Limits, Message, Task, Tool
 from agentrl.errors import AgentRLError, ConfigError, DeadlineError
@@ -87,7 +88,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def test_its_tools_are_offered_with_their_schemas_and_answer() -> None:
     env = guest()
     start = await env.areset(Task("t"))
-    assert [spec["name"] for spec in start.tools][::4] == ["add", "environment", "nonsense"]
+    assert [spec["name"] for spec in start.tools][:9:4] == ["add", "environment", "nonsense"]
     assert start.tools[0]["parameters"]["required"] == ["a", "b"]
     assert await say(env, "add", a=2, b=3) == "5"
     assert await say(env, "add", self=1, tool=2, client=3) == "error: a and b must be integers"
@@ -106,40 +107,115 @@ async def test_only_the_named_tools_are_offered() -> None:
         await guest(McpServer(command(), only=("ad",))).areset(Task("t"))
 
 
-async def test_a_server_that_dies_is_the_infrastructures_fault_and_says_its_last_words() -> None:
-    env = guest()
+@pytest.mark.timeout(PATIENCE_S)
+async def test_a_server_that_dies_once_is_the_infrastructures_fault_and_says_its_last_words(tmp_path: Path) -> None:
+    env = guest(McpServer(command(), env={"MARK": str(tmp_path / "mark")}))
     await env.areset(Task("t"))
-    with pytest.raises(ServiceError, match=r"is lost \(while it ran 'die'\): .*out of memory") as caught:
-        await say(env, "die")
+    with pytest.raises(ServiceError, match=r"is lost \(while it ran 'die_once'\): .*ended with code 3") as caught:
+        await say(env, "die_once")
     assert caught.value.fault == "infra"
-    with pytest.raises(ServiceError, match="ended with code 3"):
-        await say(env, "add", a=1, b=1)
     await env.aclose()
 
 
-async def test_a_server_that_hangs_is_the_infrastructures_fault() -> None:
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize("name", ["die", "nonsense"])
+async def test_a_call_that_breaks_every_fresh_server_is_the_models_and_the_episode_goes_on(name: str) -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    for _ in range(toolset.MOST_BREAKS - 1):
+        assert (await say(env, name)).startswith(
+            f"error: '{name}' ended the server, or was not answered. The server was"
+        )
+        assert await say(env, "add", a=2, b=3) == "5"
+    assert (await say(env, name)).endswith("It is not started again.")
+    assert await say(env, "add", a=2, b=3) == "error: the server is gone: calls of this episode ended it 3 times"
+    await env.aclose()
+
+
+@pytest.mark.timeout(PATIENCE_S)
+async def test_calls_that_break_a_server_together_are_made_again_together() -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    assert await say(env, "fire") == "click"
+    assert await say(env, "arm") == "armed"
+    assert (await say(env, "fire")).startswith("error: 'fire' ended the server")
+    assert await say(env, "fire") == "click"
+    await env.aclose()
+
+
+@pytest.mark.timeout(PATIENCE_S)
+async def test_a_server_that_no_longer_starts_is_the_infrastructures_fault() -> None:
+    server = McpServer(command())
+    env = guest(server)
+    await env.areset(Task("t"))
+    server.command = ["/no/such/server"]
+    with pytest.raises(ServiceError, match=r"is lost \(while it ran 'die'\): .*out of memory"):
+        await say(env, "die")
+    await env.aclose()
+
+
+async def test_a_call_that_hangs_every_fresh_server_is_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolset, "SPARE_S", 0.3)
     env = guest(tool_timeout_s=0.3)
     await env.areset(Task("t"))
+    assert (await say(env, "hang")).startswith("error: 'hang' ended the server, or was not answered")
+    await env.aclose()
+
+
+async def test_a_server_that_hangs_for_another_reason_is_the_infrastructures_fault() -> None:
+    server = McpServer(command())
+    env = guest(server, tool_timeout_s=0.3)
+    await env.areset(Task("t"))
+    server.command = ["/no/such/server"]
     with pytest.raises(DeadlineError, match=r"Guest\.hang ran longer than 0\.3 s") as caught:
         await say(env, "hang")
     assert caught.value.fault == "infra"
     await env.aclose()
 
 
-async def test_an_answer_beyond_all_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl_tools.mcp.process.LONGEST_LINE", 1 << 16)
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"x": "\ud800"}, "half of a surrogate pair"),
+        ({"\ud800": 1}, "half of a surrogate pair"),
+        ('{"x": "\\ud800"}', "half of a surrogate pair"),
+        ('{"x": 1e999}', "NaN or an infinite number"),
+        ('{"x": NaN}', "NaN or an infinite number"),
+        ('{"x": ' + "[" * 200 + "]" * 200 + "}", "nested deeper than 64 levels"),
+        ('{"x": "' + "y" * (1 << 20) + '"}', "longer than 1048576 characters"),
+        ('{"x": ' + "1" * 5000 + "}", "not valid JSON"),
+    ],
+)
+async def test_arguments_that_cannot_be_sent_are_the_models_error_at_once(arguments: Any, said: str) -> None:
     env = guest()
     await env.areset(Task("t"))
-    with pytest.raises(ServiceError, match="a line of more than 0 MiB on its stdout"):
-        await say(env, "long")
+    (message,) = (await env.astep(calls(("echo", arguments)))).messages
+    assert str(message["content"]).startswith("error: the arguments ")
+    assert said in message["content"]
+    assert await say(env, "echo", x="\0 \U0001f4a9 \u0301", y=10**4000) != ""
     await env.aclose()
 
 
-async def test_a_server_that_breaks_the_protocol_is_the_infrastructures_fault() -> None:
+@pytest.mark.timeout(PATIENCE_S)
+async def test_a_message_that_cannot_be_written_ends_the_session_instead_of_hanging_the_call() -> None:
+    session = module.Connection(module.Address("test", command=command()))
+    await session.open()
+    with pytest.raises(ServiceError, match="is lost"):
+        await session.call("echo", {"x": "\ud800"})
+    await session.close()
+
+
+async def test_an_answer_beyond_all_bounds_is_the_call_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrl_tools.mcp.process.LONGEST_LINE", 1 << 16)
+    session = module.Connection(module.Address("test", command=command()))
+    await session.open()
+    with pytest.raises(ServiceError, match="a line of more than 0 MiB on its stdout"):
+        await session.call("long", {})
+    await session.close()
     env = guest()
     await env.areset(Task("t"))
-    with pytest.raises(ServiceError, match="is lost"):
-        await say(env, "nonsense")
+    assert (await say(env, "long")).startswith("error: 'long' ended the server")
     await env.aclose()
 
 
@@ -210,7 +286,7 @@ async def test_an_episode_cancelled_at_any_stage_leaves_no_process(stage: str) -
 
     episode = asyncio.create_task(play())
     await reached.wait()
-    while stage == "start" and env.server._process is None:  # noqa: ASYNC110 (nobody announces it)
+    while stage == "start" and not any(one._process for one in env.server._opened):  # noqa: ASYNC110 (nobody announces it)
         await asyncio.sleep(0.01)
     episode.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -253,7 +329,9 @@ async def test_a_server_of_the_sdk_answers_over_stdio() -> None:
 
 
 @pytest.mark.real
-async def test_a_server_of_the_sdk_answers_over_http_and_its_death_is_the_infrastructures() -> None:
+async def test_a_server_of_the_sdk_answers_over_http_and_its_death_is_the_infrastructures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -267,8 +345,8 @@ async def test_a_server_of_the_sdk_answers_over_http_and_its_death_is_the_infras
         assert [spec["name"] for spec in (await env.areset(Task("t"))).tools] == ["add", "hang", "die"]
         assert await say(env, "add", a=2, b=3) == "5"
         env.limits = Limits(max_turns=50, tool_timeout_s=0.3)
-        with pytest.raises(DeadlineError):
-            await say(env, "hang")
+        monkeypatch.setattr(toolset, "SPARE_S", 0.3)
+        assert (await say(env, "hang")).startswith("error: 'hang' ended the server, or was not answered")
         env.limits = Limits(max_turns=50)
         with pytest.raises(AgentRLError) as caught:
             await say(env, "die")
@@ -297,6 +375,6 @@ async def listening(port: int) -> None:
 
 def test_what_a_server_offers_is_a_tool_whose_silence_is_infrastructure() -> None:
     server = McpServer(command())
-    (tool,) = server._chosen(None, [{"name": "x", "description": "", "parameters": {}}])  # type: ignore[arg-type]
+    (tool,) = server._chosen([{"name": "x", "description": "", "parameters": {}}])
     assert isinstance(tool, Tool)
     assert tool.silence == "infra"

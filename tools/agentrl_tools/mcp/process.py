@@ -18,7 +18,8 @@ from mcp_types import jsonrpc_message_adapter
 
 from agentrl_tools.errors import ServiceError
 
-LONGEST_LINE = 16 * 2**20
+LONGEST_LINE = 4 * 2**20
+"""Bytes of one message: as JSON of tiny lists it takes twenty times as much memory."""
 GRACE_S = 0.5
 """How long a server may take to end once its input is closed."""
 REAPED_S = 4.0
@@ -55,6 +56,12 @@ class ServerProcess:
         """Kill the whole group at once; needs no await, so no cancellation can come between."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
+
+    def kill_if_broken(self, pump: asyncio.Task[None]) -> None:
+        """Where a pump ended with an error, such as a message that cannot be written, nobody waits for its answer."""
+        if not pump.cancelled() and (error := pump.exception()) is not None:
+            self.hear(f"{type(error).__name__}: {error}".encode(errors="replace"))
+            self.kill()
 
     async def end(self) -> None:
         """Close its input, give it a moment to end by itself, kill what is left of its group, reap it."""
@@ -134,6 +141,8 @@ async def connected(server: ServerProcess) -> AsyncIterator[tuple[Any, Any]]:
         asyncio.ensure_future(pump)
         for pump in (server.read_into(inbox_writer), server.write_from(outbox_reader), server.listen())
     ]
+    for pump in pumps:
+        pump.add_done_callback(server.kill_if_broken)
     try:
         yield inbox, outbox
     finally:
