@@ -5,16 +5,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import product
 
-from agentrl_math import expr
-from agentrl_math.brackets import closes_last, split
-from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact
+from agentrl_math import expr, phrases
+from agentrl_math.brackets import closes_last, in_one_notation, split
 from agentrl_math.expr import Node, ParseError
 from agentrl_math.latex import clean, words
-from agentrl_math.limits import FAST_BITS, MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, LimitError
+from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, LimitError
+from agentrl_math.numerals import ungrouped, without_commas
 from agentrl_math.prose import is_formula
-from agentrl_math.units import split_unit
+from agentrl_math.units import in_parts, split_unit
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,14 @@ class Union:
 
 
 @dataclass(frozen=True)
+class Combined:
+    """The first set cut down by the others: `cap` keeps what is in all of them, `minus` what is in none."""
+
+    op: str
+    members: tuple["Answer", ...]
+
+
+@dataclass(frozen=True)
 class Matrix:
     """Rows of answers."""
 
@@ -79,7 +87,7 @@ class Relation:
     texts: tuple[str, ...]
 
 
-Answer = Scalar | Based | Words | Opaque | Items | Union | Matrix | Relation
+Answer = Scalar | Based | Words | Opaque | Items | Union | Combined | Matrix | Relation
 
 _MATRIX = re.compile(
     r"^\\begin\s*\{([pbB]?matrix|smallmatrix|array|cases|aligned|gathered)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$",
@@ -101,16 +109,21 @@ _SEPARATOR = re.compile(
     r",|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}"
     r"|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 )
+_COMMA = re.compile("[,;]")
 _CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")
-_THOUSANDS = re.compile(r"(?<![\d,.])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
+_CAP = re.compile(r"\\cap(?![A-Za-z])")
 _BUILDER = re.compile(r"^\\\{\s*([a-z])(?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]\s*(.*\1.*)\\\}$")
-_SPACED = re.compile(r"^-?\d{1,3}(?: \d{3})+(?:\.\d+)?$")
-_REALS = {"allrealnumbers", "allreals", "mathbbr", "reals", "therealnumbers", "setofrealnumbers", "allrealnumbersx"}
 _HALF_LINE = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?\s*\^\s*\{?\s*([-+])\s*\}?")
 ZERO = Scalar(expr.ZERO)
 _LINE = Items("()", (Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))))
 _SETMINUS = re.compile(r"\\(?:setminus|backslash)(?![A-Za-z])|\\\\(?=\s*\\\{)|(?<=\})\s*-\s*(?=\\\{)")
-_EMPTY = {"emptyset", "theemptyset"}
+_EMPTY = Items("set", ())
+_TO = re.compile(r"(-?[\d.]+)\s*(?:to|\\text\s*\{\s*to\s*\})\s*(-?[\d.]+)")
+_TRANSPOSE = re.compile(r"\^\s*(?:T|\{\s*(?:T|\\text\s*\{\s*T\s*\})\s*\}|\{?\s*\\(?:top|intercal)\s*\}?)$")
+_COMMA_PAIR = re.compile(r"(-?\d+),(\d+)\s*;\s*(-?\d+),(\d+)")
+MAX_PHRASE_CHARS = 120
+MAX_SIGNS = 4
+"""The most \\pm of one formula, each of which may be either sign."""
 
 
 @lru_cache(maxsize=512)
@@ -118,18 +131,9 @@ def readings(text: str) -> tuple[Answer, ...]:
     """The structures a raw answer can be read as: one, or two where commas may group thousands or part items."""
     if len(text) > MAX_ANSWER_CHARS:
         raise LimitError(f"longer than {MAX_ANSWER_CHARS} characters")
-    cleaned = clean(text)
-    if _SPACED.match(cleaned):
-        return (read(cleaned.replace(" ", "")),)
-    joined = _THOUSANDS.sub(lambda m: m.group().replace(",", ""), cleaned) if _bare(cleaned) else cleaned
-    if joined == cleaned:
-        return (read(cleaned),)
-    return (read(joined), read(cleaned))
-
-
-def _bare(text: str) -> bool:
-    """Whether no bracket makes the commas those of a tuple or set."""
-    return not re.search(r"\(\s*-?\d{1,3},|\[\s*-?\d{1,3},|\\\{\s*-?\d{1,3},|,\d{3}\s*[)\]]|,\d{3}\s*\\\}", text)
+    cleaned = ungrouped(in_one_notation(clean(text)))
+    joined = without_commas(cleaned)
+    return (read(cleaned),) if joined == cleaned else (read(joined), read(cleaned))
 
 
 def read(text: str, depth: int = 0) -> Answer:
@@ -147,12 +151,27 @@ def read(text: str, depth: int = 0) -> Answer:
 def _special(text: str, depth: int) -> Answer | None:
     if half := _HALF_LINE.fullmatch(text):
         return Items("()", (ZERO, _LINE.members[1]) if half.group(1) == "+" else (_LINE.members[0], ZERO))
-    if re.fullmatch(r"\\\{\s*\\\}", text):
-        return Items("set", ())
-    plain = "" if re.search(r"[-+*/^_()\[\]|<>=]|\\[{}]", text) else words(text)
-    if plain in _REALS:
-        return _LINE
-    return Items("set", ()) if plain in _EMPTY else None
+    if re.fullmatch(r"\\?\{\s*\\?\}", text):
+        return _EMPTY
+    if len(text) > MAX_PHRASE_CHARS or re.search(r"[-+*/^_()\[\]|<>=]|\\[{}]", text):
+        return None
+    return _meant(phrases.meaning(words(text)))
+
+
+def _meant(meaning: str) -> Answer | None:
+    if meaning in ("-", "+"):
+        return _LINE.members[meaning == "+"]
+    if meaning in ("empty", "reals"):
+        return _EMPTY if meaning == "empty" else _LINE
+    return Words(meaning) if meaning else None
+
+
+def _quantity(text: str, depth: int) -> Answer | None:
+    r"""`45^\circ 30'` and `1 hour 30 minutes` are one number in the first unit."""
+    if len(text) > MAX_PHRASE_CHARS or not (text[-1:].isalpha() or text[-1:] in "'\"}."):
+        return None
+    found = in_parts(text)
+    return Scalar(Node("num", value=found[0]), found[1], text) if found else None
 
 
 def _choice(text: str, depth: int) -> Answer | None:
@@ -174,44 +193,62 @@ def _wordy(text: str, depth: int) -> Answer | None:
 
 
 def _plus_minus(text: str, depth: int) -> Answer | None:
-    r"""1 \pm x is the two answers 1 + x and 1 - x, as one list."""
-    if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", text) or split(text, _SEPARATOR)[1:]:
+    r"""1 \pm x is the two answers 1 + x and 1 - x, as one list; two \pm are four answers, \pm and \mp are two."""
+    signs = _SIGNS.findall(text)
+    if not signs or split(text, _SEPARATOR)[1:]:
         return None
     if _is_bracketed(text) and text[:2] not in ("(\\", "(-") and not re.match(r"\([^()]*,", text):
         return None
-    signed = [_signs(text, plus, minus) for plus, minus in (("+", "-"), ("-", "+"))]
-    return Items("list", tuple(read(part, depth) for part in signed))
+    free = signs.count("\\pm")
+    if free > MAX_SIGNS or (free > 1 and free < len(signs)):
+        return Opaque(text)
+    choices = list(product("+-", repeat=free)) if free > 1 else [("+",) * len(signs), ("-",) * len(signs)]
+    return Items("list", tuple(read(_signed(text, choice), depth) for choice in choices))
+
+
+_SIGNS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 
 
 def _is_bracketed(text: str) -> bool:
     return text.startswith(("(", "[", "{", "\\{", "\\begin")) and closes_last(text)
 
 
-def _signs(text: str, plus: str, minus: str) -> str:
-    text = re.sub(r"\\pm(?![A-Za-z])", plus, text)
-    return re.sub(r"\\mp(?![A-Za-z])", minus, text)
+def _signed(text: str, choice: tuple[str, ...]) -> str:
+    """The text with these signs for its \\pm, and the opposite ones for its \\mp."""
+    signs = iter(choice)
+
+    def sign(found: re.Match[str]) -> str:
+        chosen = next(signs)
+        return chosen if found.group() == "\\pm" else {"+": "-", "-": "+"}[chosen]
+
+    return _SIGNS.sub(sign, text)
 
 
-def _without(text: str, depth: int) -> Answer | None:
-    r"""\mathbb{R} \setminus \{2\} is two intervals."""
-    parts = [part for part, _ in split(text, _SETMINUS)]
-    if len(parts) != 2:
-        return None
-    line, holes = read(parts[0], depth), read(parts[1], depth)
-    points = _points(holes)
-    if not isinstance(line, Items) or line != _LINE or not points:
-        return Opaque(text)
-    ends = [line.members[0], *points, line.members[1]]
-    return Union(tuple(Items("()", pair) for pair in pairwise(ends)))
+def _combined(text: str, depth: int) -> Answer | None:
+    r"""\mathbb{R} \setminus \{2\} and [1,3] \cap [2,4]."""
+    for op, pattern in (("minus", _SETMINUS), ("cap", _CAP)):
+        parts = [part for part, _ in split(text, pattern)]
+        if len(parts) < 2:
+            continue
+        members = tuple(read(part, depth) for part in parts)
+        return Combined(op, members) if all(isinstance(m, Items | Union | Combined) for m in members) else Opaque(text)
+    return None
 
 
-def _points(answer: Answer) -> list[Answer]:
-    """The rational members of a set in ascending order; none when one is not rational."""
-    members = answer.members if isinstance(answer, Items) and answer.kind in ("set", "list") else ()
-    try:
-        return sorted(members, key=lambda member: exact(member.node, FAST_BITS))  # type: ignore[union-attr]
-    except (AttributeError, InexactError, TooLargeError, UndefinedError):
-        return []
+def _angled(text: str, depth: int) -> Answer | None:
+    """<1,2> is a vector."""
+    is_vector = text[:1] == "<" and text[-1:] == ">" and "," in text and not re.search("[<>=]", text[1:-1])
+    return read(f"({text[1:-1]})", depth) if is_vector else None
+
+
+def _transposed(text: str, depth: int) -> Answer | None:
+    r"""(1,2)^T is a column."""
+    found = _TRANSPOSE.search(text, max(len(text) - 40, 0))
+    inner = read(text[: found.start()], depth) if found and text[:1] in "([\\" else None
+    if isinstance(inner, Matrix) and len({len(row) for row in inner.rows}) == 1:
+        return Matrix(tuple(zip(*inner.rows, strict=True)))
+    is_row = isinstance(inner, Items) and inner.kind in ("()", "[]")
+    return Matrix(tuple((member,) for member in inner.members)) if is_row and isinstance(inner, Items) else None
 
 
 def _several(text: str, depth: int) -> Answer | None:
@@ -231,6 +268,8 @@ def _flat(members: tuple[Answer, ...]) -> tuple[Answer, ...]:
     flat: list[Answer] = []
     for member in members:
         flat.extend(member.members if isinstance(member, Items) and member.kind == "list" else [member])
+    if len(flat) > MAX_ITEMS:
+        raise LimitError(f"more than {MAX_ITEMS} answers")
     return tuple(flat)
 
 
@@ -247,6 +286,8 @@ def _shared_name(members: tuple[Answer, ...]) -> Answer:
 
 
 def _related(text: str, depth: int) -> Answer | None:
+    if ratio := _TO.fullmatch(text):
+        return Items(":", (read(ratio.group(1), depth), read(ratio.group(2), depth)))
     pieces = split(text, _RELATION)
     if len(pieces) < 2:
         return None
@@ -283,7 +324,10 @@ def _bracketed(text: str, depth: int) -> Answer | None:
         return read(f"({text[7:-7]})", depth)
     if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or not closes_last(text):
         return None
-    parts = [part.strip() for part, _ in split(text[1:-1], re.compile("[,;]"))]
+    inside = text[1:-1].strip()
+    if ";" in inside and (pair := _COMMA_PAIR.fullmatch(inside)):
+        inside = "{}.{};{}.{}".format(*pair.groups())
+    parts = [part.strip() for part, _ in split(inside, _COMMA)]
     if len(parts) == 1:
         is_plain = text[0] + text[-1] == "()" or parts[0].startswith("\\begin")
         return read(parts[0], depth) if is_plain and parts[0] else None
@@ -358,7 +402,7 @@ def _scalar(text: str) -> Answer:
     number, unit = split_unit(text)
     if "^\\circ" in text:
         is_angle = re.search(r"sin|cos|tan|cot|sec|csc", text)
-        number, unit = (text, "") if is_angle else (re.sub(r"\^\\circ\s*(?:[CF]\b)?", "", text), "degree")
+        number, unit = (text, "") if is_angle else (number.replace("^\\circ", ""), unit or "degree")
     for candidate, its_unit in ((text, ""), (number, unit)) if not unit else ((number, unit),):
         try:
             return Scalar(expr.parse(candidate), its_unit, candidate)
@@ -380,5 +424,6 @@ def is_choice(content: str) -> bool:
 
 
 _READERS: tuple[Callable[[str, int], Answer | None], ...] = (
-    _special, _choice, _wordy, _several, _related, _plus_minus, _without, _united, _bracketed, _matrix, _based,
+    _special, _choice, _wordy, _quantity, _angled, _several, _related, _plus_minus, _united, _combined, _bracketed,
+    _transposed, _matrix, _based,
 )  # fmt: skip

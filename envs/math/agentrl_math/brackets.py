@@ -43,3 +43,30 @@ def split(text: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
             parts.append((text[start : match.start()], match.group().strip()))
             start = match.end()
     return [*parts, (text[start:], "")]
+
+
+def in_one_notation(text: str) -> str:
+    """`]1,2[` as `(1,2)`, wherever a bracket faces away from its interval; any other text as it is."""
+    if "[" not in text and "]" not in text:
+        return text
+    chars, start, depth, commas, previous, is_index = list(text), -1, 0, 0, "", False
+    for at, char in enumerate(text):
+        if char == " ":
+            continue
+        if is_index or (char == "[" and text.endswith(("\\sqrt", "\\sqrt "), 0, at)):
+            is_index = char != "]"
+        elif start < 0:
+            start, commas = (at, 0) if char in "([]" else (-1, 0)
+        elif depth == 0 and (char in ")]" or (char == "[" and commas and previous not in ",;")):
+            if text[start] == "]" or char == "[":
+                if commas != 1:
+                    return text
+                chars[start], chars[at] = text[start].replace("]", "("), char.replace("[", ")")
+            start = -1
+        elif depth == 0 and char == "[":
+            return text
+        else:
+            depth += (char in "({[") - (char in ")}]")
+            commas += depth == 0 and char in ",;"
+        previous = char
+    return "".join(chars) if start < 0 else text

@@ -6,17 +6,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from agentrl_math import relations
-from agentrl_math.answer import Answer, Based, Items, Matrix, Opaque, Relation, Scalar, Union, Words
-from agentrl_math.expr import Node
+from agentrl_math.answer import Answer, Based, Combined, Items, Matrix, Opaque, Relation, Scalar, Union, Words
+from agentrl_math.expr import Node, ParseError, parse, symbols
 from agentrl_math.judge import GoldUndefinedError, Judge, is_beyond, small
 from agentrl_math.latex import squeeze, words
+from agentrl_math.measures import differ
+from agentrl_math.numerals import rounds
 from agentrl_math.policy import Policy
 from agentrl_math.prose import is_formula, lost_signs
-from agentrl_math.units import differ
+from agentrl_math.regions import Regions
+from agentrl_math.units import with_letters
 
 HUNDRED = Node("num", value=Fraction(100))
 EXACTLY = 1_000_000
 """The decimals of what is no decimal."""
+MAX_REPEATED = 8
+"""How many more than twice the members of the gold a set may name: finding repetitions takes a square of them."""
 _DECIMAL = re.compile(r"-?\d{0,400}(?:\.(\d{0,400}))?(?:\s*\*\s*10\s*\^\s*\{?\s*(-?\d{1,3})\s*\}?)?(?<=[\d.}])")
 _LISTS = ("list", "set", "and")
 
@@ -35,29 +40,40 @@ class Comparison:
             return self._related(gold, given)
         if isinstance(gold, Words | Opaque) or isinstance(given, Words | Opaque):
             return self._texts(gold, given)
-        if isinstance(gold, Union) or isinstance(given, Union):
+        if isinstance(gold, Union | Combined) or isinstance(given, Union | Combined):
             return self._unions(gold, given)
+        if isinstance(gold, Matrix) or isinstance(given, Matrix):
+            return self._matrices(gold, given)
         if isinstance(gold, Items) or isinstance(given, Items):
             return self._items(gold, given)
-        if isinstance(gold, Matrix) and isinstance(given, Matrix):
-            return [len(row) for row in gold.rows] == [len(row) for row in given.rows] and all(
-                self._ordered(a, b) for a, b in zip(gold.rows, given.rows, strict=True)
-            )
         if isinstance(gold, Scalar) and isinstance(given, Scalar):
             return self._scalars(gold, given)
         return isinstance(gold, Based) and gold == given
 
     def _scalars(self, gold: Scalar, given: Scalar) -> bool:
-        if "percent" in (gold.unit, given.unit) and gold.unit != given.unit:
+        if "percent" in (gold.unit, given.unit) and "" in (gold.unit, given.unit):
             return self._percent(gold, given)
+        gold, given = _with_letters(gold, given), _with_letters(given, gold)
         if differ(gold.unit, given.unit, self.policy.units) or _in_other_order(gold.text, given.text):
             return False
-        return self._equal(gold.node, given.node)
+        return self._equal(gold.node, given.node) or _is_rounded(gold, given)
+
+    def _matrices(self, gold: Answer, given: Answer) -> bool:
+        """Cell by cell; a tuple is a column or a row, a sum of i, j and k a tuple."""
+        if isinstance(gold, Matrix) and isinstance(given, Matrix):
+            return [len(row) for row in gold.rows] == [len(row) for row in given.rows] and all(
+                self._ordered(a, b) for a, b in zip(gold.rows, given.rows, strict=True)
+            )
+        kinds = ("()", "[]") if isinstance(gold, Matrix) else ("()",)
+        a, b = _as_vector(gold, kinds), _as_vector(given, kinds)
+        return a is not None and b is not None and self.same(a, b)
 
     def _percent(self, gold: Scalar, given: Scalar) -> bool:
         if self.policy.percent == "required":
             return False
         if self._equal(_value(gold), _value(given)):
+            return True
+        if _is_rounded(gold, given):
             return True
         plain = given if gold.unit == "percent" else gold
         return self.policy.percent == "optional" and _exceeds_one(plain.node) and self._equal(gold.node, given.node)
@@ -74,17 +90,35 @@ class Comparison:
         return squeeze(a) == squeeze(b) or (is_beyond(a + b) and self.judge.opaque(a, b))
 
     def _unions(self, gold: Answer, given: Answer) -> bool:
+        """Piece by piece, else as sets of reals: [1,2] and [2,3] together are [1,3]."""
+        if (
+            isinstance(gold, Combined)
+            and isinstance(given, Combined)
+            and gold.op == given.op
+            and self._ordered(gold.members, given.members)
+        ):
+            return True
         a, b = relations.pieces(gold), relations.pieces(given)
-        return a is not None and b is not None and self._unordered(a, b)
+        if a is not None and b is not None and self._unordered(_gathered(a), _gathered(b)):
+            return True
+        return Regions(self.judge).same(gold, given)
 
     def _items(self, gold: Answer, given: Answer) -> bool:
+        if isinstance(gold, Scalar) or isinstance(given, Scalar):
+            vector = self._as_sum(gold, given) or self._as_ratio(gold, given)
+            if vector is not None:
+                return vector
         a, b = _as_items(gold), _as_items(given)
         if a is None or b is None:
             return False
+        if a.kind == b.kind == ":":
+            return self._ratios(a, b)
         if a.kind in _LISTS and b.kind in _LISTS:
             is_strict = self.policy.order == "strict" and a.kind == b.kind == "list"
             ordered = is_strict or relations.named(a) != relations.named(b)
             if "set" in (a.kind, b.kind) and (a.kind == b.kind or len(a.members) != len(b.members)):
+                if len(b.members) > 2 * len(a.members) + MAX_REPEATED:
+                    return False
                 return self._unordered(self._distinct(a.members), self._distinct(b.members))
             return (self._ordered if ordered else self._unordered)(a.members, b.members)
         if {a.kind, b.kind} == {"list", "()"}:
@@ -95,6 +129,45 @@ class Comparison:
             return False
         free = self.policy.order == "free" and a.kind in ("()", "[]")
         return (self._unordered if free else self._ordered)(a.members, b.members)
+
+    def _as_sum(self, gold: Answer, given: Answer) -> bool | None:
+        """Whether (1, -2) is i - 2j; None where neither is a sum of unit vectors."""
+        items, total = (gold, given) if isinstance(gold, Items) else (given, gold)
+        if not isinstance(items, Items) or not isinstance(total, Scalar) or items.kind != "()":
+            return None
+        names = symbols(total.node)
+        if not names & {"j", "k"} or len(items.members) not in (2, 3) or ("k" in names and len(items.members) == 2):
+            return None
+        terms = [
+            Node("mul", (m.node, axis)) for m, axis in zip(items.members, _AXES, strict=False) if isinstance(m, Scalar)
+        ]
+        if len(terms) < len(items.members):
+            return None
+        vector = Scalar(Node("add", tuple(terms)))
+        return self._directed(items is gold, vector, total)
+
+    def _as_ratio(self, gold: Answer, given: Answer) -> bool | None:
+        """Whether 1:2 is the fraction 1/2; None where neither is a ratio of two numbers."""
+        ratio, other = (gold, given) if isinstance(gold, Items) else (given, gold)
+        if not isinstance(ratio, Items) or ratio.kind != ":" or not isinstance(other, Scalar) or other.node.op != "div":
+            return None
+        if len(ratio.members) != 2 or not all(isinstance(m, Scalar) and not m.unit for m in ratio.members):
+            return None
+        above, below = (m.node for m in ratio.members if isinstance(m, Scalar))
+        return not _is_zero(below) and self._directed(ratio is gold, Scalar(Node("div", (above, below))), other)
+
+    def _ratios(self, gold: Items, given: Items) -> bool:
+        """Part by part, else in proportion; times such as 10:20 only part by part."""
+        if self._ordered(gold.members, given.members):
+            return True
+        if len(gold.members) != len(given.members) or (_is_clock(gold) and _is_clock(given)):
+            return False
+        pairs = [(a.node, b.node) for a, b in zip(gold.members, given.members, strict=True)
+                 if isinstance(a, Scalar) and isinstance(b, Scalar) and not a.unit and not b.unit]  # fmt: skip
+        if len(pairs) < len(gold.members) or any(map(_is_zero, pairs[0])):
+            return False
+        (a0, b0), rest = pairs[0], pairs[1:]
+        return all(self._equal(Node("mul", (a, b0)), Node("mul", (b, a0))) for a, b in rest)
 
     def _distinct(self, members: Sequence[Answer]) -> list[Answer]:
         found: list[Answer] = []
@@ -141,7 +214,7 @@ class Comparison:
         as_set = relations.interval(relation)
         if as_set is not None:
             return not isinstance(other, Scalar) and self._directed(relation is gold, as_set, other)
-        pieces = relations.pieces(relation) if isinstance(other, Union) else None
+        pieces = relations.pieces(relation) if isinstance(other, Union | Combined) else None
         if pieces:
             return self._directed(relation is gold, Union(pieces), other)
         member = relations.membership(relation)
@@ -157,8 +230,8 @@ class Comparison:
         if not set(relation.ops) <= {"=", "~"}:
             return False
         named = relations.is_name(relation.texts[0]) and not relations.names(relation.sides[0]) & relations.names(other)
-        if is_gold and "+" in relation.texts[0]:
-            named = False  # x + y = 2 is a line, whose answer is not 2
+        if "+" in relation.texts[0] and (is_gold or len(relation.ops) == 1):
+            named = False  # x + y = 2 is a line, whose answer is not 2; x + y = 2 + 3 = 5 is a sum
         start, end = (1 if named else 0), len(relation.sides)
         is_turned = relations.is_variable(relation.texts[-1]) and not relations.is_variable(relation.texts[0])
         if not named and is_turned and not relations.names(relation.sides[-1]) & relations.names(other):
@@ -278,3 +351,57 @@ def _as_items(answer: Answer) -> Items | None:
     if isinstance(answer, Items):
         return answer
     return Items("set", (answer,)) if isinstance(answer, Scalar | Based) else None
+
+
+def _as_vector(answer: Answer, kinds: tuple[str, ...]) -> Answer | None:
+    """A matrix of one row or column, or a tuple with these brackets, as a tuple; a sum of unit vectors as it is."""
+    if isinstance(answer, Matrix):
+        cells = tuple(cell for row in answer.rows for cell in row)
+        return Items("()", cells) if len(answer.rows) == 1 or len(cells) == len(answer.rows) else None
+    if isinstance(answer, Items) and answer.kind in kinds:
+        return Items("()", answer.members)
+    return answer if isinstance(answer, Scalar) and symbols(answer.node) & {"j", "k"} else None
+
+
+_AXES = (Node("const", value="i"), Node("sym", value="j"), Node("sym", value="k"))
+
+
+def _gathered(pieces: Sequence[Answer]) -> list[Answer]:
+    """The pieces of a union, its finite sets as one."""
+    sets = [piece for piece in pieces if isinstance(piece, Items) and piece.kind == "set"]
+    if len(sets) < 2:
+        return list(pieces)
+    members = tuple(member for piece in sets for member in piece.members)
+    rest = [piece for piece in pieces if not (isinstance(piece, Items) and piece.kind == "set")]
+    return [*rest, Items("set", members)]
+
+
+def _is_clock(answer: Items) -> bool:
+    texts = [member.text.strip() for member in answer.members if isinstance(member, Scalar)]
+    return len(texts[0]) < 3 and all(re.fullmatch("[0-5][0-9]", text) for text in texts[1:])
+
+
+def _is_zero(node: Node) -> bool:
+    """Whether this is beyond doubt the number 0."""
+    return small(node) == 0
+
+
+def _with_letters(one: Scalar, other: Scalar) -> Scalar:
+    """`5 V` with its letter as a unit, where the other number has one."""
+    if one.unit or not other.unit or not symbols(one.node) or not (found := with_letters(one.text)):
+        return one
+    try:
+        return Scalar(parse(found[0]), found[1], found[0])
+    except ParseError:
+        return one
+
+
+def _is_rounded(gold: Scalar, given: Scalar) -> bool:
+    """Whether one is a decimal of ten digits or more that rounds the fraction that the other is."""
+    for decimal, other in ((gold, given), (given, gold)):
+        value = small(other.node)
+        if isinstance(value, Fraction):
+            scale = Fraction(100 if decimal.unit == "percent" else 1, 100 if other.unit == "percent" else 1)
+            if rounds(decimal.text, value * scale):
+                return True
+    return False

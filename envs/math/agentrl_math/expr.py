@@ -40,6 +40,8 @@ _OVERLINE = re.compile(r"\\overline\s*\{\s*(\d+)\s*\}")
 _CYCLE = re.compile(r"\((\d{1,40})\)")
 _DOTTED = re.compile(r"\\dot\s*(?:\{\s*(\d+)\s*\}|(\d))(?:\s*(\d*)\s*\\dot\s*(?:\{\s*(\d)\s*\}|(\d)))?")
 _ELLIPSIS = re.compile(r"\s*(?:\.\.\.|\\ldots)")
+MAX_CYCLE_DIGITS = 60
+"""How many digits are searched for a cycle, which takes their cube."""
 _UNKNOWN_FUNCTIONS = set("fghFGHP")
 
 
@@ -355,6 +357,8 @@ def _repeating(text: str, cycle: str) -> Fraction:
 def _endless(text: str) -> Fraction:
     """0.333... is a third, 0.1818... two elevenths; which digits 3.14... goes on with nobody knows."""
     digits = text.partition(".")[2]
+    if len(digits) > MAX_CYCLE_DIGITS:
+        raise ParseError("too many digits before an ellipsis")
     tail = re.fullmatch(r"(\d*?)(\d+?)\2+", digits)
     if not tail or 2 * len(tail.group(1)) > len(digits):
         raise ParseError("digits left open by an ellipsis")

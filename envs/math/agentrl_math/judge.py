@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact, huge
-from agentrl_math.expr import Node
+from agentrl_math.expr import Node, symbols
 from agentrl_math.limits import FAST_BITS
 
 _BEYOND = re.compile(
@@ -35,6 +35,9 @@ class Judge(Protocol):
 
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
         """Whether one expression is a constant times the other, a positive one if asked."""
+
+    def order(self, a: Node, b: Node) -> int | None:
+        """-1, 0 or 1 as a real number is less than, equal to or greater than another; None where neither is shown."""
 
     def opaque(self, gold: str, given: str) -> bool:
         """Whether two formulas outside the grammar are equal."""
@@ -67,6 +70,20 @@ class Quick:
         if gold == given:
             return True
         raise UndecidedError
+
+    def order(self, a: Node, b: Node) -> int | None:
+        """By exact arithmetic; infinities lie beyond all numbers."""
+        ends = infinity(a), infinity(b)
+        if any(ends):
+            return (ends[0] > ends[1]) - (ends[0] < ends[1])
+        if symbols(a) or symbols(b):
+            return None
+        left, right = small(a), small(b)
+        if isinstance(left, UndefinedError) or isinstance(right, UndefinedError):
+            return None
+        if left is None or right is None:
+            raise UndecidedError
+        return (left > right) - (left < right)
 
     def opaque(self, gold: str, given: str) -> bool:  # noqa: ARG002
         """Never."""

@@ -3,8 +3,9 @@
 
 import re
 import unicodedata
+from functools import lru_cache
 
-from agentrl_math.extract import boxes, closing_brace
+from agentrl_math.boxes import boxes, closing_brace
 from agentrl_math.prose import number_said
 
 _SUPERSCRIPT = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
@@ -19,14 +20,15 @@ _UNICODE = {
     "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "°": r"^\circ ", "±": r"\pm ",
     "∓": r"\mp ", "∠": r"\angle ", "ℝ": r"\mathbb{R}", "√": r"\sqrt ", "…": r"\ldots ", "θ": r"\theta ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ",
-    "€": r"\text{euro}", "£": r"\text{pound}", "’": "'", "“": '"', "”": '"', "\u00a0": " ", "\u2009": " ",
+    "€": " euro ", "£": " gbp ", "‰": "/1000", "′": "'", "″": "''", "’": "'", "“": '"', "”": '"',
+    "\u00a0": " ", "\u2009": " ",
     "\u200b": "", "\ufeff": "", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ",
     "⌈": r"\lceil ", "⌉": r"\rceil ", "∨": r"\lor ", "∧": r"\land ",
     "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "⁄": "/", "∕": "/", "•": r"\cdot ",
     "º": r"^\circ ", "。": ".", "٪": "%", "℃": r"^\circ C", "℉": r"^\circ F", "Ω": r"\Omega ", "\u2126": r"\Omega ",
-    "∛": r"\sqrt[3] ", "∜": r"\sqrt[4] ", "㎡": r"\text{ m}^2", "㎥": r"\text{ m}^3", "¥": r"\text{yen}",
-    "₹": r"\text{rupee}",
-    "¢": r"\text{ cent}", "\u2060": "", "\u200c": "", "\u200d": "", "ε": r"\epsilon ", "σ": r"\sigma ", "μ": r"\mu ",
+    "∛": r"\sqrt[3] ", "∜": r"\sqrt[4] ", "㎡": r"\text{ m}^2", "㎥": r"\text{ m}^3", "¥": " yen ",
+    "₹": " rupee ", "¢": " cent ", "\u2060": "", "\u200c": "", "\u200d": "", "ε": r"\epsilon ", "σ": r"\sigma ",
+    "μ": r"\mu ",
     "µ": r"\mu ", "Δ": r"\Delta ", "δ": r"\delta ", "ρ": r"\rho ", "τ": r"\tau ", "η": r"\eta ", "ξ": r"\xi ",
     "χ": r"\chi ",
     "ψ": r"\psi ", "κ": r"\kappa ", "ν": r"\nu ", "ζ": r"\zeta ", "Σ": r"\Sigma ", "Φ": r"\Phi ", "Γ": r"\Gamma ",
@@ -45,13 +47,14 @@ _DROPPED = {
     "tiny", "small", "large", "Large", "LARGE", "huge", "Huge", "normalsize", "scriptstyle", "checkmark",
     "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr",
     "displaystyle", "textstyle", "limits", "middle", "bf", "rm", "it", "nonumber", "boldmath", "hfill", "noindent",
+    "mathopen", "mathclose",
 }  # fmt: skip
 _SPACES = {"quad", "qquad", "thinspace", "enspace", "space"}
 _TEXTS = {"text", "textbf", "textrm", "textit", "textnormal", "textsf", "texttt", "mbox", "hbox", "mathrm", "mathit",
           "mathsf", "mathtt", "operatorname", "emph", "mathbf", "boldsymbol", "bm", "pmb"}  # fmt: skip
 _FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln",
               "log", "exp", "arccot", "min", "max", "gcd", "lcm"}  # fmt: skip
-_UNIT_LETTERS = set("mgshlL")
+_UNIT_LETTERS, _UNIT_CAPITALS = set("mgshlL"), set("NJWVAKCFT")
 _MULTIPLES = {"hundred": "10^2", "thousand": "10^3", "million": "10^6", "billion": "10^9", "trillion": "10^{12}",
               "quadrillion": "10^{15}", "quintillion": "10^{18}", "lakh": "10^5", "crore": "10^7", "dozen": "12",
               "score": "20"}  # fmt: skip
@@ -61,42 +64,52 @@ _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 
 
 _FONT = r"\\(?:text|mathrm|mbox|textbf|textrm)"
-_WRAPPERS = [(re.compile(pattern), plain) for pattern, plain in (
-    (r"\\left\s*\.(?!\d)|\\right\s*\.", ""),
-    (r"\\(?:tag|color)\*?\s*\{[^{}]*\}", " "),
-    (r"\\textcolor\s*\{[^{}]*\}\s*(?=\{)|\\underline\s*(?=\{)", ""),
-    (r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
-    (r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
-    (r"\{([:=])\}", r"\1"),
-    (rf"{_FONT}\s*\{{\s*(?i:(?:the )?(?:final )?(?:answer|result|solution|value)\s*(?:is|are|:|=)?\s*:?)\s*\}}", ""),
-    (rf"{_FONT}\s*\{{([^{{}}]*=\s*)\}}", r"\1"),
-    (r"^\s*([\"'])(.*)\1\s*$", r"\2"),
-    (rf"^\s*({_FONT}\s*\{{)?\s*(?i:option|choice)\s+(?=\(?[A-Z]\b)", r"\1"),
-    (r"(\\text\s*\{)?\s*(\()?\s*\b(?:about|approximately|roughly)\s+([\d.]*\d)\s*(?(2)\))\s*(?(1)\})",
+_WRAPPERS = [(needle, re.compile(pattern), plain) for needle, pattern, plain in (
+    ("\\", r"\\left\s*\.(?!\d)|\\right\s*\.", ""),
+    ("\\", r"\\(?:tag|color)\*?\s*\{[^{}]*\}", " "),
+    ("\\", r"\\textcolor\s*\{[^{}]*\}\s*(?=\{)|\\underline\s*(?=\{)", ""),
+    ("\\over", r"\{([^{}\\]*(?:\\(?!over(?![A-Za-z]))[^{}\\]*)*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+    ("\\choose",
+     r"\{([^{}\\]*(?:\\(?!choose(?![A-Za-z]))[^{}\\]*)*)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
+    ("{", r"\{([:=])\}", r"\1"),
+    ("\\",
+     rf"{_FONT}\s*\{{\s*(?i:(?:the )?(?:final )?(?:answer|result|solution|value)\s*(?:is|are|:|=)?\s*:?)\s*\}}", ""),
+    ("=", rf"{_FONT}\s*\{{([^{{}}]*=\s*)\}}", r"\1"),
+    ("", r"^\s*([\"'])(.*)\1\s*$", r"\2"),
+    (" ", rf"^\s*({_FONT}\s*\{{)?\s*(?i:option|choice)\s+(?=\(?[A-Z]\b)", r"\1"),
+    (" ", r"(\\text\s*\{)?\s*(\()?\s*\b(?:about|approximately|roughly)\s+([\d.]*\d)\s*(?(2)\))\s*(?(1)\})",
      r" \\approx \3 "),
-    (r"^\s*\+-(?=\s*[\d\\])|\+/-", r"\\pm "),
-    (rf"(?<=\d)\s*({_FONT}\s*\{{)?\s*([AaPp])\.\s?[mM]\.?\s*(?(1)\}})", r" \2m "),
-    (rf"\\frac\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*\}}\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*"
+    ("+", r"^\s*\+-(?=\s*[\d\\])|\+/-", r"\\pm "),
+    (".", rf"(?<=\d)\s*({_FONT}\s*\{{)?\s*([AaPp])\.\s?[mM]\.?\s*(?(1)\}})", r" \2m "),
+    ("\\frac", rf"\\frac\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*\}}\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*"
      r"(\^\s*\{?[23]\}?)?\s*\}", r"\\text{ \1/\2}\3"),
-    (r"\\pmod\s*(\w)", r"\\pmod{\1}"),
+    ("\\pmod", r"\\pmod\s*(\w)", r"\\pmod{\1}"),
+    ("\\pounds", r"\\pounds(?![a-z])", " gbp "),
+    ("\\prime", r"\^\s*\{?\s*\\prime\s*\\prime(?![a-z])\s*\}?", "''"),
+    ("\\prime", r"\^\s*\{?\s*\\prime(?![a-z])\s*\}?", "'"),
+    ("\\", r"\\(?:hat|vec|widehat)\s*\{\s*\\(?:mathbf|boldsymbol|textbf)\s*\{\s*\\?([ijk])(?:math)?\s*\}\s*\}", r"\1 "),
+    ("\\", r"\\(?:hat|vec|widehat)\s*\{\s*\\?([ijk])(?:math)?\s*\}", r"\1 "),
+    ("\\", rf"(?<=[\d ])({_FONT}\s*\{{[^{{}}]*)\}}\s*(\\cdot|/|\*)\s*{_FONT}\s*\{{", r"\1 \2 "),
 )]  # fmt: skip
+"""What a text must hold for a pattern to be tried, the pattern, and what takes its place."""
 _SAID_TWICE = re.compile(r"\b(\d{1,2})\s*\(([a-z]+(?:-[a-z]+)?)\)\s*$")
 
 
 def clean(text: str) -> str:
     r"""One spelling: ASCII and few commands, fonts as \text{...}, no delimiters; meaning is left as it is."""
-    text = _ascii(" ".join(text.split()))
+    text = " ".join(_ascii(text).split())
     text = _unboxed(text).replace("...", r"\ldots ")
-    for wrapper, plain in _WRAPPERS:
-        text = wrapper.sub(plain, text)
+    for needle, wrapper, plain in _WRAPPERS:
+        if needle in text:
+            text = wrapper.sub(plain, text)
     text = _SAID_TWICE.sub(_said_once, text)
-    text = re.sub(r"(?<=\d)\s*(?:\\!|\{\s*,\s*\}|,\s*\\!)+\s*,?\s*(?:\\!\s*)*(?=\d{3})", "\u0001", text)
+    text = re.sub(r"(?<=\d)\s*(?:(?:\\!|\{\s*,\s*\}|,\s*\\!)\s*)+,?\s*(?=\d{3})", "\u0001", text)
     text = re.sub(r"(?<=\d)\\[,: ](?=\d{3}(?!\d))", "\u0001", text).replace("\u0001", "")
     text = _COMMAND.sub(_command, text)
     text = re.sub(r"\\hspace\{[^{}]*\}|\\phantom\{[^{}]*\}|\\!|\\label\{[^{}]*\}", "", text)
     text = re.sub(r"(?<!\\)\\[,;:> ]|~|&(?=\s*=)", " ", text)
     text = re.sub(r"(?<!\\)\\[()[\]]|(?<!\\)\$\$", " ", text)
-    text = _dollars(text)
+    text = " ".join(_dollars(text).split())
     text = re.sub(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z]))", "^\\\\circ ", text)
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text).replace("**", "").replace("`", "")
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", " * ", text.replace("\\%", "%"))
@@ -164,19 +177,23 @@ def _plain_text(match: re.Match[str]) -> str:
         return f"\\{word} "
     if word.lower() in ("and", "or", ", and", ", or", ",and"):
         return f" {word.strip(', ').lower()} "
-    if word in _UNIT_LETTERS and re.search(r"[\d)}]\s*$", match.string[: match.start()]):
+    before = match.string[max(match.start() - 20, 0) : match.start()]
+    is_apart = word in _UNIT_CAPITALS and (inner[0] == " " or before[-1:] == " ")
+    if (word in _UNIT_LETTERS or is_apart) and re.search(r"[\d)}]\s*$", before):
         return f"\\text{{{word}}}"
     if re.fullmatch(r"[A-Za-z]|[-+]?[\d.,/]+|", word):
         return word + " "
     return f"\\text{{{inner}}}"
 
 
+@lru_cache(maxsize=2048)
 def squeeze(text: str) -> str:
     """Cleaned, and without the spaces that part nothing: the form in which opaque answers are compared."""
     text = _TEXT.sub(r"\1", clean(text))
     return re.sub(r"(?<![A-Za-z0-9]) +| +(?![A-Za-z0-9])", "", text).strip()
 
 
+@lru_cache(maxsize=2048)
 def words(text: str) -> str:
     r"""Case, spaces, punctuation and \text gone: the form in which words are compared."""
     bare = re.sub(r"\\[A-Za-z]+", lambda m: m.group()[1:], _TEXT.sub(r"\1", clean(text)))

@@ -4,8 +4,12 @@
 import re
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from agentrl_math.expr import TEN, Node
+from agentrl_math.numerals import MIN_DIGITS
+
+if TYPE_CHECKING:  # the parser reads braces with the module that finds answers, which asks this one
+    from agentrl_math.expr import Node
 
 _NUMBER = re.compile(r"\s*([-+−]?)\s*(\d{1,400}(?:,\d{3})*(?:\.\d{0,400})?|\.\d{1,400})\s*\.?\s*")
 _FRACTION = re.compile(
@@ -16,7 +20,10 @@ _GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 
 @lru_cache(maxsize=4096)
 def literal(text: str) -> Fraction | None:
-    r"""The value of an integer, decimal, a/b or \frac{a}{b}, with or without $; None for anything else."""
+    r"""The value of an integer, decimal, a/b or \frac{a}{b}, with or without $; None for anything else.
+
+    A decimal of ten digits or more is left to `numerals.rounds`.
+    """
     if len(text) > 900:
         return None
     text = text.replace("{,}", ",").strip().strip("$").removeprefix("\\(").removesuffix("\\)")
@@ -24,6 +31,8 @@ def literal(text: str) -> Fraction | None:
         digits = found.group(2)
         if "," in digits and not _GROUPED.fullmatch(digits):
             return None
+        if len(digits) > MIN_DIGITS and "." in digits:
+            return None  # it may stand for the fraction that it rounds
         return _signed(found.group(1), Fraction(digits.replace(",", "").rstrip(".")))
     if found := _FRACTION.fullmatch(text):
         above, below = found.group(2) or found.group(4), found.group(3) or found.group(5)
@@ -35,7 +44,7 @@ def _signed(sign: str, value: Fraction) -> Fraction:
     return -value if sign in ("-", "−") and sign else value
 
 
-def is_value(node: Node) -> bool:
+def is_value(node: "Node") -> bool:
     """Whether a tree is a number written down: integer, decimal, fraction, mixed number, or one of them times 10^k."""
     node = _unsigned(node)
     if node.op == "mul":
@@ -44,10 +53,10 @@ def is_value(node: Node) -> bool:
     return node.op == "num" or (node.op == "div" and all(_unsigned(arg).op == "num" for arg in node.args))
 
 
-def _is_power_of_ten(node: Node) -> bool:
+def _is_power_of_ten(node: "Node") -> bool:
     base, exponent = node.args[0], _unsigned(node.args[1])
-    return base.value == TEN.value and isinstance(exponent.value, Fraction) and exponent.value.denominator == 1
+    return base.value == 10 and isinstance(exponent.value, Fraction) and exponent.value.denominator == 1
 
 
-def _unsigned(node: Node) -> Node:
+def _unsigned(node: "Node") -> "Node":
     return node.args[0] if node.op == "neg" else node

@@ -9,7 +9,7 @@ from mpmath import mp  # type: ignore[import-untyped]
 from agentrl_math.evaluation import MAX_SPAN, Sight, evaluate, real
 from agentrl_math.exact import HUGE_BITS, InexactError, TooLargeError, UndefinedError, exact, huge
 from agentrl_math.expr import Node, ParseError, parse, symbols
-from agentrl_math.judge import GoldUndefinedError, UndecidedError, close, infinity
+from agentrl_math.judge import GoldUndefinedError, Quick, UndecidedError, close, infinity
 from agentrl_math.limits import EXACT_BITS
 from agentrl_math.points import points
 
@@ -49,6 +49,23 @@ class Numeric:
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
         """Whether given = c·gold for one constant c, positive if asked, at every sample point."""
         return _any_reading(lambda x, y: _proportional(x, y, positive), gold, given)
+
+    def order(self, a: Node, b: Node) -> int | None:
+        """Exactly for rationals, else by as many digits as tell the two apart."""
+        try:
+            return Quick().order(a, b)
+        except UndecidedError:
+            pass
+        try:
+            if self.equal(a, b, "exact"):
+                return 0
+            mp.dps = BASE_DIGITS
+            gap = real(evaluate(Node("add", (a, Node("neg", (b,)))), {}, Sight()))
+        except (UndefinedError, GoldUndefinedError):
+            return None
+        except TooLargeError:
+            raise UndecidedError("too large to put in order") from None
+        return None if mp.im(gap) else int(mp.sign(gap))
 
     def _is_sized_if_read(self, text: str) -> bool:
         """False for a tower that the grammar reads, which sympy would set out to compute."""

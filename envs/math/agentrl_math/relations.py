@@ -10,7 +10,7 @@ FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=", "~"
 _SOLVED_NAME = re.compile(r"\s*(?:(?![ei]\s*$)[A-Za-z]|[A-Z]{2,}|\\(?!pi)[A-Za-z]+)(?:_\w|_\{\w+\})?'*\s*")
 _CALL = re.compile(r"[A-Za-z]\w*'*(?:\^\{-1\})?\([^()]*\)|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}")
 _NAME_PARTS = re.compile(
-    r"\\frac\s*\{d\^?\d?[a-z]\}\s*\{d[a-z]\^?\d?\}|(?<=[A-Za-z])\^\{-1\}(?=\()|\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|omega|Delta|angle|triangle|"
+    r"\bP\([^()]*\)|\\frac\s*\{d\^?\d?[a-z]\}\s*\{d[a-z]\^?\d?\}|(?<=[A-Za-z])\^\{-1\}(?=\()|\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|omega|Delta|angle|triangle|"
     r"measuredangle|overline|widehat|hat|vec|ell)(?![a-z])|(?<=[A-Za-z])\([^()=]*\)|[{}]"
 )
 

@@ -1,106 +1,72 @@
-"""The unit behind a number, and when two units are the same."""
+"""The unit behind a number: where the number ends, and quantities in parts such as 5 feet 6 inches."""
 
 import re
+from fractions import Fraction
 
+from agentrl_math.measures import canonical, is_measure, powers, written
 from agentrl_math.prose import CHANGERS, is_noun, is_word
 
-_ALIASES = {
-    "percent": "% percent percentage pct percentagepoints",
-    "degree": "degrees degree deg ^\\circ circ °",
-    "dollar": "\\$ $ us\\$ dollars dollar usd bucks",
-    "cent": "cents cent ¢",
-    "euro": "euros euro eur €",
-    "pound": "pounds pound lb lbs gbp",
-    "mm": "mm millimeter millimeters millimetre millimetres",
-    "cm": "cm centimeter centimeters centimetre centimetres",
-    "m": "m meter meters metre metres",
-    "km": "km kilometer kilometers kilometre kilometres",
-    "inch": "in inch inches",
-    "foot": "ft foot feet",
-    "yard": "yd yard yards",
-    "mile": "mi mile miles",
-    "g": "g gram grams",
-    "kg": "kg kilogram kilograms",
-    "ounce": "oz ounce ounces",
-    "ton": "ton tons tonne tonnes",
-    "ms": "ms millisecond milliseconds",
-    "second": "s sec secs second seconds",
-    "minute": "min mins minute minutes",
-    "hour": "h hr hrs hour hours",
-    "day": "day days",
-    "week": "week weeks",
-    "month": "month months",
-    "year": "yr yrs year years",
-    "liter": "l liter liters litre litres",
-    "ml": "ml milliliter milliliters",
-    "gallon": "gal gallon gallons",
-    "mph": "mph milesperhour miles/hour mi/h mileshour",
-    "kmh": "km/h kmh kph kilometersperhour kmperhour",
-    "m/s": "m/s meterspersecond mpersecond",
-    "m/s^2": "m/s^2 meterspersecondsquared",
-    "newton": "newton newtons",
-    "joule": "joule joules kj",
-    "watt": "watt watts kw",
-    "kwh": "kwh",
-    "volt": "volt volts",
-    "ohm": "ohm ohms",
-    "hertz": "hz hertz khz mhz",
-    "yen": "yen",
-    "rupee": "rupee rupees rs",
-    "am": "am a.m",
-    "pm": "pm p.m",
-    "radian": "rad radian radians",
-    "point": "pts pt points",
-    "unit": "unit units",
-}
-_KNOWN = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
-_SQUARE = re.compile(r"^(?:square|sq)\.?\s*(.+)$")
-_CUBIC = re.compile(r"^(?:cubic|cu)\.?\s*(.+)$")
-_POWER = re.compile(r"^(.+?)\s*\^?\{?([23])\}?$")
-_TEXT_UNIT = re.compile(r"\\text\s*\{([^{}]*)\}\s*(\^\s*\{?\s*[23]\s*\}?)?\s*$")
+MAX_UNIT_CHARS = 80
+"""Only this much of the end of a text is searched for a unit."""
+_INDEX = r"(\^\s*\{?\s*-?\d\s*\}?)?"
+_NAME = r"(?:\\mu\s*)?(?:[A-Za-z]?(?:\\Omega|\u03a9)|[A-Za-z\u00b5\u03bc]+\.?)(?:\^?\{?-?[123]\}?)?"
+_TEXT_UNIT = re.compile(rf"\\text\s*\{{((?:[^{{}}]|\{{[^{{}}]*\}})*)\}}\s*{_INDEX}\s*$")
 _SIGN_UNIT = re.compile(r"(%|\^\\circ\s*(?:[CF]\b)?)\s*$")
+_MEASURE = re.compile(rf"(?<=[\d)}}])\s*(/?{_NAME}(?:(?:\s*[/*]\s*|[ -]){_NAME}){{0,5}})\s*$")
 _LONG_WORD_UNIT = re.compile(
     r"(?<=[\d)}])\s*((?:(?:square|sq|cubic|cu)\.? )?[A-Za-z]{2,}(?:[ -][A-Za-z]{2,}|/[A-Za-z]+){0,3})\s*"
     r"(\^\s*\{?[23]\}?)?\s*$"
 )
 _LETTER_UNIT = re.compile(r"(?<=\d)\s+(m|g|s|h|l|L)(\^\s*\{?[23]\}?)?\s*$")
-_RATIO_UNIT = re.compile(
-    r"(?<=[\d)}])\s*((?:m|km|cm|ft|g|kg|mi)\s*/\s*(?:s|h|L|m|min|sec|hr|cm)(?:\s*\^\s*\{?[23]\}?)?)\s*$"
-)
+_PATTERNS = (_SIGN_UNIT, _TEXT_UNIT, _MEASURE, _LONG_WORD_UNIT, _LETTER_UNIT)
+_GLUED = set("mm cm km in ft yd mi kg oz ms hr yr ml rs pt lb lbs am pm".split())  # noqa: SIM905
+"""The symbols in lower case that stand for a unit though no space parts them from the number; `2nm` is 2·n·m."""
+_RATIO = set("m km cm ft g kg mi mg ml l L s h min sec hr".split())  # noqa: SIM905
 _BARE = re.compile(r"([-\u2212]?[\d.,]*\d)\s*(?:[msghLNJWVΩ]|Hz|Pa)")
+_LETTERS = re.compile(rf"\s({_NAME}(?:[ */]{{1,3}}{_NAME}){{0,3}})\s*$")
 _CHANGED = re.compile(r"\w*fold|\w{2,}[^e]ed")
 """`tenfold` and `inverted` are done to a number, not counted by it."""
 _MATH_WORDS = CHANGERS | set(
     "but if when where with as for the a an in to from sin cos tan ln log exp sqrt root oo inf infinity and i e".split()  # noqa: SIM905
 )
+_MONEY = r"euro|gbp|pound|yen|rupee|Rs\.?|USD|EUR|GBP|JPY|INR|CNY|AUD|CAD|CHF"
 _PREFIX = re.compile(
-    r"^(-?)\s*(?:(?:US|CA|A)?(\\\$)|\\text\s*\{\s*(euro|pound|yen|rupee|Rs\.?|USD|\\?\$)\s*\}|(?:USD|Rs\.?)(?=\s*\d))\s*(?=[-\d.\\])"
+    rf"^(-?)\s*(?:(?:US|CA|A)?(\\\$)|\\text\s*\{{\s*({_MONEY}|\\?\$)\s*\}}|({_MONEY})(?=\s*\d))\s*(?=[-\d.\\])"
 )
 
 
 def split_unit(text: str, depth: int = 3) -> tuple[str, str]:
-    """(number, unit): `5\\text{ cm}^2` is ("5", "cm^2"); the unit is "" where there is none."""
+    """(number, unit): `5\\text{ cm}^2` is ("5", "centimeter^2"); the unit is "" where there is none."""
     prefix = _PREFIX.match(text)
     if prefix and depth:
         rest, trailing = split_unit(text[prefix.end() :], depth - 1)
-        return prefix.group(1) + rest, trailing or canonical(prefix.group(2) or prefix.group(3) or "dollar")
-    for pattern in (_SIGN_UNIT, _TEXT_UNIT, _RATIO_UNIT, _LONG_WORD_UNIT, _LETTER_UNIT):
-        found = pattern.search(text)
-        if found and depth and found.start() > 0 and _is_unit(found):
+        return prefix.group(1) + rest, _priced(next(filter(None, prefix.groups()[1:])), trailing)
+    start = max(len(text) - MAX_UNIT_CHARS, 0)
+    tail = text[start:]
+    for pattern in _PATTERNS if depth else ():
+        found = pattern.search(tail)
+        if found and start + found.start() > 0 and _is_unit(found):
             unit = found.group(1) + (found.group(2) or "" if pattern.groups > 1 else "")
-            rest, inner = split_unit(text[: found.start()].strip(), depth - 1)
+            rest, inner = split_unit(text[: start + found.start()].strip(), depth - 1)
             return rest, canonical(f"{inner} {unit}" if inner not in ("", "dollar") else unit)
     return text, ""
+
+
+def _priced(sign: str, trailing: str) -> str:
+    """The unit of `$5`, of `$5 dollars` and of `$5 per hour`."""
+    price, rest = powers(sign), powers(trailing)
+    return written(rest if price.keys() & rest.keys() else {**price, **rest})
 
 
 def _is_unit(found: re.Match[str]) -> bool:
     """Whether the words behind a number may be dropped: a measure or nouns, and nothing that changes the number."""
     unit = found.group(1)
-    if unit.strip() in ("in", "in.") or canonical(unit) in _ALIASES:
-        return True
     tokens = re.findall("[a-z]+", unit.lower())
+    if unit.strip() in ("in", "in.") or (is_measure(unit) and _stands_apart(found)):
+        return True
     if (
-        _MATH_WORDS & set(tokens)
+        found.re is _MEASURE
+        or _MATH_WORDS & set(tokens)
         or _CHANGED.fullmatch(tokens[-1] if tokens else "")
         or re.search(r"\d(?!\W*$)|[(),;=<>]", unit)
     ):
@@ -108,7 +74,22 @@ def _is_unit(found: re.Match[str]) -> bool:
     if found.re is not _LONG_WORD_UNIT:
         return True
     kind = is_noun if found.group()[0] == " " else is_word
-    return any(kind(token) or canonical(token) in _ALIASES for token in tokens)
+    return any(kind(token) for token in tokens) or any(is_measure(token) and len(token) > 2 for token in tokens)
+
+
+def _stands_apart(found: re.Match[str]) -> bool:
+    """Whether bare letters behind a number can only be a unit: words, known symbols, or letters with a slash."""
+    if found.re is not _MEASURE and found.re is not _LONG_WORD_UNIT:
+        return True
+    names = re.findall(r"[A-Za-z]+", found.group(1))
+    if "/" in found.group(1) and set(names) <= _RATIO:
+        return True
+    if "\\" in found.group(1):
+        return found.group()[0].isspace()
+    if any(len(name) < 2 for name in names):
+        return False
+    is_glued = not found.group()[0].isspace() and len(names) == 1 and len(names[0]) < 4
+    return not is_glued or names[0].lower() in _GLUED or not names[0].islower()
 
 
 def bare_number(text: str) -> str | None:
@@ -117,26 +98,67 @@ def bare_number(text: str) -> str | None:
     return found.group(1) if found else None
 
 
-def canonical(unit: str) -> str:
-    """One name for every spelling of a known unit; other words lower-cased."""
-    text = " ".join(unit.lower().replace("\\circ ", "\\circ").split()).strip(" .")
-    for pattern, suffix in ((_SQUARE, "^2"), (_CUBIC, "^3")):
-        if found := pattern.match(text):
-            return canonical(found.group(1)) + suffix
-    if found := _POWER.match(text):
-        return f"{canonical(found.group(1))}^{found.group(2)}"
-    return _KNOWN.get(text, _KNOWN.get(re.sub(r"[ .]", "", text), text))
+def with_letters(text: str) -> tuple[str, str] | None:
+    """(number, unit) of `5 V` and `4 N m`, whose letters only another unit tells from symbols."""
+    start = max(len(text) - MAX_UNIT_CHARS, 0)
+    found = _LETTERS.search(text, start)
+    if not found or not is_measure(found.group(1)):
+        return None
+    return text[: found.start()].strip(), canonical(found.group(1))
 
 
-def is_known(unit: str) -> bool:
-    """Whether this is a measure, as against a word such as "apples"."""
-    return unit.split("^")[0] in _ALIASES
+_STEPS = {
+    "degree": ("arcminute", 60), "arcminute": ("arcsecond", 60), "week": ("day", 7), "day": ("hour", 24),
+    "hour": ("minute", 60), "minute": ("second", 60), "year": ("month", 12), "yard": ("foot", 3), "foot": ("inch", 12),
+    "lb": ("ounce", 16), "pound": ("ounce", 16), "stone": ("pound", 14), "gallon": ("quart", 4), "quart": ("pint", 2),
+    "dollar": ("cent", 100), "euro": ("cent", 100), "gbp": ("penny", 100), "kilometer": ("meter", 1000),
+    "meter": ("centimeter", 100), "centimeter": ("millimeter", 10), "kilogram": ("gram", 1000),
+}  # fmt: skip
+_PART = re.compile(
+    r"\s*(?:,?\s*and\s|,)?\s*(\d{1,15}(?:\.\d{1,30})?)\s*"
+    r"(?:\\text\s*\{\s*([A-Za-z]{1,12}\.?)\s*\}|([A-Za-z]{1,12}\.?)|(\^\\circ|''|'|\"))"
+)
+_SIGNS = {"^\\circ": "degree", "'": "foot", "''": "inch", '"': "inch"}
+_ARCS = {"'": "arcminute", "''": "arcsecond", '"': "arcsecond"}
 
 
-def differ(a: str, b: str, policy: str) -> bool:
-    """Whether two canonical units forbid that their numbers are equal."""
-    if policy == "ignore" or a == b:
-        return False
-    if policy == "required":
-        return True
-    return bool(a and b) and is_known(a) and is_known(b) and "unit" not in (a.split("^")[0], b.split("^")[0])
+def in_parts(text: str) -> tuple[Fraction, str] | None:
+    """The value and first unit of `45^\\circ 30'`, `1 hour and 30 minutes` or `5 ft 6 in`."""
+    body = text.removeprefix("-").strip()
+    parts: list[tuple[Fraction, str]] = []
+    at = 0
+    while at < len(body) and len(parts) < 4:
+        found = _PART.match(body, at)
+        if not found:
+            return None
+        sign = found.group(4)
+        arcs = _ARCS if parts and parts[0][1] == "degree" else {}
+        unit = arcs.get(sign) or _SIGNS.get(sign) or canonical(found.group(2) or found.group(3))
+        parts.append((Fraction(found.group(1)), unit))
+        at = found.end()
+    if at < len(body) or len(parts) < 2:
+        return None
+    total = _total(parts)
+    return None if total is None else (-total if text.startswith("-") else total, parts[0][1])
+
+
+def _total(parts: list[tuple[Fraction, str]]) -> Fraction | None:
+    """The sum in the first unit; None where a part is not whole, too large for its place, or of another kind."""
+    total, size, unit = Fraction(0), Fraction(1), parts[0][1]
+    for i, (value, name) in enumerate(parts):
+        steps = 1
+        while not _is_due(unit, name):
+            if unit not in _STEPS:
+                return None
+            unit, step = _STEPS[unit]
+            steps *= step
+        if i and (value >= steps or parts[i - 1][0].denominator != 1):
+            return None
+        size /= steps
+        total += value * size
+    return total
+
+
+def _is_due(unit: str, name: str) -> bool:
+    """Whether a part has this unit; after degrees, `minutes` are those of an angle."""
+    return name == unit or unit == "arc" + name or {unit, name} == {"lb", "pound"}

@@ -1,0 +1,109 @@
+"""Units and forms: what they look like is what they are."""
+
+import importlib.util
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from agentrl_math import measures, numerals, verify
+from agentrl_math.brackets import in_one_notation
+from agentrl_math.units import in_parts
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def _cases():
+    spec = importlib.util.spec_from_file_location(
+        "agentrl_math_cases_forms", Path(__file__).with_name("cases_forms.py")
+    )
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+cases = _cases()
+
+
+def rows(table):
+    return [pytest.param(*row, id=f"{kind}-{i}") for kind, rows in table.items() for i, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize(("answer", "gold"), rows(cases.EQUAL))
+def test_equal_answers_are_correct(answer, gold):
+    assert verify(rf"So it is $\boxed{{{answer}}}$.", gold).status == "correct"
+    assert verify(rf"So it is $\boxed{{{gold}}}$.", gold).status == "correct"
+
+
+@pytest.mark.parametrize(("answer", "gold"), rows(cases.UNEQUAL))
+def test_other_answers_are_incorrect(answer, gold):
+    assert verify(rf"So it is $\boxed{{{answer}}}$.", gold).status == "incorrect"
+
+
+@pytest.mark.parametrize(("gold", "given"), [("5 kHz", "5 Hz"), ("20°C", "20°F"), ("5 cm", "5%"), ("$5", "£5")])
+def test_units_are_not_looked_at_where_a_policy_says_so(gold, given):
+    assert verify(rf"\boxed{{{given}}}", gold, units="ignore").status == "correct"
+    assert verify(rf"\boxed{{{given}}}", gold, units="required").status == "incorrect"
+
+
+def test_a_symbol_in_its_own_case_is_one_unit():
+    assert measures.canonical("mW") == "milliwatt"
+    assert measures.canonical("MW") == "megawatt"
+    assert not measures.is_measure("mw")
+    assert measures.canonical("khz") == measures.canonical("kHz") == "kilohertz"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("m/s^2", "meters per second squared"), ("km h^{-1}", "kph"), ("J/(kg K)", "joules per kilogram per kelvin")],
+)
+def test_a_compound_unit_is_a_product_of_powers(one, other):
+    assert measures.canonical(one) == measures.canonical(other)
+
+
+def test_quantities_in_parts_are_exact():
+    assert in_parts("45^\\circ 30' 36''") == (Fraction(4551, 100), "degree")
+    assert in_parts("1 hour and 30 minutes") == (Fraction(3, 2), "hour")
+    assert in_parts("1 hour 75 minutes") is None
+    assert in_parts("5 cm 3 kg") is None
+
+
+@given(st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=10**6), st.integers(10, 25))
+def test_a_decimal_of_ten_digits_is_the_fraction_that_it_rounds(value, decimals):
+    scaled = abs(value) * 10**decimals + Fraction(1, 2)
+    digits = str(scaled.numerator // scaled.denominator).rjust(decimals + 1, "0")
+    text = f"{'-' * (value < 0)}{digits[:-decimals]}.{digits[-decimals:]}"
+    is_long = len(digits.lstrip("0")) >= numerals.MIN_DIGITS
+    off = str(int(digits) + 3).rjust(decimals + 1, "0")
+    wrong = f"{'-' * (value < 0)}{off[:-decimals]}.{off[-decimals:]}"
+    assert numerals.rounds(text, value) == (is_long and not _terminates(value))
+    assert not numerals.rounds(wrong, value) or len(off.lstrip("0")) >= 16
+
+
+def _terminates(value):
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["[1,2]", "f(x)", "[[1,2],[3,4]]", r"\sqrt[3]{2}", "(1,2)", "]", "[", "]1[", "[1,[2,3]]"]
+)
+def test_brackets_that_face_inwards_stay(text):
+    assert in_one_notation(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("]1,2[", "(1,2)"),
+        ("[1,2[", "[1,2)"),
+        (r"]\sqrt[3]{2},f(2)[", r"(\sqrt[3]{2},f(2))"),
+        ("[0,1[u]2;3]", "[0,1)u(2;3]"),
+    ],
+)
+def test_brackets_that_face_away_leave_their_end_out(text, same):
+    assert in_one_notation(text) == same
