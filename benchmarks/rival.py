@@ -94,7 +94,8 @@ def reward(completions: list[Any], gold: list[str], **_: Any) -> list[float]:
     from agentrl_math import verify
 
     return [
-        float(verify(text[0]["content"], answer).reward or 0.0) for text, answer in zip(completions, gold, strict=True)
+        float(verify(text[0]["content"], answer, fallback="number").reward or 0.0)
+        for text, answer in zip(completions, gold, strict=True)
     ]
 
 

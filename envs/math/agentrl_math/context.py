@@ -1,81 +1,142 @@
-"""What stands beside a number in a sentence and makes another number of it, or none."""
-# ruff: noqa: RUF001  (models write these signs)
+"""What is said about a marked answer: whether the words around it deny it, doubt it or ask for it."""
 
-import re
+from collections.abc import Collection
+from itertools import pairwise
 
-from agentrl_math.prose import CHANGERS, FRACTION_WORDS, NUMBER_WORDS
+MAX_CONTEXT_CHARS = 400
+"""How far before and behind a mark its sentence is followed."""
+_ENDS = (". ", "! ", "? ", ".\n", "!\n", "?\n", "\n\n", ".$", ".\\]")
+_SPACED = {**dict.fromkeys('$*_`~#{}[]()<>/|"&%!…', " "), **{char: f" {char} " for char in ",;:=?"}}
+_TABLE = str.maketrans({**_SPACED, "\\": " \\", "\n": " ; ", "’": "'", "—": " , ", "–": " , "})  # noqa: RUF001
 
-_DIGITS = r"\d[\d,]*(?:\.\d+)?"
-_NUMBERS = "|".join(sorted(NUMBER_WORDS))
-_BEFORE = (
-    r"(?:\b(?:not|never|cannot|neither|nor|doubt\w*)\b|n['’]t\b)(?:\s+[a-z]+){0,3}",
-    r"\b(?:less|more|fewer|greater|larger|smaller|bigger|higher|lower|other|rather)\s+than(?:\s+or\s+equal\s+to)?",
-    r"\b(?:raised\s+)?to\s+the(?:\s+power(?:\s+of)?)?|\braised\s+to|(?:\bpercent|%)\s+of|\bbase|\bdivisible\s+by|\w\*\*",
-    r"\bat\s+(?:least|most)|\bup\s+to|\b(?:multiplied|divided)\s+by",
-    r"\b(?:under|over|above|below|beyond|between|within|exceeds?|except|unlike|return|print|either)",
-    r"\b(?:minus|plus|times|negative|mod|modulo|choose|twice|thrice|double|triple|vs|versus)",
-    rf"\b(?:half|{'|'.join(FRACTION_WORDS)})s?\s+of|\b(?:root|square|cube|logarithm|log|sine|cosine|tangent)\s+of",
-    r"\b(?:factorial|reciprocal|inverse|opposite|negative|power|multiples?|factors?|divisors?|fraction)\s+of",
-    r"\b(?:ln|log|lg|sin|cos|tan|cot|sec|csc|sqrt|root|exp|abs|floor|ceil)(?:\s*_\s*\{?\w+\}?)?\s*\(?",
-    r"\d\s*(?:[;|–—]|and|or|to|through|by|out\s+of)|\d:(?!\s)|\d\s+:",
-    r"[A-Za-z]\s*=\s*[-\d.,]*\d\s*[,;]\s*(?:and\s*)?[A-Za-z]\s*=|√|[±∓]|\\[pm][pm]|(?:\w|\d\s|-)\(",
-)  # fmt: skip
-_CHANGED_BEFORE = re.compile(rf"(?:{'|'.join(_BEFORE)})[\s$*]*$", re.IGNORECASE)
-_LISTED = re.compile(rf"(?:^|[=:(\[{{]|\b(?:is|are|answers?))\s*-?(?:{_DIGITS})\s*[,;]\s*$", re.IGNORECASE)
-_AFTER = (
-    rf"[ -]?(?:{_NUMBERS}|squared|cubed|factorial|doubled|tripled|quadrupled|halved|recurring|repeating|repeated)\b",
-    r"\s?(?:roots?|tau|pi|point|st|nd|rd|th)\b",
-    rf"\s+(?:times|over|plus|minus|mod|modulo|choose|by)\s+(?:[-\d(√$\\]|[b-z]\b|(?:{_NUMBERS})\b)",
-    r"\s+(?:divided|multiplied|raised)\b|\s+to\s+the\b|,?\s+(?:or|maybe|perhaps|possibly)\b",
-    rf"\s+(?:less|more|fewer|greater)\s+than\s*(?:[-\d√$\\.]|$|[b-z]\b|(?:{_NUMBERS})\b)",
-    r"\s+(?:is|was|are|were)\s+(?:wrong|incorrect|false|not|never)\b",
-    r"\s+(?:isn|wasn|aren|can|doesn|won)['’]t\b|\s+cannot\b|\s?[xyznki]\b|\s*√|:\d",
-    r"\\(?!%|[()\[\],;:! $\\]|text|mathrm|mbox|degree|circ|quad|qquad|space)",
-    r"\s*\(\s*(?:[-\d]|(?:or|not|mod|maybe|possibly|perhaps|and)\b)",
-)  # fmt: skip
-_CHANGED_AFTER = re.compile("|".join(_AFTER), re.IGNORECASE)
-_FILLER = re.compile(
-    r"(?:exactly|precisely|therefore|thus|hence|simply|just|clearly|indeed|then|now|also|actually|given\s+by|equal\s+to|"
-    r"equals|found\s+to\s+be|going\s+to\s+be)\b\s*[:,]?\s*",
-    re.IGNORECASE,
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+HEDGES = _words(
+    "maybe perhaps possibly probably presumably supposedly allegedly might guess guessing guessed unlikely unsure "
+    "uncertain unclear doubt doubts doubtful doubted deny denies denied reject rejects disagree dispute whether "
+    "idk dunno"
 )
-_LEAD_IN = re.compile(
-    r"(?:(?:so|thus|hence|therefore|then|and|now|finally)\b,?\s*)?(?:it|this|that|(?:the|its|this|their)(?:\s+[A-Za-z]+){1,6}?)"
-    r"\s+(?:is|are|was|were|equals?|must\s+be)\s+(?=\S)",
-    re.IGNORECASE,
+NEGATIONS = _words(
+    "not never cannot neither nor hardly without except unlike instead rather nobody nothing anything no "
+    "isnt arent wasnt dont doesnt didnt cant wont couldnt shouldnt wouldnt"
 )
-_NEGATION = re.compile(r"\b(?:not|never|no|cannot|neither|nor|wrong)\b|n['’]t\b", re.IGNORECASE)
+FALSITIES = _words("false wrong incorrect untrue mistaken lie myth nonsense absurd impossible")
+_VERBS = _words(
+    "is are was were be been equals get gets gives give have has make makes so but then thus therefore hence "
+    "means yields becomes"
+)
+"""Words behind which a negation no longer belongs to what follows."""
+_CONCLUSIONS = _words("so thus hence therefore then consequently")
+_VIEWS = _words(
+    "that think believe know sure certain confident convinced true right correct case claim say agree expect"
+)
+"""What a negation before them denies the rest of the sentence by: `I do not think that`."""
+_PREDICATES = _words(
+    "is are was were has have had do does did it he she they we you this that there which because since it's that's so"
+)
+"""Words of a sentence, which no answer has."""
+_FONTS = _words(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
+_CONDITIONS = _words("if unless suppose assume assuming")
+_MODALS = _words("could may might can")
+_AUXILIARIES = _MODALS | _words("is are was were be does do did would will must should that's it's")
+_BACKWARD = _words("this that it which but no not that's it's however wait actually i i'm im or")
+"""The first words of a sentence that speaks of the one before it."""
 
 
-def is_changed(before: str, after: str) -> bool:
-    """Whether the words or signs directly beside a number change it, deny it or make it one of several."""
-    if _CHANGED_BEFORE.search(before[-80:]) or _CHANGED_AFTER.match(after):
+def is_touched(text: str, start: int, end: int, is_line: bool = False) -> bool:
+    """Whether the text around a mark denies it, doubts it, asks for it or names another answer beside it.
+
+    `is_line`: the mark is a line of its own, of which the lines above do not speak.
+    """
+    before = text[max(0, start - MAX_CONTEXT_CHARS) : start]
+    said = _tokens(before.rpartition("\n")[2] if is_line else _last_sentence(before))
+    own, following = _first_sentence(text[end : end + MAX_CONTEXT_CHARS])
+    rest, more = _tokens(own), _tokens(_first_sentence(following)[0])
+    led = said[_behind_last(said, _CONCLUSIONS) :]
+    if "?" in rest or HEDGES & {*led, *rest} or rest[:1] == ["or"]:
         return True
-    if re.match(r"[\s$.!*]*$", after) and _LISTED.search(before[-80:]):
+    if _is_refused(led) or _is_negated(said) or _is_refuted(rest):
         return True
-    return bool(re.match(r"\s*[\])}]", after) and re.search(r"[(\[{][^()\[\]{}]*[,;][^()\[\]{}]*$", before[-80:]))
+    return bool(_BACKWARD & set(more[:1])) and (_is_refuted(more) or _is_refuted(more[1:]) or bool(HEDGES & set(more)))
 
 
-def is_changed_later(rest: str) -> bool:
-    """Whether the sentence behind a number goes on to change it: `5 apples less than 12`, `5 cm squared`."""
-    words = set(re.findall("[a-z]+", rest.lower()))
-    return bool(words & {"or", "maybe", "perhaps", "possibly", "squared", "cubed", "factorial"}) or bool(
-        re.search(r"\d", rest) and words & (CHANGERS - {"is", "are", "was", "were"})
+def is_stated(content: str) -> bool:
+    """Whether a marked text states something: `5` and `no`, as against `not 5`, `maybe 5` and `5?`."""
+    if len(content) > MAX_CONTEXT_CHARS:
+        return True
+    tokens = _tokens(content)
+    if "?" in tokens or (len(tokens) > 1 and HEDGES & set(tokens)):
+        return False
+    is_value = any(char in "0123456789" for char in content) or any(t[0] == "\\" and t not in _FONTS for t in tokens)
+    return not (is_value and any(_denies(token) or token in FALSITIES for token in tokens))
+
+
+def is_sentence(content: str) -> bool:
+    """Whether a text is a sentence rather than an answer: `it is 5` and `nobody says x = 5`, not `area = 5`."""
+    tokens = _tokens(content)
+    if _PREDICATES & set(tokens):
+        return True
+    left = _tokens(content.rpartition("=")[0])
+    are_words = [token.isalpha() and token not in ("and", "or") for token in left]
+    return any(one and other for one, other in pairwise(are_words))
+
+
+def _last_sentence(text: str) -> str:
+    return text[max((at + len(end) for end in _ENDS if (at := text.rfind(end)) >= 0), default=0) :]
+
+
+def _first_sentence(text: str) -> tuple[str, str]:
+    """The rest of a sentence with its last sign, and what follows it."""
+    end = min((at + 1 for end in _ENDS if (at := text.find(end)) >= 0), default=len(text))
+    return text[:end], text[end:].strip()
+
+
+def _tokens(text: str) -> list[str]:
+    r"""Lower-case words, the signs that part clauses, and the rest; a \command is no word."""
+    return [token.strip(".") or "." for token in text.lower().translate(_TABLE).split() if token not in ("\\", "-")]
+
+
+def _denies(token: str) -> bool:
+    return token in NEGATIONS or token.endswith("n't")
+
+
+def _behind_last(tokens: list[str], ends: Collection[str]) -> int:
+    """Where the part of a sentence begins that stands behind the last of these tokens."""
+    return next((i for i in range(len(tokens), 0, -1) if tokens[i - 1] in ends), 0)
+
+
+def _is_refused(tokens: list[str]) -> bool:
+    """`I do not think that …`, `it is false that …`."""
+    for i, token in enumerate(tokens):
+        if _denies(token) and _VIEWS & set(tokens[i + 1 : i + 4]):
+            return True
+        if token in FALSITIES and {"that", "to"} & set(tokens[i + 1 : i + 3]):
+            return True
+    return False
+
+
+def _is_negated(said: list[str]) -> bool:
+    """`… is not`, `… cannot be` and `if it is` directly before a mark, within its clause."""
+    words = said
+    while words and words[-1] == ";":
+        words = words[:-1]
+    if words and _denies(words[-1]):
+        return True
+    clause = said[_behind_last(said, ",;:.") :]
+    if _CONDITIONS & set(clause[:1]) or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
+        return True
+    return any(
+        _denies(token) and len(clause) - i < 6 and not _VERBS & set(clause[i + 2 :]) for i, token in enumerate(clause)
     )
 
 
-def without_fillers(content: str) -> str:
-    """`exactly 5` and `therefore equal to 5` are 5."""
-    for _ in range(4):
-        if not (found := _FILLER.match(content)):
-            break
-        content = content[found.end() :]
-    return content
-
-
-def said(sentence: str) -> str:
-    """What a short sentence says: `So the area is 36π` says 36π; a denial says itself."""
-    found = _LEAD_IN.match(sentence)
-    if not found or _NEGATION.search(sentence):
-        return sentence
-    return without_fillers(sentence[found.end() :])
+def _is_refuted(rest: list[str]) -> bool:
+    """`… is wrong`, `… is not the answer`, `…, but I am not sure` behind a mark."""
+    if _is_refused(rest) or (rest and (rest[0] in FALSITIES or _denies(rest[0]))):
+        return True
+    if rest and (rest[0] in _AUXILIARIES or rest[0] == "which") and any(map(_denies, rest[1:4])):
+        return True
+    return any(t in FALSITIES and _AUXILIARIES & set(rest[max(0, i - 2) : i]) for i, t in enumerate(rest))

@@ -44,7 +44,9 @@ class MathConfig(EnvConfig):
     order: Literal["auto", "strict", "free"] = Field("auto", description="see agentrl_math.Policy")
     box: Literal["last", "first", "only", "all"] = Field("last", description="which \\boxed counts")
     think: Literal["auto", "open", "ignore"] = Field("auto", description="see agentrl_math.Policy")
-    fallback: Literal["auto", "number", "none"] = Field("auto", description="what counts where nothing is marked")
+    fallback: Literal["auto", "none", "number"] = Field(
+        "auto", description="what counts where nothing is marked; auto: number for levels, none for `data`"
+    )
     tools: tuple[str, ...] = Field((), description=TOOLS)
     packages: tuple[str, ...] = Field(
         (), description="installed packages that python and shell can import: numpy,sympy"
@@ -71,7 +73,7 @@ class MathConfig(EnvConfig):
         return self
 
 
-POLICY_KEYS = ("percent", "units", "rounding", "order", "box", "think", "fallback")
+POLICY_KEYS = ("percent", "units", "rounding", "order", "box", "think")
 
 
 class MathEnv(Env):
@@ -125,7 +127,7 @@ class MathEnv(Env):
     @reward
     async def correct(self, ctx: Context) -> Signal:
         """The verdict on the response."""
-        verdict = await averify(ctx.text, ctx.task.data.answer, pool=self.pool, form=self._form(), **self._policy())
+        verdict = await averify(ctx.text, ctx.task.data.answer, pool=self.pool, **self._policy())
         return Signal("correct", verdict.reward, valid=verdict.valid, reason=verdict.reason, evidence=verdict.extracted)
 
     def oracle(self, task: Task) -> Policy:
@@ -157,8 +159,15 @@ class MathEnv(Env):
             return self.config.form
         return "any" if self.config.data else "value"
 
+    def _fallback(self) -> str:
+        """The levels ask for no mark: what a small model says last is its answer."""
+        if self.config.fallback != "auto":
+            return self.config.fallback
+        return "none" if self.config.data else "number"
+
     def _policy(self) -> dict[str, str | int | float]:
-        return {key: getattr(self.config, key) for key in POLICY_KEYS}
+        same = {key: getattr(self.config, key) for key in POLICY_KEYS}
+        return {**same, "form": self._form(), "fallback": self._fallback()}
 
     def _rows(self, split: str) -> list[Task]:
         held_out = self._source(self.config.data_heldout).rows() if self.config.data_heldout else None

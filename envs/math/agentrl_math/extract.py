@@ -1,116 +1,30 @@
-r"""Where the answer stands in a text: think blocks, \boxed, `####`, <answer>, "the answer is", the last number."""
-# ruff: noqa: RUF001  (models write these signs)
+r"""Where an answer is marked in a text: a box, `####`, <answer>, a last line "Answer: …", or nothing but the answer."""
 
-import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from agentrl_math.context import is_changed, is_changed_later, said, without_fillers
-from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_SEARCHED_CHARS
+from agentrl_math.boxes import Mark, boxes
+from agentrl_math.context import is_sentence, is_stated, is_touched
+from agentrl_math.fallback import last_number
+from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_SEARCHED_CHARS, MAX_WHOLE_CHARS
 from agentrl_math.policy import Policy
 
-_NAMES = "think|thinking|thought|reasoning|seed:think"
-_OPEN = re.compile(rf"<(?:{_NAMES})>|\[THINK\]|◁think▷", re.IGNORECASE)
-_CLOSE = re.compile(rf"</(?:{_NAMES})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
-_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*")
-_HASHES = re.compile(r"####[ \t]*(?=[-+$\\(\d.£€{[−])([^\n]+)")
-_ANSWER_OPEN = re.compile(r"<answer>", re.IGNORECASE)
-_ANSWER_CLOSE = re.compile(r"</answer>", re.IGNORECASE)
-_MARKER = re.compile(
-    r"\banswer(?:[ \t]+(?:to|for)[^.\n:=]{0,80}?)?[ \t*_]*(?:\bis\b|\bare\b|:|=)[ \t*_]*:?\s*"
-    r"(?:\bis\b[ \t]*:?)?[ \t*_]*"
-    r"|\banswer[ \t]*\*\*[ \t]*\n\s*"
-    r"|\b(?:correct|right|best)[ \t]+(?:option|choice)[ \t]*(?:\bis\b|:)\s*"
-    r"|\bI(?:'d| would| will)?[ \t]+(?:choose|pick|select)\s+",
-    re.IGNORECASE,
-)
-_ANSWER_WRAPPERS = [
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"<answer>(.*)</answer>", r"(?:the |so,? )*(?:final |correct )?answer\s*(?:is\s*:?|:|=)\s*(.*?)\.?",
-        r"\[\s*'([^']*)'\s*\]", r'\[\s*"([^"]*)"\s*\]', r'"([^"]*)"', r"'([^']*)'",
-    )
-]  # fmt: skip
-_SENTENCE_END = re.compile(
-    r"(?<!\\)[.!?](?=\s|$)|\n|,\s(?:and\s)?not\s|,?\s(?:because|since|which|so that|as required)\b"
-)
-_JOINT = re.compile(r"[\s$,;.&]*(?:\\text\s*\{)?\s*(?:and|or)?\s*(?:\}\s*)?[\s$,;a-zA-Z]{0,6}(?:=\s*)?[\s$]*")
-_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-_DIGITS = r"\d[\d,]*(?:\.\d+)?|\.\d+"
-_UNIT = r"(?:\s?(?:[cmk]?m|in|ft|kg|g|s|h)(?:\^\{?[23]\}?|[²³])?\b)?"
-_NUMBER = re.compile(
-    rf"(?<![\w.,])(?P<number>[-−+]?(?:\\?[$£€]\s?)?(?:\\[dt]?frac\s*\{{-?\d+\}}\s*\{{\d+\}}|(?:{_DIGITS})(?:[eE][+-]?\d+)?(?:\s?/\s?\d+)?)"
-    r"(?:\s(?:hundred|thousand|million|billion|trillion|dozen)\b)?"
-    rf"(?:\s?\\?%)?){_UNIT}(?![\w^])"
-)
-_OPERAND = re.compile(
-    r"(?:\d|[)}]|\b[a-z])\s*\*\s*$|(?:[\w)}]\s*(?:[+×/^_÷·−-]|\\times|\\cdot|\\div)|\d\s*[xX])\s*$|[\^_{]\s*$|(?:[<>≤≥≠]|<=|>=|!=|\\(?:le|ge|ne|leq|geq|neq)|\bnot)\s*\$?$"
-)
-_OPERATOR = re.compile(r"[ \t]*(?:[+×/^÷·<>=]|\*[ \t]*[\w(]|\\times|\\cdot|\\div|-\s*\d)")
-_HEDGE = re.compile(rf"(?:{_DIGITS})\s*,?\s*\bor\s*\$?$|(?:(?:{_DIGITS})\s*(?:[,;]\s*(?:and\b\s*)?|and\s+)){{2,}}\$?$")
-_RUN = re.compile(rf"(?:(?:{_DIGITS})\s+){{3,}}$")
+_TAGS = [f"{name}>" for name in ("think", "thinking", "thought", "reasoning", "seed:think")]
+_OPENING = (*(f"<{tag}" for tag in _TAGS), "[think]", "◁think▷")
+_CLOSING = (*(f"</{tag}" for tag in _TAGS), "[/think]", "◁/think▷")
+_QUOTES = (("['", "']"), ('["', '"]'), ('"', '"'), ("'", "'"))
+_DECORATION = " \t#*_>`-•✅"
+_LEADS = frozenset("so thus hence therefore then and finally the my our final correct".split())  # noqa: SIM905
+_VALUE_STARTS = frozenset("0123456789-+$\\(.£€{[−")  # noqa: RUF001
+"""What `####` stands before in the middle of a text, where it is no heading."""
 MAX_JOINT_CHARS = 30
-MAX_WHOLE_CHARS = 200
-
-
-class Box(NamedTuple):
-    """A \\boxed{...}; `content` is None when it is never closed."""
-
-    content: str | None
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """The text taken as the answer; `joined` is the list that neighbouring boxes form, for golds that are lists."""
+    """The text taken as the answer; `conflict`: boxes that should agree differ."""
 
     text: str
-    joined: str | None = None
     conflict: bool = False
-
-
-def visible(response: str, think: str) -> str | None:
-    """The part of a response that may hold its answer; None when a think block is never closed."""
-    if think == "ignore":
-        return response[-MAX_SEARCHED_CHARS:]
-    closes = list(_CLOSE.finditer(response))
-    rest = response[closes[-1].end() :] if closes else response
-    if _OPEN.search(rest) or (think == "open" and not closes):
-        return None
-    return rest[-MAX_SEARCHED_CHARS:]
-
-
-def boxes(text: str) -> list[Box]:
-    r"""Every outermost \boxed or \fbox, in order; linear in the text, whatever its braces do."""
-    found: list[Box] = []
-    position = 0
-    while match := _BOX.search(text, position):
-        box = _box_at(text, match)
-        found.append(box)
-        position = box.end
-    return found
-
-
-def _box_at(text: str, match: re.Match[str]) -> Box:
-    start = match.end()
-    if text[start : start + 1] != "{":
-        bare = re.compile(r"[^\s$\\{}]+").match(text, start)
-        return Box(bare.group().rstrip(".,;") if bare else "", match.start(), bare.end() if bare else start)
-    end = closing_brace(text, start)
-    if end is None:
-        return Box(None, match.start(), len(text))
-    return Box(text[start + 1 : end], match.start(), end + 1)
-
-
-def closing_brace(text: str, start: int) -> int | None:
-    """Where the brace opened at `start` closes; escaped braces do not count."""
-    depth = 0
-    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(match.group(), 0)
-        if depth == 0:
-            return match.start()
-    return None
 
 
 def from_gold(gold: str) -> str | None:
@@ -121,142 +35,186 @@ def from_gold(gold: str) -> str | None:
     return unwrapped(gold.rsplit("####", 1)[1] if "####" in gold else gold)
 
 
-def unwrapped(text: str) -> str:
-    """`The answer is 5.`, `<answer>5</answer>`, `"5"` and `['5']` are 5."""
-    text = text.strip()
-    for wrapper in _ANSWER_WRAPPERS:
-        if found := wrapper.fullmatch(text):
-            text = found.group(1).strip()
-    return text
-
-
-def from_response(response: str, policy: Policy, numeric: bool) -> Extraction | None:
-    """The answer a response gives, or None; `numeric` says that the gold is a plain number."""
+def from_response(response: str, policy: Policy) -> Extraction | None:
+    """The answer that a response marks last, or None; what is denied, doubted or asked is none."""
     text = visible(response, policy.think)
     if text is None:
         return None
     found = boxes(text)
-    if found:
-        return _choose(text, found, policy.box)
-    return _unboxed(text, policy.fallback, numeric)
-
-
-def _choose(text: str, found: list[Box], which: str) -> Extraction | None:
-    contents = [box.content for box in found]
-    if which == "first":
-        return Extraction(unwrapped(contents[0])) if contents[0] else None
-    last = contents[-1]
-    if last is None or not last.strip():
+    if found and policy.box != "last":
+        return _chosen(found, policy.box)
+    is_prose = policy.fallback == "number"
+    lines = [_hashes(text), None if is_prose else _line(text)]
+    marks = [mark for mark in (*found[-1:], _tagged(text), *lines) if mark]
+    if not marks:
+        whole = last_number(text) if is_prose else _whole(text)
+        return None if whole is None else Extraction(whole)
+    last = max(marks, key=lambda mark: mark.start)
+    if not last.content or not last.content.strip() or not is_stated(last.content):
         return None
-    whole = [content for content in contents if content is not None and content.strip()]
-    if which == "all":
-        return Extraction(", ".join(whole))
-    squeezed = {"".join(content.split()) for content in whole}
-    return Extraction(unwrapped(last), _joined(text, found), conflict=which == "only" and len(squeezed) > 1)
+    if is_touched(text, last.start, last.end, is_line=last in lines):
+        return None
+    return _boxed(text, found) if found and last is found[-1] else Extraction(unwrapped(last.content))
 
 
-def _joined(text: str, found: list[Box]) -> str | None:
-    """The contents of the boxes at the end that only commas, "and" or "or" part."""
-    chain = [found[-1]]
-    for box in reversed(found[:-1]):
-        between = text[box.end : chain[-1].start]
-        if box.content is None or len(between) > MAX_JOINT_CHARS or not _JOINT.fullmatch(between):
-            break
-        chain.append(box)
-    return ", ".join(str(box.content) for box in reversed(chain)) if len(chain) > 1 else None
+# --- think blocks --------------------------------------------------------------------------------------------------
 
 
-def _unboxed(text: str, fallback: str, numeric: bool) -> Extraction | None:
-    inner = _tagged(text)
-    if inner is not None:
-        return _marked(inner, numeric) or (Extraction(inner) if inner else None)
-    marked = _marked(text, numeric)
-    if marked or fallback == "none":
-        return marked
-    if not numeric and fallback != "number":
-        return _whole_or_formula(text)
-    if re.fullmatch(r"\d{1,9}!", text.strip()):
-        return Extraction(text.strip())
-    return last_number(text) or (_bare_formula(text) or _final_formula(text) if fallback == "auto" else None)
+def visible(response: str, think: str) -> str | None:
+    """The part of a response that may hold its answer; None when a think block is never closed."""
+    if think == "ignore":
+        return response[-MAX_SEARCHED_CHARS:]
+    lowered = _lowered(response)
+    closed = _behind_last(lowered, _CLOSING)
+    if _behind_last(lowered[closed:], _OPENING) or (think == "open" and not closed):
+        return None
+    return response[closed:][-MAX_SEARCHED_CHARS:]
 
 
-def _tagged(text: str) -> str | None:
-    """What the last closed <answer> holds."""
-    closes = list(_ANSWER_CLOSE.finditer(text))
-    opens = list(_ANSWER_OPEN.finditer(text, 0, closes[-1].start())) if closes else []
-    return text[opens[-1].end() : closes[-1].start()].strip() if opens else None
+def _behind_last(text: str, tags: tuple[str, ...]) -> int:
+    """The end of the last of these tags; 0 where there is none."""
+    return max((at + len(tag) for tag in tags if (at := text.rfind(tag)) >= 0), default=0)
 
 
-def _marked(text: str, numeric: bool) -> Extraction | None:
-    hashes = _HASHES.findall(text)
-    if hashes:
-        return Extraction(str(hashes[-1]).strip())
-    for match in reversed(list(_MARKER.finditer(text))):
-        content = without_fillers(_sentence(text[match.end() : match.end() + MAX_ANSWER_CHARS]))
-        if content and (not numeric or any(char.isdigit() for char in content)):
-            return _leading_number(content) if numeric else Extraction(content)
+def _lowered(text: str) -> str:
+    """Lower case at the same positions; of all characters only İ becomes two."""
+    return text.replace("İ", "I").lower()
+
+
+# --- the marks -----------------------------------------------------------------------------------------------------
+
+
+def _tagged(text: str) -> Mark | None:
+    """The last closed <answer>."""
+    lowered = _lowered(text)
+    start = lowered.rfind("<answer>", 0, max(lowered.rfind("</answer>"), 0))
+    if start < 0:
+        return None
+    end = lowered.find("</answer>", start)
+    return Mark(text[start + len("<answer>") : end], start, end)
+
+
+def _hashes(text: str) -> Mark | None:
+    """The last `####` that is no heading: a value stands behind it, or it is the last line."""
+    at = line_end = len(text)
+    has_more = False
+    while (at := text.rfind("####", 0, at)) >= 0:
+        if (closer := text.find("\n", at, line_end)) >= 0:
+            has_more = has_more or bool(text[closer:line_end].strip())
+            line_end = closer
+        content = text[at + 4 : min(line_end, at + 6 + MAX_ANSWER_CHARS)].strip()
+        is_heading = text[max(at - 1, 0) : at] == "#" or (has_more and content[:1] not in _VALUE_STARTS)
+        if content and not is_heading:
+            return Mark(content, at, line_end)
     return None
 
 
-def _sentence(rest: str) -> str:
-    end = _SENTENCE_END.search(rest)
-    return (rest[: end.start()] if end else rest).strip().strip("*_ \t`")
+def _line(text: str) -> Mark | None:
+    """A last line `Answer: 5`, or `Answer:` with the answer in the line below it."""
+    content, above = _last_line(text)
+    start = text.rstrip().rfind("\n") + 1
+    marked = after_marker(content)
+    if marked is None and above and after_marker(above[-1]) == "":
+        marked = content
+    answer = unwrapped(marked or "").removesuffix(".")
+    return Mark(None if is_sentence(answer) else answer, start, len(text)) if marked else None
 
 
-def _leading_number(content: str) -> Extraction:
-    """`42 (as 6*7 = 42)` is 42; `5 or 6`, `6*7` and `5 squared` stay whole."""
-    lead = content.lstrip("~≈$ ")
-    match = _NUMBER.match(lead)
-    rest = lead[match.end() :] if match else ""
-    if match and (is_changed("", rest) or is_changed_later(rest)):
-        return Extraction(content)
-    if match and re.match(r"\s*(?:\(|\[|--|—|:)|\s+[a-z]{3,}", rest) and not re.match(r"\s*and\b", rest):
-        return Extraction(match.group("number") if not re.match(r"\s+[a-z]", rest) else content[: content.find(rest)])
-    if len(re.findall(r"[A-Za-z]{3,}", re.sub(r"\\[A-Za-z]+\s*(?:\{[^{}]*\})?|\$[^$]*\$", "", content))) > 1:
-        return last_number(content) or Extraction(content)
-    return Extraction(content)
-
-
-def last_number(text: str) -> Extraction | None:
-    """The last number of a text, unless it is an operand or one of a list."""
-    tail = text[-4 * MAX_ANSWER_CHARS :]
-    found = list(_NUMBER.finditer(tail))
-    if not found:
-        return None
-    match = found[-1]
-    number, before = match.group("number"), tail[: match.start()]
-    if number[0] in "-−" and re.search(r"[\d)]\s*$", before):
-        return None
-    if _OPERAND.search(before[-40:]) or _OPERATOR.match(tail, match.end()):
-        return None
-    if re.search(r"\d", tail[match.end() :]) or is_changed(before, tail[match.end() :]):
-        return None
-    if _HEDGE.search(before[-60:]) or _RUN.search(before[-200:]):
-        return Extraction(before[-60:].strip() + " " + number)
-    return Extraction(number)
-
-
-def _whole_or_formula(text: str) -> Extraction | None:
-    whole = text.strip()
-    formulas = _FORMULA.findall(whole[-2 * MAX_ANSWER_CHARS :])
-    prose = re.findall(r"[A-Za-z]+", _FORMULA.sub(" ", whole[-2 * MAX_ANSWER_CHARS :]))
-    if formulas and (len(whole) > MAX_WHOLE_CHARS or "\n" in whole or len(prose) > 1):
-        return Extraction(next(part for part in formulas[-1] if part).strip())
-    return Extraction(said(whole)) if whole and len(whole) <= MAX_WHOLE_CHARS and "\n" not in whole else None
-
-
-def _bare_formula(text: str) -> Extraction | None:
-    """A response that is a formula and nothing else, such as `2^5` or `x > 5`."""
-    whole = text.strip()
-    is_prose = re.search(r"[A-Za-z]{3,}", re.sub(r"\\[A-Za-z]+", "", whole)) or "\n" in whole
-    has_value = re.search(r"\d|\\", whole)
-    return Extraction(whole) if whole and len(whole) <= MAX_WHOLE_CHARS and has_value and not is_prose else None
-
-
-def _final_formula(text: str) -> Extraction | None:
-    """The formula with which a response ends."""
+def _last_line(text: str) -> tuple[str, list[str]]:
+    """The last line that says something, without the signs of a displayed formula, and the lines above it."""
     tail = text.rstrip()[-2 * MAX_ANSWER_CHARS :]
-    found = list(_FORMULA.finditer(tail))
-    if not found or len(tail) - found[-1].end() > MAX_JOINT_CHARS:
+    lines = [line.strip() for line in tail.split("\n") if line.strip()]
+    if len(lines) > 2 and lines[-1] in ("$$", "\\]") and lines[-3].endswith(("$$", "\\[")):
+        opener = lines[-3][:-2].strip()
+        lines = [*lines[:-3], *([opener] if opener else []), lines[-2]]
+    return (lines[-1], lines[:-1]) if lines else ("", [])
+
+
+def after_marker(line: str) -> str | None:
+    """What follows `Answer:`, `**Final answer:**` or `So the answer is`; None for another line."""
+    rest = line
+    for _ in range(6):
+        rest = rest.lstrip(_DECORATION + ",")
+        size = next((i for i, char in enumerate(rest[:12]) if not char.isalpha()), len(rest[:12]))
+        word, rest = rest[:size].lower(), rest[size:]
+        if word == "answer":
+            return _after_sign(rest.lstrip(" \t*_`"))
+        if word not in _LEADS:
+            return None
+    return None
+
+
+def _after_sign(rest: str) -> str | None:
+    if not rest:
+        return ""
+    for sign in (":", "=", "is", "are"):
+        if rest[: len(sign)].lower() == sign and not (sign.isalpha() and rest[len(sign) : len(sign) + 1].isalpha()):
+            return rest[len(sign) :].lstrip(" \t:*_`").rstrip(" \t*_`")
+    return None
+
+
+def _whole(text: str) -> str | None:
+    """A response that is its answer and nothing else."""
+    if len(text.strip()) > MAX_WHOLE_CHARS:
         return None
-    return Extraction(next(part for part in found[-1].groups() if part).strip())
+    content, above = _last_line(text)
+    is_answer = content and not above and is_stated(content) and not is_sentence(content)
+    return unwrapped(content) if is_answer else None
+
+
+def unwrapped(text: str) -> str:
+    """`The answer is 5.`, `<answer>5</answer>`, `"5"` and `['5']` are 5."""
+    text = text.strip()
+    for _ in range(4):
+        inner = _inner(text)
+        if not inner:
+            break
+        text = inner.strip()
+    return text
+
+
+def _inner(text: str) -> str | None:
+    if text[:8].lower() == "<answer>" and text[-9:].lower() == "</answer>":
+        return text[8:-9]
+    for opening, closing in _QUOTES:
+        inner = text[len(opening) : -len(closing)]
+        if text.startswith(opening) and text.endswith(closing) and inner and closing[0] not in inner:
+            return inner
+    marked = after_marker(text)
+    return marked.removesuffix(".") if marked else None
+
+
+# --- several boxes -------------------------------------------------------------------------------------------------
+
+
+def _chosen(found: list[Mark], which: str) -> Extraction | None:
+    """The boxes that a policy other than `last` takes, whatever else is marked."""
+    whole = [box.content for box in found if box.content and box.content.strip()]
+    if not found[-1].content or not whole:
+        return None
+    if which == "first":
+        return Extraction(unwrapped(found[0].content)) if found[0].content else None
+    if which == "all":
+        return Extraction(", ".join(whole))
+    return Extraction(unwrapped(whole[-1]), conflict=len({"".join(content.split()) for content in whole}) > 1)
+
+
+def _boxed(text: str, found: list[Mark]) -> Extraction:
+    """The last box; as a list with those before it where only commas, "and" or "or" part them."""
+    chain = [found[-1]]
+    for box in reversed(found[:-1]):
+        if box.content is None or not _is_joint(text[box.end : chain[-1].start]):
+            break
+        chain.append(box)
+    contents = [str(box.content) for box in reversed(chain)]
+    return Extraction(", ".join(contents) if len(set(contents)) > 1 else unwrapped(contents[-1]))
+
+
+def _is_joint(between: str) -> bool:
+    if len(between) > MAX_JOINT_CHARS:
+        return False
+    plain = between.replace("\\text", " ").replace("\\quad", " ")
+    words = "".join(" " if char in "$,;.&={}\\()[]" else char for char in plain).split()
+    return bool(words or "," in between or ";" in between) and all(
+        word in ("and", "or") or (word.isalpha() and len(word) == 1) for word in words
+    )

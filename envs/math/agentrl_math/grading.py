@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from agentrl_math import pool as pools
-from agentrl_math.answer import Answer, Items, Opaque, Relation, Scalar, Union, is_choice, readings, unlabelled
+from agentrl_math.answer import Answer, Items, Opaque, Relation, Scalar, is_choice, readings, unlabelled
 from agentrl_math.compare import Comparison
 from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact
 from agentrl_math.extract import Extraction, from_gold, from_response
 from agentrl_math.judge import GoldUndefinedError, Quick, UndecidedError, close, is_beyond
 from agentrl_math.latex import clean, is_balanced, is_broken, squeeze
-from agentrl_math.limits import FAST_BITS, LimitError
+from agentrl_math.limits import FAST_BITS, MAX_ANSWER_CHARS, MAX_READ_CHARS, LimitError
 from agentrl_math.literal import is_value, literal
 from agentrl_math.policy import Policy
 from agentrl_math.pool import Pool, PoolError
@@ -68,6 +68,9 @@ class _Gold:
         return self.number is not None or (isinstance(first, Scalar) and is_value(first.node))
 
 
+_NO_ANSWER = Verdict(Status.NO_ANSWER, "no answer is marked where the policy looks for one, or it is denied or doubted")
+
+
 @dataclass(frozen=True)
 class _Open:
     """A grading that this process could not decide."""
@@ -116,23 +119,34 @@ def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
     target = _gold(gold)
     if target.invalid:
         return Verdict(Status.GOLD_INVALID, target.invalid)
-    found = from_response(response, policy, target.is_number)
-    if found is None or not found.text.strip() or not squeeze(found.text[:9000]):
-        return Verdict(Status.NO_ANSWER, "no answer was found where the policy looks for one")
+    found = from_response(response, policy)
+    if found is None or not found.text.strip():
+        return _NO_ANSWER
     if found.conflict:
         return Verdict(Status.INCORRECT, "the boxes differ", found.text)
+    if len(found.text) > MAX_ANSWER_CHARS:
+        reason = f"the answer is no answer: longer than {MAX_ANSWER_CHARS} characters"
+        return Verdict(Status.INCORRECT, reason, found.text[:MAX_ANSWER_CHARS])
     value = literal(found.text) if target.number is not None else None
     if value is not None and target.number is not None:
         return _verdict(close(target.number, value, policy.rounding), found.text)
+    if len(found.text) > MAX_READ_CHARS:
+        return _unread(target, found, policy)
     try:
-        return _compared(target, found, policy)
+        return _compared(target, found, policy) if squeeze(found.text) else _NO_ANSWER
     except LimitError as problem:
         return Verdict(Status.INCORRECT, f"the answer is no answer: {problem}", found.text)
 
 
+def _unread(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Open:
+    """A long answer is for a worker to read; no number that the form asks for is as long."""
+    if policy.form == "value" and target.number is not None:
+        return _verdict(False, found.text)
+    return _Open(target.text, (found.text,), policy, found.text)
+
+
 def _compared(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Open:
-    several = any(isinstance(answer, Items | Union | Relation) for answer in target.answers)
-    given = _candidates(found.text, target, policy) + ([found.joined] if found.joined and several else [])
+    given = _candidates(found.text, target, policy)
     comparison, undecided = Comparison(Quick(), policy), False
     for text in given:
         for answer in readings(text):
@@ -181,6 +195,8 @@ def _gold(gold: str) -> _Gold:
     text = from_gold(gold)
     if text is None or not text.strip():
         return _Gold("", invalid="the gold holds no answer")
+    if len(text) > MAX_ANSWER_CHARS:
+        return _Gold("", invalid=f"the gold is longer than {MAX_ANSWER_CHARS} characters")
     number = literal(text)
     if number is not None:
         return _Gold(text, number, _read_gold(text))

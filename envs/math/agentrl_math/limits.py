@@ -4,6 +4,10 @@ MAX_SEARCHED_CHARS = 200_000
 """Only this much of the end of a response is searched for an answer."""
 MAX_ANSWER_CHARS = 2_000
 """The longest gold of MATH has 159 characters."""
+MAX_WHOLE_CHARS = 200
+"""The longest response that is an answer and nothing else."""
+MAX_READ_CHARS = 256
+"""A longer answer is read by a worker, which can be killed, and never by the process that asks."""
 MAX_DEPTH = 40
 MAX_ITEMS = 200
 FAST_BITS = 4_096

@@ -22,16 +22,17 @@ class Policy:
     """`auto`: (a, b) and [a, b] are ordered, {a, b} and a bare `a, b` are not; `strict`: bare lists are ordered too;
     `free`: tuples are unordered too."""
     box: Literal["last", "first", "only", "all"] = "last"
-    r"""Which \boxed counts; `only`: boxes that differ are incorrect; `all`: they are the members of one list."""
+    r"""Which \boxed counts; `last`: the last mark of any kind; `only`: boxes that differ are incorrect; `all`: they are
+    the members of one list."""
     form: Literal["any", "value"] = "any"
     """`any`: 2^3 is 8; `value`: a gold that is a plain number wants a plain number, so that a model cannot answer
     7+8 with 7+8."""
     think: Literal["auto", "open", "ignore"] = "auto"
     """`auto`: nothing up to the last </think> counts, an unclosed <think> leaves no answer; `open`: the prompt has
     already opened one; `ignore`: tags are text."""
-    fallback: Literal["auto", "number", "none"] = "auto"
-    r"""When no \boxed, `####`, <answer> or "the answer is" marks one: `auto` takes a short response whole, else the
-    last number (last formula when the gold is no number); `number` the last number only; `none` gives no_answer."""
+    fallback: Literal["none", "number"] = "none"
+    """What counts where no box, `####` or <answer> marks an answer: `none`, only a last line `Answer: …` or a response
+    that is its answer; `number`, the last number of the response."""
 
     @classmethod
     def of(cls, **given: Any) -> "Policy":

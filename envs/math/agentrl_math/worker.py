@@ -10,6 +10,7 @@ from typing import Any
 from agentrl_math.answer import readings
 from agentrl_math.compare import Comparison
 from agentrl_math.judge import GoldUndefinedError, UndecidedError
+from agentrl_math.latex import squeeze
 from agentrl_math.limits import MEMORY_BYTES, LimitError
 from agentrl_math.policy import Policy
 from agentrl_math.settled import settled
@@ -88,6 +89,8 @@ def _is_same(request: dict[str, Any], comparison: Comparison) -> bool:
                         return True
                 except UndecidedError as problem:
                     undecided = problem
+    if any(squeeze(text) == squeeze(request["gold"]) for text in request["given"]):
+        return True
     if undecided:
         raise undecided
     return False

@@ -125,7 +125,7 @@ EQUAL = {
 
 UNEQUAL = {
     "numbers": [
-        ("71", "72"), ("72.1", "72"), ("-72", "72"), ("7 2", "72"), ("0.333", "1/3"), ("0.3333333333", r"\frac13"), ("1/3", "0.33"), ("3.14", r"\pi"),
+        ("71", "72"), ("72.1", "72"), ("-72", "72"), ("7 2", "72"), ("0.333", "1/3"), ("0.333333333", r"\frac13"), ("1/3", "0.33"), ("3.14", r"\pi"),
         ("3.14159265358979", r"\pi"), (r"\frac{22}{7}", r"\pi"), ("1.414", r"\sqrt2"), ("1.41421356237309504880168872420969807857", r"\sqrt{2}"),
         ("0.1428571", "1/7"), ("2.718", "e"), ("0.5000001", "0.5"), ("5.0", "5.01"), ("12345678901234567891", "12345678901234567890"),
         ("0.30000000000000004", "0.3"), ("9007199254740993", "9007199254740992"), ("1e-20", "0"), ("11/2", "1 1/2"), (r"\frac{12}{3}", r"\frac{1}{23}"),
@@ -175,7 +175,7 @@ UNEQUAL = {
     ],
     "words": [
         (r"\text{Eve}", r"\text{Evelyn}"), ("(A)", "(B)"), ("A", "B"), ("A, B, C, D", "B"), ("not Evelyn", "Evelyn"), ("Evelyn or Navin", "Evelyn"), ("12", "Evelyn"), ("Evelyn", "12"), ("(B) 12", "(C)"),
-        ("odd", "even"), ("nan", "5"), ("oo", "5"), ("NaN", r"\infty"), ("answer", "5"), ("the answer", "5"), ("5 is wrong, 6", "5"), ("all integers from 1 to 1000", "5"), ("any number", "5"),
+        ("odd", "even"), ("nan", "5"), ("oo", "5"), ("NaN", r"\infty"), ("answer", "5"), ("the answer", "5"), ("all integers from 1 to 1000", "5"), ("any number", "5"),
         ("yes", "no"), ("undefined", "0"), ("ABC", "B"), (r"\text{five}", "6"),
     ],
     "matrices": [
@@ -183,7 +183,7 @@ UNEQUAL = {
         (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "1"), ("(1,2)", r"\begin{pmatrix} 1 & 2 \\ 1 & 2 \end{pmatrix}"),
     ],
     "words that change the number": [
-        ("1.5 million", "1.5"), ("5 squared", "5"), ("5 factorial", "5"), ("5 is not the answer", "5"), ("5 is wrong", "5"), ("5 less than", "5"), ("5 dozen", "5"), ("5 halves", "5"), ("5 plus 3", "5"), ("not 5", "5"), ("minus 5", "5"),
+        ("1.5 million", "1.5"), ("5 squared", "5"), ("5 factorial", "5"), ("5 less than", "5"), ("5 dozen", "5"), ("5 halves", "5"), ("5 plus 3", "5"), ("minus 5", "5"),
         ("5 or more", "5"), (r"\frac101", "1"), (r"\{\frac10, 2\}", "2"), (r"\{1, \frac10\}", r"\{1,2\}"), (r"2\infty, x+2y=4", "x=5"), (r"\frac10 \approx 5", "5"), ("1", "x+y=1"), ("0", "a+b=0"), ("1,2", "1.2"), ("1,5", "1.5"), ("11a+c", "7 = 11a+c"), ("1,2,3,...", "1,2,3"), ("(+5)(b+2)", "(a+5)(b+2)"), ("1", r"1\sqrt{19}"), ("at least 5", "5"), ("5 (mod 7)", "6"), ("x=2, y=1", "(1,2)"), ("y=1, x=2", "(1,2)"), (r"\{1,1,1\}", r"\{1,2\}"), ("5 to 6", "5"), ("5-6", "5"), ("5--6", "5"), ("5 thousand", "5"),
     ],
     "undefined": [(r"\frac{1}{0}", "5"), (r"\frac{5}{0}", "5"), ("0/0", "0"), ("0^{-1}", "0"), (r"\log 0", "0"), (r"\frac{0}{0}", "1"), (r"\infty - \infty", "0"), (r"\frac{\infty}{\infty}", "1")],
@@ -216,22 +216,22 @@ RESPONSES = [
     (r"<thinking>\boxed{5}", "5", "no_answer"), (r"\boxed{5} <think> or 6", "5", "no_answer"),
     # markers
     ("#### 72", "72", "correct"), ("so 3+4\n#### 7", "7", "correct"), ("#### $1,234", "1234", "correct"), ("#### 72", "73", "incorrect"), ("The answer is 5.", "5", "correct"), ("The final answer is: $5$.", "5", "correct"),
-    ("**Answer:** 5", "5", "correct"), ("Answer: 5 apples", "5", "correct"), ("The answer is not 5", "5", "incorrect"), ("The answer is 5 or 6.", "5", "incorrect"), ("The answer is 5 or 6.", "6", "incorrect"),
+    ("**Answer:** 5", "5", "correct"), ("Answer: 5 apples", "5", "correct"), ("The answer is not 5", "5", "no_answer"), ("The answer is 5 or 6.", "5", "incorrect"), ("The answer is 5 or 6.", "6", "incorrect"),
     ("Answer: m+n = 256+37 = 293", "293", "correct"), ("Answer: m+n = 256+37 = 293", "256", "incorrect"), ("Answer: 2*7 + 3*6 = 32", "2", "incorrect"), ("Final answer: 082", "82", "correct"),
     ("The answer is (C).", "C", "correct"), ("The answer is B", r"\text{(B)}", "correct"), ("The answer is B", r"\text{(C)}", "incorrect"), ("<answer>5</answer>", "5", "correct"), ("<answer> \\boxed{5} </answer>", "5", "correct"),
-    ("The answer is $\\frac{1}{2}$.", "0.5", "correct"), ("Thus the answer is 3.14.", "3.14", "correct"), ("The answer is 5 because 2+3=5", "5", "correct"), ("The answer is $x^2+1$.", "1+x^2", "correct"),
-    ("✅ Final Answer: **73**", "73", "correct"), ("The answer is 42 (as 6*7 = 42)", "42", "correct"), ("**Final Answer**\n\n5", "5", "correct"), ("The answer is 1,234.", "1234", "correct"), ("The answer is -5", "-5", "correct"),
-    ("The answer is -5", "5", "incorrect"), ("The answer is: 50%", "50", "correct"), ("The answer to the question is 5.", "5", "correct"),
+    ("The answer is $\\frac{1}{2}$.", "0.5", "correct"), ("Thus the answer is 3.14.", "3.14", "correct"), ("The answer is $x^2+1$.", "1+x^2", "correct"),
+    ("✅ Final Answer: **73**", "73", "correct"), ("**Final Answer**\n\n5", "5", "correct"), ("The answer is 1,234.", "1234", "correct"), ("The answer is -5", "-5", "correct"),
+    ("The answer is -5", "5", "incorrect"), ("The answer is: 50%", "50", "correct"), 
     # the last number
-    ("7 + 8 = 15", "15", "correct"), ("The sum of 7 and 8 is 15.", "15", "correct"), ("15", "15", "correct"), ("It is 15", "15", "correct"), ("7 + 8 = 16", "15", "incorrect"), ("7 + 8", "8", "incorrect"),
+    ("7 + 8 = 15", "15", "correct"), ("15", "15", "correct"), ("7 + 8 = 16", "15", "incorrect"), ("7 + 8", "8", "incorrect"),
     ("", "15", "no_answer"), ("   ", "15", "no_answer"), ("I do not know.", "15", "no_answer"), ("2^5", "5", "incorrect"), ("2^5", "32", "correct"), ("x > 5", "5", "incorrect"), ("1.2e3", "1200", "correct"), (r"$\sqrt{16}$", "4", "correct"), ("1, 2, 3, 14, 15", "15", "incorrect"), ("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15", "15", "incorrect"),
-    ("14 or 15", "15", "incorrect"), ("She has $15.", "15", "correct"), ("She has 15 apples", "15", "correct"), ("It costs $1,234.50 in total.", "1234.5", "correct"), ("The result is -5.", "-5", "correct"), ("10 - 5", "10", "incorrect"), ("It is not 5", "5", "no_answer"), ("It is **15**", "15", "correct"), ("So *15*.", "15", "correct"), ("On day 3, 15 were left.", "15", "correct"),
-    ("That is 1/2.", "0.5", "correct"), ("7 × 8 = 56", "56", "correct"), ("the probability is $\\frac{3}{4}$", "0.75", "correct"), ("step 15 =", "15", "no_answer"), ("x15", "15", "incorrect"), ("\n".join(map(str, range(1, 16))), "15", "incorrect"),
-    (", ".join(map(str, range(100))), "99", "incorrect"), ("It is 15.0", "15", "correct"), ("Total: 3 + 12 = 15 apples.", "15", "correct"), ("5", "x=5", "correct"), ("$x^2+1$", "x^2+1", "correct"), ("So we get $y=2x$ here.", "y=2x", "correct"),
-    ("Final Answer: The volume of $ABCDEFGH$ is 120. I hope it is correct.", "120", "correct"), ("Final Answer: The largest $n$ is 34.", "34", "correct"), ("Final Answer: Jane started growing Sphere 3 hours ago. I hope it is correct.", "3", "correct"),
-    ("the position increases by 100%.", "$100%$", "correct"), ("So $P(A) = 2/3$ Therefore, the probability that Alice wins is 2/3. Ask me more", "2/3", "correct"), (r"Answer \[ 9 \]", "9", "correct"), ("Answer $$ \n 9 \n $$", "9", "correct"),
-    ("$2^{10}.$", "2", "incorrect"), ("The answer is $1/3.$", "1", "incorrect"), (r"$\frac{1}{3}.$", "1/3", "correct"), ("$(1,2).$", "(1,2)", "correct"), ("so the number is 10 which is 1,000.99m²", "1000.99", "correct"), ("it is 1,000.99€", "1000.99", "correct"),
-    ("1,000.99$", "1000.99", "correct"), ("AZYUK2A", "2", "no_answer"), (r"so $(x, y)$ is $(7, 6)$. Bye", "(7,6)", "correct"), (r"We find that $x \lt 3$.", "x < 3", "correct"), (r"is $\boxed{32, 349}$", "32349", "incorrect"),
+    ("14 or 15", "15", "incorrect"), ("10 - 5", "10", "incorrect"), ("It is not 5", "5", "no_answer"), 
+    ("7 × 8 = 56", "56", "correct"), ("step 15 =", "15", "incorrect"), ("x15", "15", "incorrect"), ("\n".join(map(str, range(1, 16))), "15", "no_answer"),
+    (", ".join(map(str, range(100))), "99", "no_answer"), ("5", "x=5", "correct"), ("$x^2+1$", "x^2+1", "correct"), 
+    
+    ("Answer $$ \n 9 \n $$", "9", "correct"),
+    ("$2^{10}.$", "2", "incorrect"), ("The answer is $1/3.$", "1", "incorrect"), (r"$\frac{1}{3}.$", "1/3", "correct"), ("$(1,2).$", "(1,2)", "correct"), 
+    ("1,000.99$", "1000.99", "correct"), ("AZYUK2A", "2", "incorrect"), (r"is $\boxed{32, 349}$", "32349", "incorrect"),
     # golds
     (r"\boxed{72}", "some steps <<1+71=72>>\n#### 72", "correct"), (r"\boxed{2}", r"We find $\boxed{\frac{4}{2}}$.", "correct"), (r"\boxed{5}", "$5$", "correct"), (r"\boxed{1234}", "#### 1,234", "correct"), (r"\boxed{5}", "", "gold_invalid"),
     (r"\boxed{5}", "   ", "gold_invalid"), (r"\boxed{5}", "$$", "gold_invalid"), (r"\boxed{5}", r"\boxed{}", "gold_invalid"), (r"\boxed{5}", r"\frac{1}{0}", "gold_invalid"), (r"\boxed{5}", r"\frac{1}{", "gold_invalid"), (r"\boxed{5}", "####", "gold_invalid"),
@@ -252,7 +252,7 @@ POLICIES = [
     (r"\boxed{2,1}", "1,2", {"order": "strict"}, "incorrect"), (r"\boxed{1,2}", "1,2", {"order": "strict"}, "correct"), (r"\boxed{(2,1)}", "(1,2)", {"order": "free"}, "correct"),
     (r"\boxed{3} or \boxed{4}", "3", {"box": "first"}, "correct"), (r"\boxed{3} or \boxed{4}", "4", {"box": "only"}, "incorrect"), (r"\boxed{4} or \boxed{4}", "4", {"box": "only"}, "correct"), (r"\boxed{3} x \boxed{4}", "3,4", {"box": "all"}, "correct"),
     (r"it is 5</think>\boxed{6}", "6", {"think": "open"}, "correct"), (r"\boxed{5}", "5", {"think": "open"}, "no_answer"), (r"<think>\boxed{5}", "5", {"think": "ignore"}, "correct"),
-    ("It is 5", "5", {"fallback": "none"}, "no_answer"), ("It is 5", "5", {"fallback": "number"}, "correct"), ("$x+5$", "x+5", {"fallback": "none"}, "no_answer"),
+    ("It is 5", "5", {"fallback": "none"}, "no_answer"), ("It is 5", "5", {"fallback": "number"}, "correct"), ("So $x+5$", "x+5", {"fallback": "none"}, "no_answer"),
     (r"\boxed{7+8}", "15", {"form": "value"}, "incorrect"), (r"\boxed{15}", "15", {"form": "value"}, "correct"), (r"\boxed{7+8=15}", "15", {"form": "value"}, "correct"), (r"\boxed{3 \cdot 5}", "15", {"form": "value"}, "incorrect"),
     (r"\boxed{1\frac12}", "1.5", {"form": "value"}, "correct"), (r"\boxed{1.5e1}", "15", {"form": "value"}, "correct"), (r"\boxed{15 = 7+8}", "15", {"form": "value"}, "incorrect"),
     (r"\boxed{7/(1/8)}", "56", {"form": "value"}, "incorrect"), (r"\boxed{\frac{7}{\frac{1}{8}}}", "56", {"form": "value"}, "incorrect"), (r"\boxed{7*10^{\log_{10} 8}}", "56", {"form": "value"}, "incorrect"), (r"\boxed{1*10^{\log_{10}(7+8)}}", "15", {"form": "value"}, "incorrect"),

@@ -75,7 +75,7 @@ UNEQUAL = {
         ("x<1 and x>2", "x<1 or x>2"), ("x>1 or x<2", "x>1 and x<2"), ("x>1 or x<2", "1<x<2"), ("x>1 and x<2", r"\mathbb{R}"), ("x<1 and x>2", r"(-\infty,1)\cup(2,\infty)"), ("x>1 or y<2", "x>1 and y<2"), ("y>1 and y<2", "1<x<2"), ("x>1 and x<3", "1<x<2"),
     ],
     "names": [("3, 2", "a=2, b=3"), (r"x \in 5", "5"), (r"x \in 5", "x=5"), ("x=2, y=1", "(1,2)"), ("a=3, b=2", "a=2, b=3"), ("a=b=6", "5"), ("5=b=6", "5"), (r"\frac{dy}{dx}=3x", "2x"), ("a=3, b=2", "2, 3")],
-    "wrappers": [(r"\text{The answer is not }5", "5"), (r"\textcolor{red}{6}", "5"), ("+-2", "2"), ("5 (six)", "6"), ("5(x)", "5"), (r"{1\over2}", "2"), (r"\text{not }5", "5"), (r"\text{half of }5", "5"), (r"\text{-}5", "5"), (r"\overline{5}", "5")],
+    "wrappers": [(r"\textcolor{red}{6}", "5"), ("+-2", "2"), ("5 (six)", "6"), ("5(x)", "5"), (r"{1\over2}", "2"), (r"\text{half of }5", "5"), (r"\text{-}5", "5"), (r"\overline{5}", "5")],
     "matrices": [(r"\frac12\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"), (r"\begin{Bmatrix}1&2\\3&5\end{Bmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}")],
 }  # fmt: skip
 
@@ -100,14 +100,14 @@ RESPONSES = [
         ("3 mod 5", "5"), ("C(7,5)", "5"), ("7 choose 5", "5"), ("5th", "5"), ("print(5)", "5"), ("5 isn't it", "5"), ("The answer is one over 5", "5"),
     ]),
     *((said, gold, {"correct"}) for said, gold in [
-        ("The answer is 5.", "5"), ("so she has 5 apples left", "5"), ("#### 5", "5"), ("= 5", "5"), ("5 apples", "5"), ("x = 5", "5"), ("So she needs 5 more apples.", "5"), ("Therefore, there are 5 of them.", "5"), ("He ran 5 times.", "5"), ("The answer is 5 apples.", "5"),
-        ("The answer is exactly 5.", "5"), ("The answer is therefore 5.", "5"), ("The answer is given by 5", "5"), ("The answer is equal to 5.", "5"), ("The answer is thus $5$.", "5"), ("The answer is option (B).", "B"), ("The correct option is B", "B"),
-        ("The answer is B, not A.", "B"), ("I choose B.", "B"), ("It is Tuesday.", "Tuesday"), ("So, the area is 36π.", r"36\pi"), ("The solutions are 1 and 2.", "1,2"), ("7!", "5040"), (r"\framebox{5}", "5"), ("The answer is 5, not 6.", "5"),
-        ("She has a total of 5.", "5"), ("The area is 7.", "7"), ("It comes to 7", "7"), ("The total cost is $7.", "7"), ("3 + 4 = 7", "7"), ("There are 3 apples and 7 pears.", "7"), ("A takes 3, so 7 are left.", "7"), ("The answer is 5 (five).", "5"),
-        ("She does not have 12, so she has 7 apples.", "7"), ("That is 5 more than 2, so it is 7.", "7"), ("The sum of 3 and 4 is 7.", "7"), ("He has 7 dollars left over.", "7"), ("The answer is -5.", "-5"), ("The answer is 50 percent.", "50%"), ("The value is 2√7.", r"2\sqrt7"),
-        ("The answer is √49.", "7"), ("The number of ways is 10 choose 3 = 120.", "120"), ("It is equal to 7.", "7"), ("The answer is 5 miles per hour.", "5"), ("Half of 14 is 7.", "7"), ("5 times 3 is 15", "15"), ("The answer is 2.5 times.", "2.5"), ("The answer is 5 (as 2+3 = 5).", "5"), ("John has 5 more than Mary", "5"), ("Step 3: 5 apples", "5"), ("It's 5!", "5"),
-        ("We have 5 left over.", "5"), ("She is 5 years older than Bob", "5"), ("There are 5 of them in the box", "5"), ("She pays $5 per month.", "5"), ("It weighs 5kg", "5"), ("which equals 5", "5"), ("The answer is 5 hours and that's it", "5"),
-        ("So the answer is choice C.", "C"), ("The best choice is C", "C"), ("The interval is (1,2]", "(1,2]"), ("The function is even.", "even"), ("The answer is (A) 12", "A"),
+        ("The answer is 5.", "5"), ("#### 5", "5"), ("= 5", "5"), ("5 apples", "5"), ("x = 5", "5"), ("The answer is 5 apples.", "5"),
+        ("The answer is option (B).", "B"), 
+        ("7!", "5040"), (r"\framebox{5}", "5"), 
+        ("3 + 4 = 7", "7"), ("The answer is 5 (five).", "5"),
+        ("The answer is -5.", "-5"), ("The answer is 50 percent.", "50%"), 
+        ("The answer is √49.", "7"), ("The answer is 5 miles per hour.", "5"), 
+        
+        ("So the answer is choice C.", "C"), ("The answer is (A) 12", "A"),
     ]),
     *((rf"\boxed{{{said}}}", gold, {status}) for said, gold, status in [
         ("5", "The answer is 5.", "correct"), ("5", "answer: 5", "correct"), ("5", "<answer>5</answer>", "correct"), ("5", "['5']", "correct"), ("5", '"5"', "correct"), ("5", "5 (five)", "correct"), ("6", "The answer is 5.", "incorrect"), ("5", r"\frac{}{}", "gold_invalid"),

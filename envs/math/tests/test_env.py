@@ -51,7 +51,7 @@ async def test_the_oracle_scores_one_and_the_canaries_nothing(level):
     await check_evidence(MathEnv(level=level), 25)
 
 
-@pytest.mark.parametrize("options", [{}, {"think": "open"}, {"fallback": "none"}, {"box": "only"}])
+@pytest.mark.parametrize("options", [{}, {"think": "open"}, {"fallback": "number"}, {"box": "only"}])
 async def test_the_oracle_and_canaries_hold_for_data_and_an_open_think(data, options):
     await check_evidence(MathEnv(data=data, **options), 25)
 
@@ -87,9 +87,18 @@ async def test_the_prompt_is_short_and_the_answer_is_the_last_number():
         ("2 + 2 = 4", 1.0),
         ("The answer is 4.", 1.0),
         ("2 + 2", 0.0),
+        ("It is not 4.", 0.0),
+        ("3 or 4", 0.0),
         ("5", 0.0),
         (r"\boxed{2+2}", 0.0),
     ):
+        assert (await graded(env, task, [said])).value == value, said
+
+
+async def test_a_level_can_ask_for_marks_alone():
+    env = MathEnv(fallback="none")
+    task = await env.atask("test", 0)
+    for said, value in (("It is 4.", 0.0), ("Answer: 4", 1.0)):
         assert (await graded(env, task, [said])).value == value, said
 
 
@@ -147,7 +156,8 @@ async def test_every_policy_key_reaches_the_verifier(tmp_path):
         (1, r"\boxed{50}", {}, 1.0),
         (0, r"\boxed{1/3} \boxed{1/2}", {"box": "first"}, 1.0),
         (0, r"<think>\boxed{1/3}", {"think": "ignore"}, 1.0),
-        (0, "It is 1/3", {"fallback": "none"}, 0.0),
+        (0, "It is 1/3", {}, 0.0),
+        (0, "It is 1/3", {"fallback": "number"}, 1.0),
         (0, r"\boxed{\sqrt{1/9}}", {"form": "value"}, 0.0),
         (0, r"\boxed{\sqrt{1/9}}", {}, 1.0),
         (0, r"\boxed{1/3\text{ cm}}", {"units": "required"}, 0.0),

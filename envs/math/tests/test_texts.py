@@ -58,9 +58,11 @@ def test_rationals_are_equal_exactly_when_they_are(a, b):
 
 @given(st.integers(-(10**30), 10**30))
 def test_integers_are_found_however_they_are_said(n):
-    for said in (f"{n}", f"{n:,}", f"It is {n}.", f"\\boxed{{{n:,}}}", f"#### {n}", f"The answer is {n}!", f"**{n}**"):
+    plain = (f"{n}", f"{n:,}", f"**{n}**")
+    for said in (*plain, f"\\boxed{{{n:,}}}", f"#### {n}", f"The answer is {n}.", f"Answer: {n:,}"):
         assert verify(said, str(n)).status == "correct", said
         assert verify(said, str(n + 1)).status == "incorrect", said
+    assert verify(f"It is {n}.", str(n), fallback="number").status == "correct"
 
 
 def test_the_readme_runs():

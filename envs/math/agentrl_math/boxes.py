@@ -1,0 +1,58 @@
+r"""Where the boxes of a text start and end: counted, so that no run of braces or spaces takes more than one pass."""
+
+from typing import NamedTuple
+
+
+class Mark(NamedTuple):
+    """A place that says where the answer is; `content` is None for a \\boxed that is never closed."""
+
+    content: str | None
+    start: int
+    end: int
+
+
+def boxes(text: str) -> list[Mark]:
+    r"""Every outermost \boxed, \fbox or \framebox, in order."""
+    found: list[Mark] = []
+    position = 0
+    while (at := text.find("box", position)) >= 0:
+        start, behind = _name_at(text, at)
+        if start >= position and not text[behind : behind + 1].isalpha():
+            found.append(_box(text, start, behind))
+        position = found[-1].end if found and found[-1].end > behind else behind
+    return found
+
+
+def _name_at(text: str, at: int) -> tuple[int, int]:
+    r"""Where a \boxed, \fbox or \framebox with its "box" at `at` starts and ends; -1 for another word."""
+    if text.startswith("\\boxed", at - 1) and at:
+        return at - 1, at + 5
+    name = next((name for name in ("\\f", "\\frame") if text.endswith(name, 0, at)), None)
+    return (at - len(name) if name else -1), at + 3
+
+
+def _box(text: str, start: int, at: int) -> Mark:
+    while text[at : at + 1].isspace():
+        at += 1
+    if text[at : at + 1] != "{":
+        end = at
+        while end < len(text) and not text[end].isspace() and text[end] not in "$\\{}":
+            end += 1
+        return Mark(text[at:end].rstrip(".,;"), start, end)
+    closed = closing_brace(text, at)
+    return Mark(None, start, len(text)) if closed is None else Mark(text[at + 1 : closed], start, closed + 1)
+
+
+def closing_brace(text: str, start: int) -> int | None:
+    """Where the brace opened at `start` closes; escaped braces do not count."""
+    depth, at = 0, start
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            at += 1
+        elif char in "{}":
+            depth += 1 if char == "{" else -1
+            if depth == 0:
+                return at
+        at += 1
+    return None

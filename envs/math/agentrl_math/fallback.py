@@ -1,0 +1,60 @@
+"""The last number of a response, for tasks that name `fallback="number"`: no mark is asked of a small model."""
+# ruff: noqa: RUF001  (models write these signs)
+
+from agentrl_math.context import is_touched
+from agentrl_math.literal import literal
+from agentrl_math.prose import CHANGERS
+
+_DIGITS = frozenset("0123456789")
+_OPENING, _CLOSING = "([$€£*_`\"'~≈", ")]$€£*_`\"'.,;:"
+_SIGNS = frozenset("+ - − – * × · / ÷ ^ < > ≤ ≥ ≠ ± √ | \\times \\cdot \\div \\pm \\le \\ge \\ne".split())  # noqa: SIM905
+_BEFORE = _SIGNS | frozenset(
+    "or and not than times plus minus over negative mod modulo choose least most between either twice".split()  # noqa: SIM905
+)
+_AFTER = _SIGNS | {"="} | (CHANGERS - {"is", "are", "was", "were"}) | {"times", "choose"}
+MAX_TOKEN_CHARS = 400
+"""What stands between two white spaces and is longer is no number."""
+
+
+def last_number(text: str) -> str | None:
+    """The last number, as written; None where it is an operand, one of several, denied, doubted or asked for."""
+    at = next((i for i in range(len(text) - 1, -1, -1) if text[i] in _DIGITS), None)
+    if at is None:
+        return None
+    start, end = _edge(text, at, -1) + 1, _edge(text, at, 1)
+    number = _number(text[start:end]) if end - start < MAX_TOKEN_CHARS else None
+    if number is None or _is_operand(number, text[:start], text[end:]) or is_touched(text, start, end):
+        return None
+    return number
+
+
+def _edge(text: str, at: int, step: int) -> int:
+    """The first white space in one direction, looked for no further than a number is long."""
+    for _ in range(MAX_TOKEN_CHARS):
+        at += step
+        if not 0 <= at < len(text) or text[at].isspace():
+            break
+    return at
+
+
+def _number(token: str) -> str | None:
+    """The number in `**$15.**`, `(15)`, `7+8=15` and `50%`; None for `x15`, `3:30` and `2^5`."""
+    bare = token.strip("*_`").rpartition("=")[2].removeprefix("\\(").removeprefix("\\[").lstrip(_OPENING)
+    bare = bare.rstrip(_CLOSING).removesuffix("\\").removesuffix("!").rstrip("*.")
+    percent = bare.removesuffix("%").removesuffix("\\")
+    return bare if literal(percent) is not None else None
+
+
+def _is_operand(number: str, before: str, after: str) -> bool:
+    """Whether the words or signs directly beside a number make another number of it, or it stands in a list."""
+    earlier = before[-MAX_TOKEN_CHARS:].lower().split()
+    previous = earlier[-1:]
+    following = after[:MAX_TOKEN_CHARS].split()[:1]
+    if previous and (previous[0] in _BEFORE or previous[0][-1] in _SIGNS):
+        return True
+    if following and (following[0].lower().rstrip(".,;!") in _AFTER or following[0][0] in _SIGNS):
+        return True
+    if previous in (["to"], ["by"]) and (earlier[-2:-1] or ["0"])[0].endswith((*_DIGITS, "ed", "ible")):
+        return True
+    listed = literal(previous[0].strip(_OPENING + _CLOSING)) if previous and previous[0][-1] != ":" else None
+    return (listed is not None and listed != literal(number)) or (number[0] in "-−" and listed is not None)

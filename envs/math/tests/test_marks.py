@@ -1,0 +1,61 @@
+"""An answer counts where it is marked, and what a sentence denies, doubts or asks is none."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from agentrl_math import verify
+
+
+def _rows():
+    spec = importlib.util.spec_from_file_location(
+        "agentrl_math_cases_marks", Path(__file__).with_name("cases_marks.py")
+    )
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+rows = _rows()
+
+
+@pytest.mark.parametrize("response", rows.UNSTATED)
+def test_what_is_denied_doubted_or_asked_is_paid_nothing(response):
+    for policy in ({}, {"fallback": "number"}):
+        verdict = verify(response, "5", **policy)
+        assert (verdict.reward, verdict.valid) == (0.0, True)
+
+
+@pytest.mark.parametrize("response", rows.UNMARKED)
+def test_prose_is_not_read(response):
+    verdict = verify(response, "5")
+    assert (verdict.reward, verdict.valid) == (0.0, True)
+
+
+@pytest.mark.parametrize(("response", "gold"), rows.MARKED)
+def test_a_marked_answer_is_read_and_the_last_mark_wins(response, gold):
+    assert verify(response, gold).status == "correct"
+
+
+@pytest.mark.parametrize(("response", "gold", "status"), rows.NUMBERS)
+def test_a_task_can_ask_for_the_last_number(response, gold, status):
+    assert verify(response, gold, fallback="number").status == status
+
+
+@pytest.mark.parametrize(("response", "gold"), rows.LAST_NUMBERS)
+def test_prose_is_read_only_where_a_task_asks_for_the_last_number(response, gold):
+    assert verify(response, gold).reward == 0.0
+    assert verify(response, gold, fallback="number").status == "correct"
+
+
+@pytest.mark.parametrize(("response", "gold"), rows.PROSE)
+def test_some_prose_is_never_read(response, gold):
+    for policy in ({}, {"fallback": "number"}):
+        assert verify(response, gold, **policy).reward == 0.0
+
+
+def test_there_are_hundreds_of_sentences():
+    assert len(rows.UNSTATED) > 150
+    assert len(rows.UNMARKED) + len(rows.MARKED) + len(rows.NUMBERS) > 250
