@@ -119,6 +119,8 @@ class Episode:
     messages: tuple[Message, ...]
     signals: tuple[Signal, ...]
     stop_reason: StopReason
+    success: Signal | None = None
+    """What the environment's own `success` said, where it has one and was asked."""
 
     @classmethod
     def of(cls, task: Task, trajectory: Trajectory) -> Episode:

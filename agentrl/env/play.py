@@ -37,7 +37,9 @@ async def _member(env: Env, policy: Policy, task: Task, seed: int, member: int, 
         await own.areset(task, seed=seed, member=member)
         stop_reason = await _conversed(own, policy, max_turns or own.limits.max_turns)
         signals = await own.afinish(stop_reason)
-        return Episode(task, member, tuple(own.ctx.messages), signals, stop_reason)
+        is_judged = all(signal.valid or not signal.weight for signal in signals)
+        success = await own.asuccess() if signals and is_judged else None
+        return Episode(task, member, tuple(own.ctx.messages), signals, stop_reason, success)
     finally:
         await own.aclose()
 

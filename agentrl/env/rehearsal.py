@@ -120,8 +120,8 @@ async def _first(env: Env, split: str, seed: int) -> Task:
 
 def _judged(env: Env, episode: Episode) -> Iterator[str]:
     """ConfigError for a reward that has no value for a silent answer: such samples would be dropped, never worth 0."""
-    for signal in episode.signals:
-        if not signal.valid and signal.weight:
+    for signal in (*episode.signals, *([episode.success] if episode.success else [])):
+        if not signal.valid and (signal.weight or signal is episode.success):
             fault = (
                 f"{type(env).__name__}.{signal.name} has no value for an empty answer: {signal.reason}. A sample "
                 "without a value is dropped, and no failing model must gain that: return 0"

@@ -7,8 +7,8 @@ import importlib.metadata
 import platform
 import re
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -34,12 +34,13 @@ class FileHash:
 
 @dataclass(frozen=True, slots=True)
 class EnvSource:
-    """Where an environment came from: its distribution (empty for a file or folder) and the hash of its source."""
+    """Where an environment came from: its distribution (empty for a file or folder) and the hashes of its source."""
 
     name: str
     distribution: str
     version: str
     sha256: str
+    files: tuple[FileHash, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,9 @@ def env_source(name: str, env: type) -> EnvSource:
     top = env.__module__.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or getattr(sys.modules[env.__module__], "__file__", None)
     path = Path(file or ".")
+    source = path.parent if path.stem == "__init__" else path
     distribution = _distribution(top)
-    return EnvSource(
-        name, distribution, _version(distribution), hash_source(path.parent if path.stem == "__init__" else path)
-    )
+    return EnvSource(name, distribution, _version(distribution), hash_source(source), tuple(hash_files(source)))
 
 
 def hash_file(path: Path) -> FileHash:
@@ -98,14 +98,50 @@ def hash_source(path: Path) -> str:
     if path.is_file():
         return hash_file(path).sha256
     whole = hashlib.sha256()
-    for file in sorted(path.rglob("*.py")):
-        whole.update(f"{file.relative_to(path).as_posix()}\0{hash_file(file).sha256}\n".encode())
+    for file in hash_files(path):
+        whole.update(f"{file.name}\0{file.sha256}\n".encode())
     return whole.hexdigest()
+
+
+def hash_files(path: Path) -> Iterator[FileHash]:
+    """The Python files of a folder, by their paths in it, or a single file."""
+    if path.is_file():
+        yield hash_file(path)
+        return
+    for file in sorted(path.rglob("*.py")):
+        yield replace(hash_file(file), name=file.relative_to(path).as_posix())
+
+
+def changes(old: RunManifest, new: RunManifest) -> list[str]:
+    """What a run is made of now and was not when it began, each in a few words."""
+    source = (
+        [] if old.env.sha256 == new.env.sha256 else _files("source", old.env.files, new.env.files) or ["the source"]
+    )
+    versions = {"python": old.python} | old.packages, {"python": new.python} | new.packages
+    packages = [
+        f"{name} {versions[0].get(name, 'absent')} → {versions[1].get(name, 'absent')}"
+        for name in sorted(versions[0] | versions[1])
+        if versions[0].get(name) != versions[1].get(name)
+    ]
+    return [*source, *_files("data", old.data, new.data), *_files("model", old.model, new.model), *packages]
+
+
+def _files(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) -> list[str]:
+    before, after = ({file.name: file.sha256 for file in files} for files in (old, new))
+    names = sorted(name for name in before | after if before.get(name) != after.get(name))
+    return [f"{what}: {name}{' (gone)' if name not in after else '' if name in before else ' (new)'}" for name in names]
 
 
 def write(folder: RunFolder, manifest: RunManifest) -> None:
     """Write manifest.json."""
     write_whole(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+
+
+def write_later(folder: RunFolder, manifest: RunManifest) -> None:
+    """Write manifest-1.json, or the next that is free: what a run that goes on is made of now."""
+    taken = len(list(folder.path.glob("manifest-*.json")))
+    path = folder.manifest.with_stem(f"{folder.manifest.stem}-{taken + 1}")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
 def read(folder: RunFolder) -> RunManifest | None:

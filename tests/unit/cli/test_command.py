@@ -18,10 +18,12 @@ from agentrl.cli.flags import split
 from agentrl.cli.gc import CLEANUPS_GROUP
 from agentrl.cli.main import COMMANDS, main
 from agentrl.errors import ConfigError
+from agentrl.plan import choose
 from agentrl.run.folder import RunFolder
 from agentrl.run.stop import Stopped
-from agentrl.settings import SHORT_FLAGS
+from agentrl.settings import SHORT_FLAGS, load
 from tests.tiny import tiny_model
+from tests.unit.config.test_plan import FOUR_GPUS, LAPTOP
 from tests.unit.run.synthetic import synthetic_run
 
 HEAVY = ("torch", "ray", "vllm", "deepspeed", "transformers")
@@ -161,13 +163,45 @@ def test_config_prints_a_file_that_gives_the_same_config(tmp_path: Path, capsys:
     assert tomllib.loads(capsys.readouterr().out) == tomllib.loads(first)
 
 
+def test_a_printed_configuration_moves_to_another_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "run.toml"
+    monkeypatch.setattr("agentrl.cli.config.detect", lambda: LAPTOP)
+    assert main(["config", "--env", "guess", "--engine.threads", "1"]) == 0
+    file.write_text(capsys.readouterr().out)
+    there = choose(load(file), FOUR_GPUS).config
+    straight = choose(load(None, [("env", "guess"), ("engine.threads", "1")]), FOUR_GPUS).config
+    assert there.model_dump(exclude={"env"}) == straight.model_dump(exclude={"env"})
+    assert (there.device, there.engine.threads) == ("cuda", 1)
+
+
+@pytest.mark.parametrize("command", ["train", "config"])
+def test_a_word_without_a_flag_names_the_environment(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "gess"]) == 2
+    assert "Did you mean 'guess'?" in capsys.readouterr().err
+    assert main([command, "guess", "--env", "math"]) == 2
+    assert "'guess' and --env math both name the env: leave one out" in capsys.readouterr().err
+
+
+def test_a_word_without_a_flag_names_the_model_that_is_scored(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "./none", "--env", "guess"]) == 2
+    assert "model './none': there is no such folder" in capsys.readouterr().err
+
+
+def test_python_runs_the_package() -> None:
+    answer = subprocess.run([sys.executable, "-m", "agentrl", "trian"], capture_output=True, text=True, timeout=60)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "Did you mean 'train'?" in answer.stderr
+
+
 def test_config_tells_where_each_value_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
     main(["config", "--env", "guess", "--env.high", "20", "--lr", "1e-6"])
     lines = capsys.readouterr().out.splitlines()
     told = {line.split(" = ")[0]: line for line in lines if " = " in line}
     assert "[--lr] peak learning rate" in told["lr"]
     assert "[--env.high]" in told["high"]
-    assert "[chosen for this machine]" in told["device"]
+    assert "[chosen for this machine]" in told["# device"]
     assert "[default]" in told["beta1"]
 
 

@@ -42,7 +42,8 @@ def test_an_env_in_a_file_is_told_by_the_hash_of_the_file(tmp_path: Path) -> Non
     spec.loader.exec_module(module)
     source = manifest.env_source("./agent_func.py", module.Mine)
     del sys.modules[spec.name]
-    assert source == manifest.EnvSource("./agent_func.py", "", "", manifest.hash_file(path).sha256)
+    one = manifest.hash_file(path)
+    assert source == manifest.EnvSource("./agent_func.py", "", "", one.sha256, (one,))
 
 
 def test_a_changed_byte_or_name_changes_the_hash_of_a_source(tmp_path: Path) -> None:
@@ -55,6 +56,51 @@ def test_a_changed_byte_or_name_changes_the_hash_of_a_source(tmp_path: Path) -> 
     second = manifest.hash_source(tmp_path)
     (tmp_path / "a.py").rename(tmp_path / "b.py")
     assert len({first, second, manifest.hash_source(tmp_path)}) == 3
+
+
+def made_of(folder: Path) -> manifest.RunManifest:
+    files = tuple(manifest.hash_files(folder / "env"))
+    env = manifest.EnvSource("x", "", "", manifest.hash_source(folder / "env"), files)
+    return manifest.describe(env, [folder / "rows.jsonl"], folder / "model")
+
+
+def test_what_changed_since_a_run_began_is_told_by_name(tmp_path: Path) -> None:
+    for name, text in (("env/a.py", "1"), ("env/sub/b.py", "2"), ("rows.jsonl", "{}"), ("model/config.json", "{}")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    began = made_of(tmp_path)
+    assert manifest.changes(began, made_of(tmp_path)) == []
+    (tmp_path / "env/sub/b.py").write_text("3")
+    (tmp_path / "env/c.py").touch()
+    (tmp_path / "env/a.py").unlink()
+    (tmp_path / "rows.jsonl").write_text("[]")
+    (tmp_path / "model/config.json").write_text("[]")
+    now = made_of(tmp_path)
+    now.packages["pydantic"] = "0.1"
+    assert manifest.changes(began, now) == [
+        "source: a.py (gone)",
+        "source: c.py (new)",
+        "source: sub/b.py",
+        "data: rows.jsonl",
+        "model: config.json",
+        f"pydantic {pydantic.VERSION} → 0.1",
+    ]
+
+
+def test_a_manifest_of_an_earlier_time_tells_of_a_changed_source_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    old, new = manifest.EnvSource("x", "", "", "0" * 64), manifest.EnvSource("x", "", "", "1" * 64)
+    made = [manifest.describe(env, [], tmp_path) for env in (old, new)]
+    assert manifest.changes(made[0], made[1]) == ["the source"]
+
+
+def test_what_a_run_goes_on_with_is_kept_beside_what_it_began_with(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    made = manifest.describe(manifest.EnvSource("x", "", "", "0" * 64), [], tmp_path)
+    manifest.write(RunFolder(tmp_path), made)
+    manifest.write_later(RunFolder(tmp_path), made)
+    manifest.write_later(RunFolder(tmp_path), made)
+    assert sorted(p.name for p in tmp_path.glob("manifest*")) == ["manifest-1.json", "manifest-2.json", "manifest.json"]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

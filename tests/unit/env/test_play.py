@@ -1,0 +1,70 @@
+"""An environment is played by hand as training would: members of one group, and every reward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrl.env import Context, Message, StopReason, play
+from agentrl.errors import EnvError
+from tests.unit.env.worlds import Desk, Echo, Talk
+
+
+def test_every_scope_is_asked_for_every_member() -> None:
+    long, short = play(Talk(), ["a", "b", "c", "d"], ["so many words", "e"], index=2)
+    assert [(s.name, s.value, s.turn) for s in long.signals] == [
+        *(("brief", 1.0, turn) for turn in range(4)),
+        ("whole", 4.0, None),
+        ("best", 1.0, None),
+    ]
+    assert [s.value for s in short.signals] == [0.0, 1.0, 1.0, 1.0, 4.0, 1.0]
+    assert (long.reward, short.reward) == (4 * 0.5 + 4 + 2, 3 * 0.5 + 4 + 2)
+    assert (long.member, short.member, long.task.index) == (0, 1, 2)
+    assert long.stop_reason is StopReason.ENV_DONE
+
+
+def test_members_have_their_own_randomness_and_the_same_task() -> None:
+    episodes = play(Echo(), ["1"], ["1"], seed=3)
+    assert len({str(episode.messages[0]) for episode in episodes}) == 2
+    assert {episode.task.id for episode in episodes} == {"train-0"}
+    assert play(Echo(), ["1"], ["1"], seed=3) == episodes
+
+
+def test_a_policy_may_be_a_function_and_one_that_has_said_all_is_silent() -> None:
+    def counting(messages: list[Message]) -> str:
+        return f"{len(messages)} messages"
+
+    said, silent = play(Talk(), counting, [])
+    assert [m["content"] for m in said.messages if m["role"] == "assistant"][:2] == ["1 messages", "3 messages"]
+    assert silent.text == ""
+
+
+def test_an_episode_that_its_limit_ends_is_cut() -> None:
+    call = {"function": {"name": "add", "arguments": {"n": 2}}}
+    (episode,) = play(Desk(), lambda messages: Message(role="assistant", content="", tool_calls=[call]))
+    assert (episode.stop_reason, episode.reward) == (StopReason.MAX_TURNS, 16.0)
+
+
+def test_what_the_environment_raises_is_raised_and_a_failing_reward_is_told() -> None:
+    class Failing(Echo):
+        def setup(self, task: object, ctx: Context) -> list[Message]:
+            raise FileNotFoundError("rows.jsonl")
+
+    class Unsure(Echo):
+        def right(self, ctx: Context) -> float:
+            return 0.0
+
+        right.__dict__.update(Echo.right.__dict__)
+
+        def success(self, ctx: Context) -> bool:
+            return ctx.text == "yes"
+
+    with pytest.raises(
+        EnvError, match=rf"Failing.setup raised FileNotFoundError: rows.jsonl \({Path(__file__).name}:"
+    ):
+        play(Failing(), ["x"])
+    yes, no = play(Unsure(), ["yes"], ["no"])
+    assert yes.success is not None
+    assert no.success is not None
+    assert (yes.success.value, no.success.value) == (1.0, 0.0)

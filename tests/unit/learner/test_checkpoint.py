@@ -1,0 +1,48 @@
+"""A checkpoint keeps what people share apart from what training needs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+
+from agentrl.learner.checkpoint import MODEL, write_model
+from agentrl.models import locate
+from tests.tiny import tiny_model
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with files that are no part of what is trained from it."""
+    source = tmp_path_factory.mktemp("source")
+    tiny_model(source)
+    (source / "generation_config.json").write_text('{"eos_token_id": 2}')
+    for name in ("agentrl.json", ".hidden", "pytorch_model.bin", "model.safetensors.index.json"):
+        (source / name).touch()
+    (source / "model.safetensors").chmod(0o600)
+    return source
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027])
+def test_what_is_shared_is_a_folder_of_its_own_that_others_can_read(source: Path, tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_model(source, [("a", torch.zeros(3, dtype=torch.bfloat16))], torch.bfloat16, tmp_path)
+    finally:
+        os.umask(before)
+    assert [path.name for path in tmp_path.iterdir()] == [MODEL]
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / MODEL).iterdir()}
+    assert set(modes.values()) == {0o666 & ~umask}
+    assert {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"} <= modes.keys()
+    assert modes.keys().isdisjoint({"agentrl.json", ".hidden", "pytorch_model.bin", "model.safetensors.index.json"})
+
+
+def test_a_checkpoint_stands_for_the_model_in_it(source: Path, tmp_path: Path) -> None:
+    write_model(source, [("a", torch.zeros(3, dtype=torch.bfloat16))], torch.bfloat16, tmp_path)
+    (tmp_path / "state").mkdir()
+    assert locate(str(tmp_path)) == tmp_path / MODEL
+    assert locate(str(tmp_path / MODEL)) == tmp_path / MODEL
+    assert locate(str(source)) == source

@@ -1,0 +1,61 @@
+"""What `agentrl eval` scores: a model by itself, or what a run wrote, as that run would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrl.errors import ConfigError
+from agentrl.run.folder import RunFolder
+from agentrl.run.scoring import to_score
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """A run of the guess environment with two checkpoints."""
+    run = RunFolder(tmp_path / "run")
+    for name in ("step-000002/model", "step-000004/model"):
+        (run.checkpoints / name).mkdir(parents=True)
+    run.ledger.touch()
+    run.config.write_text(f'out = "{run.path}"\n[env]\nname = "guess"\nhigh = 9\n[rollout]\nmax_tokens = 7\n')
+    return run
+
+
+def test_a_run_is_scored_by_its_last_checkpoint_in_its_own_environment(run: RunFolder) -> None:
+    config = to_score(None, [("model", str(run.path)), ("eval.samples", "3")])
+    assert config.model.name == str(run.checkpoints / "step-000004")
+    assert (config.env.name, config.env.options, config.rollout.max_tokens) == ("guess", {"high": 9}, 7)
+    assert (config.out, config.eval.samples) == (None, 3)
+
+
+@pytest.mark.parametrize("inside", ["", "model"])
+def test_a_checkpoint_of_a_run_is_scored_in_that_run_s_environment(
+    run: RunFolder, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.path)
+    config = to_score(None, [("model.name", f"checkpoints/step-000002/{inside}"), ("out", "elsewhere")])
+    assert Path(config.model.name) == run.checkpoints / "step-000002" / inside
+    assert (config.env.name, config.out) == ("guess", Path("elsewhere"))
+
+
+def test_another_environment_or_file_has_the_say(run: RunFolder, tmp_path: Path) -> None:
+    config = to_score(None, [("env", "math"), ("model", str(run.path))])
+    assert (config.env.name, config.env.options, config.rollout.max_tokens) == ("math", {}, 0)
+    assert config.model.name == str(run.checkpoints / "step-000004")
+    (tmp_path / "other.toml").write_text("seed = 5\n")
+    config = to_score(tmp_path / "other.toml", [("model", str(run.path))])
+    assert (config.seed, config.env.name) == (5, "math")
+
+
+@pytest.mark.parametrize("name", ["", "owner/name", "./none"])
+def test_a_model_of_no_run_is_taken_as_it_is(name: str) -> None:
+    assert to_score(None, [("model", name)] if name else []).model.name == name
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.config.touch()
+    run.ledger.touch()
+    with pytest.raises(ConfigError, match="has no checkpoint to score"):
+        to_score(None, [("model", str(tmp_path))])
