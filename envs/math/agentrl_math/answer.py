@@ -103,6 +103,8 @@ _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "
                "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16", "bin": "2", "hex": "16"}  # fmt: skip
 _CHOICE = re.compile(r"^\(?\s*([A-Z])\s*\)?$|^\\text\s*\{\s*\(?\s*([A-Za-z])\s*\)?\s*[.:]?\s*\}$")
 _LABELLED = re.compile(r"^(?:\(\s*([A-Z])\s*\)|\\text\s*\{\s*\(?([A-Z])\s*[).:]\s*\}|([A-Z])\s*[).:])\s*(?=\S)(.+)$")
+_JOINED = re.compile(r"[,;/|]|(?:and|or)\b|\\(?:cup|cap|lor|text\s*\{\s*(?:or|and)\b)")
+"""What makes of `(A) or 7` two answers, rather than a label and its content."""
 _WORDY = re.compile(r"^[A-Za-z][A-Za-z' ,.\-]*$")
 _RELATION = re.compile(r"\\(?:le|ge|ne|approx|equiv|in|to|sim|subset|subseteq|notin)(?![A-Za-z])|<=|>=|!=|[=<>:]")
 _SEPARATOR = re.compile(
@@ -414,7 +416,9 @@ def _scalar(text: str) -> Answer:
 def unlabelled(text: str) -> tuple[str, str] | None:
     r"""`(C) 12` as its label and its content."""
     found = _LABELLED.match(clean(text))
-    return (found.group(1) or found.group(2) or found.group(3), found.group(4)) if found else None
+    if not found or _JOINED.match(found.group(4)):
+        return None
+    return found.group(1) or found.group(2) or found.group(3), found.group(4)
 
 
 def is_choice(content: str) -> bool:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeGuard
 
 from agentrl_math import relations
 from agentrl_math.answer import Answer, Based, Combined, Items, Matrix, Opaque, Relation, Scalar, Union, Words
@@ -160,10 +161,10 @@ class Comparison:
         """Part by part, else in proportion; times such as 10:20 only part by part."""
         if self._ordered(gold.members, given.members):
             return True
-        if len(gold.members) != len(given.members) or (_is_clock(gold) and _is_clock(given)):
+        if len(gold.members) != len(given.members) or _is_clock(gold) or _is_clock(given):
             return False
         pairs = [(a.node, b.node) for a, b in zip(gold.members, given.members, strict=True)
-                 if isinstance(a, Scalar) and isinstance(b, Scalar) and not a.unit and not b.unit]  # fmt: skip
+                 if _is_term(a) and _is_term(b)]  # fmt: skip
         if len(pairs) < len(gold.members) or any(map(_is_zero, pairs[0])):
             return False
         (a0, b0), rest = pairs[0], pairs[1:]
@@ -376,9 +377,15 @@ def _gathered(pieces: Sequence[Answer]) -> list[Answer]:
     return [*rest, Items("set", members)]
 
 
+def _is_term(answer: Answer) -> TypeGuard[Scalar]:
+    """Whether this is a positive number, as far as its sign shows it."""
+    return isinstance(answer, Scalar) and not answer.unit and answer.node.op != "neg"
+
+
 def _is_clock(answer: Items) -> bool:
+    """Whether a ratio looks like a time: 10:20, 05:00."""
     texts = [member.text.strip() for member in answer.members if isinstance(member, Scalar)]
-    return len(texts[0]) < 3 and all(re.fullmatch("[0-5][0-9]", text) for text in texts[1:])
+    return all(re.fullmatch("[0-5][0-9]", text) for text in texts[1:])
 
 
 def _is_zero(node: Node) -> bool:

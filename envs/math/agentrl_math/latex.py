@@ -173,13 +173,14 @@ def _plain_text(match: re.Match[str]) -> str:
     r"""A function or one letter in a font is itself; "and"/"or" separate; other words stay \text."""
     inner = match.group(1)
     word = inner.strip()
-    if word in _FUNCTIONS:
+    before = match.string[max(match.start() - 20, 0) : match.start()]
+    is_behind = bool(re.search(r"[\d)}]\s*$", before))
+    if word in _FUNCTIONS and not (word == "min" and is_behind):
         return f"\\{word} "
     if word.lower() in ("and", "or", ", and", ", or", ",and"):
         return f" {word.strip(', ').lower()} "
-    before = match.string[max(match.start() - 20, 0) : match.start()]
     is_apart = word in _UNIT_CAPITALS and (inner[0] == " " or before[-1:] == " ")
-    if (word in _UNIT_LETTERS or is_apart) and re.search(r"[\d)}]\s*$", before):
+    if (word in _UNIT_LETTERS or is_apart) and is_behind:
         return f"\\text{{{word}}}"
     if re.fullmatch(r"[A-Za-z]|[-+]?[\d.,/]+|", word):
         return word + " "

@@ -6,7 +6,7 @@ EQUAL = {
         ("5 kHz", "5 kilohertz"), ("5 MHz", "5 megahertz"), (r"5\text{ kHz}", r"5\,\mathrm{kHz}"), ("5 kHz", "5"), ("5", "5 kHz"), ("5 kJ", "5 kilojoules"), ("3 GB", "3 gigabytes"), (r"4\ \mu m", "4 micrometers"), ("4 μm", r"4\,\mu\mathrm{m}"),
         ("4 microns", "4 μm"), ("7 kΩ", r"7\text{ kilohms}"), (r"7\,\Omega", "7 ohms"), ("9 mA", "9 milliamps"), ("12 kPa", "12 kilopascals"), ("2 nm", "2 nanometers"), ("6 MW", "6 megawatts"), ("6 mW", "6 milliwatts"), ("3 dL", "3 deciliters"),
         ("250 mg", "250 milligrams"), ("5 KM", "5 km"), ("5 Cm", "5 cm"), ("5 Kg", "5 kg"), ("5 KG", "5 kilograms"), ("5 hz", "5 Hz"), ("3 tonnes", "3 metric tons"), ("5 kcal", "5 kilocalories"), ("1.5 eV", "1.5 electronvolts"), ("3 mol", "3 moles"), ("10 dB", "10 decibels"),
-        (r"5\text{ N}", "5 newtons"), (r"5\,\mathrm{V}", "5 volts"), (r"5~\text{J}", "5 joules"), ("5 atm", "5 atmospheres"), ("2 acres", "2 acre"), ("5 AUD", "5 AUD"), ("3 fl oz", "3 fluid ounces"), (r"10\text{ rpm}", "10 revolutions per minute"),
+        (r"5\text{ N}", "5 newtons"), (r"5\,\mathrm{V}", "5 volts"), (r"5~\text{J}", "5 joules"), ("5 atm", "5 atmospheres"), ("2 acres", "2 acre"), ("5 AUD", "5 AUD"), ("3 fl oz", "3 fluid ounces"), (r"10\text{ rpm}", "10 revolutions per minute"), ("40 minutes", r"40\text{ min}"),
     ],
     "compound units": [
         ("60 km/h", "60 kilometers per hour"), ("60 kph", "60 km/h"), ("60 km/hr", "60 kilometres per hour"), (r"60\ \frac{\text{km}}{\text{h}}", "60 km/h"), ("9.8 m/s^2", "9.8 meters per second squared"), (r"9.8\,\mathrm{m/s^2}", "9.8 m/s²"), (r"9.8\text{ m s}^{-2}", "9.8 m/s^2"),
@@ -83,7 +83,7 @@ UNEQUAL = {
     "other units": [
         ("5%", "5 cm"), ("5 cm", "5%"), ("50%", "50 cm"), (r"5\%", r"5^\circ"), ("5 degrees", "5%"), ("20°C", "20°F"), (r"20^\circ C", r"20^\circ F"), ("20 degrees Celsius", "20 degrees Fahrenheit"), ("20 kelvin", "20°C"), ("5 cm", "5 cm^2"), ("5 square cm", "5 cubic cm"), ("5 cm^3", "5 cm^2"), ("60 km/h", "60 m/s"), ("60 km/h", "60 mph"), ("60 km/h", "60 km"), ("60 miles per hour", "60 miles per gallon"), ("60 km", "60 hours"), ("9.8 m/s", "9.8 m/s^2"), ("3 g/cm^3", "3 kg/m^3"),
         ("5 apples per day", "5 apples per hour"), ("5 dollars per hour", "5 dollars per day"), ("5 kWh", "5 kW"), ("5 N m", "5 N"), ("5 lb", "5 kg"), ("5 oz", "5 fl oz"), ("5 gallons", "5 liters"), ("5 feet", "5 meters"), ("5 yards", "5 feet"), ("5 minutes", "5 hours"), ("5 minutes", "5 seconds"), ("5 weeks", "5 months"), ("5 years", "5 days"), ("5 radians", "5 degrees"), ("5 rad", r"5^\circ"), ("5 joules", "5 newtons"), ("5 volts", "5 amps"), ("5 ohms", "5 watts"), ("5 cubic units", "5 cm^2"), ("5 acres", "5 hectares"), ("5 km", "5 miles"),
-        ("5 m", "5 miles"), ("5 per hour", "5 hours"), ("5 hours", "5 km/h"), ("x = 5 cm", "x = 5 m"), ("(5 cm, 2)", "(5 m, 2)"), ("3 cm, 4 cm", "3 m, 4 m"), (r"5\text{ V}", r"5\text{ N}"), ("1000 m", "1 km"), ("60 minutes", "1 hour"),
+        ("5 m", "5 miles"), ("5 per hour", "5 hours"), ("5 hours", "5 km/h"), ("x = 5 cm", "x = 5 m"), ("(5 cm, 2)", "(5 m, 2)"), ("3 cm, 4 cm", "3 m, 4 m"), (r"41\text{ min}", r"40\text{ min}"), (r"40\text{ cm}", r"40\text{ min}"), (r"5\text{ V}", r"5\text{ N}"), ("1000 m", "1 km"), ("60 minutes", "1 hour"),
     ],
     "currencies": [("$5", "£5"), ("€5", "£5"), ("$5", "¥5"), ("₹5", "$5"), ("5 lbs", "£5"), ("5 kg", "£5"), ("50¢", "$50"), ("5 pence", "£5"), ("$5", "5%"), ("$5", "5 cm"), ("5 EUR", "5 USD"), ("CA$5", "€5")],
     "parts": [
@@ -110,7 +110,8 @@ UNEQUAL = {
     "plus and minus": [
         (r"\pm3\pm1", "4,-4"), (r"\pm3\pm1", "2,-2"), ("±3±1", "4,2"), (r"\pm3\mp1", "4,-4"), (r"(\pm1,\pm2)", "(1,2),(-1,-2)"), (r"(\pm 3, \mp 2)", "(3,2),(-3,-2)"), (r"\pm 5", "5"), ("5", r"\pm 5"), (r"3\pm1", "4"), (r"\pm\pm 2", "2"), (r"\pm 1, \pm 2", "1,2"), (r"\pm0.5", "0.5"), (r"x=\pm2", "x=2"), (r"100 \pm 5", "100"), (r"\pm 2, 3", "2,3"),
     ],
-    "ratios": [("1:2", "2:1"), ("1:2", "3"), ("1:2", "1"), ("1:2", "2"), ("1:3", "1:2"), ("1:2:3", "1:2"), ("10:20", "5:10"), ("2:1", "2"), ("2:01", "2"), ("1 to 2", "2:1"), ("1 to 2", "1"), ("1:2", "1,2"), ("1:2", "(1,2)"), ("12:30", "12.5"), ("10:2", "5"), ("0:0", "1:2"), ("0:0", "1/2")],
+    "ratios": [("1:2", "2:1"), ("1:2", "3"), ("1:2", "1"), ("1:2", "2"), ("1:3", "1:2"), ("1:2:3", "1:2"), ("10:20", "5:10"), ("2:1", "2"), ("2:01", "2"), ("1 to 2", "2:1"), ("1 to 2", "1"), ("1:2", "1,2"), ("1:2", "(1,2)"), ("12:30", "12.5"), ("10:2", "5"), ("0:0", "1:2"), ("0:0", "1/2"), ("-05:00", "05:00"), ("-1:2", "1:2"), ("1:2", "-1:-2"), ("5:1", "5")],
+    "labels": [("(A), 7", "(A)"), ("(A) or 7", r"\text{(A)}"), (r"\text{(A)}, 7", r"\text{(A)}"), (r"(A) \text{ or } 12", "(A) 12"), ("A; 7", "A")],
     "equations for values": [("x+y=5", "5"), ("5", "x+y=5"), ("a+b=5", "5"), ("m+n=293", "293"), ("x-y=5", "5"), ("2x=5", "5"), ("xy=5+x", "5"), ("5=x+y", "5"), ("x+y=5", "x=5"), ("x+y=6", "x+y=5"), ("x+2y=5", "5"), ("x^2=5", "5")],
     "complex, mixed, percent": [("3+4i", "3-4i"), ("3+4i", "7"), ("4i", "4"), ("-2\\frac13", "-5/3"), ("1 1/2", "11/2"), ("3 1/2", "3/2"), ("5‰", "5%"), ("5‰", "5"), ("0.5%", "5%"), ("150%", "15"), ("1.2e3", "1.2e-3"), (r"1.2\times10^{3}", "12000")],
 }  # fmt: skip
