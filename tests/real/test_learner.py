@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentrl.algorithms import algorithms
 from agentrl.config import AlgorithmSection, LearnerSection
+from agentrl.learner import checkpoint
 from agentrl.learner.deepspeed import LearnerSpec
 from tests.real.learner_ranks import Job
 from tests.tiny import tiny_model
@@ -163,7 +164,7 @@ def test_what_is_staged_is_what_is_saved_under_checkpoint_names_and_loads_with_f
     assert results[1] == [None, None]
     for place, (staged, digests) in enumerate(results[0]):
         assert dict(staged) == digests
-        folder = tmp_path / f"model-{place}"
+        folder = tmp_path / f"model-{place}" / checkpoint.MODEL
         saved = AutoModelForCausalLM.from_pretrained(folder)
         assert sorted(digests) == sorted(name for name, _ in saved.named_parameters())
         assert AutoTokenizer.from_pretrained(folder).decode([74, 75]) == "hi"
