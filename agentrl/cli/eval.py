@@ -19,6 +19,7 @@ def run(words: list[str]) -> int:
     from agentrl.run.subject import HELD_OUT, Subject
 
     subject = Subject.of(plan.config, HELD_OUT)
+    from agentrl.run.clock import process_began
     from agentrl.run.loop import evaluate
 
-    return exit_code(lambda: evaluate(plan.config, subject))
+    return exit_code(lambda: evaluate(plan.config, subject, process_began()))

@@ -30,6 +30,7 @@ def run(words: list[str]) -> int:
     from agentrl.run.subject import Subject
 
     subject = Subject.of(config)
+    from agentrl.run.clock import process_began
     from agentrl.run.loop import resume
 
-    return exit_code(lambda: resume(folder, config, subject))
+    return exit_code(lambda: resume(folder, config, subject, process_began()))

@@ -16,6 +16,7 @@ def run(words: list[str]) -> int:
 
     subject = Subject.of(plan.config)
     print(f"{plan.explanation}\n", flush=True)
+    from agentrl.run.clock import process_began
     from agentrl.run.loop import train
 
-    return exit_code(lambda: train(plan.config, subject))
+    return exit_code(lambda: train(plan.config, subject, process_began()))

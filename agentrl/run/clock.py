@@ -1,35 +1,82 @@
-"""Where the driver's time goes."""
+"""Where the time of a command goes."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
 
 from agentrl.run.record import Seconds
 
+T = TypeVar("T")
+
 
 class Clock:
-    """Wall-clock seconds by phase since the last `lap`; what no phase claims is `other`. `seen` hears of each phase."""
+    """Wall-clock seconds by phase: exactly one phase runs at any moment, so the phases add up to the whole.
 
-    def __init__(self, seen: Callable[[str], None]) -> None:
-        self._seen = seen
+    The clock begins in the phase `start`, at `began` on the scale of `now` (default: now). A phase is a field of
+    Seconds. `parts` are the seconds of what was started; some of it starts side by side, so they do not add up.
+    """
+
+    def __init__(self, began: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self.began = self.since = now() if began is None else began
+        self.current = "start"
+        self.parts: dict[str, float] = {}
         self._spent: dict[str, float] = {}
-        self._began = time.monotonic()
+        self._lapped = Seconds()
+
+    def enter(self, phase: str) -> str:
+        """Begin a phase; returns the one that this ends."""
+        ended, now = self.current, self._now()
+        self._spent[ended] = self._spent.get(ended, 0.0) + now - self.since
+        self.current, self.since = phase, now
+        return ended
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time what happens inside as the phase `name`, a field of Seconds."""
-        self._seen(name)
-        began = time.monotonic()
+        """What happens inside is of the phase `name`; then the phase around it goes on."""
+        around = self.enter(name)
         try:
             yield
         finally:
-            self._spent[name] = self._spent.get(name, 0.0) + time.monotonic() - began
+            self.enter(around)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Add the seconds of what happens inside to the part `name`, whatever runs beside it."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self.parts[name] = self.parts.get(name, 0.0) + self._now() - began
+
+    async def timed(self, name: str, work: Awaitable[T]) -> T:
+        """The result of `work`, which is the part `name`."""
+        with self.part(name):
+            return await work
+
+    def spent(self) -> Seconds:
+        """Everything up to now: its total is the time since the clock began."""
+        self.enter(self.current)
+        return Seconds(**self._spent)
 
     def lap(self) -> Seconds:
         """What was spent since the last lap."""
-        now = time.monotonic()
-        total, self._began = now - self._began, now
-        spent, self._spent = self._spent, {}
-        return Seconds(**spent, other=max(0.0, total - sum(spent.values())))
+        spent = self.spent()
+        lap, self._lapped = spent - self._lapped, spent
+        return lap
+
+    def seconds_in_phase(self) -> float:
+        """How long the present phase has been running."""
+        return self._now() - self.since
+
+
+def process_began() -> float:
+    """When this process began, on the scale of `time.monotonic`: before its first import."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - max(0.0, age_s)

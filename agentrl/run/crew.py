@@ -45,15 +45,22 @@ async def crew(
     registry = Processes(folder.path)
     registry.register("driver", os.getpid())
     shared = [{"GPU": 1.0}] * max(config.engine.count, config.learner.ranks) if is_shared(config) else None
-    cluster = Cluster(f"agentrl-{folder.path.name}", shared)
+    clock = view.clock
+    with clock.part("ray"):
+        cluster = Cluster(f"agentrl-{folder.path.name}", shared)
     register = registry.register if cluster.is_local else _elsewhere
     try:
         for pid in cluster.pids():
             register("ray", pid)
-        await stop.cut(cluster.ready(config.engine.start_timeout_s))
+        await stop.cut(clock.timed("ray", cluster.ready(config.engine.start_timeout_s)))
         team = _spawned(cluster, config, model, folder, register, learns=learns)
         try:
-            await stop.cut(_together(team.engines.start(), team.workers.start(), team.learners.start()))
+            engines, workers = (
+                clock.timed("engines", team.engines.start()),
+                clock.timed("workers", team.workers.start()),
+            )
+            learners = [clock.timed("learner", team.learners.start())] if learns else []
+            await stop.cut(_together(engines, workers, *learners))
             with closing(Restarts(folder)) as restarts:
                 _look_after(team, restarts, view, stop)
                 yield team

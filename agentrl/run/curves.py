@@ -5,15 +5,18 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from html import escape
 
 from agentrl.run.chart import SMALL, WIDE, Bars, Series, Size, histogram, legend, lines, number, stacked
-from agentrl.run.page import card
+from agentrl.run.page import card, table
 from agentrl.run.record import EvaluationRecord, StepRecord
 from agentrl.run.statistics import Interval
+from agentrl.run.summary import Summary, duration
 
 PHASES = {
     "rollout": "blue", "learn": "green", "publish": "amber", "checkpoint": "violet", "evaluate": "red", "other": "gray",
 }  # fmt: skip
+COMMAND_PHASES = {"start": "violet", **PHASES, "close": "gray"}
 
 
 def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) -> str:
@@ -111,9 +114,30 @@ def _length(steps: Sequence[StepRecord]) -> str:
     return card("Response length", f"{steps[-1].length_mean:.0f} tokens" if steps else "", picture)
 
 
-def speed(steps: Sequence[StepRecord]) -> str:
-    """Seconds by phase and tokens per second."""
-    return f'<div class="grid two">{_seconds(steps)}{_rates(steps)}</div>' if steps else ""
+def speed(steps: Sequence[StepRecord], summary: Summary | None) -> str:
+    """Seconds by phase, of the steps and of the whole command, and tokens per second."""
+    whole = _command(summary) if summary else ""
+    return f'<div class="grid two">{_seconds(steps)}{_rates(steps)}</div>{whole}' if steps else whole
+
+
+def _command(summary: Summary) -> str:
+    """Where the time of the whole command went; what the start consists of stands under it."""
+    total = summary.seconds_total
+    rows = []
+    for name, tone in COMMAND_PHASES.items():
+        rows += [_time_row(name, getattr(summary.seconds, name), total, tone)]
+        if name == "start":
+            rows += [_time_row(f"· {part}", value, total, "gray") for part, value in summary.start_parts.items()]
+    rows.append(["<b>the whole command</b>", "", f"<b>{total:,.1f}</b>", "<b>100 %</b>"])
+    note = "The phases add up to the whole. What is started side by side (engines, workers, learner) does not."
+    body = table(["phase", "", "seconds", "share"], rows, numbers=2, is_html=True)
+    return card("Time of the command", duration(total), body, note)
+
+
+def _time_row(name: str, seconds: float, total: float, tone: str) -> list[str]:
+    share = 100 * seconds / total if total else 0.0
+    bar = f'<span class="share {tone}" style="width:{1.6 * share:.0f}px"></span>'
+    return [escape(name), bar, f"{seconds:,.1f}", f"{share:.1f} %"]
 
 
 def _seconds(steps: Sequence[StepRecord]) -> str:

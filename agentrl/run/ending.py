@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from agentrl.run import manifest, summary
+from agentrl.run.clock import Clock
 from agentrl.run.folder import RunFolder
 from agentrl.run.journal import RunJournal
 from agentrl.run.live import View
@@ -15,13 +17,27 @@ from agentrl.run.summary import Summary
 from agentrl.run.transcript import decoder
 
 
-def conclude(folder: RunFolder, model: Path, view: View, ended: str, seconds: float) -> Summary:
+def conclude(folder: RunFolder, model: Path, view: View, ended: str) -> Summary:
     """Sum up the run in `folder`, which nobody writes any more; `model` is the folder of its tokenizer."""
+    view.clock.enter("close")
+    decode = decoder(model)
+    summed = _summed(folder, view.clock, ended)
+    summary.write(folder, summed)
+    write_report(folder, decode)
+    spent = view.clock.spent()
+    summed = replace(summed, seconds=spent, seconds_total=spent.total)
+    summary.write(folder, summed)
+    view.close(summed, folder)
+    return summed
+
+
+def _summed(folder: RunFolder, clock: Clock, ended: str) -> Summary:
     journal = RunJournal(folder)
     try:
-        summed = summary.summarize(
+        return summary.summarize(
             ended=ended,
-            seconds_total=seconds,
+            seconds=clock.spent(),
+            parts=clock.parts,
             steps=read_steps(folder),
             evaluations=read_evaluations(folder),
             counts=journal.counts(),
@@ -32,7 +48,3 @@ def conclude(folder: RunFolder, model: Path, view: View, ended: str, seconds: fl
         )
     finally:
         journal.close()
-    summary.write(folder, summed)
-    write_report(folder, decoder(model))
-    view.close(summed, folder)
-    return summed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.run.clock import Clock
 from agentrl.run.folder import RunFolder
 from agentrl.run.record import EvaluationRecord, StepRecord
 from agentrl.run.summary import Summary, closing, duration
@@ -28,14 +28,13 @@ UNSTABLE = "update skipped: the gradient is not finite"
 class View:
     """Shows a run of `steps` steps: a panel redrawn in place with lines above it in a terminal, lines only elsewhere.
 
-    Calls are cheap, and safe in any order after `start`; `close` gives the terminal back and is idempotent.
+    `clock` says what the run does now. Calls are cheap, and safe in any order after `start`; `close` gives the terminal back and is idempotent.
     """
 
     steps: int
     console: Console = field(default_factory=Console)
+    clock: Clock = field(default_factory=Clock)
     _live: Live | None = field(init=False, default=None)
-    _phase: str = field(init=False, default="starting")
-    _since: float = field(init=False, default_factory=time.monotonic)
     _records: deque[StepRecord] = field(init=False, default_factory=lambda: deque(maxlen=64))
     _evaluations: list[EvaluationRecord] = field(init=False, default_factory=list)
 
@@ -45,10 +44,6 @@ class View:
         if self.console.is_terminal:
             self._live = Live(get_renderable=self._panel, console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
-
-    def phase(self, name: str) -> None:
-        """The run does `name` now."""
-        self._phase, self._since = name, time.monotonic()
 
     def step(self, record: StepRecord) -> None:
         """A step is done."""
@@ -99,7 +94,7 @@ class View:
         left = self.left_s()
         bar = ProgressBar(total=max(1, self.steps), completed=done, complete_style="cyan", finished_style="green")
         head.add_row(Text(f"step {done}/{self.steps}", style="bold"), bar, f"{duration(left)} left" if left else "")
-        now = Text(f"{self._phase} · {time.monotonic() - self._since:.0f} s", style="dim")
+        now = Text(f"{self.clock.current} · {self.clock.seconds_in_phase():.0f} s", style="dim")
         return Panel(Group(head, self._facts(), now), width=min(WIDTH, self.console.width), border_style="dim")
 
     def _facts(self) -> Table:

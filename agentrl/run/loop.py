@@ -14,6 +14,7 @@ from agentrl.errors import AgentRLError, ConfigError
 from agentrl.machine import detect
 from agentrl.plan import choose
 from agentrl.run.checkpoints import steps_in
+from agentrl.run.clock import Clock
 from agentrl.run.ending import conclude
 from agentrl.run.folder import RunFolder
 from agentrl.run.lines import write_whole
@@ -24,14 +25,16 @@ from agentrl.run.record import EvaluationRecord
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop, Stopped
 from agentrl.run.subject import HELD_OUT, Subject, anchored
-from agentrl.run.summary import Summary
+from agentrl.run.summary import Summary, time_words
 from agentrl.types import Version
 
 
 async def loop(run: Session) -> None:
     """Sample, score, advantage, update, publish, record: until the last step."""
+    run.clock.enter("other")
     if run.step == 0:
         await run.evaluate()
+    run.clock.lap()
     run.scheduler.start()
     while run.step < run.config.steps:
         batch = await run.sample()
@@ -46,62 +49,70 @@ async def loop(run: Session) -> None:
     await run.evaluate()
 
 
-def train(config: Config, subject: Subject | None = None) -> Summary:
+def train(config: Config, subject: Subject | None = None, began: float | None = None) -> Summary:
     """Train in a new run folder, to the last step. `config` is resolved (`plan.choose`), `subject` is what it names.
 
-    Raises what ended the run before that; it can be resumed from then on.
+    `began` is when the command began, on the scale of `time.monotonic`; default: now. Raises what ended the run before
+    its last step; it can be resumed from then on.
     """
+    clock = Clock(began)
     config = anchored(config)
     subject = subject or Subject.of(config)
-    return asyncio.run(_run(config, subject, new_folder(config), None))
+    return asyncio.run(_run(config, subject, new_folder(config), None, clock))
 
 
-def resume(path: Path, config: Config, subject: Subject | None = None) -> Summary:
+def resume(path: Path, config: Config, subject: Subject | None = None, began: float | None = None) -> Summary:
     """Go on with the run in a folder, from its last checkpoint, with `config` from now on (`settings.resumed`)."""
+    clock = Clock(began)
     folder = RunFolder(path)
     config = choose(config, detect(path)).config
     subject = subject or Subject.of(config)
     write_whole(folder.config, settings.to_toml(config).encode())
     steps = steps_in(folder.checkpoints)
-    return asyncio.run(_run(config, subject, folder, steps[-1] if steps else 0))
+    return asyncio.run(_run(config, subject, folder, steps[-1] if steps else 0, clock))
 
 
-def evaluate(config: Config, subject: Subject | None = None) -> EvaluationRecord:
+def evaluate(config: Config, subject: Subject | None = None, began: float | None = None) -> EvaluationRecord:
     """Score the model as it is on held-out tasks; the trajectories are kept in a run folder of their own."""
+    clock = Clock(began)
     config = anchored(config)
     subject = subject or Subject.of(config, HELD_OUT)
-    return asyncio.run(_evaluate(config, subject, new_folder(config)))
+    return asyncio.run(_evaluate(config, subject, new_folder(config), clock))
 
 
-async def _evaluate(config: Config, subject: Subject, folder: RunFolder) -> EvaluationRecord:
-    view, stop, version = View(0), Stop(), Version(0, 0)
+async def _evaluate(config: Config, subject: Subject, folder: RunFolder, clock: Clock) -> EvaluationRecord:
+    view, stop, version = View(0, clock=clock), Stop(), Version(0, 0)
+    clock.parts["program"] = clock.seconds_in_phase()
     metrics = Metrics(folder, config)
     try:
         with stop.on_signals():
             async with examined(config, subject, folder, stop, view) as (team, evaluation):
+                clock.enter("evaluate")
                 work = evaluation.run(team.workers, 0, version, folder.evaluated(0))
                 record = await stop.cut(work)
+                clock.enter("close")
         metrics.evaluation(record)
         view.evaluation(record)
+        view.note(f"took {time_words(clock.spent(), clock.parts)}")
         return record
     finally:
         metrics.close()
         view.close()
 
 
-async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: int | None) -> Summary:
-    began = time.monotonic()
-    view, stop = View(config.steps), Stop()
+async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: int | None, clock: Clock) -> Summary:
+    view, stop = View(config.steps, clock=clock), Stop()
+    clock.parts["program"] = clock.seconds_in_phase()
     view.start(" ".join(filter(None, [subject.notice, f"The run's folder is {folder.path}."])))
     try:
         with stop.on_signals():
             async with opened(config, subject, folder, stop, view, resumed_at) as run, closing(run):
                 await loop(run)
-        return conclude(folder, subject.model, view, f"finished {config.steps} steps", time.monotonic() - began)
+        return conclude(folder, subject.model, view, f"finished {config.steps} steps")
     except (AgentRLError, Stopped, asyncio.CancelledError) as error:
         reason = stop.reason(error)
         with suppress(AgentRLError, OSError):  # what ended the run may end its summary too: a full disk
-            conclude(folder, subject.model, view, _last_words(reason, folder), time.monotonic() - began)
+            conclude(folder, subject.model, view, _last_words(reason, folder))
         raise reason from None
     finally:
         view.close()

@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.learner.base import MEANS
 from agentrl.run.folder import RunFolder
 from agentrl.run.lines import Lines, explained, read_lines
-from agentrl.run.record import EvaluationRecord, StepRecord
+from agentrl.run.record import STEP_PHASES, EvaluationRecord, StepRecord
 
 
 class Tracker(Protocol):
@@ -89,7 +89,7 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
     """The curves of a step, by name; the learner's means are left out where nothing was learned."""
     unknown = {"samples", *(() if r.learner.has_learned else MEANS)}
     learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name not in unknown}
-    seconds = {f"seconds/{f.name}": getattr(r.seconds, f.name) for f in fields(r.seconds)}
+    seconds = {f"seconds/{name}": getattr(r.seconds, name) for name in STEP_PHASES}
     return {
         "reward/mean": r.reward_mean,
         "reward/std": r.reward_std,

@@ -52,7 +52,8 @@ async def opened(
         async with crew(config, model, folder, stop, view) as team:
             if resumed_at:
                 checkpoint = folder_of(folder.checkpoints, resumed_at)
-                await team.learners.load(checkpoint, config.learner.step_timeout_s)
+                with view.clock.part("checkpoint"):
+                    await team.learners.load(checkpoint, config.learner.step_timeout_s)
             session = await _session(
                 config, folder, model, journal, metrics, team, version, resumed_at or 0, stop, view
             )

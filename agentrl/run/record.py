@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +14,10 @@ from agentrl.types import TOOL_ERROR, SampleId, Trajectory, text_of
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Wall-clock seconds of the driver by what it waited for. In a step they add up to its length.
+    """Wall-clock seconds of the driver by what it waited for: they add up to the length of a step, or of a command.
 
-    `evaluate` is the evaluation before the step, during which its batch may have been sampled.
+    In a step `evaluate` is the evaluation before it, during which its batch may have been sampled, and no time is
+    `start` (to the first publication) or `close` (from the last step to the end of the command).
     """
 
     rollout: float = 0.0
@@ -24,14 +26,20 @@ class Seconds:
     evaluate: float = 0.0
     checkpoint: float = 0.0
     other: float = 0.0
+    start: float = 0.0
+    close: float = 0.0
 
     @property
     def total(self) -> float:
         """All phases together."""
-        return self.rollout + self.learn + self.publish + self.evaluate + self.checkpoint + self.other
+        return math.fsum(getattr(self, name) for name in self.__slots__)
 
-    def __add__(self, more: Seconds) -> Seconds:
-        return Seconds(*(getattr(self, name) + getattr(more, name) for name in self.__slots__))
+    def __sub__(self, less: Seconds) -> Seconds:
+        return Seconds(*(getattr(self, name) - getattr(less, name) for name in self.__slots__))
+
+
+STEP_PHASES = ("rollout", "learn", "publish", "evaluate", "checkpoint", "other")
+"""The phases that a step can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,8 @@ class EvaluationRecord:
     """One version on held-out tasks; `step` is the number of steps trained before it.
 
     pass@1 and pass@k are means over `tasks_at_1` and `tasks_at_k` tasks, those with enough episodes that could be
-    judged: `invalid` ones could not, `unanswered` ones (no token was sampled) count as failed. `cause` is the commonest.
+    judged: `invalid` ones could not; `unanswered` ones (no token was sampled) count as failed. `cause` says which cause
+    of either is the commonest.
     """
 
     step: int

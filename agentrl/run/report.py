@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from agentrl.run.lines import write_whole
 from agentrl.run.manifest import RunManifest
 from agentrl.run.metrics import read_evaluations, read_steps
 from agentrl.run.page import card, fold, links, page, section, table, tile
-from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
+from agentrl.run.record import STEP_PHASES, EvaluationRecord, StepRecord
 from agentrl.run.store import TrajectoryStore
 from agentrl.run.summary import Summary, duration
 from agentrl.run.transcript import Decode, headline, transcript
@@ -72,9 +72,10 @@ def write_report(folder: RunFolder, decode: Decode | None = None) -> Path:
 def render(m: Material) -> str:
     """The whole page."""
     learning, ages = curves.learning(m.steps, m.evaluations), curves.staleness(m.steps)
+    speed = curves.speed(m.steps, m.summary)
     sections = [
         ("Learning", "Scores on tasks the model never trains on, and what training did to it.", learning),
-        ("Speed", "Where the seconds of each step went, and tokens per second.", curves.speed(m.steps)),
+        ("Speed", "Where the seconds of each step and of the whole command went, and tokens per second.", speed),
         ("Staleness", "How many updates old the tokens were that a step trained on.", ages),
         ("Samples", "What became of every attempt at a training sample, from the ledger.", _samples(m)),
         ("Trajectories", "Episodes to read, as the model lived them.", _trajectories(m)),
@@ -233,7 +234,7 @@ def _made_of(m: Material) -> str:
 
 
 def _numbers(steps: Sequence[StepRecord]) -> str:
-    names = [f.name for f in fields(Seconds)]
+    names = STEP_PHASES
     head = ["step", "reward", "trained", *FATES_OF_STEP, "length", "entropy", "KL", "grad norm", *names]
     rows = [
         [str(r.step), f"{r.reward_mean:.3f}", str(r.trained)]

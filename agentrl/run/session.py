@@ -50,21 +50,24 @@ class Session:
     evaluation: Evaluation | None
     version: Version
     step: int
-    clock: Clock = field(init=False)
     saved_step: int = field(init=False)
     is_whole: bool = True
     unstable_steps: int = 0
 
     def __post_init__(self) -> None:
-        self.clock = Clock(self.view.phase)
         self.saved_step = self.step
 
     async def open(self, finished: list[Trajectory], attempts: dict[SampleId, int], unanswered: set[SampleId]) -> None:
         """The first publication; then samples that an earlier incarnation finished take their places again."""
-        with self.clock.phase("publish"):
+        with self.clock.part("first publication"):
             async with self.publication.still:
                 await self.publication.publish(self.version)
         self.scheduler.restore(finished, attempts, unanswered)
+
+    @property
+    def clock(self) -> Clock:
+        """Where the command's time goes."""
+        return self.view.clock
 
     async def sample(self) -> Batch:
         """Complete groups for one batch, within the staleness bound."""
@@ -137,6 +140,7 @@ class Session:
 
     async def close(self) -> None:
         """Cancel what is in flight, and keep what was trained if there is time for it."""
+        self.clock.enter("close")
         await self.scheduler.stop()
         with suppress(LearnerError):
             await self.checkpoint()

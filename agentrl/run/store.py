@@ -89,9 +89,9 @@ def encode(trajectory: Trajectory) -> bytes:
     where = (t.sample, t.attempt, t.split, t.task_index, _plain(t.task_id))
     sequences = [[_pack(segment) for segment in sequence.segments] for sequence in t.sequences]
     signals = [_clean(signal) for signal in t.signals]
-    success = t.success and _clean(t.success)
-    rest = (t.stop_reason, t.temperature, t.turns, t.timings, _plain(t.error), _plain(t.traceback), success)
-    return _encoder.encode(_Record(*where, sequences, _plain(t.messages), signals, *rest))
+    rest = (t.stop_reason, t.temperature, t.turns, t.timings, _plain(t.error))
+    more = _plain(t.traceback), t.success and _clean(t.success)
+    return _encoder.encode(_Record(*where, sequences, _plain(t.messages), signals, *rest, *more))
 
 
 def decode(data: bytes) -> Trajectory:
@@ -100,8 +100,8 @@ def decode(data: bytes) -> Trajectory:
     sequences = tuple(TokenSequence(tuple(map(_unpack, segments))) for segments in r.sequences)
     messages: tuple[Message, ...] = tuple(r.messages)
     where = (SampleId(*r.sample), r.attempt, r.split, r.task_index, r.task_id)
-    rest = (r.stop_reason, r.temperature, r.turns, r.timings, r.error, r.traceback, r.success)
-    return Trajectory(*where, sequences, messages, tuple(r.signals), *rest)
+    rest = (r.stop_reason, r.temperature, r.turns, r.timings, r.error)
+    return Trajectory(*where, sequences, messages, tuple(r.signals), *rest, r.traceback, r.success)
 
 
 def _pack(s: Segment) -> _Segment:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -20,7 +20,11 @@ from agentrl.run.terminal import visible
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run came to. `ended` says why it stopped; `before` and `after` are its first and last evaluation."""
+    """What a run came to. `ended` says why it stopped; `before` and `after` are its first and last evaluation.
+
+    `seconds` are those of the command that wrote this (the resume, where there was one) and add up to `seconds_total`;
+    `start_parts` are what its start consists of, some of it side by side.
+    """
 
     ended: str
     steps: int
@@ -35,11 +39,13 @@ class Summary:
     incarnations: int
     packages: dict[str, str]
     restarts: int = 0
+    start_parts: dict[str, float] = field(default_factory=dict)
 
 
 def summarize(
     ended: str,
-    seconds_total: float,
+    seconds: Seconds,
+    parts: dict[str, float],
     steps: Sequence[StepRecord],
     evaluations: Sequence[EvaluationRecord],
     counts: Counts,
@@ -48,12 +54,12 @@ def summarize(
     packages: dict[str, str],
     restarts: int = 0,
 ) -> Summary:
-    """Add up the records of a run; `seconds_total` is the wall clock from the command to its end."""
+    """Add up the records of a run; `seconds` are those of the whole command, `parts` those of its start."""
     return Summary(
         ended=ended,
         steps=steps[-1].step if steps else 0,
-        seconds_total=seconds_total,
-        seconds=replace(sum((r.seconds for r in steps), Seconds()), evaluate=sum(e.seconds for e in evaluations)),
+        seconds_total=seconds.total,
+        seconds=seconds,
         before=evaluations[0] if evaluations else None,
         after=evaluations[-1] if len(evaluations) > 1 else None,
         tokens_sampled=sum(record.action_tokens for record in steps),
@@ -63,6 +69,7 @@ def summarize(
         incarnations=incarnations,
         packages=packages,
         restarts=restarts,
+        start_parts=dict(parts),
     )
 
 
@@ -97,12 +104,11 @@ def _facts(s: Summary) -> list[tuple[str, str]]:
     c = s.counts
     fates = ("trained", "filtered", "stale", "invalid", "unanswered", "cancelled", "lost", "finished", "rolled_back")
     told = [f"{getattr(c, fate)} {fate.replace('_', ' ')}" for fate in fates if getattr(c, fate) or fate == "trained"]
-    phases = [(name, getattr(s.seconds, name)) for name in Seconds.__slots__]
-    shares = [f"{name} {value:.0f} s" for name, value in sorted(phases, key=lambda p: -p[1]) if value >= 0.5]
     restarts = [("restarts", f"{s.restarts} processes replaced")] if s.restarts else []
     return [
         *facts,
-        ("steps", f"{s.steps} in {duration(s.seconds_total)}" + (f" ({', '.join(shares)})" if shares else "")),
+        ("steps", str(s.steps)),
+        ("time" if s.incarnations < 2 else "time since resumed", time_words(s.seconds, s.start_parts)),
         ("attempts", f"{c.dispatched} dispatched: {', '.join(told)}"),
         ("tokens", f"{s.tokens_sampled:,} sampled, {s.tokens_trained:,} trained"),
         *restarts,
@@ -115,6 +121,22 @@ def score_words(before: EvaluationRecord | None, after: EvaluationRecord | None)
         return ""
     first = f"pass@1 {before.pass_at_1}"
     return first if after is None else f"{first} → {after.pass_at_1}"
+
+
+def time_words(seconds: Seconds, parts: dict[str, float]) -> str:
+    """'1 min 20 s: start 40 s (engines 31 s, ray 5 s), rollout 30 s, …': every phase of at least half a second."""
+    phases = {name: getattr(seconds, name) for name in Seconds.__slots__}
+    told = [f"{name} {value:.0f} s{_parts(parts) if name == 'start' else ''}" for name, value in _longest(phases)]
+    return f"{duration(seconds.total)}: {', '.join(told)}" if told else duration(seconds.total)
+
+
+def _parts(parts: dict[str, float]) -> str:
+    told = ", ".join(f"{name} {value:.0f} s" for name, value in _longest(parts))
+    return f" ({told})" if told else ""
+
+
+def _longest(seconds: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(((name, value) for name, value in seconds.items() if value >= 0.5), key=lambda item: -item[1])
 
 
 def duration(seconds: float) -> str:

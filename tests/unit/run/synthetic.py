@@ -17,7 +17,7 @@ from agentrl.run.conservation import check
 from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Attempt, Ledger, State
 from agentrl.run.metrics import Metrics, read_evaluations, read_steps
-from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
+from agentrl.run.record import STEP_PHASES, EvaluationRecord, Seconds, StepRecord
 from agentrl.run.store import TrajectoryStore
 from agentrl.run.witness import RankReport, Witness, testimony
 from agentrl.types import (
@@ -181,9 +181,11 @@ class SyntheticRun:
         heard = testimony(self.folder.witness)
         verdict = check(self.ledger, heard.dispatched, self.store.ids(), heard.trained, read_steps(self.folder))
         steps, evaluations = read_steps(self.folder), read_evaluations(self.folder)
-        total, versions = 15.0 * self.steps + 60, manifest.packages()
+        of_steps = {name: sum(getattr(r.seconds, name) for r in steps) for name in STEP_PHASES}
+        seconds = replace(Seconds(**of_steps), evaluate=36.0, start=40.0, close=5.0)
+        parts, versions = {"ray": 5.0, "engines": 31.0, "learner": 22.0}, manifest.packages()
         done = summary.summarize(
-            "30 of 30 steps done", total, steps, evaluations, self.ledger.counts(), verdict, 1, versions, 2
+            "30 of 30 steps done", seconds, parts, steps, evaluations, self.ledger.counts(), verdict, 1, versions, 2
         )
         summary.write(self.folder, done)
         source = manifest.EnvSource("math", "agentrl-math", "0.1.0", "0" * 64)

@@ -36,7 +36,7 @@ def view(is_terminal: bool, steps: int = 12) -> tuple[View, Callable[[], str]]:
 def test_without_a_terminal_each_step_is_one_plain_line(run: RunFolder) -> None:
     shown, text = view(False)
     shown.start("agentrl trains math on this machine.")
-    shown.phase("rollout")
+    shown.clock.enter("rollout")
     for record in read_steps(run):
         shown.step(record)
     shown.evaluation(read_evaluations(run)[-1])
@@ -79,7 +79,7 @@ def test_in_a_terminal_the_panel_shows_progress_and_notes_stay_above(run: RunFol
     shown.evaluation(read_evaluations(run)[0])
     for record in read_steps(run)[:5]:
         shown.step(record)
-    shown.phase("learn")
+    shown.clock.enter("learn")
     shown.note("engine 0 died: started again")
     assert shown._live is not None
     shown._live.refresh()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from agentrl.run import summary
 from agentrl.run.conservation import Verdict
 from agentrl.run.folder import RunFolder
 from agentrl.run.metrics import read_steps
+from agentrl.run.record import Seconds
 from tests.unit.run.synthetic import synthetic_run
 
 
@@ -58,7 +60,9 @@ def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
 def test_a_run_without_evaluation_or_steps_has_a_summary(run: RunFolder, tmp_path: Path) -> None:
     told = summary.read(run)
     assert told is not None
-    empty = summary.summarize("stopped by Ctrl-C", 3.0, [], [], told.counts, told.conservation, 1, {})
+    empty = summary.summarize(
+        "stopped by Ctrl-C", Seconds(start=3.0), {}, [], [], told.counts, told.conservation, 1, {}
+    )
     folder = RunFolder(tmp_path)
     summary.write(folder, empty)
     assert summary.read(folder) == empty
@@ -82,6 +86,28 @@ def test_an_evaluation_with_invalid_episodes_says_so_at_the_end(run: RunFolder) 
     text = said(dataclasses.replace(told, after=after), run)
     assert "after step 30" in text
     assert "191 of 192 episodes valid; right: IndexError" in text
+
+
+def test_the_closing_words_tell_all_of_the_time(run: RunFolder) -> None:
+    told = summary.read(run)
+    assert told is not None
+    assert told.seconds.total == told.seconds_total
+    line = next(line for line in said(told, run).splitlines() if line.startswith("time"))
+    assert "start 40 s (engines 31 s, learner 22 s, ray 5 s)" in line
+    named = re.findall(r"(?:: |, )([a-z]+) (\d+) s", re.sub(r"\(.*?\)", "", line))
+    assert {name for name, _ in named} == {
+        "start",
+        "rollout",
+        "learn",
+        "publish",
+        "evaluate",
+        "checkpoint",
+        "close",
+        "other",
+    }
+    assert sum(int(value) for _, value in named) == pytest.approx(told.seconds_total, abs=4)
+    again = dataclasses.replace(told, incarnations=2)
+    assert any(line.startswith("time since resumed") for line in said(again, run).splitlines())
 
 
 def test_durations_are_read_aloud() -> None:
