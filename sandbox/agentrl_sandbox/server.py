@@ -4,6 +4,9 @@ The token comes from AGENTRL_SANDBOX_TOKEN. A sandbox lives as long as the answe
 open: a client that ends, is killed or loses its way takes its sandboxes along. Without --certificate and --key
 everything, the token too, goes over the wire in the clear: then listen on a private network only.
 
+A stranger costs little: nothing of a body is read before the token, and who is slow, or one too many, is let go of.
+Clients share what the server has: sandboxes (`--most`), limits (`--largest`), connections, bytes on their way.
+
     POST /sandboxes        limits as JSON, and `packages` where programs need some
                                             its id, then an answer that stays open
     POST /sandboxes/ID     an order         frames of output, then the result (see inside.wire) or an error
@@ -18,31 +21,45 @@ import json
 import logging
 import os
 import signal
-import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from agentrl_sandbox import gc, http
 from agentrl_sandbox.answer import FRAMES
+from agentrl_sandbox.budget import Budget
 from agentrl_sandbox.choice import TOKEN, best, choose
+from agentrl_sandbox.connections import Connections
 from agentrl_sandbox.errors import PackagesError, SandboxError
-from agentrl_sandbox.http import BadRequestError, Request
+from agentrl_sandbox.http import BadRequestError, Head
 from agentrl_sandbox.inside import wire
+from agentrl_sandbox.largest import changed, check, largest_here, memory_here
 from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.packages import checked
 from agentrl_sandbox.types import Backend, ExecResult, Limits, Stream
 
-LONGEST_S = 3600.0
+SHARE, LEAST_BYTES, BUSY_S = 8, 512 << 20, 30.0
+"""Orders, and answers, on their way at once have a share of this machine's memory; more wait, so long at most."""
+
+PER_SANDBOX, SPARE = 4, 64
+"""Connections with the token: one holds a sandbox, others carry orders, wait, or are kept by their clients."""
+
+WISHES_BYTES, DEEPEST = 1 << 16, 16
 QUEUE_S = 5.0
 """How long a client waits for a place before it is told that there is none; a pool then asks again."""
 
-FLUSH_S = 10.0
 LEAST_TOKEN = 16
-KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 log = logging.getLogger("agentrl.sandbox")
+
+
+class StatusError(Exception):
+    """A request that is not served: the status and the reason of the answer, the connection's last."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 class Server:
@@ -55,8 +72,12 @@ class Server:
         most: int = 256,
         packages: Sequence[str] = (),
         lender: Backend | None = None,
+        largest: Limits | None = None,
     ) -> None:
-        """`lender` was made with these packages, for clients that ask for some of them."""
+        """`lender` was made with these packages, for clients that ask for some of them.
+
+        `largest`: how far a client's programs may go at most; what this machine can bear where it is not given.
+        """
         if len(token) < LEAST_TOKEN:
             raise SandboxError(f"{TOKEN} has {len(token)} characters; set it to {LEAST_TOKEN} or more random ones")
         self._backend, self._token, self._most = backend, token, most
@@ -64,73 +85,66 @@ class Server:
         self._sandboxes: dict[str, OrderedSandbox] = {}
         self._places = asyncio.Semaphore(most)
         self._removals: set[asyncio.Task[None]] = set()
+        self._largest = largest or largest_here()
+        self._most_connections = PER_SANDBOX * most + SPARE
+        self._connections = Connections(self._converse, self._most_connections)
+        in_flight = max(memory_here() // SHARE, LEAST_BYTES)
+        self._orders, self._answers = Budget(in_flight), Budget(in_flight)
 
     @asynccontextmanager
     async def listening(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
         """Serve while the context is open; gives the port."""
-        connections: set[asyncio.Task[None]] = set()
-
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if task := asyncio.current_task():
-                connections.add(task)
-                task.add_done_callback(connections.discard)
-            with suppress(asyncio.CancelledError):  # asyncio of Python 3.11 takes a cancelled connection for a crash
-                await self._converse(reader, writer)
-
-        server = await asyncio.start_server(connected, host, port, ssl=tls)
         try:
-            yield server.sockets[0].getsockname()[1]
+            async with self._connections.listening(host, port, tls) as bound:
+                yield bound
         finally:
-            server.close()
-            for task in connections:
-                task.cancel()
-            await asyncio.gather(*connections, return_exceptions=True)
             await asyncio.gather(*self._removals, return_exceptions=True)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Every request of a connection."""
-        _watch_over(writer)
+        """Every request of a connection, until it ends or one is refused."""
+        within_s = http.HEAD_S
         try:
-            while request := await http.read_request(reader):
-                await self._serve(request, reader, writer)
-                await writer.drain()
+            while head := await http.read_head(reader, within_s):
+                await self._serve(head, reader, writer)
+                await http.send(writer)
+                within_s = http.IDLE_S
         except BadRequestError as error:
-            writer.write(http.whole(400, str(error)))
-        except (ConnectionError, TimeoutError):
-            pass
-        finally:
-            writer.close()
-            with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(FLUSH_S):
-                    await writer.wait_closed()
+            await _refuse(400, str(error), reader, writer)
+        except StatusError as refusal:
+            await _refuse(refusal.status, str(refusal), reader, writer)
 
-    async def _serve(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    async def _serve(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request. Nothing of its body is read before its head has been found good."""
+        given = head.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), self._token.encode()):
-            writer.write(http.whole(401, f"wrong token: set {TOKEN} to the server's"))
-            raise ConnectionAbortedError
-        name = request.path.removeprefix("/sandboxes").strip("/")
-        if request.method != "POST" or not request.path.startswith("/sandboxes"):
-            writer.write(http.whole(404, "POST to /sandboxes or /sandboxes/ID"))
-            raise ConnectionAbortedError
-        if name:
-            await self._order(name, request.body, writer)
-        else:
-            await self._hold(request.body, reader, writer)
+            raise StatusError(401, f"wrong token: set {TOKEN} to the server's")
+        if not self._connections.admit():
+            raise StatusError(503, f"this server holds {self._most_connections} connections already")
+        name = head.path.removeprefix("/sandboxes").strip("/")
+        if head.method != "POST" or not head.path.startswith("/sandboxes"):
+            raise StatusError(404, "POST to /sandboxes or /sandboxes/ID")
+        if head.length > (most := wire.MOST_BYTES if name else WISHES_BYTES):
+            raise StatusError(413, f"a body of {head.length} bytes; this server takes {most}")
+        if not name:
+            await self._hold(await http.read_body(reader, head.length), reader, writer)
+            return
+        sandbox = self._sandboxes.get(name)
+        if sandbox is None:
+            raise StatusError(404, f"no sandbox {name}")
+        async with _free(self._orders, head.length):
+            await self._order(sandbox, await http.read_body(reader, head.length), writer)
 
     async def _hold(self, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Make a sandbox and keep it until the client lets go; who comes when the server is full waits in order."""
-        limits, packages = _wishes(body)
+        limits, packages = self._wishes(body)
         if missing := [name for name in packages if name not in self._packages]:
             fix = f"Start it with --packages {' '.join(dict.fromkeys([*self._packages, *packages]))}"
-            writer.write(http.whole(409, f"this server lends no package {', '.join(missing)}. {fix}"))
-            raise ConnectionAbortedError
+            raise StatusError(409, f"this server lends no package {', '.join(missing)}. {fix}")
         try:
             async with asyncio.timeout(QUEUE_S):
                 await self._places.acquire()
         except TimeoutError:
-            writer.write(http.whole(503, f"this server holds {self._most} sandboxes already"))
-            raise ConnectionAbortedError from None
+            raise StatusError(503, f"this server holds {self._most} sandboxes already") from None
         sandbox: OrderedSandbox | None = None
         try:
             if reader.at_eof():  # it has gone meanwhile
@@ -140,10 +154,10 @@ class Server:
             sandbox = made
             self._sandboxes[sandbox.id] = sandbox
             writer.write(http.head(200) + http.chunk(f"{sandbox.id}\n".encode()))
-            await writer.drain()
+            await http.send(writer)
             await reader.read(1)  # nothing more is said: this is the end, and TCP's keepalive bounds the wait for it
         except SandboxError as error:
-            writer.write(http.whole(503, str(error)))
+            raise StatusError(503, str(error)) from error
         finally:
             self._places.release()
             if sandbox:
@@ -158,42 +172,62 @@ class Server:
         removal.add_done_callback(self._removals.discard)
         await asyncio.shield(removal)
 
-    async def _order(self, name: str, order: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _order(self, sandbox: OrderedSandbox, order: bytes, writer: asyncio.StreamWriter) -> None:
         """Carry out an order and send what comes of it."""
-        sandbox = self._sandboxes.get(name)
-        if sandbox is None:
-            writer.write(http.whole(404, f"no sandbox {name}"))
-            raise ConnectionAbortedError
-        writer.write(http.head(200))
 
         def said(stream: Stream, data: bytes) -> None:
             writer.write(http.chunk(wire.frame(FRAMES[stream], data)))
 
+        words, stdin, limits = self._parse(order)
+        async with _free(self._answers, limits.output_bytes):
+            writer.write(http.head(200))
+            try:
+                result = await sandbox.order(words, stdin, limits, said)
+                last = wire.frame(wire.END, _fields(result))
+            except (SandboxError, ValueError) as error:
+                last = wire.frame(wire.FAILED, wire.pack(type(error).__name__, str(error)))
+            writer.write(http.chunk(last) + http.chunk(b""))
+            await http.send(writer)
+
+    def _wishes(self, body: bytes) -> tuple[Limits, tuple[str, ...]]:
+        """How far a sandbox's programs may go, and the packages they are to have."""
         try:
-            words, stdin, limits = _parse(order)
-            result = await sandbox.order(words, stdin, limits, said)
-            last = wire.frame(wire.END, _fields(result))
-        except (SandboxError, ValueError) as error:
-            last = wire.frame(wire.FAILED, wire.pack(type(error).__name__, str(error)))
-        writer.write(http.chunk(last) + http.chunk(b""))
+            if body.count(b"[") + body.count(b"{") > DEEPEST:
+                raise ValueError("an object of numbers, with a list of names, is not nested so deeply")
+            fields = json.loads(body)
+            packages = checked(fields.pop("packages", ()))
+            return check(Limits(**fields), self._largest), packages
+        except (ValueError, TypeError, AttributeError, OverflowError, PackagesError) as error:
+            raise BadRequestError(f"these are no limits: {error}") from error
+
+    def _parse(self, order: bytes) -> tuple[tuple[str | bytes, ...], bytes, Limits]:
+        """Verb and arguments, stdin, and how far the run may go."""
+        try:
+            verb, wall_s, cpu_s, output_bytes, _, stdin, *words = wire.unpack(order)
+            limits = replace(Limits(), wall_s=float(wall_s), cpu_s=float(cpu_s), output_bytes=int(output_bytes))
+            return (verb, *words), stdin, check(limits, self._largest)
+        except (ValueError, OverflowError) as error:
+            raise BadRequestError(f"this is no order: {error}") from error
 
 
-def _wishes(body: bytes) -> tuple[Limits, tuple[str, ...]]:
-    """How far a sandbox's programs may go, and the packages they are to have."""
+async def _refuse(status: int, text: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Say why; it is the last answer of this connection."""
+    writer.write(http.whole(status, text))
+    await http.send(writer)
+    await http.discard(reader)
+
+
+@asynccontextmanager
+async def _free(budget: Budget, count: int) -> AsyncIterator[None]:
+    """So many bytes of a budget; StatusError where others hold them for too long."""
     try:
-        fields = json.loads(body)
-        packages = checked(fields.pop("packages", ()))
-        return Limits(**fields), packages
-    except (ValueError, TypeError, AttributeError, PackagesError) as error:
-        raise BadRequestError(f"these are no limits: {error}") from error
-
-
-def _parse(order: bytes) -> tuple[tuple[str | bytes, ...], bytes, Limits]:
-    """Verb and arguments, stdin, and how far the run may go; ValueError for what is no order."""
-    verb, wall_s, cpu_s, output_bytes, _, stdin, *words = wire.unpack(order)
-    wall, cpu = min(float(wall_s), LONGEST_S), min(float(cpu_s), LONGEST_S)
-    limits = replace(Limits(), wall_s=wall, cpu_s=cpu, output_bytes=min(int(output_bytes), wire.MOST_BYTES))
-    return (verb, *words), stdin, limits
+        await budget.take(count, BUSY_S)
+    except TimeoutError:
+        raise StatusError(503, f"this server has too much on its way to take {count} bytes more") from None
+    try:
+        yield
+    finally:
+        budget.give(count)
 
 
 def _fields(result: ExecResult) -> bytes:
@@ -201,14 +235,6 @@ def _fields(result: ExecResult) -> bytes:
     hits = ",".join(sorted(result.hits))
     times = (int(result.wall_s * 1e6), int(result.cpu_s * 1e6))
     return wire.pack(result.exit_code, hits, *times, result.peak_memory_bytes, int(result.is_state_lost), 1)
-
-
-def _watch_over(writer: asyncio.StreamWriter) -> None:
-    """Have the kernel notice a client whose machine is gone."""
-    connection = writer.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in KEEPALIVE:
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def main() -> None:
@@ -219,11 +245,16 @@ def main() -> None:
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--most", type=int, default=256, help="sandboxes at once")
     parser.add_argument("--packages", nargs="+", default=[], help="installed packages that programs can import")
+    parser.add_argument("--largest", nargs="+", default=[], metavar="LIMIT=NUMBER", help="what a client may ask for")
     parser.add_argument("--certificate", help="PEM file; with --key the server speaks TLS")
     parser.add_argument("--key", help="PEM file")
     arguments = parser.parse_args()
     if bool(arguments.certificate) != bool(arguments.key):
         parser.error("--certificate and --key go together: give both or neither")
+    try:
+        arguments.largest = changed(largest_here(), arguments.largest)
+    except ValueError as error:
+        parser.error(f"--largest: {error}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         asyncio.run(_run(arguments))
@@ -246,7 +277,7 @@ async def _run(arguments: argparse.Namespace) -> None:
             raise SandboxError(f"cannot use {arguments.certificate} with {arguments.key}: {error}") from error
     elif arguments.host != "127.0.0.1":
         log.warning("no certificate: token and programs cross the network in the clear")
-    server = Server(backend, os.environ.get(TOKEN, ""), arguments.most, arguments.packages, lender)
+    server = Server(backend, os.environ.get(TOKEN, ""), arguments.most, arguments.packages, lender, arguments.largest)
     async with server.listening(arguments.host, arguments.port, tls) as port:
         log.info("sandboxes by %s (%s) on %s:%s", backend.name, backend.describe(), arguments.host, port)
         stop = asyncio.Event()

@@ -166,7 +166,9 @@ async def _check(response: httpx.Response) -> None:
     """SandboxError for an answer that is a refusal."""
     if response.status_code != httpx.codes.OK:
         text = (await response.aread()).decode(errors="replace")
-        kind = {401: UnavailableError, 409: PackagesError, 503: FullError}.get(response.status_code, LostError)
+        kind = {400: UnavailableError, 401: UnavailableError, 409: PackagesError, 503: FullError}.get(
+            response.status_code, LostError
+        )
         raise kind(f"remote: {text}")
 
 
