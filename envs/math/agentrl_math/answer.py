@@ -115,6 +115,9 @@ _COMMA = re.compile("[,;]")
 _CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")
 _CAP = re.compile(r"\\cap(?![A-Za-z])")
 _BUILDER = re.compile(r"^\\\{\s*([a-z])(?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]\s*(.*\1.*)\\\}$")
+_REAL_MEMBER = re.compile(
+    r"^\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*(?:,|and)|(?:,|and)\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*$"
+)
 _HALF_LINE = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?\s*\^\s*\{?\s*([-+])\s*\}?")
 ZERO = Scalar(expr.ZERO)
 _LINE = Items("()", (Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))))
@@ -278,13 +281,18 @@ def _flat(members: tuple[Answer, ...]) -> tuple[Answer, ...]:
 def _shared_name(members: tuple[Answer, ...]) -> Answer:
     """`x=1, 2` and `x=1 or x=2` list the values of x; `x<1 or x>2` is a union."""
     first = members[0]
-    if isinstance(first, Relation) and first.ops == ("=",) and not any(isinstance(m, Relation) for m in members[1:]):
-        return Relation(("=",), (first.sides[0], Items("list", (first.sides[1], *members[1:]))), (first.texts[0], ""))
-    names = {m.texts[0] for m in members if isinstance(m, Relation) and m.ops == ("=",)}
-    if len(names) == 1 and all(isinstance(m, Relation) and m.ops == ("=",) for m in members):
-        values = _flat(tuple(m.sides[1] for m in members if isinstance(m, Relation)))
-        return Relation(("=",), (first.sides[0], Items("list", values)), (names.pop(), ""))  # type: ignore[union-attr]
-    return Items("list", members)
+    if not isinstance(first, Relation) or first.ops not in (("=",), ("!=",)):
+        return Items("list", members)
+    if not any(isinstance(m, Relation) for m in members[1:]):
+        return Relation(
+            first.ops, (first.sides[0], Items("list", (first.sides[1], *members[1:]))), (first.texts[0], "")
+        )
+    alike = [m for m in members if isinstance(m, Relation) and (m.ops, m.texts[0]) == (first.ops, first.texts[0])]
+    if len(alike) < len(members):
+        return Items("list", members)
+    return Relation(
+        first.ops, (first.sides[0], Items("list", _flat(tuple(m.sides[1] for m in alike)))), (first.texts[0], "")
+    )
 
 
 def _related(text: str, depth: int) -> Answer | None:
@@ -316,7 +324,7 @@ def _united(text: str, depth: int) -> Answer | None:
 def _bracketed(text: str, depth: int) -> Answer | None:
     if text.startswith("\\{") and text.endswith("\\}") and closes_last(text):
         if built := _BUILDER.match(text):
-            return read(built.group(2), depth)
+            return read(_REAL_MEMBER.sub("", built.group(2)), depth)
         inner = read(text[2:-2], depth)
         return Items("set", inner.members if isinstance(inner, Items) and inner.kind == "list" else (inner,))
     if text.startswith("{") and text.endswith("}") and closes_last(text):

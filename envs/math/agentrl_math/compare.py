@@ -286,6 +286,8 @@ class Comparison:
             and (gold.ops == given.ops or not relations.is_constant(given.sides[1]))
         ):
             return self.same(gold.sides[1], given.sides[1])
+        if gold.ops == given.ops == ("!=",) and gold.texts[0] == given.texts[0]:
+            return self.same(gold.sides[1], given.sides[1])
         if solved := relations.solution(gold):
             other = relations.solution(given)
             return other is not None and other[:2] == solved[:2] and self.same(solved[2], other[2])
@@ -361,6 +363,9 @@ def _as_vector(answer: Answer, kinds: tuple[str, ...]) -> Answer | None:
         return Items("()", cells) if len(answer.rows) == 1 or len(cells) == len(answer.rows) else None
     if isinstance(answer, Items) and answer.kind in kinds:
         return Items("()", answer.members)
+    if isinstance(answer, Items) and answer.kind == "list":
+        values = relations.by_name(answer)
+        return Items("()", values) if values else None
     return answer if isinstance(answer, Scalar) and symbols(answer.node) & {"j", "k"} else None
 
 

@@ -17,7 +17,9 @@ _VULGAR = {
 _UNICODE = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
     "∙": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ",
-    "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "°": r"^\circ ", "±": r"\pm ",
+    "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "Ø": r"\emptyset ",
+    "ø": r"\emptyset ", "∶": ":",
+    "°": r"^\circ ", "±": r"\pm ",
     "∓": r"\mp ", "∠": r"\angle ", "ℝ": r"\mathbb{R}", "√": r"\sqrt ", "…": r"\ldots ", "θ": r"\theta ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ",
     "€": " euro ", "£": " gbp ", "‰": "/1000", "′": "'", "″": "''", "’": "'", "“": '"', "”": '"',
@@ -37,7 +39,8 @@ _UNICODE = {
 _SYNONYMS = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge",
     "neq": "ne", "lt": "<", "gt": ">", "times": "*", "cdot": "*", "ast": "*", "div": "/", "dots": "ldots",
-    "cdots": "ldots", "dotsc": "ldots", "varnothing": "emptyset", "lvert": "|", "rvert": "|", "vert": "|",
+    "cdots": "ldots", "dotsc": "ldots", "varnothing": "emptyset",
+    "O": "emptyset", "lvert": "|", "rvert": "|", "vert": "|",
     "mid": "|", "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "bar": "overline", "dbinom": "binom",
     "tbinom": "binom", "degree": "^\\circ", "simeq": "approx", "thickapprox": "approx", "colon": ":", "land": " and",
     "wedge": " and", "lor": " or", "vee": " or", "surd": "sqrt", "nicefrac": "frac", "sfrac": "frac", "xfrac": "frac",
@@ -84,6 +87,8 @@ _WRAPPERS = [(needle, re.compile(pattern), plain) for needle, pattern, plain in 
     ("\\frac", rf"\\frac\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*\}}\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*"
      r"(\^\s*\{?[23]\}?)?\s*\}", r"\\text{ \1/\2}\3"),
     ("\\pmod", r"\\pmod\s*(\w)", r"\\pmod{\1}"),
+    ("per cent", r"\bper cent\b", "percent"),
+    ("\\big", r"\\big(cup|cap)(?![A-Za-z])(?!\s*_)", r"\\\1 "),
     ("\\pounds", r"\\pounds(?![a-z])", " gbp "),
     ("\\prime", r"\^\s*\{?\s*\\prime\s*\\prime(?![a-z])\s*\}?", "''"),
     ("\\prime", r"\^\s*\{?\s*\\prime(?![a-z])\s*\}?", "'"),

@@ -7,8 +7,9 @@ _PREFIXES = {"Y": "yotta", "Z": "zetta", "E": "exa", "P": "peta", "T": "tera", "
              "h": "hecto", "da": "deca", "d": "deci", "c": "centi", "m": "milli", "u": "micro", "n": "nano",
              "p": "pico", "f": "femto", "a": "atto"}  # fmt: skip
 _METRIC = {
-    "meter": ("m", "k c m d u n p", "metre"), "gram": ("g", "k m u n", "gramme"), "second": ("s", "m u n p", "sec"),
-    "liter": ("L l", "m c d u h k", "litre"), "hertz": ("Hz", "k M G T m", ""), "newton": ("N", "k M m u", ""),
+    "meter": ("m", "k c m d u n p M G", "metre"), "gram": ("g", "k m u n M", "gramme"),
+    "second": ("s", "m u n p M", "sec"),
+    "liter": ("L l", "m c d u h k M", "litre"), "hertz": ("Hz", "k M G T m", ""), "newton": ("N", "k M m u", ""),
     "pascal": ("Pa", "k M G h m", ""), "joule": ("J", "k M G m u", ""), "watt": ("W", "k M G T m u n", ""),
     "volt": ("V", "k M m u", ""), "ampere": ("A", "k m u n", "amp"), "ohm": ("\u03a9", "k M m", ""),
     "farad": ("F", "m u n p", ""), "coulomb": ("C", "m u n", ""), "tesla": ("T", "m u n", ""), "weber": ("Wb", "m", ""),
@@ -136,6 +137,9 @@ def _powers(unit: str) -> tuple[tuple[str, int], ...]:
                 last = (name, power * size * sign * held)
                 factors[name] = factors.get(name, 0) + last[1]
             size, sign = 1, 1
+    for letter, scale in (("coulomb", "celsius"), ("farad", "fahrenheit")) if "degree" in factors else ():
+        if factors.get(letter) == 1:
+            factors[scale] = factors.pop(letter)
     if "celsius" in factors or "fahrenheit" in factors:
         factors.pop("degree", None)
     return tuple(factors.items())

@@ -4,8 +4,9 @@ import re
 
 _SUBJECT = r"(?:(?:the|this|it)?(?:equation|system|inequality|problem|limit|function|integral|series|it)?)"
 _EMPTY = re.compile(
-    rf"(?:(?:thereisa?|thereare|therewere|wehave|{_SUBJECT}has|{_SUBJECT}have)?no(?:real)?(?:solutions?|roots?)"
+    rf"(?:(?:thereisa?|thereare|therewere|wehave|{_SUBJECT}has|{_SUBJECT}have)?no(?:real)?(?:solutions?|roots?|valuesofx|values?)"
     rf"(?:exists?|toth(?:is|e)(?:equation|system))?|{_SUBJECT}doesnothave(?:a|any)(?:real)?solutions?|none|"
+    r"nosuch(?:[a-z]|numbers?|values?|solutions?)(?:exists?)?|(?:the)?(?:solution)?setisempty|"
     r"(?:the)?(?:emptyset|nullset|emptysolutionset))"
 )
 _ABSENT = re.compile(rf"dne|nonexistent|{_SUBJECT}(?:does|do)(?:not|nt)exist|{_SUBJECT}dne")

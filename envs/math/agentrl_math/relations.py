@@ -2,7 +2,7 @@
 
 import re
 
-from agentrl_math.answer import Answer, Items, Relation, Scalar, Union
+from agentrl_math.answer import Answer, Combined, Items, Relation, Scalar, Union
 from agentrl_math.expr import Node, symbols
 from agentrl_math.latex import squeeze
 
@@ -58,6 +58,8 @@ def pieces(answer: Answer) -> tuple[Answer, ...] | None:
         return answer.members
     if isinstance(answer, Relation) and answer.ops == ("!=",) and is_variable(answer.texts[0]):
         low, high = Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))
+        if isinstance(answer.sides[1], Items):
+            return (Combined("minus", (Items("()", (low, high)), answer.sides[1])),)
         return (Items("()", (low, answer.sides[1])), Items("()", (answer.sides[1], high)))
     if isinstance(answer, Items) and answer.kind == "list":
         pieces = [interval(member) for member in answer.members if isinstance(member, Relation)]

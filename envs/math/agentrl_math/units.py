@@ -23,7 +23,7 @@ _GLUED = set("mm cm km in ft yd mi kg oz ms hr yr ml rs pt lb lbs am pm".split()
 """The symbols in lower case that stand for a unit though no space parts them from the number; `2nm` is 2·n·m."""
 _RATIO = set("m km cm ft g kg mi mg ml l L s h min sec hr".split())  # noqa: SIM905
 _BARE = re.compile(r"([-\u2212]?[\d.,]*\d)\s*(?:[msghLNJWVΩ]|Hz|Pa)")
-_LETTERS = re.compile(rf"\s({_NAME}(?:[ */]{{1,3}}{_NAME}){{0,3}})\s*$")
+_LETTERS = re.compile(rf"(?<=[\d)}}\s])({_NAME}(?:[ */]{{1,3}}{_NAME}){{0,3}})\s*$")
 _CHANGED = re.compile(r"\w*fold|\w{2,}[^e]ed")
 """`tenfold` and `inverted` are done to a number, not counted by it."""
 _MATH_WORDS = CHANGERS | set(
