@@ -15,13 +15,12 @@ from rich.text import Text
 from agentrl.run.clock import Clock
 from agentrl.run.folder import RunFolder
 from agentrl.run.record import EvaluationRecord, StepRecord
+from agentrl.run.still import still_words, why_still
 from agentrl.run.summary import Summary, closing, duration
 from agentrl.run.terminal import visible
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 96
-NOTHING = "nothing to learn: every advantage is 0"
-UNSTABLE = "update skipped: the gradient is not finite"
 
 
 @dataclass
@@ -121,6 +120,7 @@ class View:
             ("reward", f"{r.reward_mean:.3f} ± {r.reward_std:.2f}", sparkline([x.reward_mean for x in records])),
             ("length", lengths, sparkline([x.length_mean for x in records])),
             ("entropy", f"{r.entropy:.3f}", sparkline([x.entropy for x in records])),
+            *([("no update", still_words(records), "")] if any(map(why_still, records)) else []),
             ("samples", f"{r.trained} trained{dropped_words(r)}", ""),
             ("speed", speed_words(r), ""),
             ("staleness", f"{r.staleness_mean:.2f} updates  ({ages})" if ages else "-", ""),
@@ -158,9 +158,7 @@ def step_words(r: StepRecord, steps: int) -> str:
 
 def learned_words(r: StepRecord) -> str:
     """'KL 0.0012', or why there was no update."""
-    if r.learner.nonfinite_steps:
-        return UNSTABLE
-    return f"KL {r.learner.kl_sampler:.4f}" if r.learner.has_learned else NOTHING
+    return why_still(r) or f"KL {r.learner.kl_sampler:.4f}"
 
 
 def evaluation_words(r: EvaluationRecord) -> str:

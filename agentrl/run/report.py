@@ -21,6 +21,7 @@ from agentrl.run.manifest import RunManifest
 from agentrl.run.metrics import read_evaluations, read_steps
 from agentrl.run.page import card, fold, links, page, section, table, tile
 from agentrl.run.record import STEP_PHASES, EvaluationRecord, StepRecord
+from agentrl.run.still import still_words
 from agentrl.run.store import TrajectoryStore
 from agentrl.run.summary import Summary, duration
 from agentrl.run.transcript import Decode, headline, transcript
@@ -113,6 +114,9 @@ def _tiles(m: Material) -> str:
         seconds = m.summary.seconds_total if m.summary else m.steps[-1].at - m.steps[0].at
         pace = statistics.median(record.seconds.total for record in m.steps)
         out.append(tile("Steps", str(m.steps[-1].step), f"{duration(seconds)} in all, {pace:.1f} s a step"))
+        if still := still_words(m.steps):
+            count, _, why = still.partition(": ")
+            out.append(tile("No update", count, why, "bad", is_wide=True))
         sampled, trained = (
             sum(column) for column in zip(*((r.action_tokens, r.learner.tokens) for r in m.steps), strict=True)
         )

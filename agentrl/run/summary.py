@@ -15,6 +15,7 @@ from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Counts
 from agentrl.run.lines import write_whole
 from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
+from agentrl.run.still import still_words
 from agentrl.run.terminal import visible
 
 
@@ -23,7 +24,8 @@ class Summary:
     """What a run came to. `ended` says why it stopped; `before` and `after` are its first and last evaluation.
 
     `seconds` are those of the command that wrote this (the resume, where there was one) and add up to `seconds_total`;
-    `start_parts` are what its start consists of, some of it side by side.
+    `start_parts` are what its start consists of, some of it side by side. `no_update` says which share of the steps
+    moved no weight, and why.
     """
 
     ended: str
@@ -40,6 +42,7 @@ class Summary:
     packages: dict[str, str]
     restarts: int = 0
     start_parts: dict[str, float] = field(default_factory=dict)
+    no_update: str = ""
 
 
 def summarize(
@@ -70,6 +73,7 @@ def summarize(
         packages=packages,
         restarts=restarts,
         start_parts=dict(parts),
+        no_update=still_words(steps),
     )
 
 
@@ -90,6 +94,8 @@ def closing(summary: Summary, folder: RunFolder) -> RenderableType:
     table.add_column(overflow="fold")
     for name, value in _facts(summary):
         table.add_row(name, value)
+    if summary.no_update:
+        table.add_row("no update", Text(summary.no_update, style="bold yellow"))
     law = summary.conservation
     style = "green" if law.holds else "bold red"
     table.add_row("conservation law", Text(str(law), style=style))

@@ -57,7 +57,7 @@ def test_a_step_without_a_signal_says_so_and_shows_no_mean_of_nothing(run: RunFo
     idle = dataclasses.replace(read_steps(run)[-1].learner, entropy=0.0, optimizer_steps=0, skipped_steps=1)
     record = dataclasses.replace(read_steps(run)[-1], learner=idle)
     line = step_words(record, 12)
-    assert "nothing to learn: every advantage is 0" in line
+    assert "no update: the rewards differ in no group" in line
     assert "entropy" in line  # of all sampled tokens, whatever was learned from them
     assert "KL" not in line
     assert "learned" not in line
@@ -69,7 +69,7 @@ def test_a_step_without_a_signal_says_so_and_shows_no_mean_of_nothing(run: RunFo
 def test_a_gradient_that_is_not_finite_is_told(run: RunFolder) -> None:
     learner = dataclasses.replace(read_steps(run)[-1].learner, optimizer_steps=0, nonfinite_steps=1)
     record = dataclasses.replace(read_steps(run)[-1], learner=learner)
-    assert "update skipped: the gradient is not finite" in step_words(record, 12)
+    assert "no update: the gradient was not finite" in step_words(record, 12)
     assert step_scalars(record)["learner/nonfinite_steps"] == 1
 
 
