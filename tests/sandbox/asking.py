@@ -45,3 +45,8 @@ def attempt(statement: str) -> str:
     """A program that prints the error of a statement, or `done`."""
     body = f"    {statement}\n    print('done')\n"
     return f"import errno, os, socket\ntry:\n{body}except OSError as error:\n    print(errno.errorcode[error.errno])\n"
+
+
+def has_internet(walls: Backend) -> bool:
+    """Whether programs have TCP and UDP among themselves: where a control group counts the buffers."""
+    return walls.name == "bubblewrap" or "v2" in walls.describe() or "runsc" in walls.describe()

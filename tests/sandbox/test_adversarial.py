@@ -17,11 +17,11 @@ import pytest
 from agentrl_sandbox import Backend, Command, Limit, Python, RefusedError, Sandbox, leases, local, shell
 from agentrl_sandbox.inside import wire
 
-from tests.sandbox.asking import another, assert_serves, attempt, processes, python, said
+from tests.sandbox.asking import another, assert_serves, attempt, has_internet, processes, python, said
 from tests.sandbox.conftest import TIGHT, backend
 
 SHORT = replace(TIGHT, wall_s=2.0)
-FORBIDDEN = ("EPERM", "EACCES", "EROFS", "ENOENT")
+FORBIDDEN = ("EPERM", "EACCES", "EROFS", "ENOENT", "ENOSYS")
 
 # --- fork bombs -------------------------------------------------------------------------------------------------
 
@@ -208,11 +208,16 @@ import os, socket, subprocess
 name = "NAME"
 for path in (name, "/dev/shm/" + name):
     with open(path, "w") as file: file.write(name)
-port, local = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)
+local = socket.socket(socket.AF_UNIX)
 local.bind("\\0" + name)
 local.listen()
 child = subprocess.Popen(["sh", "-c", "sleep 1000; :", name], env={"OF": name, "PATH": os.environ["PATH"]})
-print(os.getcwd(), port.getsockname()[1], child.pid)
+try:
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+except OSError:  # nobody counts its buffers
+    port = 0
+print(os.getcwd(), port, child.pid)
 """
 LOOK = """
 import os, socket, sys
@@ -252,7 +257,8 @@ async def test_what_belongs_to_others_cannot_be_seen_reached_or_signalled(
         begun = await other.run(BELONGINGS.replace("NAME", name))
         folder, port, child = begun.stdout.decode().split()
         outside = [str(pid) for pid in leases.marked()[other.id]]  # as the host counts
-        assert await said(other, LOOK, name, folder, port, child) == ALL
+        assert await said(other, LOOK, name, folder, port, child) == ALL.replace("" if int(port) else "port, ", "")
+        assert int(port) or not has_internet(walls)
         assert await said(sandbox, LOOK, name, folder, port, *outside) == ""
         walk = f"import os; print(any({name!r} in names for top in {tops} for _, _, names in os.walk(top)))"
         assert await said(sandbox, walk) == "False"
@@ -281,7 +287,7 @@ for family, kind, address in (
 """
 
 
-async def test_there_is_no_network(sandbox: Sandbox) -> None:
+async def test_there_is_no_network(sandbox: Sandbox, walls: Backend) -> None:
     name, ports = f"agentrl-test-{os.getpid()}", []
     with ExitStack() as stack:
         for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
@@ -295,8 +301,12 @@ async def test_there_is_no_network(sandbox: Sandbox) -> None:
             on_host = (await said(unwalled, CONNECT, ports[0], ports[-1], name, "3")).split("\n")
         tcp4, tcp6, abstract, *beyond = (await said(sandbox, CONNECT, ports[0], ports[-1], name, "5")).split("\n")
     assert on_host == ["reached", "reached" if len(ports) == 2 else on_host[1], "reached"]
-    assert (tcp4, abstract, beyond) == ("ECONNREFUSED", "ECONNREFUSED", ["ENETUNREACH", "ENETUNREACH"])
+    assert abstract == "ECONNREFUSED"
     assert tcp6 in ("ECONNREFUSED", "ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT")
+    if has_internet(walls):
+        assert (tcp4, beyond) == ("ECONNREFUSED", ["ENETUNREACH", "ENETUNREACH"])
+    else:
+        assert (tcp4, beyond) == ("EAFNOSUPPORT", ["EAFNOSUPPORT", "EAFNOSUPPORT"])
     interfaces = (
         "import os; print(sorted(l.split(':')[0].strip() for l in open('/proc/net/dev').read().splitlines()[2:]))"
     )
@@ -344,7 +354,7 @@ async def test_a_program_has_no_privileges_and_gets_none(sandbox: Sandbox) -> No
     ],
 )
 async def test_what_needs_privileges_fails(sandbox: Sandbox, statement: str) -> None:
-    assert await said(sandbox, attempt(statement)) in (*FORBIDDEN, "EAFNOSUPPORT")
+    assert await said(sandbox, attempt(statement)) in (*FORBIDDEN, "EAFNOSUPPORT", "EPROTONOSUPPORT")
 
 
 SET_UID = """
@@ -391,7 +401,7 @@ CALLS = {
     "mount": "165, b'none', b'/tmp', b'tmpfs', 0, 0",
     "ptrace (attach to the warden)": "101, 16, 1, 0, 0",
     "process_vm_readv (of the warden)": "310, 1, piece(room), 1, piece(None), 1, 0",
-    "pidfd_getfd (of the warden)": "438, os.pidfd_open(1), 0, 0",
+    "pidfd_getfd (of itself)": "438, os.pidfd_open(os.getpid()), 0, 0",
     "kexec_load": "246, 0, 0, 0, 0",
     "bpf (make a map)": "321, 0, struct.pack('5I', 2, 4, 4, 1, 0), 20",
     "perf_event_open": "298, struct.pack('IIQQQQQ16x', 1, 64, 1, 0, 0, 0, 0x60), 0, -1, -1, 0",

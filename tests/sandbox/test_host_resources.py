@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agentrl_sandbox import Backend, Python, Sandbox, seccomp, shell, syscalls
 
-from tests.sandbox.asking import another, attempt, said
+from tests.sandbox.asking import another, attempt, has_internet, said
 from tests.sandbox.conftest import TIGHT, backend
 
 ONLY_X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
@@ -104,10 +104,6 @@ for made, *wanted in (
     except OSError as error:
         print(errno.errorcode[error.errno])
 """
-
-
-def has_internet(walls: Backend) -> bool:
-    return walls.name == "bubblewrap" or "v2" in walls.describe() or "runsc" in walls.describe()
 
 
 async def test_sockets_are_of_families_that_somebody_counts(sandbox: Sandbox, walls: Backend) -> None:
