@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from benchmarks.timing import last_line
 
 WORST = 1.6
 """The highest exponent that passes: noise and caches make a linear reading look like 1.3."""
-SLOW_S = 0.005
+SLOW_S = 0.02
 """A reading below this at 4n is fast, whatever its exponent."""
 LIMIT_S = 5.0
 """After this a reading counts as one that hangs."""
@@ -67,23 +68,34 @@ class Growth:
 
 
 def math_rows() -> Iterator[Row]:
-    """envs/math: where the answer stands, and what the calling process does with it."""
-    from agentrl_math.extract import boxes, from_gold, from_response
+    """envs/math: where the answer stands, what the calling process reads of it, and what a worker reads."""
+    from agentrl_math.answer import readings
+    from agentrl_math.boxes import boxes
+    from agentrl_math.extract import from_gold, from_response
     from agentrl_math.grading import _graded
+    from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_READ_CHARS, LimitError
     from agentrl_math.policy import Policy
 
     number = Policy(fallback="number")
     yield Row("math", "boxes", boxes)
     yield Row("math", "from_gold", from_gold)
-    for frame in ("{}", "{}5", "5{}", "\\boxed{5}{}", "Answer: {}5", "<answer>{}</answer>", "#### {}5"):
-        yield Row("math", f"from_response {frame}", lambda text: from_response(text, number), frame)
-    for frame in ("\\boxed{{}}", "\\boxed{answer is {}}", "\\boxed{5{}}", "\\boxed{{}5}", "Answer: {}"):
-        for gold, size in (("5", 450), ("x+1", 450), ("\\{1,2\\}", 20_000)):
-            yield Row("math", f"graded {frame} for {gold}", _grading(_graded, gold, number), frame, size)
+    for frame in ("{}", "{}5", "5{}", "\\boxed{5}{}", "{}\\boxed{5}", "Answer: {}5", "<answer>{}</answer>", "#### {}5"):
+        yield Row("math", f"from_response {frame}", lambda text: from_response(text, Policy()), frame)
+        yield Row("math", f"last number of {frame}", lambda text: from_response(text, number), frame)
+    for frame in ("{}", "5{}", "{}5", "answer is {}", "(1,{})", "\\frac{1}{{}}"):
+        for gold in ("5", "x+1", "\\{1,2\\}"):
+            read = partial(_graded, gold=gold, policy=number)
+            yield Row("math", f"graded {frame} for {gold}", read, f"\\boxed{{{frame}}}", MAX_READ_CHARS // 5)
+        yield Row("math", f"graded, long {frame}", read, f"\\boxed{{{frame}}}", 20_000)
+        unless_refused = partial(_unless, LimitError, readings)
+        yield Row("math", f"readings {frame}", unless_refused, frame, MAX_ANSWER_CHARS // 5)
 
 
-def _grading(graded: Callable[..., Any], gold: str, policy: Any) -> Callable[[str], object]:
-    return lambda text: graded(text, gold, policy)
+def _unless(refusal: type[Exception], read: Callable[[str], object], text: str) -> object:
+    try:
+        return read(text)
+    except refusal:
+        return None
 
 
 AREAS: dict[str, Callable[[], Iterator[Row]]] = {"math": math_rows}
@@ -101,15 +113,15 @@ def _stop(*_: Any) -> None:
 
 
 def seconds(row: Row, text: str, rounds: int) -> float:
-    """The shortest of `rounds` readings; LIMIT_S for one that exceeds it."""
+    """The processor time of the shortest of `rounds` readings; LIMIT_S for one that exceeds it."""
     taken = LIMIT_S
     signal.signal(signal.SIGALRM, _stop)
     try:
         for turn in range(rounds):
             signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
-            started = time.perf_counter()
+            started = time.thread_time()
             row.read(text + " " * turn)  # a text that no cache has seen
-            taken = min(taken, time.perf_counter() - started)
+            taken = min(taken, time.thread_time() - started)
     except OverLimitError:
         return LIMIT_S
     finally:

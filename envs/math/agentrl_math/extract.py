@@ -42,7 +42,7 @@ def from_response(response: str, policy: Policy) -> Extraction | None:
         return None
     found = boxes(text)
     if found and policy.box != "last":
-        return _chosen(found, policy.box)
+        return _chosen(text, found, policy.box)
     is_prose = policy.fallback == "number"
     lines = [_hashes(text), None if is_prose else _line(text)]
     marks = [mark for mark in (*found[-1:], _tagged(text), *lines) if mark]
@@ -50,11 +50,16 @@ def from_response(response: str, policy: Policy) -> Extraction | None:
         whole = last_number(text) if is_prose else _whole(text)
         return None if whole is None else Extraction(whole)
     last = max(marks, key=lambda mark: mark.start)
-    if not last.content or not last.content.strip() or not is_stated(last.content):
-        return None
-    if is_touched(text, last.start, last.end, is_line=last in lines):
+    if not _counts(text, last, is_line=last in lines):
         return None
     return _boxed(text, found) if found and last is found[-1] else Extraction(unwrapped(last.content))
+
+
+def _counts(text: str, mark: Mark, is_line: bool = False) -> bool:
+    """Whether a mark holds something that neither it nor the text around it denies, doubts or asks."""
+    if not mark.content or not mark.content.strip() or not is_stated(mark.content):
+        return False
+    return not is_touched(text, mark.start, mark.end, is_line)
 
 
 # --- think blocks --------------------------------------------------------------------------------------------------
@@ -96,16 +101,15 @@ def _tagged(text: str) -> Mark | None:
 
 def _hashes(text: str) -> Mark | None:
     """The last `####` that is no heading: a value stands behind it, or it is the last line."""
-    at = line_end = len(text)
-    has_more = False
-    while (at := text.rfind("####", 0, at)) >= 0:
-        if (closer := text.find("\n", at, line_end)) >= 0:
-            has_more = has_more or bool(text[closer:line_end].strip())
-            line_end = closer
-        content = text[at + 4 : min(line_end, at + 6 + MAX_ANSWER_CHARS)].strip()
-        is_heading = text[max(at - 1, 0) : at] == "#" or (has_more and content[:1] not in _VALUE_STARTS)
+    start, last = len(text), len(text.rstrip())
+    while (at := text.rfind("####", 0, max(start, 0))) >= 0:
+        start = text.rfind("\n", 0, at)
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        content = text[at + 4 : min(end, at + 6 + MAX_ANSWER_CHARS)].strip()
+        is_heading = text[max(at - 1, 0) : at] == "#" or (end < last and content[:1] not in _VALUE_STARTS)
         if content and not is_heading:
-            return Mark(content, at, line_end)
+            return Mark(content, at, end)
     return None
 
 
@@ -187,16 +191,16 @@ def _inner(text: str) -> str | None:
 # --- several boxes -------------------------------------------------------------------------------------------------
 
 
-def _chosen(found: list[Mark], which: str) -> Extraction | None:
+def _chosen(text: str, found: list[Mark], which: str) -> Extraction | None:
     """The boxes that a policy other than `last` takes, whatever else is marked."""
-    whole = [box.content for box in found if box.content and box.content.strip()]
-    if not found[-1].content or not whole:
+    box = found[0 if which == "first" else -1]
+    if not _counts(text, box):
         return None
-    if which == "first":
-        return Extraction(unwrapped(found[0].content)) if found[0].content else None
+    whole = [box.content for box in found if box.content and box.content.strip()]
     if which == "all":
         return Extraction(", ".join(whole))
-    return Extraction(unwrapped(whole[-1]), conflict=len({"".join(content.split()) for content in whole}) > 1)
+    conflict = which == "only" and len({"".join(content.split()) for content in whole}) > 1
+    return Extraction(unwrapped(str(box.content)), conflict)
 
 
 def _boxed(text: str, found: list[Mark]) -> Extraction:

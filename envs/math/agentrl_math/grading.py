@@ -1,7 +1,6 @@
 """`verify(response, gold)`: the plain cases here and now, the rest in a worker that can be killed."""
 
 import asyncio
-import re
 import time
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -21,9 +20,6 @@ from agentrl_math.policy import Policy
 from agentrl_math.pool import Pool, PoolError
 from agentrl_math.units import bare_number
 from agentrl_math.verdict import Status, Verdict
-
-_DECIMAL_COMMA = re.compile(r"(-?(?:0|\d{1,12}(?!,\d{3}$))),(\d\d+)")
-"""2,74 may be 2.74, and 0,111 too; but 1,2 is two numbers, and 1,234 groups thousands."""
 
 
 def verify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any) -> Verdict:
@@ -167,15 +163,23 @@ def _compared(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Op
 
 def _candidates(text: str, target: _Gold, policy: Policy) -> list[str]:
     """The text; of a labelled choice such as `(C) 12` also its label and its content; of `5m` its number."""
-    comma = _DECIMAL_COMMA.fullmatch(text.strip(" $"))
-    if comma:
-        return [text, f"{comma.group(1)}.{comma.group(2)}"]
+    if decimal := _with_point(text.strip(" $")):
+        return [text, decimal]
     number = bare_number(text) if target.number is not None and policy.units != "required" else None
     label = unlabelled(text) if len(text) < 500 else None
     asked = unlabelled(target.text) if label and len(target.text) < 500 else None
     if label and not is_choice(label[1]) and (asked is None or asked[0] == label[0]):
         return [text, f"({label[0]})", label[1]]
     return [text, number] if number else [text]
+
+
+def _with_point(text: str) -> str | None:
+    """2,74 may be 2.74, and 0,111 too; but 1,2 is two numbers, and 1,234 groups thousands."""
+    whole, _, decimals = text.partition(",")
+    digits = whole.removeprefix("-")
+    if not (text.isascii() and digits.isdigit() and len(digits) <= 12 and decimals.isdigit() and len(decimals) > 1):
+        return None
+    return f"{whole}.{decimals}" if digits == "0" or len(decimals) != 3 else None
 
 
 def _is_plain(answer: Answer) -> bool:
@@ -213,8 +217,8 @@ def _checked(text: str) -> _Gold:
     cleaned = clean(text)
     if not is_balanced(cleaned):
         return _Gold(text, invalid="the braces of the gold do not match")
-    bare = cleaned.replace("\\ldots", "")
-    if not re.search(r"\w|\\[A-Za-z]", bare) and not re.fullmatch(r"\\\{\s*\\\}", cleaned):
+    is_empty_set = "".join(cleaned.split()) == r"\{\}"
+    if not is_empty_set and not any(char.isalnum() for char in cleaned.replace("\\ldots", "")):
         return _Gold(text, invalid="the gold holds no answer")
     if cleaned.casefold() == "nan":
         return _Gold(text, invalid="the gold is not a number")

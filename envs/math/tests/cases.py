@@ -250,7 +250,7 @@ POLICIES = [
     (r"\boxed{3.14}", r"\pi", {"rounding": 0.001}, "correct"), (r"\boxed{3.1}", r"\pi", {"rounding": 0.001}, "incorrect"), (r"\boxed{100.4}", "100", {"rounding": 0}, "correct"), (r"\boxed{\sqrt2}", "1.41", {"rounding": 2}, "correct"),
     (r"\boxed{\log 3}", "0.477", {"rounding": 3}, "correct"), (r"\boxed{\log 3}", "0.48", {"rounding": 3}, "incorrect"),
     (r"\boxed{2,1}", "1,2", {"order": "strict"}, "incorrect"), (r"\boxed{1,2}", "1,2", {"order": "strict"}, "correct"), (r"\boxed{(2,1)}", "(1,2)", {"order": "free"}, "correct"),
-    (r"\boxed{3} or \boxed{4}", "3", {"box": "first"}, "correct"), (r"\boxed{3} or \boxed{4}", "4", {"box": "only"}, "incorrect"), (r"\boxed{4} or \boxed{4}", "4", {"box": "only"}, "correct"), (r"\boxed{3} x \boxed{4}", "3,4", {"box": "all"}, "correct"),
+    (r"\boxed{3} or \boxed{4}", "3", {"box": "first"}, "no_answer"), (r"\boxed{3} and \boxed{4}", "3", {"box": "first"}, "correct"), (r"\boxed{3} or \boxed{4}", "4", {"box": "only"}, "incorrect"), (r"\boxed{4} or \boxed{4}", "4", {"box": "only"}, "correct"), (r"\boxed{3} x \boxed{4}", "3,4", {"box": "all"}, "correct"),
     (r"it is 5</think>\boxed{6}", "6", {"think": "open"}, "correct"), (r"\boxed{5}", "5", {"think": "open"}, "no_answer"), (r"<think>\boxed{5}", "5", {"think": "ignore"}, "correct"),
     ("It is 5", "5", {"fallback": "none"}, "no_answer"), ("It is 5", "5", {"fallback": "number"}, "correct"), ("So $x+5$", "x+5", {"fallback": "none"}, "no_answer"),
     (r"\boxed{7+8}", "15", {"form": "value"}, "incorrect"), (r"\boxed{15}", "15", {"form": "value"}, "correct"), (r"\boxed{7+8=15}", "15", {"form": "value"}, "correct"), (r"\boxed{3 \cdot 5}", "15", {"form": "value"}, "incorrect"),

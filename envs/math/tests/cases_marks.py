@@ -102,3 +102,9 @@ PROSE = [
     ("It weighs 5kg", "5"), ("The best choice is C", "C"), ("The interval is (1,2]", "(1,2]"), ("The function is even.", "even"),
 ]  # fmt: skip
 """Prose that no policy reads."""
+
+BOX_POLICIES = [
+    # (response, gold, box, status)
+    (r"The answer is not \boxed{5}.", "5", "first", "no_answer"), (r"The answer is not \boxed{5}.", "5", "only", "no_answer"), (r"Is it \boxed{5}?", "5", "all", "no_answer"), (r"\boxed{5} then \boxed{6}", "5", "first", "correct"), (r"\boxed{5} then not \boxed{6}", "5", "first", "correct"), (r"\boxed{5} and \boxed{6}", "5,6", "all", "correct"),
+    ("\\boxed{5}\nAnswer: 6", "5", "first", "correct"), ("\\boxed{5}\nAnswer: 6", "5", "only", "correct"), ("\\boxed{5}\nAnswer: 6", "5", "last", "incorrect"), (r"\boxed{} \boxed{5}", "5", "first", "no_answer"),
+]  # fmt: skip

@@ -56,6 +56,11 @@ def test_some_prose_is_never_read(response, gold):
         assert verify(response, gold, **policy).reward == 0.0
 
 
+@pytest.mark.parametrize(("response", "gold", "box", "status"), rows.BOX_POLICIES)
+def test_a_denied_box_is_none_whichever_box_counts(response, gold, box, status):
+    assert verify(response, gold, box=box).status == status
+
+
 def test_there_are_hundreds_of_sentences():
     assert len(rows.UNSTATED) > 150
     assert len(rows.UNMARKED) + len(rows.MARKED) + len(rows.NUMBERS) > 250
