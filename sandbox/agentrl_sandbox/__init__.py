@@ -5,7 +5,7 @@
 
 Programs have the standard library, and the packages that are named: Pool(packages=("numpy", "sympy")).
 
-Covered by `bubblewrap` and `docker`; each line has a test in tests/sandbox/test_adversarial.py:
+Covered by `bubblewrap` and `docker`; each line has a test in tests/sandbox:
 - fork bombs end at the limit of processes, and with the run;
 - memory is limited for all processes together, and a program that fills it does not take the sandbox along;
 - files are limited for all of /tmp together, and the system is read-only;
@@ -15,7 +15,9 @@ Covered by `bubblewrap` and `docker`; each line has a test in tests/sandbox/test
 - files, processes, environment and network of the host and of other sandboxes cannot be seen or reached, nor signalled;
 - there is no way to more privileges: no capabilities, no set-uid, no user namespaces, no ptrace, no kernel interfaces;
 - the warden that watches the programs cannot be signalled, read or written by them;
-- a program that removes, replaces or closes its working folder ruins it for itself alone;
+- a program that removes, replaces or closes its working folder, once or without end, ruins it for itself alone;
+- no name, signal, trace, forged exit code, spoilt pipe or odd file ends the warden, or is taken for a limit;
+- CPU time counts for all processes, waited for or not;
 - links and races cannot lead `read` and `write` out of the working folder;
 - nothing that a run started outlives it, whether it ended, was killed or ran out of time;
 - arguments, input and output of any bytes and of any size are taken, or refused, as what they are;
@@ -25,7 +27,8 @@ Covered by no backend: bugs of the kernel (docker with gVisor's runtime comes cl
 hardware, what everyone may know of the machine (its kernel, CPUs, memory, mount table), the number of files beyond what
 memory limits. A session's exit code is the interpreter's own word. `process` covers limits and leftovers, no more.
 Without control groups (no root, nothing delegated) memory is limited for each process, not for their sum, hits of
-memory and processes are not told, and no share of the CPU is enforced; `Backend.describe()` says what holds.
+memory and processes are not told, no share of the CPU is enforced, and of children that nobody waits for only the CPU
+time is known that was seen four times a second; `Backend.describe()` says what holds.
 """
 
 from agentrl_sandbox.blame import retry

@@ -41,9 +41,9 @@ async def test_no_name_of_a_process_is_taken_for_more_than_a_name(sandbox: Sandb
     assert called.stdout == f"{name + chr(10).encode()!r}\n".encode()
     assert 1 << 20 < called.peak_memory_bytes < TIGHT.memory_bytes
     fork = f"import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        {rename}        time.sleep(60)\n"
-    looked_at = await python(sandbox, f"{fork}end = time.monotonic() + 0.6\nwhile time.monotonic() < end: pass")
+    looked_at = await python(sandbox, f"{fork}while time.process_time() < 0.4: pass")
     assert looked_at.is_ok, looked_at
-    assert looked_at.cpu_s > 0.2
+    assert looked_at.cpu_s > 0.3
     assert (await sandbox.run("6 * 7")).stdout == b"42\n"
     await sandbox.run(END)
 
@@ -175,7 +175,8 @@ while True:
 async def test_what_forks_faster_than_it_is_found_takes_the_session_along(walls: Backend) -> None:
     async with another(walls) as sandbox:
         await sandbox.run("x = 1")
-        many = f"import os\nfor _ in range(8):\n    if os.fork() == 0: break\n{COMET}"
+        eight = "    for _ in range(8):\n        if os.fork() == 0: break\n"
+        many = f"import os\ntry:\n{eight}except OSError: pass\n{COMET}"
         assert (await python(sandbox, many)).exit_code == 0
         assert await processes(sandbox) <= 1  # the session, if it was spared
         kept = (await sandbox.run("x")).stdout

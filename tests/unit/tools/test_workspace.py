@@ -380,13 +380,48 @@ async def test_no_sandbox_in_time_is_the_infrastructures_fault(monkeypatch: pyte
     await second.aclose()
 
 
-async def test_a_call_past_the_environments_deadline_is_the_infrastructures_fault() -> None:
-    env = guest(tool_timeout_s=1.0)
+async def test_a_call_that_never_ends_within_the_environments_deadline_is_told_to_the_model() -> None:
+    env = guest(tool_timeout_s=2.0)
     await env.areset(Task("t"))
-    with pytest.raises(DeadlineError, match="ran longer than 1 s") as late:
-        await say(env, "python", code="while True: pass")
-    assert late.value.fault == "infra"
+    await say(env, "python", code="x = 1")
+    assert await say(env, "python", code="while True: pass") == f"error: {workspace.BROKEN}"
+    assert leased() == 0
+    assert "NameError" in await say(env, "python", code="x")
     await env.aclose()
+
+
+async def test_a_sandbox_that_hangs_is_the_infrastructures_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    env, plain, hung = guest(tool_timeout_s=2.0), OrderedSandbox.run, list[str]()
+    await env.areset(Task("t"))
+    await say(env, "python", code="x = 1")
+
+    async def run(self: OrderedSandbox, source: str, *args: Any, **kwargs: Any) -> ExecResult:
+        if source == "x" and not hung:
+            hung.append(self.id)
+            await asyncio.Event().wait()
+        return await plain(self, source, *args, **kwargs)
+
+    monkeypatch.setattr(OrderedSandbox, "run", run)
+    with pytest.raises(DeadlineError, match="ran longer than 2 s") as late:
+        await say(env, "python", code="x")
+    assert late.value.fault == "infra"
+    assert len(hung) == 1
+    await env.aclose()
+
+
+async def test_a_wait_for_a_sandbox_past_the_deadline_is_the_infrastructures_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pools, "most", lambda: 1)
+    first, second = guest(), guest(tool_timeout_s=0.5)
+    await first.areset(Task("t"))
+    await second.areset(Task("t"))
+    await say(first, "python", code="1")
+    with pytest.raises(DeadlineError) as late:
+        await say(second, "python", code="while True: pass")
+    assert late.value.fault == "infra"
+    await first.aclose()
+    await second.aclose()
 
 
 async def test_a_pool_that_was_closed_is_the_infrastructures_fault() -> None:

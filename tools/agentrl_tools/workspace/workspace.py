@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from agentrl.env import BadCallError, Tool
 from agentrl.env.tools import bound_tools
@@ -16,26 +17,30 @@ from agentrl_tools.workspace.shown import shown
 from agentrl_tools.workspace.toolsets import Files, PythonSession, Shell
 
 if TYPE_CHECKING:
-    from agentrl_sandbox import ExecResult, Limits, LostError, Pool, Sandbox
+    from agentrl_sandbox import ExecResult, Limits, Pool, Sandbox
 
 KINDS: dict[str, Callable[[Workspace], object]] = {"python": PythonSession, "shell": Shell, "files": Files}
 MAX_CHARACTERS = 8_000
 WAIT_S = 120.0
 """How long a call waits for a sandbox while all of them are taken."""
 
-REPLAY_S, REPLAY_WAIT_S = 30.0, 10.0
-"""How long the calls of an episode may take once more, to see whether they break a second sandbox; and its wait."""
+REPLAY_S = 90.0
+"""How long the calls of an episode may take once more, to see whether they break a second sandbox."""
 
-BROKEN = "this call broke the sandbox, and would again: all variables and files are lost"
+WAITED = 0.1
+"""The share of a call's deadline that may go by before it begins, for its end to be its own doing."""
+
+BROKEN = "this call broke the sandbox, or never ends, and would again: all variables and files are lost"
 T = TypeVar("T")
+Action = Callable[["Sandbox"], Awaitable[object]]
 
 
 class Workspace(AbstractAsyncContextManager[list[Tool]]):
     """Offer `python`, `shell` and `files`, as many of them as are named, in one sandbox of the episode's own.
 
     It is taken at the first call and given back with the episode; what ran in it is killed. What the model's code does
-    wrong is told to the model, and so is that its calls break sandboxes, when they break a second one too
-    (`agentrl_sandbox.retry`); any other that fails is the infrastructure's fault. `backend` as in
+    wrong is told to the model, and so is that its calls break sandboxes or never end, when they do so in a second one
+    too (`agentrl_sandbox.retry`); any other sandbox that fails is the infrastructure's fault. `backend` as in
     `agentrl_sandbox.choose`; by default a call has 10 s. `max_characters` bounds what a call returns;
     `packages` are installed distributions that its Python can import.
     """
@@ -61,7 +66,9 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
         self.limits = limits or Limits(cpu_s=20.0)  # above the wall clock's: time out first, and keep the variables
         self._pool: Pool | None = None
         self._sandbox: Sandbox | None = None
-        self._done: list[Callable[[Sandbox], Awaitable[object]]] = []  # in that sandbox, in order
+        self._done: list[Action] = []  # in that sandbox, in order
+        self._took_s = 0.0  # all of them together
+        self._suspected: tuple[tuple[Action, ...], float] | None = None
         self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> list[Tool]:
@@ -93,26 +100,42 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
             await self._do(lambda sandbox: sandbox.write(path, content))
 
     async def _do(self, action: Callable[[Sandbox], Awaitable[T]]) -> T:
-        """Do it in the episode's sandbox. BadCallError for what is refused, and for what breaks two sandboxes."""
+        """Do it in the episode's sandbox; BadCallError for what is refused. `_blame` judges what breaks the sandbox."""
         from agentrl_sandbox import LostError, RefusedError
 
+        called = time.monotonic()
         sandbox = await self._taken()
+        began, self._suspected = time.monotonic(), None
         self._done.append(action)
         try:
             return await action(sandbox)
         except RefusedError as error:
             raise BadCallError(str(error)) from error
-        except LostError as lost:
-            if sandbox is not self._sandbox:  # given back meanwhile
-                raise
-            await self._judge(lost)
+        except LostError:
+            if sandbox is self._sandbox:  # not given back meanwhile
+                self._suspect(REPLAY_S)
+            raise
+        except asyncio.CancelledError:
+            ran_s = time.monotonic() - began
+            if sandbox is self._sandbox and began - called < WAITED * ran_s:
+                self._suspect(min(REPLAY_S, self._took_s + ran_s))
+            raise
+        finally:
+            if sandbox is self._sandbox:
+                self._took_s += time.monotonic() - began
 
-    async def _judge(self, lost: LostError) -> NoReturn:
-        """Play the calls so far in a second sandbox: BadCallError when they break it too, else `lost`."""
+    def _suspect(self, within_s: float) -> None:
+        """Give the sandbox back, and keep what was done there."""
+        self._suspected = tuple(self._done), within_s
+        self._release()
+
+    async def _blame(self, **_: object) -> str:
+        """What to tell the model where its calls so far break a second sandbox too, or do not end there; else ""."""
         from agentrl_sandbox import BrokenError, RefusedError, retry
 
-        done, pool = tuple(self._done), self._pool
-        self._release()
+        if self._suspected is None or self._pool is None:
+            return ""
+        (done, within_s), self._suspected = self._suspected, None
 
         async def replay(sandbox: Sandbox) -> None:
             for action in done:
@@ -120,11 +143,10 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
                     await action(sandbox)
 
         try:
-            if pool is not None:
-                await retry(pool, replay, REPLAY_S, REPLAY_WAIT_S)
-        except BrokenError as broken:
-            raise BadCallError(BROKEN) from broken
-        raise lost
+            await retry(self._pool, replay, within_s)
+        except BrokenError:
+            return BROKEN
+        return ""
 
     def _is_healthy(self) -> bool:
         return self._sandbox is not None and self._sandbox.is_healthy()
@@ -132,9 +154,9 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
     def _told(self, tool: Tool) -> Tool:
         """The tool, whose silence is the sandbox's fault; its description names the packages, where it runs code."""
         if not self.packages or tool.spec["name"] not in ("python", "shell"):
-            return replace(tool, silence="infra")
+            return replace(tool, silence="infra", blame=self._blame)
         description = f"{tool.spec['description']} Python can import {', '.join(self.packages)}."
-        return replace(tool, silence="infra", spec={**tool.spec, "description": description})
+        return replace(tool, silence="infra", blame=self._blame, spec={**tool.spec, "description": description})
 
     async def _taken(self) -> Sandbox:
         if self._sandbox is None:
@@ -143,6 +165,6 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
         return self._sandbox
 
     def _release(self) -> None:
-        sandbox, self._sandbox, self._done = self._sandbox, None, []
+        sandbox, self._sandbox, self._done, self._took_s = self._sandbox, None, [], 0.0
         if sandbox is not None and self._pool is not None:
             self._pool.drop(sandbox)
