@@ -221,16 +221,16 @@ RESPONSES = [
     ("The answer is (C).", "C", "correct"), ("The answer is B", r"\text{(B)}", "correct"), ("The answer is B", r"\text{(C)}", "incorrect"), ("<answer>5</answer>", "5", "correct"), ("<answer> \\boxed{5} </answer>", "5", "correct"),
     ("The answer is $\\frac{1}{2}$.", "0.5", "correct"), ("Thus the answer is 3.14.", "3.14", "correct"), ("The answer is $x^2+1$.", "1+x^2", "correct"),
     ("✅ Final Answer: **73**", "73", "correct"), ("**Final Answer**\n\n5", "5", "correct"), ("The answer is 1,234.", "1234", "correct"), ("The answer is -5", "-5", "correct"),
-    ("The answer is -5", "5", "incorrect"), ("The answer is: 50%", "50", "correct"), 
+    ("The answer is -5", "5", "incorrect"), ("The answer is: 50%", "50", "correct"),
     # the last number
     ("7 + 8 = 15", "15", "correct"), ("15", "15", "correct"), ("7 + 8 = 16", "15", "incorrect"), ("7 + 8", "8", "incorrect"),
     ("", "15", "no_answer"), ("   ", "15", "no_answer"), ("I do not know.", "15", "no_answer"), ("2^5", "5", "incorrect"), ("2^5", "32", "correct"), ("x > 5", "5", "incorrect"), ("1.2e3", "1200", "correct"), (r"$\sqrt{16}$", "4", "correct"), ("1, 2, 3, 14, 15", "15", "incorrect"), ("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15", "15", "incorrect"),
-    ("14 or 15", "15", "incorrect"), ("10 - 5", "10", "incorrect"), ("It is not 5", "5", "no_answer"), 
+    ("14 or 15", "15", "incorrect"), ("10 - 5", "10", "incorrect"), ("It is not 5", "5", "no_answer"),
     ("7 × 8 = 56", "56", "correct"), ("step 15 =", "15", "incorrect"), ("x15", "15", "incorrect"), ("\n".join(map(str, range(1, 16))), "15", "no_answer"),
-    (", ".join(map(str, range(100))), "99", "no_answer"), ("5", "x=5", "correct"), ("$x^2+1$", "x^2+1", "correct"), 
-    
+    (", ".join(map(str, range(100))), "99", "no_answer"), ("5", "x=5", "correct"), ("$x^2+1$", "x^2+1", "correct"),
+
     ("Answer $$ \n 9 \n $$", "9", "correct"),
-    ("$2^{10}.$", "2", "incorrect"), ("The answer is $1/3.$", "1", "incorrect"), (r"$\frac{1}{3}.$", "1/3", "correct"), ("$(1,2).$", "(1,2)", "correct"), 
+    ("$2^{10}.$", "2", "incorrect"), ("The answer is $1/3.$", "1", "incorrect"), (r"$\frac{1}{3}.$", "1/3", "correct"), ("$(1,2).$", "(1,2)", "correct"),
     ("1,000.99$", "1000.99", "correct"), ("AZYUK2A", "2", "incorrect"), (r"is $\boxed{32, 349}$", "32349", "incorrect"),
     # golds
     (r"\boxed{72}", "some steps <<1+71=72>>\n#### 72", "correct"), (r"\boxed{2}", r"We find $\boxed{\frac{4}{2}}$.", "correct"), (r"\boxed{5}", "$5$", "correct"), (r"\boxed{1234}", "#### 1,234", "correct"), (r"\boxed{5}", "", "gold_invalid"),

@@ -101,12 +101,12 @@ RESPONSES = [
     ]),
     *((said, gold, {"correct"}) for said, gold in [
         ("The answer is 5.", "5"), ("#### 5", "5"), ("= 5", "5"), ("5 apples", "5"), ("x = 5", "5"), ("The answer is 5 apples.", "5"),
-        ("The answer is option (B).", "B"), 
-        ("7!", "5040"), (r"\framebox{5}", "5"), 
+        ("The answer is option (B).", "B"),
+        ("7!", "5040"), (r"\framebox{5}", "5"),
         ("3 + 4 = 7", "7"), ("The answer is 5 (five).", "5"),
-        ("The answer is -5.", "-5"), ("The answer is 50 percent.", "50%"), 
-        ("The answer is √49.", "7"), ("The answer is 5 miles per hour.", "5"), 
-        
+        ("The answer is -5.", "-5"), ("The answer is 50 percent.", "50%"),
+        ("The answer is √49.", "7"), ("The answer is 5 miles per hour.", "5"),
+
         ("So the answer is choice C.", "C"), ("The answer is (A) 12", "A"),
     ]),
     *((rf"\boxed{{{said}}}", gold, {status}) for said, gold, status in [
