@@ -27,7 +27,8 @@ WIDTH = 96
 class View:
     """Shows a run of `steps` steps: a panel redrawn in place with lines above it in a terminal, lines only elsewhere.
 
-    `clock` says what the run does now. Calls are cheap, and safe in any order after `start`; `close` gives the terminal back and is idempotent.
+    `clock` says what the run does now. Calls are cheap, and safe in any order after `start`; `close` gives the terminal
+    back and is idempotent.
     """
 
     steps: int

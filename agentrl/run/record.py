@@ -85,10 +85,10 @@ class StepRecord:
 
     @property
     def sampled_per_s(self) -> float:
-        """Tokens of this batch for each second of sampling: while the driver waited for it or evaluated, or, where
-        sampling goes on during updates, for each second of the step.
+        """Tokens of this batch for each second of sampling: while the driver waited for it, evaluated or wrote a
+        checkpoint, or, where sampling goes on during updates, for each second of the step.
         """
-        waited = self.seconds.rollout + self.seconds.evaluate
+        waited = self.seconds.rollout + self.seconds.evaluate + self.seconds.checkpoint
         seconds = self.seconds.total if self.staleness_mean > 0 else waited
         return self.action_tokens / seconds if seconds > 0 else 0.0
 

@@ -73,6 +73,8 @@ def test_rates_are_tokens_over_the_seconds_of_their_phase() -> None:
     assert (r.sampled_per_s, r.trained_per_s) == (50.0, 200.0)
     assert r.tokens_per_s == pytest.approx(100 / 6)
     assert dataclasses.replace(r, seconds=Seconds()).sampled_per_s == 0.0
+    waited = Seconds(rollout=0.001, learn=3.0, evaluate=1.0, checkpoint=1.0)
+    assert dataclasses.replace(r, seconds=waited).sampled_per_s == pytest.approx(50.0, rel=1e-3), "it samples meanwhile"
     assert dataclasses.replace(r, staleness=(2, 0, 2)).staleness_mean == 1.0
 
 

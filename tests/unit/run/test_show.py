@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from agentrl.errors import RunError
 from agentrl.run.folder import RunFolder
 from agentrl.run.show import render, show
 from agentrl.run.store import TrajectoryStore
+from agentrl.run.transcript import headline, transcript
+from agentrl.types import Signal, StopReason
 from tests.unit.run.synthetic import synthetic_run, trajectory, with_tool
 
 
@@ -29,6 +32,18 @@ def printed(what: object) -> str:
     console = Console(file=io.StringIO(), width=140)
     console.print(what)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_the_verdict_of_the_environment_stands_with_the_rewards() -> None:
+    verdict = Signal("success", 1.0, weight=0.0, verifier="Env.success")
+    text = printed(render(replace(trajectory(0, 0), success=verdict)))
+    assert "success" in text
+    assert "success" in transcript(replace(trajectory(0, 0), success=verdict))
+
+
+def test_an_episode_without_an_answer_is_called_so() -> None:
+    mute = replace(trajectory(0, 0), sequences=(), signals=(), stop_reason=StopReason.CONTEXT_OVERFLOW)
+    assert headline(mute).startswith("unanswered · context_overflow")
 
 
 def test_the_table_tells_what_became_of_each_sample(run: RunFolder) -> None:

@@ -1,0 +1,77 @@
+"""What a whole run tells of itself is true: every sample, every second, every pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentrl.run.folder import RunFolder
+from agentrl.run.metrics import read_evaluations, read_steps
+from tests.real.runs import BATCH, Run
+from tests.tiny import tiny_model
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+
+SOME_TOO_LONG = """
+from agentrl.env import Env, Message, Task, reward
+
+class SomeTooLong(Env):
+    def tasks(self, split):
+        return [Task(f"{split}/{n}", n) for n in range(6)]
+
+    def setup(self, task, ctx):
+        return [Message(role="user", content="x" * (400 if task.data % 3 == 0 else 4))]
+
+    @reward
+    def spoke(self, ctx):
+        return float(len(ctx.turns[-1].text) % 2)
+
+    @reward(weight=0.5, scope="group")
+    def longest(self, episodes):
+        longest = max(len(episode.text) for episode in episodes)
+        return [float(len(episode.text) == longest) for episode in episodes]
+
+    def success(self, ctx):
+        return len(ctx.signals) == 1
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path / "run")
+    yield run
+    run.close()
+
+
+def test_a_run_tells_every_sample_every_second_and_every_pass(run: Run, tmp_path: Path) -> None:
+    env, model = tmp_path / "some_too_long.py", tiny_model(tmp_path / "model")
+    env.write_text(SOME_TOO_LONG)
+    run.train(model, "--env", str(env), "--steps", "3", "--checkpoint.every", "2", "--eval.tasks", "3")
+    assert run.end(600) == 0, run.said
+    wall_s = time.monotonic() - run.began
+
+    summary, folder = run.summary(), RunFolder(run.path)
+    steps, counts = read_steps(folder), summary.counts
+    assert summary.conservation.holds
+    assert (counts.trained, counts.finished, counts.unanswered) == (3 * BATCH, 0, counts.dispatched - 3 * BATCH)
+    assert sum(step.unanswered for step in steps) <= counts.unanswered
+    assert {step.trained for step in steps} == {BATCH}
+    trained = {row.sample: row.step for row in run.rows() if row.state == "trained"}
+    assert trained == {sample: step.step for step in steps for sample in step.samples}
+    reasons = {row.reason for row in run.rows() if row.state == "unanswered"}
+    assert len(reasons) == 1
+    assert "model.max_context is 256" in reasons.pop()
+
+    assert summary.seconds.total == pytest.approx(summary.seconds_total)
+    assert 0.9 * wall_s < summary.seconds_total < wall_s, "the interpreter's own end is what is missing"
+    assert summary.seconds.other < 0.02 * summary.seconds_total
+    assert set(summary.start_parts) == {"program", "ray", "engines", "workers", "learner", "first publication"}
+    assert f"start {summary.seconds.start:.0f} s" in run.said
+
+    for evaluation in read_evaluations(folder):
+        assert (evaluation.invalid, evaluation.unanswered) == (0, evaluation.samples)
+        assert evaluation.pass_at_1.mean == pytest.approx(2 / 3)
+        assert set(evaluation.signals) == {"spoke", "longest"}
