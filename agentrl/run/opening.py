@@ -45,8 +45,8 @@ async def opened(
     model = subject.model
     journal, metrics = RunJournal(folder), Metrics(folder, config)
     try:
-        if resumed_at is None:
-            await asyncio.to_thread(_describe, config, subject, folder)
+        for note in await asyncio.to_thread(_describe, config, subject, folder):
+            view.note(note)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
         version = Version(incarnation, journal.ledger.published()[-1])
         async with crew(config, model, folder, stop, view) as team:
@@ -168,9 +168,18 @@ def evaluation_of(config: Config, available: int | None) -> Evaluation:
     )
 
 
-def _describe(config: Config, subject: Subject, folder: RunFolder) -> None:
+def _describe(config: Config, subject: Subject, folder: RunFolder) -> list[str]:
+    """Write down what the run is made of; of a run that goes on, tell what has changed since it began."""
     source = manifest.env_source(config.env.name, subject.env)
-    manifest.write(folder, manifest.describe(source, paths_in(config.env.options), subject.model))
+    now = manifest.describe(source, paths_in(config.env.options), subject.model)
+    began = manifest.read(folder)
+    if began is None:
+        manifest.write(folder, now)
+        return []
+    if not (changed := manifest.changes(began, now)):
+        return []
+    manifest.write_later(folder, now)
+    return [f"This run did not begin with what it goes on with; changed: {'; '.join(changed)}."]
 
 
 def _publication(config: Config, model: Path, team: Crew) -> Publication:
