@@ -13,6 +13,8 @@ Covered by `bubblewrap` and `docker`; each line has a test in tests/sandbox:
 - endless loops end at the wall and CPU limits, whatever signals they swallow;
 - of the packages installed here they see those that they were lent, and change none;
 - files, processes, environment and network of the host and of other sandboxes cannot be seen or reached, nor signalled;
+- what the whole machine shares cannot be taken: terminals, buffers of sockets, asynchronous input, huge pages, locks on
+  the host's files, its disks' attention; nor the limits and the priority of the warden;
 - there is no way to more privileges: no capabilities, no set-uid, no user namespaces, no ptrace, no kernel interfaces;
 - the warden that watches the programs cannot be signalled, read or written by them;
 - a program that removes, replaces or closes its working folder, once or without end, ruins it for itself alone;
@@ -24,11 +26,11 @@ Covered by `bubblewrap` and `docker`; each line has a test in tests/sandbox:
 - a program cannot speak in the warden's name: exit code, limits and times are the kernel's and the warden's.
 
 Covered by no backend: bugs of the kernel (docker with gVisor's runtime comes closest), side channels of shared
-hardware, what everyone may know of the machine (its kernel, CPUs, memory, mount table), the number of files beyond what
-memory limits. A session's exit code is the interpreter's own word. `process` covers limits and leftovers, no more.
-Without control groups (no root, nothing delegated) memory is limited for each process, not for their sum, hits of
-memory and processes are not told, no share of the CPU is enforced, and of children that nobody waits for only the CPU
-time is known that was seen four times a second; `Backend.describe()` says what holds.
+hardware, the bandwidth of disks and memory, what everyone may know of the machine (its kernel, CPUs, memory, mount
+table), the number of files beyond what memory limits. A session's exit code is the interpreter's own word. `process`
+covers limits and leftovers, no more. Without control groups (no root, nothing delegated) memory is limited for each
+process, not for their sum, hits of memory and processes are not told, no share of the CPU is enforced, and of children
+that nobody waits for only the CPU time is known that was seen four times a second; `Backend.describe()` says what holds.
 """
 
 from agentrl_sandbox.blame import retry

@@ -78,6 +78,22 @@ async def test_terminals_cannot_be_taken(sandbox: Sandbox) -> None:
     assert await said(sandbox, attempt("os.openpty()")) == "ENOENT"
 
 
+WRITABLE = """
+import os
+found = [path for path in ("/", "/dev/mqueue/x") if os.access(os.path.dirname(path), os.W_OK)]
+for top, folders, names in os.walk("/"):
+    if top in ("/proc", "/sys/fs", "/usr"): folders.clear(), names.clear()
+    paths = [top, *(os.path.join(top, name) for name in names)]
+    found += [path for path in paths if not os.path.islink(path) and os.access(path, os.W_OK)]
+print(*sorted(path for path in found if not path.startswith("/tmp")))
+"""
+DEVICES = {"/dev/full", "/dev/null", "/dev/random", "/dev/shm", "/dev/tty", "/dev/urandom", "/dev/zero"}
+
+
+async def test_programs_write_nowhere_but_in_their_memory(sandbox: Sandbox) -> None:
+    assert set((await said(sandbox, WRITABLE)).split()) <= DEVICES
+
+
 @ONLY_X86_64
 @pytest.mark.parametrize("number", [74, 75, 306], ids=["fsync", "fdatasync", "syncfs"])
 async def test_no_disk_of_the_host_is_made_to_write(sandbox: Sandbox, number: int) -> None:

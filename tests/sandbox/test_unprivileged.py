@@ -40,6 +40,14 @@ async def main():
     assert (await sandbox.run("x + 1")).stdout == b"42\\n"
     for statement in ("open('/x', 'w')", "open('/usr/x', 'w')", "open('/dev/x', 'w')", "__import__('os').setuid(0)"):
         assert not (await sandbox.exec(Python(statement))).is_ok, statement
+    for statement in (
+        "resource.prlimit(1, 7, (8, 8))", "os.setpriority(os.PRIO_USER, 0, 19)", "os.sched_setaffinity(1, {0})",
+        "os.kill(1, 17)", "os.openpty()", "socket.socket(socket.AF_INET)", "fcntl.flock(0, 2)",
+    ):
+        tried = await sandbox.exec(Python(f"import fcntl, os, resource, socket\\n{statement}"))
+        assert b"Error" in tried.stderr, statement
+    cores = await sandbox.exec(Python("import resource; print(*resource.getrlimit(resource.RLIMIT_CORE))"))
+    assert cores.stdout == b"1 1\\n"
     await sandbox.close()
     assert gc.collect() == []
 

@@ -43,6 +43,7 @@ WARDEN = "0:0"
 USERS = range(1 << 30, 1 << 31)  # one for each sandbox: the kernel counts much for a user
 SMALL_USERS = range(1 << 12, 1 << 16)  # where the engine maps users, it has no others
 SHARED_BYTES = 8 << 20
+EMPTY = "size=4k,mode=0755,ro"
 CALL_S = 60
 REMOVAL_S, RETRY_S = 30.0, 0.05
 CONFLICT = 409
@@ -140,7 +141,8 @@ class DockerBackend:
             "read_only": True,
             "tmpfs": {
                 "/tmp": f"size={limits.disk_bytes},mode=1777,exec,nosuid,nodev",
-                "/dev/pts": "size=4k,mode=0755,ro",  # the machine has a few thousand terminals for everybody
+                "/dev/pts": EMPTY,  # the machine has a few thousand terminals for everybody
+                "/dev/mqueue": EMPTY,
             },
             "ulimits": [Ulimit(name="core", soft=NO_CORE[0], hard=NO_CORE[1])],
             "shm_size": SHARED_BYTES,
