@@ -115,6 +115,10 @@ _COMMA = re.compile("[,;]")
 _CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")
 _CAP = re.compile(r"\\cap(?![A-Za-z])")
 _BUILDER = re.compile(r"^\\\{\s*([a-z])(?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]\s*(.*\1.*)\\\}$")
+_FONT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_EXCEPT = re.compile(
+    r"(?i:(?:x is )?(?:all|any) (?:reals?|real numbers?)(?: [a-z])?,? except(?: for)?) (?:[a-z]\s*=\s*)?(.+)"
+)
 _REAL_MEMBER = re.compile(
     r"^\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*(?:,|and)|(?:,|and)\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*$"
 )
@@ -126,6 +130,8 @@ _EMPTY = Items("set", ())
 _TO = re.compile(r"(-?[\d.]+)\s*(?:to|\\text\s*\{\s*to\s*\})\s*(-?[\d.]+)")
 _TRANSPOSE = re.compile(r"\^\s*(?:T|\{\s*(?:T|\\text\s*\{\s*T\s*\})\s*\}|\{?\s*\\(?:top|intercal)\s*\}?)$")
 _COMMA_PAIR = re.compile(r"(-?\d+),(\d+)\s*;\s*(-?\d+),(\d+)")
+MAX_GROWTH = 2
+"""How many times as long an answer may become by writing ½ as \\frac{1}{2}."""
 MAX_PHRASE_CHARS = 120
 MAX_SIGNS = 4
 """The most \\pm of one formula, each of which may be either sign."""
@@ -136,7 +142,10 @@ def readings(text: str) -> tuple[Answer, ...]:
     """The structures a raw answer can be read as: one, or two where commas may group thousands or part items."""
     if len(text) > MAX_ANSWER_CHARS:
         raise LimitError(f"longer than {MAX_ANSWER_CHARS} characters")
-    cleaned = ungrouped(in_one_notation(clean(text)))
+    cleaned = clean(text)
+    if len(cleaned) > MAX_GROWTH * MAX_ANSWER_CHARS:
+        raise LimitError("too many signs that stand for formulas")
+    cleaned = ungrouped(in_one_notation(cleaned))
     joined = without_commas(cleaned)
     return (read(cleaned),) if joined == cleaned else (read(joined), read(cleaned))
 
@@ -230,7 +239,7 @@ def _signed(text: str, choice: tuple[str, ...]) -> str:
 
 
 def _combined(text: str, depth: int) -> Answer | None:
-    r"""\mathbb{R} \setminus \{2\} and [1,3] \cap [2,4]."""
+    r"""\mathbb{R} \setminus \{2\}, [1,3] \cap [2,4] and `all real numbers except 2`."""
     for op, pattern in (("minus", _SETMINUS), ("cap", _CAP)):
         parts = [part for part, _ in split(text, pattern)]
         if len(parts) < 2:
@@ -238,6 +247,16 @@ def _combined(text: str, depth: int) -> Answer | None:
         members = tuple(read(part, depth) for part in parts)
         return Combined(op, members) if all(isinstance(m, Items | Union | Combined) for m in members) else Opaque(text)
     return None
+
+
+def _excepted(text: str, depth: int) -> Answer | None:
+    """`all real numbers except 2 and 3`."""
+    found = _EXCEPT.fullmatch(" ".join(_FONT.sub(r" \1 ", text).split())) if "except" in text else None
+    if not found:
+        return None
+    holes = read(found.group(1), depth)
+    values = holes.members if isinstance(holes, Items) and holes.kind == "list" else (holes,)
+    return Combined("minus", (_LINE, Items("set", values)))
 
 
 def _angled(text: str, depth: int) -> Answer | None:
@@ -264,9 +283,18 @@ def _several(text: str, depth: int) -> Answer | None:
         raise LimitError(f"more than {MAX_ITEMS} answers")
     members = _flat(tuple(read(part, depth) for part in parts))
     joints = set(re.findall("and|or", " ".join(joint for _, joint in split(text, _SEPARATOR))))
-    if len(joints) == 1 and all(isinstance(m, Relation) and set(m.ops) <= _ORDERS for m in members):
-        return Union(members) if joints == {"or"} else Items("and", members)
-    return _shared_name(members)
+    return _joined(members, joints) or _shared_name(members)
+
+
+def _joined(members: tuple[Answer, ...], joints: set[str]) -> Answer | None:
+    """`x<1 or x>2` as a union, `x>1 and x<2` and `x>0, x \\ne 1` as conditions that all hold."""
+    ops = {op for member in members if isinstance(member, Relation) for op in member.ops}
+    if len(joints) > 1 or not ops & _ORDERS or not all(isinstance(member, Relation) for member in members):
+        return None
+    if joints == {"or"}:
+        return Union(members) if ops <= _ORDERS | {"="} else None
+    is_and = ops <= _ORDERS | {"!="} and (joints or "!=" in ops)
+    return Items("and", members) if is_and else None
 
 
 def _flat(members: tuple[Answer, ...]) -> tuple[Answer, ...]:
@@ -436,6 +464,6 @@ def is_choice(content: str) -> bool:
 
 
 _READERS: tuple[Callable[[str, int], Answer | None], ...] = (
-    _special, _choice, _wordy, _quantity, _angled, _several, _related, _plus_minus, _united, _combined, _bracketed,
-    _transposed, _matrix, _based,
+    _special, _choice, _excepted, _wordy, _quantity, _angled, _several, _related, _plus_minus, _united, _combined,
+    _bracketed, _transposed, _matrix, _based,
 )  # fmt: skip

@@ -152,7 +152,7 @@ class Comparison:
         ratio, other = (gold, given) if isinstance(gold, Items) else (given, gold)
         if not isinstance(ratio, Items) or ratio.kind != ":" or not isinstance(other, Scalar) or other.node.op != "div":
             return None
-        if len(ratio.members) != 2 or not all(isinstance(m, Scalar) and not m.unit for m in ratio.members):
+        if len(ratio.members) != 2 or not all(map(_is_term, ratio.members)) or _is_clock(ratio):
             return None
         above, below = (m.node for m in ratio.members if isinstance(m, Scalar))
         return not _is_zero(below) and self._directed(ratio is gold, Scalar(Node("div", (above, below))), other)
@@ -214,7 +214,7 @@ class Comparison:
         assert isinstance(relation, Relation)
         as_set = relations.interval(relation)
         if as_set is not None:
-            return not isinstance(other, Scalar) and self._directed(relation is gold, as_set, other)
+            return not isinstance(other, Scalar | Matrix) and self._directed(relation is gold, as_set, other)
         pieces = relations.pieces(relation) if isinstance(other, Union | Combined) else None
         if pieces:
             return self._directed(relation is gold, Union(pieces), other)

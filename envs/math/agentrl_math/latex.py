@@ -94,7 +94,7 @@ _WRAPPERS = [(needle, re.compile(pattern), plain) for needle, pattern, plain in 
     ("\\prime", r"\^\s*\{?\s*\\prime(?![a-z])\s*\}?", "'"),
     ("\\", r"\\(?:hat|vec|widehat)\s*\{\s*\\(?:mathbf|boldsymbol|textbf)\s*\{\s*\\?([ijk])(?:math)?\s*\}\s*\}", r"\1 "),
     ("\\", r"\\(?:hat|vec|widehat)\s*\{\s*\\?([ijk])(?:math)?\s*\}", r"\1 "),
-    ("\\", rf"(?<=[\d ])({_FONT}\s*\{{[^{{}}]*)\}}\s*(\\cdot|/|\*)\s*{_FONT}\s*\{{", r"\1 \2 "),
+    ("\\", rf"(?<=[\d ,~])({_FONT}\s*\{{[^{{}}]*)\}}\s*(\\cdot|/|\*)\s*{_FONT}\s*\{{", r"\1 \2 "),
 )]  # fmt: skip
 """What a text must hold for a pattern to be tried, the pattern, and what takes its place."""
 _SAID_TWICE = re.compile(r"\b(\d{1,2})\s*\(([a-z]+(?:-[a-z]+)?)\)\s*$")
@@ -169,7 +169,7 @@ def _command(match: re.Match[str]) -> str:
 
 def _dollars(text: str) -> str:
     r"""Formula delimiters go, a price keeps its sign as `\$`."""
-    if text.count("$") - text.count("\\$") == 1 and re.match(r"-?(?:US|CA|A)?\$\s?[\d.]", text):
+    if text.count("$") - text.count("\\$") == 1 and re.match(r"-?(?:(?:US|CA|A) ?)?\$\s?[\d.]", text):
         return text.replace("$", "\\$")
     return re.sub(r"(?<!\\)\$", " ", text)
 

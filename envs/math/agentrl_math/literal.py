@@ -11,7 +11,7 @@ from agentrl_math.numerals import MIN_DIGITS
 if TYPE_CHECKING:  # the parser reads braces with the module that finds answers, which asks this one
     from agentrl_math.expr import Node
 
-_NUMBER = re.compile(r"\s*([-+−]?)\s*(\d{1,400}(?:,\d{3})*(?:\.\d{0,400})?|\.\d{1,400})\s*\.?\s*")
+_NUMBER = re.compile(r"\s*([-+−]?)\s*(\d{1,400}(?:,\d{3})*(?:\.\d{0,400})?|\.\d{1,400})\s*(?:\.\s*)?")
 _FRACTION = re.compile(
     r"\s*([-+−]?)\s*(?:\\[dt]?frac\{\s*(-?\d{1,400})\s*\}\{\s*(\d{1,400})\s*\}|(\d{1,400})\s*/\s*(\d{1,400}))\s*"
 )

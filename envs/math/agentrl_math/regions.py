@@ -6,7 +6,7 @@ from functools import cmp_to_key
 from agentrl_math.answer import Answer, Combined, Items, Relation, Scalar, Union
 from agentrl_math.expr import Node
 from agentrl_math.judge import Judge
-from agentrl_math.relations import between, interval, is_variable, membership, pieces
+from agentrl_math.relations import between, interval, is_constant, is_variable, membership, pieces, variables
 
 _LOWEST, _HIGHEST = Node("neg", (Node("inf"),)), Node("inf")
 
@@ -36,7 +36,7 @@ class Regions:
 
     def same(self, gold: Answer, given: Answer) -> bool:
         """Whether two answers are one set of reals."""
-        if len(_variables(gold) | _variables(given)) > 1:
+        if len(variables(gold) | variables(given)) > 1:
             return False
         try:
             a, b = self.of(gold), self.of(given)
@@ -77,6 +77,8 @@ class Regions:
 
     def _solved(self, relation: Relation) -> Answer:
         """The set that an inequality, `x \\ne 2` or `x \\in S` names."""
+        if relation.ops == ("=",) and is_variable(relation.texts[0]) and is_constant(relation.sides[1]):
+            return Items("set", (relation.sides[1],))
         parts = pieces(relation)
         found = interval(relation) or (Union(parts) if parts else membership(relation))
         if found is relation:
@@ -143,11 +145,3 @@ class Regions:
 
 def _is_number(answer: Answer) -> bool:
     return isinstance(answer, Scalar) and not answer.unit
-
-
-def _variables(answer: Answer) -> frozenset[str]:
-    """The variables whose inequalities an answer is made of."""
-    if isinstance(answer, Relation):
-        return frozenset(text.strip() for text in answer.texts if is_variable(text))
-    parts = answer.members if isinstance(answer, Items | Union | Combined) else ()
-    return frozenset[str]().union(*map(_variables, parts))

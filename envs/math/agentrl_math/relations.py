@@ -10,8 +10,10 @@ FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=", "~"
 _SOLVED_NAME = re.compile(r"\s*(?:(?![ei]\s*$)[A-Za-z]|[A-Z]{2,}|\\(?!pi)[A-Za-z]+)(?:_\w|_\{\w+\})?'*\s*")
 _CALL = re.compile(r"[A-Za-z]\w*'*(?:\^\{-1\})?\([^()]*\)|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}")
 _NAME_PARTS = re.compile(
-    r"\bP\([^()]*\)|\\frac\s*\{d\^?\d?[a-z]\}\s*\{d[a-z]\^?\d?\}|(?<=[A-Za-z])\^\{-1\}(?=\()|\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|omega|Delta|angle|triangle|"
-    r"measuredangle|overline|widehat|hat|vec|ell)(?![a-z])|(?<=[A-Za-z])\([^()=]*\)|[{}]"
+    r"\bP\([^()]*\)|\\begin\{[pb]?matrix\}[A-Za-z_\\& ]*\\end\{[pb]?matrix\}|"
+    r"\\frac\s*\{d\^?\d?[a-z]\}\s*\{d[a-z]\^?\d?\}|"
+    r"(?<=[A-Za-z])\^\{-1\}(?=\()|\\text\s*\{[^{}]*\}|_\{[^{}]*\}|_\w|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|sigma|"
+    r"omega|Delta|angle|triangle|measuredangle|overline|widehat|hat|vec|ell)(?![a-z])|(?<=[A-Za-z])\([^()=]*\)|[{}]"
 )
 
 
@@ -31,16 +33,24 @@ def _pairs(items: Items) -> list[tuple[str, Answer]]:
 
 
 def between(answer: Answer) -> Answer:
-    """`x > 1 and x < 2` as `1 < x < 2`; any other answer as it is."""
-    if not isinstance(answer, Items) or answer.kind != "and" or len(answer.members) != 2:
+    """`x > 1 and x < 2` as `1 < x < 2`, other conditions on one variable as what all of them allow."""
+    if not isinstance(answer, Items) or answer.kind != "and":
         return answer
     bounds = [bound for bound in map(_bound, answer.members) if bound]
     low = next((bound for bound in bounds if bound[0][0] == ">"), None)
     high = next((bound for bound in bounds if bound[0][0] == "<"), None)
-    if low is None or high is None or low[1] != high[1]:
-        return answer
+    if len(answer.members) != 2 or low is None or high is None or low[1] != high[1]:
+        return Combined("cap", answer.members) if len(variables(answer)) == 1 else answer
     middle = Scalar(Node("sym", value=low[1]), text=low[1])
     return Relation((FLIPPED[low[0]], high[0]), (low[2], middle, high[2]), ("", low[1], ""))
+
+
+def variables(answer: Answer) -> frozenset[str]:
+    """The variables whose relations an answer is made of."""
+    if isinstance(answer, Relation):
+        return frozenset(text.strip() for text in answer.texts if is_variable(text))
+    parts = answer.members if isinstance(answer, Items | Union | Combined) else ()
+    return frozenset[str]().union(*map(variables, parts))
 
 
 def _bound(relation: Answer) -> tuple[str, str, Answer] | None:

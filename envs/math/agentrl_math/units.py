@@ -27,11 +27,12 @@ _LETTERS = re.compile(rf"(?<=[\d)}}\s])({_NAME}(?:[ */]{{1,3}}{_NAME}){{0,3}})\s
 _CHANGED = re.compile(r"\w*fold|\w{2,}[^e]ed")
 """`tenfold` and `inverted` are done to a number, not counted by it."""
 _MATH_WORDS = CHANGERS | set(
-    "but if when where with as for the a an in to from sin cos tan ln log exp sqrt root oo inf infinity and i e".split()  # noqa: SIM905
+    "but if when where with as for the a an in to from sin cos tan ln log exp sqrt root oo inf infinity and i e dne "  # noqa: SIM905
+    "none nothing empty undefined infinite solution solutions exist exists".split()
 )
 _MONEY = r"euro|gbp|pound|yen|rupee|Rs\.?|USD|EUR|GBP|JPY|INR|CNY|AUD|CAD|CHF"
 _PREFIX = re.compile(
-    rf"^(-?)\s*(?:(?:US|CA|A)?(\\\$)|\\text\s*\{{\s*({_MONEY}|\\?\$)\s*\}}|({_MONEY})(?=\s*\d))\s*(?=[-\d.\\])"
+    rf"^(-?)\s*(?:(?:(?:US|CA|A) ?)?(\\\$)|\\text\s*\{{\s*({_MONEY}|\\?\$)\s*\}}|({_MONEY})(?=\s*\d))\s*(?=[-\d.\\])"
 )
 
 

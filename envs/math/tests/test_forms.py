@@ -107,3 +107,17 @@ def test_brackets_that_face_inwards_stay(text):
 )
 def test_brackets_that_face_away_leave_their_end_out(text, same):
     assert in_one_notation(text) == same
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "status"),
+    [
+        (r"x \ne 2", r"\text{all real numbers except } 2", "correct"),
+        (r"(-\infty,0)\cup(0,\infty)", "all reals except 0", "correct"),
+        (r"\mathbb{R}\setminus\{0,1\}", r"\text{All real numbers except }0\text{ and }1", "correct"),
+        (r"\mathbb{R}", r"\text{all real numbers except } 2", "incorrect"),
+        ("2", r"\text{all real numbers except } 2", "incorrect"),
+    ],
+)
+def test_a_gold_may_say_what_it_leaves_out(answer, gold, status):
+    assert verify(rf"\boxed{{{answer}}}", gold).status == status
