@@ -30,7 +30,7 @@ hardware, the bandwidth of disks and memory, what everyone may know of the machi
 table), the number of files beyond what memory limits. A session's exit code is the interpreter's own word. `process`
 covers limits and leftovers, no more. Without control groups (no root, nothing delegated) memory is limited for each
 process, not for their sum, hits of memory and processes are not told, no share of the CPU is enforced, and of children
-that nobody waits for only the CPU time is known that was seen four times a second; `Backend.describe()` says what holds.
+that nobody waits for only the CPU time is known that was seen four times a second: see `Backend.describe()`.
 """
 
 from agentrl_sandbox.blame import retry

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 import warnings
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from functools import cache
@@ -105,3 +107,15 @@ async def any_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
     fresh = await backend(request.param).create(TIGHT)
     yield fresh
     await fresh.close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A self-signed one for localhost; its key is in the same file."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl to make a certificate with")
+    path = tmp_path / "cert.pem"
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    subprocess.run([*words.split(), "-keyout", path, "-out", tmp_path / "own.pem"], check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + (tmp_path / "own.pem").read_bytes())
+    return path

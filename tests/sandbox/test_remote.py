@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import ssl
 import subprocess
 import sys
@@ -254,18 +253,6 @@ async def test_a_request_that_makes_no_sense_is_refused(
         base_url=url, headers={"Authorization": f"Bearer {SECRET}"}, trust_env=False
     ) as client:
         assert (await client.request(method, path, content=content)).status_code == status
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A self-signed one for localhost; its key is in the same file."""
-    if not shutil.which("openssl"):
-        pytest.skip("no openssl to make a certificate with")
-    path = tmp_path / "cert.pem"
-    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    subprocess.run([*words.split(), "-keyout", path, "-out", tmp_path / "own.pem"], check=True, capture_output=True)
-    path.write_bytes(path.read_bytes() + (tmp_path / "own.pem").read_bytes())
-    return path
 
 
 async def test_a_server_with_a_certificate_of_its_own_is_trusted_by_who_knows_it(certificate: Path) -> None:

@@ -6,11 +6,13 @@ import asyncio
 import json
 import re
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from agentrl_sandbox import FullError, Limits, Python, UnavailableError, http, server
@@ -202,6 +204,24 @@ async def test_strangers_push_out_strangers_and_no_clients(port: int, remote: Re
     for _, writer in (*crowd, patient):
         writer.close()
     await sandbox.close()
+
+
+async def test_strangers_that_do_not_shake_hands_are_not_kept(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate)
+    async with Server(backend("bubblewrap"), SECRET).listening("127.0.0.1", 0, tls) as bound:
+        crowd = [await call(bound, b"") for _ in range(STRANGERS + 1)]
+        assert await end(crowd[0][0]) == b""
+        monkeypatch.setattr(http, "HEAD_S", 0.3)
+        reader, writer = await call(bound, b"\x16\x03\x01")
+        assert await end(reader) == b""
+        remote = RemoteBackend(f"https://localhost:{bound}", SECRET, str(certificate))
+        await assert_serves(remote)
+        await remote.close()
+        for _, each in (*crowd, (reader, writer)):
+            each.close()
 
 
 async def test_connections_with_the_token_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
