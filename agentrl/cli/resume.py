@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import split
-from agentrl.cli.folders import existing_run
+from agentrl.cli.folders import trained_run
 from agentrl.machine import detect
 from agentrl.plan import choose
 from agentrl.settings import resumed
@@ -25,7 +25,7 @@ def run(words: list[str]) -> int:
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     own, overrides = split(words)
-    folder = existing_run(parser.parse_args(own).run)
+    folder = trained_run(parser.parse_args(own).run)
     config = choose(resumed(folder, overrides), detect(folder)).config
     from agentrl.run.subject import Subject
 

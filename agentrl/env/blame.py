@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
@@ -66,6 +67,12 @@ def is_foreign(filename: str) -> bool:
     path = Path(filename)
     is_standard = path.is_relative_to(STANDARD) and "site-packages" not in path.parts
     return not (path.is_relative_to(FRAMEWORK) or is_standard or filename.startswith("<"))
+
+
+def is_foreign_class(kind: type) -> bool:
+    """True for a class of somebody's own: not of agentrl, of what it builds on, or of the standard library."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return bool(file) and is_foreign(str(file)) and kind.__module__.partition(".")[0] != "gymnasium"
 
 
 def home_of(file: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -73,6 +74,8 @@ def find(name: str) -> Announced:
     if owner and last in known and known[last].distribution.lower().startswith(f"{owner.lower()}-"):
         return known[last]
     hint = f"If a package provides it, install it: pip install {package_name(name)} (or the name in its README)."
+    if here := next((path for path in (Path(f"{name}.py"), Path(name)) if path.exists()), None):
+        hint = f"For the one that lies here say ./{here}."
     raise UnknownNameError("environment", name, known, hint)
 
 

@@ -102,7 +102,7 @@ def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
 
 
 def counted(signal: Signal, value: Any) -> Signal:
-    """The signal with this value as a float, or an invalid one when it is not a finite number that can be trained on."""
+    """The signal with this value as a float, or an invalid one when it is no finite number that can be trained on."""
     if not (isinstance(value, int | float) or hasattr(value, "__float__")):
         return invalid(signal, f"returned {value!r}; return a number or a Signal")
     try:

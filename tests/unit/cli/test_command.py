@@ -95,6 +95,7 @@ def test_the_ten_everyday_flags_are_in_the_help_of_train(capsys: pytest.CaptureF
         (["train", "--config", "none.toml"], "cannot read the configuration file none.toml"),
         (["show", "nowhere"], "no run in nowhere"),
         (["resume", "nowhere"], "no run in nowhere"),
+        (["train", "--env", "tests"], "For the one that lies here say ./tests."),
     ],
 )
 def test_an_error_is_one_message_on_stderr_and_exit_code_2(
@@ -218,6 +219,17 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = synthetic_run(tmp_path_factory.mktemp("run"), steps=2)
     folder.config.write_text(f'[model]\nname = "{tiny_model(folder.path / "model")}"\n')
     return folder.path
+
+
+def test_a_folder_of_runs_names_them(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run_folder.parent)]) == 2
+    assert f"Known: {run_folder}" in capsys.readouterr().err
+
+
+def test_an_evaluation_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.toml").write_text('[env]\nname = "guess"\n')
+    assert main(["resume", str(tmp_path)]) == 2
+    assert f"nothing was trained in {tmp_path}: begin with `agentrl train --config" in capsys.readouterr().err
 
 
 def test_show_lists_trajectories(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

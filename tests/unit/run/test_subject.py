@@ -160,6 +160,10 @@ ACCEPTED = {
         "@reward(scope='group')\ndef a(self, episodes):\n import numpy\n return numpy.ones(len(episodes))", "Bare",
     ),
     "a truth": ("@reward\ndef a(self, ctx): return True", "Bare"),
+    "chance of its own": (
+        "def setup(self, task, ctx): return [Message(role='user', content=str(ctx.rng.random()))]", "Whole",
+    ),
+    "a table that nobody changes": ("words = {'a': [1]}", "Whole"),
     "an env that prints": ("def setup(self, task, ctx): print('hello'); return super().setup(task, ctx)", "Whole"),
     "an async env": ("async def setup(self, task, ctx): return [Message(role='user', content='')]", "Whole"),
 }  # fmt: skip
@@ -181,7 +185,19 @@ NOTES = {
     "no signal for silence": ("def score(self, ctx): return ()", "no signal at all"),
     "a service that is away": (
         "def setup(self, task, ctx):\n e = OSError('search is down')\n e.fault = 'infra'\n raise e",
-        "failed, for no fault of its own: OSError: search is down",
+        "failed, for no fault of the environment's: OSError: search is down",
+    ),
+    "state that all episodes share": (
+        "seen = []\ndef setup(self, task, ctx):\n self.seen.append(task.id)\n return super().setup(task, ctx)",
+        "Mine.seen changed in an episode: it is one for all episodes of a worker; use ctx.state.",
+    ),
+    "chance that no seed governs": (
+        "def setup(self, task, ctx): return [Message(role='user', content=str(random.random()))]",
+        "The same seed gave an episode with other messages: draw from ctx.rng alone.",
+    ),
+    "a loop that stands still": (
+        "async def setup(self, task, ctx):\n time.sleep(1.2)\n return super().setup(task, ctx)",
+        "held its event loop for 1.",
     ),
     "what it found": ("def preflight(self): return 'On the third shelf.'", "On the third shelf."),
 }  # fmt: skip
