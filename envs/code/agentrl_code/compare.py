@@ -1,15 +1,18 @@
 """Whether what came out is what was expected: values with their exact types, and printed text."""
 
 import math
-import re
 from collections.abc import KeysView
 from typing import Any
+
+import re2
 
 from agentrl_code.replies import Foreign, ForeignError
 
 _ORDERED = ("list", "tuple", "deque")
 _KEYED = ("dict", "Counter", "defaultdict")
-_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+_NUMBER: Any = re2.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf(?:inity)?)")
+MOST_DIGITS = 1000
+"""Characters of a word that is read as a number."""
 _MARKS = frozenset(".eEnN")
 """What makes a number in text a float: a point, an exponent, or that it is NaN or infinite."""
 
@@ -30,6 +33,8 @@ def same(wanted: Any, got: Any, tolerance: float = 0.0) -> bool:
     if name == "OrderedDict":
         return same(list(wanted.items()), list(got.items()), tolerance)
     if name in _KEYED:
+        if len(wanted) != len(got):
+            return False
         theirs = {_exact(key): value for key, value in got.items()}
         ours = {_exact(key): value for key, value in wanted.items()}
         return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key], tolerance) for key in ours)
@@ -73,8 +78,12 @@ def _same_line(wanted: str, got: str, tolerance: float) -> bool:
 def _same_word(wanted: str, got: str, tolerance: float) -> bool:
     if wanted == got:
         return True
-    is_float = _MARKS.intersection(wanted) and _NUMBER.fullmatch(wanted) and _NUMBER.fullmatch(got)
-    return bool(is_float) and close(float(wanted), float(got), tolerance)
+    is_float = bool(_MARKS.intersection(wanted)) and _is_number(wanted) and _is_number(got)
+    return is_float and close(float(wanted), float(got), tolerance)
+
+
+def _is_number(word: str) -> bool:
+    return len(word) <= MOST_DIGITS and word.isascii() and _NUMBER.fullmatch(word) is not None
 
 
 def _exact(key: Any) -> Any:

@@ -7,12 +7,13 @@ import marshal
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Literal, Protocol
 
 from agentrl_sandbox import ExecResult, Limit, Limits
 
 from agentrl_code.payload import cell
-from agentrl_code.values import MOST_BYTES, UnreadableError
+from agentrl_code.values import MOST_BYTES, MOST_WEIGHT, WEIGHT, UnreadableError, weight
 
 _LENGTH = 8
 _NONCE_BYTES = 16
@@ -84,7 +85,10 @@ def _literal(argument: Any) -> str:
 
 def _frames(output: bytes, nonce: bytes) -> tuple[Any, ...]:
     """The payload of each whole frame with this nonce; anything around them is nobody's."""
-    return tuple(map(_parsed, _payloads(output, nonce)))
+    payloads = list(_payloads(output, nonce))
+    if len(output) * WEIGHT > MOST_WEIGHT and any(total > MOST_WEIGHT for total in accumulate(map(weight, payloads))):
+        raise UnreadableError("more values than are read")
+    return tuple(map(_parsed, payloads))
 
 
 def _payloads(output: bytes, nonce: bytes) -> Iterator[bytes]:

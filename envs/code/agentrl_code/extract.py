@@ -1,13 +1,22 @@
 """The program in a turn: its last Python block, else the whole text where it is a program."""
 
 import ast
-import re
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Any
+
+import re2
 
 from agentrl_code.scripts import parse
 
 _OPENED, _CLOSED = "<think>", "</think>"
-_BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+_FENCE, _BLANKS = "```", " \t"
 _PYTHON = ("python", "py", "python3")
+_MOST_LANGUAGE = 20
+MOST_PARSED = 1 << 16
+"""Characters of a text that is parsed here, which takes up to five microseconds for each."""
+_MARKS: Any = re2.compile(r"[\pM\x{FF9E}\x{FF9F}]{100}")
+"""Python puts the accents of a name in order, which takes the square of their number; no name has a hundred."""
 
 
 def extract(text: str) -> str | None:
@@ -18,7 +27,7 @@ def extract(text: str) -> str | None:
     said = text.rpartition(_CLOSED)[2]
     if _OPENED in said:
         return None
-    blocks = [(match[1].lower(), match[2]) for match in _BLOCK.finditer(said)]
+    blocks = list(_blocks(said))
     for names in (_PYTHON, ("",)):
         if found := [code for name, code in blocks if name in names and code.strip()]:
             return found[-1]
@@ -27,20 +36,50 @@ def extract(text: str) -> str | None:
 
 def is_program(text: str) -> bool:
     """Whether this is Python that does something: a lone word is Python too."""
-    try:
-        body = parse(text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return any(not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.Name)) for node in body)
+    return any(
+        not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.Name)) for node in _body(text)
+    )
 
 
 def defines(text: str, name: str) -> bool:
     """Whether this program binds `name` at its top level."""
+    return any(name in _names(node) for node in _body(text))
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """The language and the content of each fenced block, the last one perhaps unclosed; one pass over the lines."""
+    language, inside = "", None
+    for line in text.split("\n"):
+        is_fence = line.lstrip(_BLANKS).startswith(_FENCE)
+        if inside is None and is_fence:
+            language, inside = _language(line), list[str]()
+        elif inside is not None and is_fence:
+            yield language, "".join(inside)
+            inside = None
+        elif inside is not None:
+            inside.append(f"{line}\n")
+    if inside:
+        yield language, "".join(inside)[:-1]
+
+
+def _language(line: str) -> str:
+    """What stands behind the backticks: `python` of "```python3.12"."""
+    named = line.lstrip(_BLANKS)[len(_FENCE) :].lstrip(_BLANKS)[:_MOST_LANGUAGE]
+    return "".join(takewhile(lambda sign: sign.isalnum() or sign == "_", named)).lower()
+
+
+def _body(text: str) -> list[ast.stmt]:
+    """The statements of a program; none where it is no Python, or takes too long to be read as such."""
+    if len(text) > MOST_PARSED or (not text.isascii() and _is_slow(text)):
+        return []
     try:
-        body = parse(text).body
+        return parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return any(name in _names(node) for node in body)
+        return []
+
+
+def _is_slow(text: str) -> bool:
+    return _MARKS.search(text.encode(errors="replace").decode()) is not None
 
 
 def _names(node: ast.stmt) -> set[str]:

@@ -63,7 +63,8 @@ class Reply:
     @classmethod
     def of(cls, frame: Any) -> "Reply":
         """The reply in a frame; UnreadableError when there is none."""
-        if not isinstance(frame, list) or not frame or _SHAPES.get(str(frame[0])) != len(frame) - 1:
+        is_known = isinstance(frame, list) and bool(frame) and isinstance(frame[0], str) and frame[0] in _SHAPES
+        if not is_known or _SHAPES[frame[0]] != len(frame) - 1:
             raise UnreadableError("an answer of no known form")
         kind, *parts = frame
         if kind == "value":

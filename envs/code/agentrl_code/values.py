@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 MOST_DEPTH = 128
 MOST_BYTES = 16 << 20
 """Of one answer, as text."""
+MOST_WEIGHT = 1 << 20
+WEIGHT = 8
+"""Of one answer: a value weighs one, a list eight, an empty deque of whose kind takes 800 bytes."""
+CHUNK = 1 << 16
 MOST_TWINS = 100
 """Entries of one set or dict with the same hash: more are chosen to collide, to hold up who reads them."""
 MOST_FRACTION_BITS = 1 << 14
@@ -49,6 +53,23 @@ class UnplainError(Exception):
 
 class UnreadableError(Exception):
     """A tree that no `to_tree` makes."""
+
+
+def weight(text: bytes) -> int:
+    """What the values of a JSON text weigh, counted before anything is made of them; its strings weigh as one value.
+
+    The count ends once it is over the most that is read.
+    """
+    plain = text.replace(rb"\\", b"__").replace(rb"\"", b"__")
+    total, is_inside = 0, False
+    for start in range(0, len(plain), CHUNK):
+        pieces = plain[start : start + CHUNK].split(b'"')
+        outside = b"".join(pieces[is_inside::2])
+        total += outside.count(b",") + WEIGHT * (outside.count(b"[") + outside.count(b"{"))
+        is_inside ^= len(pieces) % 2 == 0
+        if total > MOST_WEIGHT:
+            break
+    return total
 
 
 def to_tree(value: Any, refer: Callable[[Any, int], Any] | None = None, depth: int = 0) -> Any:

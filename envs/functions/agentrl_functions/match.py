@@ -9,14 +9,16 @@ any order are matched as a whole (the leaderboard takes the first that fits), an
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from reprlib import repr as short_repr
 from typing import Any
 
+from agentrl.env.arguments import why_unsendable
 from agentrl.types import ToolCall, ToolSpec
 
-IGNORED = re.compile(r"[ ,./\-_*^]")
+BARE = str.maketrans("'", '"', " ,./-_*^")
+MOST_SHOWN = 80
 OMITTED = ""
 """Among the acceptable values of an argument: it may be left out."""
 
@@ -59,7 +61,7 @@ def fault_of(call: ToolCall, wanted: Wanted, spec: ToolSpec) -> str:
     """What is wrong with one call, '' when nothing is."""
     name, given = call["function"]["name"], call["function"]["arguments"]
     if name != wanted.name:
-        return f"{name} instead of {wanted.name}"
+        return f"{name[:MOST_SHOWN]} instead of {wanted.name}"
     if not isinstance(given, dict):
         return f"{name}: the arguments are no JSON object"
     properties = spec["parameters"].get("properties", {})
@@ -68,9 +70,9 @@ def fault_of(call: ToolCall, wanted: Wanted, spec: ToolSpec) -> str:
             return f"{name}: {argument} is missing"
     for argument, value in given.items():
         if argument not in properties or argument not in wanted.arguments:
-            return f"{name}: {argument} is not wanted"
+            return f"{name}: {argument[:MOST_SHOWN]} is not wanted"
         if not is_one_of(value, wanted.arguments[argument], properties[argument]):
-            return f"{name}: {argument} is {json.dumps(value, default=str)[:80]}"
+            return f"{name}: {argument} is {shown(value)}"
     return ""
 
 
@@ -110,7 +112,8 @@ def has_type(value: Any, schema: Mapping[str, Any]) -> bool:
         case "boolean":
             return isinstance(value, bool)
         case "integer":
-            return not isinstance(value, bool) and isinstance(value, int | float) and value == int(value)
+            is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            return is_whole and not isinstance(value, bool)
         case "number":
             return not isinstance(value, bool) and isinstance(value, int | float)
         case "array":
@@ -123,4 +126,9 @@ def has_type(value: Any, schema: Mapping[str, Any]) -> bool:
 
 def bare(text: str) -> str:
     """Text as it is compared."""
-    return IGNORED.sub("", text).lower().replace("'", '"')
+    return text.translate(BARE).lower()
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value as JSON, or as Python where it is nested too deep for JSON."""
+    return (short_repr(value) if why_unsendable(value) else json.dumps(value, default=str))[:MOST_SHOWN]

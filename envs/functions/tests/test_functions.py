@@ -321,3 +321,31 @@ async def test_a_call_that_is_no_json_is_wrong_and_no_error() -> None:
     name = task.data.tools[0]["name"]
     turn = Message(role="assistant", content="", tool_calls=[call(name, "{oops"), call("nothing", {})])
     assert (await play(env, task, [turn])).value == 0.0
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), 1e308, 10**4000, nested(5000), {"a": nested(5000)}, "x" * 1_000_000, "\ud800", None],
+    ids=range(9),
+)
+@pytest.mark.parametrize("kind", ["integer", "number", "string", "array", "object", "boolean"])
+def test_no_argument_ends_an_episode_without_a_score(kind: str, value: Any) -> None:
+    spec = ToolSpec(name="f", description="", parameters={"properties": {"x": {"type": kind}}, "required": ["x"]})
+    call = ToolCall(type="function", function={"name": "f", "arguments": {"x": value}})
+    fault = mismatch([call], [Wanted("f", {"x": [3, "three", [3], {"a": [3]}]})], [spec])
+    assert 0 < len(fault) < 200
+
+
+def test_long_names_are_cut_in_what_is_kept() -> None:
+    spec = ToolSpec(name="f", description="", parameters={})
+    long = ToolCall(type="function", function={"name": "g" * 1_000_000, "arguments": {}})
+    assert len(mismatch([long], [Wanted("f", {})], [spec])) < 200
+    odd = ToolCall(type="function", function={"name": "f", "arguments": {"x" * 1_000_000: 1}})
+    assert len(mismatch([odd], [Wanted("f", {})], [spec])) < 200

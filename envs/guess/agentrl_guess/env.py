@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
+import re2
 from pydantic import Field, model_validator
 
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Reply, Task, Turn, reward, text_of
 
-NUMBER = re.compile(r"(?<![\d.])-?\d{1,9}(?!\.?\d)")
+DIGITS: Any = re2.compile(r"\.*\p{Nd}[\p{Nd}.]*")
+MOST_DIGITS = 9
 TEST_SHARE = 4
 MOST_ENDS = 8
-FEEDBACK = re.compile(r"It is (higher|lower) than (-?\d+)")
+FEEDBACK: Any = re2.compile(r"It is (higher|lower) than (-?\d+)")
 PLEA = "Answer with one number only."
 
 
@@ -117,7 +118,14 @@ class GuessEnv(Env):
 
 def read_guess(text: str) -> int | None:
     """The one number of a turn; None when there is none, or when there are several different ones."""
-    numbers = {int(match) for match in NUMBER.findall(text)}
+    numbers, end = set[int](), 0
+    for match in DIGITS.finditer(text):
+        digits = match[0].rstrip(".")
+        if digits.isdecimal() and len(digits) <= MOST_DIGITS:
+            between = text[end : match.start()]
+            is_negative = between.endswith("-") and (end == 0 or len(between) > 1)
+            numbers.add(-int(digits) if is_negative else int(digits))
+        end = match.end()
     return numbers.pop() if len(numbers) == 1 else None
 
 

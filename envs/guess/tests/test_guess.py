@@ -138,6 +138,11 @@ async def test_the_answers() -> None:
         ("", None),
         ("3.5", None),
         ("9" * 5000, None),
+        ("3-3", 3),
+        ("3 -3", None),
+        ("(-3).", -3),
+        ("5.", 5),
+        (".5 3.5 1.2.3 7", 7),
         ("__import__('os').getpid()", None),
     ],
 )

@@ -6,26 +6,33 @@ hotpot_evaluate_v1.py adds that yes, no and noanswer match as a whole or not at 
 
 from __future__ import annotations
 
-import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
-ARTICLES = re.compile(r"\b(a|an|the)\b")
+import re2
+
+TAGGED: Any = re2.compile(r"(?is)<answer>(.*?)</answer>")
+WORDS: Any = re2.compile(r"[\pL\pN_]+|[^\pL\pN_]+")
+ARTICLES = {"a": " ", "an": " ", "the": " "}
+MOST_CHARACTERS = 100_000
+"""Of an answer; a longer one is none of a few words."""
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 WHOLE = ("yes", "no", "noanswer")
 
 
 def given_answer(text: str) -> str:
-    """What a response answers: its last <answer>, or all of it where it marks none."""
+    """What a response answers: its last <answer>, or all of it where it marks none; '' for a text without end."""
     tagged = TAGGED.findall(text)
-    return str(tagged[-1]) if tagged else text
+    answer = str(tagged[-1]) if tagged else text
+    return answer if len(answer) <= MOST_CHARACTERS else ""
 
 
 def normalised(text: str) -> str:
     """Lower case, without punctuation and articles, one space between words."""
-    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+    words = WORDS.findall(text.lower().translate(PUNCTUATION))
+    return " ".join("".join(ARTICLES.get(word, word) for word in words).split())
 
 
 def exact_match(answer: str, golds: Sequence[str]) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import pytest
 from agentrl_search import SearchEnv, exact_match, f1, world
-from agentrl_search.answers import given_answer
+from agentrl_search.answers import given_answer, normalised
 from agentrl_search.env import searching
 from agentrl_tools import Document, Index, ServiceError
 from gymnasium.utils.env_checker import check_env
@@ -243,6 +243,15 @@ def test_the_last_marked_answer_counts() -> None:
     assert given_answer("<answer>a</answer> no, <ANSWER> b\n</ANSWER>") == " b\n"
     assert given_answer("just words") == "just words"
     assert given_answer("<answer>open") == "<answer>open"
+    assert given_answer("<answer>x" * 20_000) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("The a-b, aé!", "ab aé"), ("an A the", ""), ("the_x a1 the—x", "thex a1 —x"), ("THÉ ²", "thé ²")],
+)
+def test_articles_are_words_in_every_script(text: str, expected: str) -> None:
+    assert normalised(text) == expected
 
 
 async def test_the_score_may_be_f1() -> None:

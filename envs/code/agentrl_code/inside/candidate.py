@@ -12,7 +12,7 @@ import sys
 
 from agentrl_code.inside.channel import Channel, text
 from agentrl_code.inside.trace import last_line
-from agentrl_code.values import MOST_BYTES, UnplainError, UnreadableError, from_tree, to_tree
+from agentrl_code.values import MOST_BYTES, MOST_WEIGHT, UnplainError, UnreadableError, from_tree, to_tree, weight
 
 TYPE_CHECKING = False  # typing is not loaded inside
 if TYPE_CHECKING:
@@ -53,10 +53,13 @@ def load(nonce: bytes, source: str) -> None:
 
 def serve(nonce: bytes, requests: bytes) -> None:
     """Answer requests in order, each when it is done, so that what was answered before an end is known."""
+    heft = 0
     for request in marshal.loads(requests):
         answer = text(_caught(_perform, *request))
         if len(answer) > MOST_BYTES:
             answer = text(["refused", f"a value that takes {len(answer)} bytes; {MOST_BYTES} are read"])
+        elif (heft := heft + weight(answer.encode("ascii"))) > MOST_WEIGHT:
+            answer = text(["refused", "more values than are read"])
         channel.say(nonce, answer)
 
 

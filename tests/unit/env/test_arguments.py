@@ -1,0 +1,119 @@
+"""What a model writes as a call is read within bounds, and whatever it writes is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentrl.env import BadCallError, Message, Task, Tool
+from agentrl.env.arguments import MOST_DEPTH, as_object, as_unicode, is_unicode, why_unsendable
+from agentrl.env.toolcalls import MOST_CALLS
+from agentrl.env.tools import MOST_CHARACTERS, MOST_NAME
+from agentrl.types import text_of
+from tests.unit.env.test_tools import calls
+from tests.unit.env.worlds import Desk, InfraError
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ('{"a": "\\ud800"}', "half of a surrogate pair"),
+        ({"a": ["x", {"b": "\udfff"}]}, "half of a surrogate pair"),
+        ({"\ud800": 1}, "half of a surrogate pair"),
+        ('{"a": [1e999]}', "NaN or an infinite number"),
+        ('{"a": -Infinity}', "NaN or an infinite number"),
+        ({"a": float("nan")}, "NaN or an infinite number"),
+        ({"a": nested(MOST_DEPTH)}, "nested deeper than 64 levels"),
+        ('{"a": ' + "[" * 100_000, "not valid JSON"),
+        ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
+        (" " * ((1 << 20) + 1), "longer than 1048576 characters"),
+        ("[]", "must be a JSON object"),
+    ],
+    ids=range(11),
+)
+def test_what_cannot_be_written_again_is_the_models_error(arguments: Any, said: str) -> None:
+    with pytest.raises(BadCallError, match=said):
+        as_object(arguments)
+
+
+def test_what_can_be_written_again_is_taken() -> None:
+    value = {"a": ["\U0001f4a9 \0 \u0301", 1.5, 10**4000, None, True, nested(MOST_DEPTH - 2)], "a b": {}}
+    assert as_object(value) is value
+    assert as_object('{"a": 1, "a": "\\ud83d\\udca9"}') == {"a": "\U0001f4a9"}
+    assert why_unsendable("plain") == ""
+    assert (is_unicode("é?"), is_unicode("é\ud800"), as_unicode("é\ud800")) == (True, False, "é?")
+
+
+async def open_desk(*offers: Any) -> Desk:
+    class Lender(Desk):
+        def tools(self, ctx: Any) -> Any:
+            return offers
+
+    env = Lender()
+    await env.areset(Task("desk"))
+    return env
+
+
+async def ask(env: Desk, *named: tuple[str, Any]) -> list[Message]:
+    return [message for message in (await env.astep(calls(*named))).messages if message["role"] == "tool"]
+
+
+async def test_the_calls_of_a_turn_are_counted() -> None:
+    env = await open_desk()
+    answers = await ask(env, *[("add", {"n": 1})] * 1000)
+    assert len(answers) == 1000
+    assert text_of(answers[MOST_CALLS - 1]) == str(MOST_CALLS)
+    assert text_of(answers[MOST_CALLS]) == "error: not run: a turn may make 64 calls"
+    assert env.ctx.state.total == MOST_CALLS
+    await env.aclose()
+
+
+async def test_names_errors_and_answers_of_any_length_and_any_signs_are_bounded() -> None:
+    def shout(kind: str = "", **_: Any) -> str:
+        if kind == "error":
+            raise ValueError("x" * 1_000_000)
+        return "half \ud800" if kind == "half" else "y" * 1_000_000
+
+    env = await open_desk(Tool({"name": "shout", "description": "", "parameters": {}}, shout))
+    (unknown,) = await ask(env, ("add" * 100_000, {}))
+    assert len(text_of(unknown)) < 1000
+    assert len(unknown["name"]) == MOST_NAME
+    (half,) = await ask(env, ("shout", {"kind": "half"}))
+    assert text_of(half) == "half ?"
+    (error,) = await ask(env, ("shout", {"kind": "error"}))
+    assert text_of(error) == "error: ValueError: " + "x" * 2000
+    (long,) = await ask(env, ("shout", {}))
+    assert text_of(long).endswith(f"[{1_000_000 - MOST_CHARACTERS} more characters]")
+    (extra,) = await ask(env, ("add", {"n": 1} | {f"z{i}": 1 for i in range(10_000)}))
+    assert len(text_of(extra)) < 3000
+    await env.aclose()
+
+
+@pytest.mark.parametrize(
+    ("proof", "is_told"), [("the call broke it", True), ("", False), (InfraError("lost too"), False)]
+)
+async def test_a_failure_is_the_models_where_its_tool_proves_it(proof: Any, is_told: bool) -> None:
+    def fail(**_: Any) -> str:
+        raise InfraError("lost")
+
+    async def blame(**arguments: Any) -> str:
+        assert arguments == {"x": 1}
+        if isinstance(proof, Exception):
+            raise proof
+        return str(proof)
+
+    env = await open_desk(Tool({"name": "f", "description": "", "parameters": {}}, fail, blame=blame))
+    if is_told:
+        assert text_of((await ask(env, ("f", {"x": 1})))[0]) == "error: the call broke it"
+    else:
+        with pytest.raises(InfraError, match=r"^lost$"):
+            await ask(env, ("f", {"x": 1}))
+    await env.aclose()
