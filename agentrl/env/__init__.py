@@ -1,5 +1,6 @@
 """What an environment author touches. Importing it makes every announced env known to `gymnasium.make`."""
 
+from agentrl.env.arguments import BadCallError
 from agentrl.env.base import Env, Policy
 from agentrl.env.episode import Context, Episode, Reply, Start, StepResult, Turn
 from agentrl.env.limits import Limits
@@ -9,7 +10,7 @@ from agentrl.env.resources import close_shared, shared
 from agentrl.env.rewards import reward
 from agentrl.env.settings import EnvConfig, load_config
 from agentrl.env.tasks import Task, Tasks, TaskSource
-from agentrl.env.tools import BadCallError, Tool, tool
+from agentrl.env.tools import Tool, tool
 from agentrl.types import Message, Signal, StopReason, text_of
 
 __all__ = [

@@ -32,7 +32,7 @@ def spoken(value: Any, what: str) -> list[Message]:
             raise EnvError(f"{what} said {short(message)}; a message has a role, and text or typed parts as content")
         if (role := message.get("role")) not in ROLES:
             raise EnvError(
-                f"{what} speaks as {role!r}: unknown role.{did_you_mean(SPOKEN.get(role, str(role)), ROLES)}"
+                f"{what} speaks as {role!r}: unknown role.{did_you_mean(SPOKEN.get(str(role), str(role)), ROLES)}"
             )
     return list(value)
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agentrl.env.arguments import BadCallError
 from agentrl.env.authored import AuthorDeadlineError, Outcome, caught
-from agentrl.env.tools import BadCallError, Tool, as_text, tool_message, unknown_tool
+from agentrl.env.tools import Tool, as_text, tool_message, unknown_tool
 from agentrl.errors import DeadlineError
 from agentrl.types import TOOL_ERROR, Message, ToolCall
 
