@@ -77,7 +77,7 @@ class RolloutSection(Section):
         0.5,
         gt=0,
         le=1,
-        description="share of invalid or unanswered samples among those of a batch above which the run stops",
+        description="share of invalid samples among those of a batch above which the run stops",
     )
 
 

@@ -37,11 +37,6 @@ def invalid_reason(trajectory: Trajectory) -> str:
     return str(trajectory.stop_reason) if trajectory.signals else f"{trajectory.stop_reason}: no signal"
 
 
-def outcomes(faults: Sequence[Fault]) -> str:
-    """'invalid', 'unanswered', or both."""
-    return " or ".join(sorted({fault.outcome for fault in faults}))
-
-
 def commonest(faults: Sequence[Fault]) -> str:
     """The commonest cause, with what to do; prompts that are too long are one cause, whatever their lengths."""
     causes = [fault.reason if fault.outcome == "invalid" else fault.outcome for fault in faults]

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from agentrl.errors import AgentRLError, DeadlineError, RunError
-from agentrl.rollout.faults import Fault, commonest, fault_of, outcomes
+from agentrl.rollout.faults import Fault, commonest, fault_of
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.types import Group, SampleId, StopReason, Trajectory, Version, age
 
 GroupScore = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Trajectory]]]
+MOST_SILENT_BATCHES = 8  # in a row without any answer: the tasks are at fault, and sampling others is no help
 Outcome = Literal["filtered", "stale", "invalid", "unanswered", "cancelled", "lost"]
 
 
@@ -158,6 +159,7 @@ class Scheduler:
         self._window: collections.deque[Fault | None] = collections.deque(
             maxlen=schedule.prompts * schedule.group_size
         )
+        self._unanswered: list[Fault] = []  # since the last sample with an answer
         self._dropped: list[tuple[Outcome, str, int]] = []
         self._running = False
 
@@ -410,16 +412,24 @@ class Scheduler:
         if attempts:
             self._journal.settled(attempts, outcome, reason)
 
-    # --- the run stops when too much of what comes back cannot be trained -----------------------------------
+    # --- the run stops when too much of what comes back is invalid, or nothing is answered ------------------
 
     def _note(self, trajectory: Trajectory) -> None:
-        self._window.append(fault_of(trajectory))
+        fault = fault_of(trajectory)
+        if fault is not None and fault.outcome == "unanswered":
+            self._unanswered.append(fault)
+            return
+        self._unanswered.clear()
+        self._window.append(fault)
 
     def _refuse_if_rotten(self) -> None:
+        silent, most = len(self._unanswered), MOST_SILENT_BATCHES * (self._window.maxlen or 0)
+        if silent >= most:
+            raise RunError(f"the last {silent} samples are all unanswered. {commonest(self._unanswered)}")
         bad = [fault for fault in self._window if fault]
         if len(self._window) < (self._window.maxlen or 0) or len(bad) <= self.schedule.max_invalid * len(self._window):
             return
         raise RunError(
-            f"{len(bad)} of the last {len(self._window)} samples are {outcomes(bad)} (rollout.max_invalid = "
+            f"{len(bad)} of the last {len(self._window)} samples are invalid (rollout.max_invalid = "
             f"{self.schedule.max_invalid:g}). {commonest(bad)}"
         )

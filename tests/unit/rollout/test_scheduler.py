@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.errors import DeadlineError, RunError
 from agentrl.rollout.orders import EpisodeOrder
-from agentrl.rollout.scheduler import Outcome, Schedule, Scheduler, WorkerLostError
+from agentrl.rollout.scheduler import MOST_SILENT_BATCHES, Outcome, Schedule, Scheduler, WorkerLostError
 from agentrl.types import (
     Group,
     SampleId,
@@ -259,7 +259,7 @@ MUTE = {"sequences": (), "signals": (), "stop_reason": StopReason.CONTEXT_OVERFL
 
 
 async def test_a_sample_without_an_answer_takes_no_place_of_the_batch() -> None:
-    scheduler, workers, journal = make(group_size=3, max_invalid=0.7)
+    scheduler, workers, journal = make(group_size=3)
     scheduler.start()
     await settle_down()
     workers.finish(SampleId(0, 1), **MUTE, error="the prompt has 90 tokens")
@@ -292,17 +292,34 @@ async def test_a_valid_reward_without_a_sampled_token_is_not_trained() -> None:
 async def test_a_run_whose_prompts_are_all_too_long_stops_and_says_by_how_much() -> None:
     scheduler, workers, _ = make()
     scheduler.start()
-    await settle_down()
-    for member, tokens in enumerate((2000, 1900)):
-        for group in (0, 1):
-            error = f"the prompt has {tokens + group} tokens and model.max_context is 1,024"
-            workers.finish(SampleId(group, member), **MUTE, error=error)
+    waiting = asyncio.ensure_future(scheduler.next_batch(5))
+    groups = 0
+    while not waiting.done():
+        await settle_down()
+        for group in sorted({sample.group for sample, _ in workers.open}):
+            error = f"the prompt has {2000 + group} tokens and model.max_context is 1,024"
+            workers.finish_group(group, **MUTE, error=error)
+            groups += 1
     with pytest.raises(
         RunError,
-        match=r"4 of the last 4 samples are unanswered .* 4 of 4: the prompt has \d+ tokens and model.max_context is "
-        r"1,024. Shorten the prompts, or raise --model.max_context",
+        match=r"the last (\d+) samples are all unanswered.*\1 of \1: the prompt has 2000 tokens and model.max_context "
+        r"is 1,024. Shorten the prompts, or raise --model.max_context",
     ):
-        await scheduler.next_batch(1)
+        waiting.result()
+    assert 0 <= groups - 2 * MOST_SILENT_BATCHES <= scheduler.schedule.prompts
+
+
+async def test_a_run_goes_on_while_any_prompt_can_be_answered() -> None:
+    scheduler, workers, journal = make()
+    scheduler.start()
+    waiting = asyncio.ensure_future(scheduler.next_batch(5))
+    answered = (2 * MOST_SILENT_BATCHES - 1, 4 * MOST_SILENT_BATCHES - 2)
+    while not waiting.done():
+        await settle_down()
+        for group in sorted({sample.group for sample, _ in workers.open}):
+            workers.finish_group(group, **({} if group in answered else MUTE))
+    assert [group.id for group in waiting.result().groups] == list(answered)
+    assert journal.count("unanswered") == 2 * (answered[1] - 1)
 
 
 def equal(group: Group) -> bool:
