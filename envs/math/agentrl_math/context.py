@@ -17,7 +17,7 @@ def _words(text: str) -> frozenset[str]:
 HEDGES = _words(
     "maybe perhaps possibly probably presumably supposedly allegedly might guess guessing guessed unlikely unsure "
     "uncertain unclear doubt doubts doubtful doubted deny denies denied reject rejects disagree dispute whether "
-    "idk dunno"
+    "refuse refuses unless kidding joking idk dunno"
 )
 NEGATIONS = _words(
     "not never cannot neither nor hardly without except unlike instead rather nobody nothing anything no "
@@ -31,7 +31,8 @@ _VERBS = _words(
 """Words behind which a negation no longer belongs to what follows."""
 _CONCLUSIONS = _words("so thus hence therefore then consequently")
 _VIEWS = _words(
-    "that think believe know sure certain confident convinced true right correct case claim say agree expect"
+    "think believe know sure certain confident convinced true right correct case claim say says agree expect way "
+    "means idea clue"
 )
 """What a negation before them denies the rest of the sentence by: `I do not think that`."""
 _PREDICATES = _words(
@@ -39,10 +40,10 @@ _PREDICATES = _words(
 )
 """Words of a sentence, which no answer has."""
 _FONTS = _words(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
-_CONDITIONS = _words("if unless suppose assume assuming")
+_CONDITIONS = _words("if suppose assume assuming")
 _MODALS = _words("could may might can")
 _AUXILIARIES = _MODALS | _words("is are was were be does do did would will must should that's it's")
-_BACKWARD = _words("this that it which but no not that's it's however wait actually i i'm im or")
+_BACKWARD = _words("this that it which but no not that's it's however wait actually just i i'm im or")
 """The first words of a sentence that speaks of the one before it."""
 
 
@@ -56,11 +57,9 @@ def is_touched(text: str, start: int, end: int, is_line: bool = False) -> bool:
     own, following = _first_sentence(text[end : end + MAX_CONTEXT_CHARS])
     rest, more = _tokens(own), _tokens(_first_sentence(following)[0])
     led = said[_behind_last(said, _CONCLUSIONS) :]
-    if "?" in rest or HEDGES & {*led, *rest} or rest[:1] == ["or"]:
+    if "?" in rest or HEDGES & {*led, *rest} or "or" in (*said[-1:], *rest[:1]):
         return True
-    if _is_refused(led) or _is_negated(said) or _is_refuted(rest):
-        return True
-    return bool(_BACKWARD & set(more[:1])) and (_is_refuted(more) or _is_refuted(more[1:]) or bool(HEDGES & set(more)))
+    return _is_refused(led) or _is_negated(said) or _is_refuted(rest) or _is_withdrawn(more)
 
 
 def is_stated(content: str) -> bool:
@@ -96,7 +95,9 @@ def _first_sentence(text: str) -> tuple[str, str]:
 
 def _tokens(text: str) -> list[str]:
     r"""Lower-case words, the signs that part clauses, and the rest; a \command is no word."""
-    return [token.strip(".") or "." for token in text.lower().translate(_TABLE).split() if token not in ("\\", "-")]
+    return [
+        token.strip(".-") or "." for token in text.lower().translate(_TABLE).split() if token not in ("\\", "-", "--")
+    ]
 
 
 def _denies(token: str) -> bool:
@@ -109,13 +110,14 @@ def _behind_last(tokens: list[str], ends: Collection[str]) -> int:
 
 
 def _is_refused(tokens: list[str]) -> bool:
-    """`I do not think that …`, `it is false that …`."""
+    """`I do not think that …`, `it cannot be that …`, `it is false that …`."""
     for i, token in enumerate(tokens):
-        if _denies(token) and _VIEWS & set(tokens[i + 1 : i + 4]):
+        claim = tokens[i + 1 : i + 4]
+        if _denies(token) and (_VIEWS & set(claim) or claim[:2] == ["be", "that"]):
             return True
-        if token in FALSITIES and {"that", "to"} & set(tokens[i + 1 : i + 3]):
+        if token in FALSITIES and {"that", "to", "answer"} & set(tokens[i + 1 : i + 3]):
             return True
-    return False
+    return any(one == "possible" and other == "that" for one, other in pairwise(tokens))
 
 
 def _is_negated(said: list[str]) -> bool:
@@ -129,7 +131,8 @@ def _is_negated(said: list[str]) -> bool:
     if _CONDITIONS & set(clause[:1]) or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
         return True
     return any(
-        _denies(token) and len(clause) - i < 6 and not _VERBS & set(clause[i + 2 :]) for i, token in enumerate(clause)
+        token != "no" and _denies(token) and len(clause) - i < 6 and not _VERBS & set(clause[i + 2 :])
+        for i, token in enumerate(clause)
     )
 
 
@@ -140,3 +143,13 @@ def _is_refuted(rest: list[str]) -> bool:
     if rest and (rest[0] in _AUXILIARIES or rest[0] == "which") and any(map(_denies, rest[1:4])):
         return True
     return any(t in FALSITIES and _AUXILIARIES & set(rest[max(0, i - 2) : i]) for i, t in enumerate(rest))
+
+
+def _is_withdrawn(more: list[str]) -> bool:
+    """The next sentence: `That is wrong.`, `I do not know.`, `Actually no, …`, `Or is it 6?`."""
+    if not _BACKWARD & set(more[:1]):
+        return False
+    if more[0] in ("not", "or") or HEDGES & set(more) or _is_refused(more):
+        return True
+    is_judged = any(t in FALSITIES and _AUXILIARIES & set(more[max(0, i - 2) : i]) for i, t in enumerate(more))
+    return is_judged or any(_denies(t) and more[i + 1 : i + 2] in ([], [","]) for i, t in enumerate(more[:3]))

@@ -45,14 +45,14 @@ def from_response(response: str, policy: Policy) -> Extraction | None:
         return _chosen(text, found, policy.box)
     is_prose = policy.fallback == "number"
     lines = [_hashes(text), None if is_prose else _line(text)]
-    marks = [mark for mark in (*found[-1:], _tagged(text), *lines) if mark]
+    marks = [mark for mark in (_boxed(text, found), _tagged(text), *lines) if mark]
     if not marks:
         whole = last_number(text) if is_prose else _whole(text)
         return None if whole is None else Extraction(whole)
     last = max(marks, key=lambda mark: mark.start)
     if not _counts(text, last, is_line=last in lines):
         return None
-    return _boxed(text, found) if found and last is found[-1] else Extraction(unwrapped(last.content))
+    return Extraction(unwrapped(str(last.content)))
 
 
 def _counts(text: str, mark: Mark, is_line: bool = False) -> bool:
@@ -193,25 +193,28 @@ def _inner(text: str) -> str | None:
 
 def _chosen(text: str, found: list[Mark], which: str) -> Extraction | None:
     """The boxes that a policy other than `last` takes, whatever else is marked."""
-    box = found[0 if which == "first" else -1]
-    if not _counts(text, box):
+    box = found[0] if which == "first" else _boxed(text, found)
+    if box is None or not _counts(text, box):
         return None
     whole = [box.content for box in found if box.content and box.content.strip()]
     if which == "all":
         return Extraction(", ".join(whole))
     conflict = which == "only" and len({"".join(content.split()) for content in whole}) > 1
-    return Extraction(unwrapped(str(box.content)), conflict)
+    return Extraction(unwrapped(str(box.content if which == "first" else found[-1].content)), conflict)
 
 
-def _boxed(text: str, found: list[Mark]) -> Extraction:
+def _boxed(text: str, found: list[Mark]) -> Mark | None:
     """The last box; as a list with those before it where only commas, "and" or "or" part them."""
-    chain = [found[-1]]
+    chain = found[-1:]
     for box in reversed(found[:-1]):
-        if box.content is None or not _is_joint(text[box.end : chain[-1].start]):
+        if not box.content or not chain[0].content or not _is_joint(text[box.end : chain[0].start]):
             break
-        chain.append(box)
-    contents = [str(box.content) for box in reversed(chain)]
-    return Extraction(", ".join(contents) if len(set(contents)) > 1 else unwrapped(contents[-1]))
+        chain.insert(0, box)
+    if not chain or not chain[-1].content:
+        return chain[-1] if chain else None
+    contents = [str(box.content) for box in chain]
+    said = ", ".join(contents) if len(set(contents)) > 1 else contents[-1]
+    return Mark(said, chain[0].start, chain[-1].end)
 
 
 def _is_joint(between: str) -> bool:

@@ -12,18 +12,39 @@ _BEFORE = _SIGNS | frozenset(
     "or and not than times plus minus over negative mod modulo choose least most between either twice".split()  # noqa: SIM905
 )
 _AFTER = _SIGNS | {"="} | (CHANGERS - {"is", "are", "was", "were"}) | {"times", "choose"}
+_MARKERS, _FILLING = ("answer is", "answer:"), " \t\n*:"
 MAX_TOKEN_CHARS = 400
 """What stands between two white spaces and is longer is no number."""
 
 
 def last_number(text: str) -> str | None:
-    """The last number, as written; None where it is an operand, one of several, denied, doubted or asked for."""
-    at = next((i for i in range(len(text) - 1, -1, -1) if text[i] in _DIGITS), None)
-    if at is None:
-        return None
+    """The number behind the last `answer is`, else the last number, as written.
+
+    None where it is an operand, one of several, denied, doubted or asked for.
+    """
+    stated = _behind_marker(text)
+    last = next((i for i in range(len(text) - 1, -1, -1) if text[i] in _DIGITS), None)
+    for at in (stated, last):
+        if at is not None and (number := _number_at(text, at)):
+            return number
+    return None
+
+
+def _behind_marker(text: str) -> int | None:
+    """Where the word behind the last `answer is` or `answer:` starts."""
+    lowered = text.replace("İ", "I").lower()
+    at = max((found + len(marker) for marker in _MARKERS if (found := lowered.rfind(marker)) >= 0), default=len(text))
+    while at < len(text) and text[at] in _FILLING:
+        at += 1
+    return at if at < len(text) else None
+
+
+def _number_at(text: str, at: int) -> str | None:
+    """The number in the word at a position."""
     start, end = _edge(text, at, -1) + 1, _edge(text, at, 1)
     number = _number(text[start:end]) if end - start < MAX_TOKEN_CHARS else None
-    if number is None or _is_operand(number, text[:start], text[end:]) or is_touched(text, start, end):
+    after = "" if text[end - 1] == "." else text[end:]
+    if number is None or _is_operand(number, text[:start], after) or is_touched(text, start, end):
         return None
     return number
 
@@ -48,13 +69,12 @@ def _number(token: str) -> str | None:
 def _is_operand(number: str, before: str, after: str) -> bool:
     """Whether the words or signs directly beside a number make another number of it, or it stands in a list."""
     earlier = before[-MAX_TOKEN_CHARS:].lower().split()
-    previous = earlier[-1:]
-    following = after[:MAX_TOKEN_CHARS].split()[:1]
-    if previous and (previous[0] in _BEFORE or previous[0][-1] in _SIGNS):
+    previous, following = earlier[-1] if earlier else "", (after[:MAX_TOKEN_CHARS].lower().split() or [""])[0]
+    if previous in _BEFORE or previous[-1:] in _SIGNS or following.rstrip(".,;!") in _AFTER or following[:1] in _SIGNS:
         return True
-    if following and (following[0].lower().rstrip(".,;!") in _AFTER or following[0][0] in _SIGNS):
+    if previous in ("to", "by") and (earlier[-2:-1] or ["0"])[0].endswith((*_DIGITS, "ed", "ible")):
         return True
-    if previous in (["to"], ["by"]) and (earlier[-2:-1] or ["0"])[0].endswith((*_DIGITS, "ed", "ible")):
-        return True
-    listed = literal(previous[0].strip(_OPENING + _CLOSING)) if previous and previous[0][-1] != ":" else None
-    return (listed is not None and listed != literal(number)) or (number[0] in "-−" and listed is not None)
+    beside = [literal(word.strip(_OPENING + _CLOSING)) for word in (previous, following) if word[-1:] != ":"]
+    return any(value not in (None, literal(number)) for value in beside) or (
+        number[0] in "-−" and beside[0] is not None
+    )

@@ -32,6 +32,29 @@ _DOUBTED = {
         "#### maybe 5", "#### 5 or 6", "<answer>5 or 6</answer>", "<answer>maybe 5</answer>", "Maybe <answer>5</answer>", "maybe 5", "5 or 6", "5, maybe", "5 perhaps", "I guess 5", "I guess x = 5", "Suppose x = 5", "if x = 5", "x = 5 or x = 6", "Answer: unlikely 5", "5 unlikely",
     ],
 }  # fmt: skip
+_DOUBTED["a box"] += [
+    r"No, the answer is not $5$ but it isn't \boxed{5} either.",
+    r"There is no way it's \boxed{5}.",
+    r"It is by no means \boxed{5}.",
+    r"One might think the answer is \boxed{5}.",
+    r"It's possible that it is \boxed{5}.",
+    r"I am not confident in \boxed{5}.",
+    r"A wrong answer would be \boxed{5}.",
+    r"An incorrect answer is \boxed{5}.",
+    r"The answer is \boxed{5}. Not really.",
+    r"The answer is \boxed{5}. Just kidding, I have no clue.",
+    r"The answer is \boxed{5}. Or is it 6?",
+    r"The answer is \boxed{5}. Actually no, it is 6.",
+    r"Either 6 or \boxed{5}.",
+    r"\boxed{5} -- no, wait.",
+    r"I refuse to answer \boxed{5}.",
+    r"\boxed{5} unless I am mistaken.",
+    r"It cannot be that x = \boxed{5}.",
+    r"\boxed{5} is definitely not it.",
+    r"It is impossible that the answer is \boxed{5}.",
+    r"\boxed{5} seems wrong, or is wrong.",
+    r"We reject the hypothesis that it is \boxed{5}.",
+]
 _ASKED = [
     r"Is the answer \boxed{5}? I do not know", r"Is it \boxed{5}?", r"\boxed{5}?", r"$\boxed{5}$?", r"Could it be \boxed{5}? Who knows.", r"Why \boxed{5}?", r"Is the answer \boxed{5} or 6?", "Answer: 5?", "Answer: 5? I do not know", "Answer: is it 5?", "#### 5?", "<answer>5?</answer>", "Is it <answer>5</answer>?", "5?", "Is it 5?", "x = 5?",
     "Is the answer 5? I do not know", "The answer is 5?", "Is x = 5?", "What if x = 5?",
@@ -52,7 +75,9 @@ MARKED = [
     (r"If $x < 5$, then $y > 2$, so the solution is $\boxed{(2,\infty)}$.", r"(2,\infty)"), (r"The answer is \boxed{5}, not 6.", "5"), (r"No borrowing occurs. Thus, the answer is $\boxed{5}$.", "5"), (r"The false statement is \boxed{C}.", "C"), (r"The number of wrong answers is $\boxed{5}$.", "5"), (r"\boxed{\text{False}}", "False"),
     (r"\boxed{\text{no}}", "no"), (r"\boxed{\text{impossible}}", "impossible"), (r"That was wrong. The answer is \boxed{5}.", "5"), (r"What is the sum? It is \boxed{5}.", "5"), (r"I think the answer is \boxed{5}.", "5"), (r"Is it 4? No. It is \boxed{5}.", "5"), (r"She cannot buy 6. She buys \boxed{5}.", "5"), (r"The digit is not allowed, which means the candidate is $\boxed{5}$.", "5"),
     (r"\boxed{5}. Let me check: 2 + 3 = 5, and 6 is not a solution.", "5"), (r"This is true if and only if $x \ge 3$, hence $\boxed{[3,\infty)}$.", r"[3,\infty)"), (r"The smallest integer that is not a factor is $\boxed{7}$.", "7"), ("3 does not work\nThe answer is \\boxed{5}", "5"), (r"Not all are even, but the sum is \boxed{5}.", "5"), (r"We do not have 6 because it is \boxed{5}.", "5"),
-    (r"The largest value that it can have is $\boxed{5}$.", "5"), (r"\fbox{5}", "5"), (r"\framebox{5}", "5"), (r"\boxed  {5}", "5"), (r"\boxed 5.", "5"), (r"\[\boxed{5}\]", "5"), (r"**\boxed{5}**", "5"), (r"$x = \boxed{5}$ and this is not a surprise", "5"), (r"\boxed{\boxed{5}}", "5"), (r"\boxed{5}, which we wanted.", "5"),
+    (r"The largest value that it can have is $\boxed{5}$.", "5"), (r"\fbox{5}", "5"), (r"\framebox{5}", "5"), (r"\boxed  {5}", "5"), (r"\boxed 5.", "5"), (r"\[\boxed{5}\]", "5"), (r"**\boxed{5}**", "5"), (r"$x = \boxed{5}$ and this is not a surprise", "5"), (r"\boxed{\boxed{5}}", "5"), (r"\boxed{5}, which we wanted.", "5"), (r"The answer is $\boxed{5}$. This is not a trick question.", "5"), (r"Thus there are no more than \boxed{5} such numbers.", "5"), (r"$\boxed{5}$. This means that the function is not injective.", "5"), (r"Since $-1$ is not valid, $\boxed{5}$ is the only solution.", "5"), ("$\\boxed{5}$\n\nNote: the other root is not allowed.", "5"),
+    (r"The answer is \boxed{5}. Is there another? No.", "5"), (r"We get $\boxed{5}$, which is not divisible by 2.", "5"), (r"No matter what, the answer is \boxed{5}.", "5"), (r"If $x$ is 2 then $y$ is 3, so $x + y = \boxed{5}$.", "5"), (r"The number of people who do not like tea is $10 - 5 = \boxed{5}$.", "5"), (r"The probability of not winning is $\boxed{5}$", "5"), (r"\boxed{5}. No other value is possible.", "5"),
+    (r"Since there is no number that divides both, the answer is \boxed{5}.", "5"), (r"Removing the incorrect terms gives $\boxed{5}$", "5"), (r"We may take $x = \boxed{5}$.", "5"), (r"It can be shown that $n = \boxed{5}$", "5"), ("Therefore, the smallest number that isn't a sum of two squares is \\(\\boxed{5}\\).", "5"),
     # lines
     ("Answer: 5", "5"), ("answer: 5", "5"), ("ANSWER: 5", "5"), ("Answer: 5.", "5"), ("Final answer: 5", "5"), ("Final Answer: $5$", "5"), ("**Answer:** 5", "5"), ("**Answer**: 5", "5"), ("**Final Answer: 5**", "5"), ("### Final answer: 5", "5"), ("The answer is 5", "5"), ("The answer is 5.", "5"), ("So the answer is 5.", "5"), ("Therefore, the final answer is $5$.", "5"),
     ("The correct answer is (B).", "B"), ("2 + 3 = 5\nAnswer: 5", "5"), ("I am not sure.\nIt was hard.\n\nAnswer: 5", "5"), ("**Final Answer**\n\n5", "5"), ("Answer:\n5", "5"), ("Answer:\n\n$$\n5\n$$", "5"), ("Answer: $$\n5\n$$", "5"), ("The final answer is:\n\\[\n5\n\\]\n", "5"), ("Answer: x = 5", "5"), ("Answer: 5 apples", "5"), ("Answer: \\frac{1}{2}", "0.5"), ("Answer: -5", "-5"),
@@ -73,13 +98,13 @@ NUMBERS = [
     *((said, "15", "correct") for said in (
         "15", "7 + 8 = 15", "7+8=15", "The sum of 7 and 8 is 15.", "It is 15", "So *15*.", "It is **15**.", "She has $15.", "She has 15 apples left.", "The answer is 15.", "Answer: 15", "The answer to the question is 15.", "The answer is 15 because 7 + 8 = 15", "Therefore, there are 15 of them.", "It is equal to 15.", "It comes to 15", "She has a total of 15.",
         "She does not have 12, so she has 15 apples.", "We have 15 left over.", "There are 15 of them in the box", "She pays $15 per month.", "which equals 15", "It is 15.0", "(15)", "$15$", "\\(15\\)", "\\[15\\]", "It's 15!", "Half of 30 is 15.", "5 times 3 is 15", "Total: 3 + 12 = 15 apples.", "15 is the answer.", "\\boxed{15}", "so 14 is wrong. It is 15.", "#### 15",
-        "<answer>15</answer>", "It is 15\n15", "7 + 8 = 15\n\nI hope this helps!", "The total cost is 15 dollars and that's it", "x = 15.", "I do not know 7 + 8. It is 15.", "15 ", "7 × 8 is not it; 7 + 8 = 15",
+        "<answer>15</answer>", "It is 15\n15", "7 + 8 = 15\n\nI hope this helps!", "The total cost is 15 dollars and that's it", "x = 15.", "I do not know 7 + 8. It is 15.", "15 ", "7 × 8 is not it; 7 + 8 = 15", "The answer is 15. To find 7 + 8, 7 and 8", "The answer is 7 + 8 = 15.", "Answer: 15, as 7 + 8", "The answer is\n15", "6 + 9 = 15\nThe answer is obtained by adding",
     )),
     ("It costs $1,234.50 in total.", "1234.5", "correct"), ("The result is -5.", "-5", "correct"), ("The result is −5.", "-5", "correct"), ("That is 1/2.", "0.5", "correct"), ("the probability is $\\frac{3}{4}$", "0.75", "correct"), ("The position increases by 100%.", "100%", "correct"), ("it is 1,000.99€", "1000.99", "correct"),
     *((said, "15", "no_answer") for said in (
         "7 + 15", "30 - 15", "3 * 15", "3 × 15", "60 / 15", "2^15", "x > 15", "< 15", "14 or 15", "14 and 15", "14, 15", "13 14 15", "13\n14\n15", "(3, 15)", "[3, 15]", "f(15)", "x15", "3:15", "√15", "not 15", "It is not 15", "It isn't 15.", "It cannot be 15.", "Maybe 15", "It might be 15.", "I guess 15", "15?", "Is it 15?", "Is it 15? I do not know.", "15, but I am not sure",
         "15 or more", "at least 15", "more than 15", "15 times 2 things", "15 squared", "15 hundred", "15th", "15x", "15 + x", "15 -", "step 15 =", "minus 15", "3 times 15", "4 to 15", "divided by 15", "raised to 15", "I doubt that it is 15", "It is false that it is 15.", "15 is wrong.", "15 is not the answer", "I do not know.", "", "fifteen", "The answer is not 15.", "The answer is 15 or 16.",
-        r"The answer is not \boxed{15}", r"\boxed{15}? I do not know", "#### not 15", "-(15)", "10 -15", "15 mod 4", "log_2(15)", "If it is 15", "whether it is 15", "15.5.1", "3 choose 15", "|15|", "±15", r"\pm 15", "between 3 and 15", "15 minus x",
+        r"The answer is not \boxed{15}", r"\boxed{15}? I do not know", "#### not 15", "-(15)", "10 -15", "15 mod 4", "log_2(15)", "If it is 15", "whether it is 15", "15.5.1", "3 choose 15", "|15|", "±15", r"\pm 15", "between 3 and 15", "15 minus x", "The answer is 15 or 16. Is it 14?", "The answer is 15? Or 15?", "The answer is 7 + 15",
     )),
 ]  # fmt: skip
 
