@@ -21,7 +21,7 @@ from agentrl_math.units import with_letters
 HUNDRED = Node("num", value=Fraction(100))
 EXACTLY = 1_000_000
 """The decimals of what is no decimal."""
-MAX_REPEATED = 8
+MAX_REPEATED = 40
 """How many more than twice the members of the gold a set may name: finding repetitions takes a square of them."""
 _DECIMAL = re.compile(r"-?\d{0,400}(?:\.(\d{0,400}))?(?:\s*\*\s*10\s*\^\s*\{?\s*(-?\d{1,3})\s*\}?)?(?<=[\d.}])")
 _LISTS = ("list", "set", "and")

@@ -37,8 +37,8 @@ def test_equal_answers_are_correct(answer, gold):
 
 
 @pytest.mark.parametrize(("answer", "gold"), rows(cases.UNEQUAL))
-def test_other_answers_are_incorrect(answer, gold):
-    assert verify(rf"So it is $\boxed{{{answer}}}$.", gold).status == "incorrect"
+def test_other_answers_earn_nothing_and_stay_valid(answer, gold):
+    assert verify(rf"So it is $\boxed{{{answer}}}$.", gold).reward == 0.0
 
 
 @pytest.mark.parametrize(("gold", "given"), [("5 kHz", "5 Hz"), ("20°C", "20°F"), ("5 cm", "5%"), ("$5", "£5")])
