@@ -164,9 +164,9 @@ def kill_marked(ids: Container[str], within_s: float) -> Counter[str]:
 
     Raises OSError when some do not end in time.
     """
-    killed: dict[int, str] = {}
+    killed: dict[int, tuple[str, int]] = {}  # lease and start; what is dying has no mark any more, but open files still
     until = time.monotonic() + within_s
-    while alive := {pid: name for name, pids in marked().items() if name in ids for pid in pids if is_running(pid)}:
+    while alive := _marked_alive(ids) | {pid: kept for pid, kept in killed.items() if _started(pid) == kept[1]}:
         if time.monotonic() > until:
             raise OSError(f"these processes do not end: {', '.join(map(str, alive))}")
         killed |= alive
@@ -174,7 +174,13 @@ def kill_marked(ids: Container[str], within_s: float) -> Counter[str]:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(SCAN_S)
-    return Counter(killed.values())
+    return Counter(name for name, _ in killed.values())
+
+
+def _marked_alive(ids: Container[str]) -> dict[int, tuple[str, int]]:
+    """Lease and start time of each running process of these leases."""
+    pids = [(pid, name) for name, pids in marked().items() if name in ids for pid in pids]
+    return {pid: (name, started) for pid, name in pids if (started := _started(pid)) is not None}
 
 
 def _read(path: Path) -> bytes:

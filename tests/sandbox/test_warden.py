@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from agentrl_sandbox import Backend, Limit, Python, RefusedError, Sandbox, cgroups, shell
+from agentrl_sandbox import Backend, Limit, Python, RefusedError, Sandbox, cgroups, leases, shell
 from agentrl_sandbox.inside import proc, wire
 from agentrl_sandbox.inside.job import Job, Order, Process
 from agentrl_sandbox.inside.tree import Tree
@@ -271,6 +271,25 @@ async def test_exit_codes_that_were_forged_between_two_cells_do_not_end_the_next
         assert (await sandbox.exec(shell("touch go; while [ ! -e gone ]; do :; done"))).is_ok
         result = await sandbox.run("6 * 7")
         assert (result.exit_code, result.stdout) == (0, b"42\n")
+
+
+def test_a_payload_of_very_many_fields_is_refused_before_it_is_read() -> None:
+    with pytest.raises(ValueError, match="more than"):
+        wire.unpack(bytes(4 * (wire.MOST_FIELDS + 1)))
+    with pytest.raises(ValueError, match="a sandbox takes"):
+        wire.pack(*[b""] * (wire.MOST_FIELDS + 1))
+    most = [b""] * wire.MOST_FIELDS
+    assert wire.unpack(wire.pack(*most)) == most
+
+
+def test_what_was_killed_is_waited_for_though_it_has_lost_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks, states = iter([{"a": [7]}, {}, {}, {}]), iter([5, 5, 5, None, None])
+    monkeypatch.setattr(leases, "marked", lambda: next(marks))
+    monkeypatch.setattr(leases, "_started", lambda pid: next(states))
+    monkeypatch.setattr("agentrl_sandbox.leases.os.kill", lambda pid, number: None)
+    assert leases.kill_marked({"a"}, 10.0) == {"a": 1}
+    assert next(states) is None
+    assert next(states, "all") == "all"
 
 
 # --- the warden as an aim -----------------------------------------------------------------------------------------

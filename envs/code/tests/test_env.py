@@ -179,7 +179,7 @@ async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing(data):
         cuts.append(cut)
         assert not cut.over or is_free(cut.env.grader), cut
     assert evidence.pauses(cuts) == [1, 2, 3, 4]  # the reset, two turns, the signals
-    grading = {(over, name) for over in (1, 3) for name in ("Pool._wait", "Cell.run")}
+    grading = {(over, name) for over in (1, 3) for name in ("Pool._wait", "OrderedSandbox.run")}
     assert evidence.waits(cuts) >= grading | {(0, "Env.atask"), (3, "Trial.result")}
 
 
@@ -188,7 +188,7 @@ async def test_a_program_that_hangs_is_killed_with_its_episode():
     async for cut in evidence.cut_short(lambda: Single(timeout_s=0.3), lambda env, task: [LOOP]):
         cuts.append(cut)
         assert not cut.over or is_free(cut.env.grader), cut
-    assert (2, "Cell.run") in evidence.waits(cuts)
+    assert (2, "OrderedSandbox.run") in evidence.waits(cuts)
 
 
 async def test_an_episode_cancelled_in_the_queue_for_a_seat_leaves_it():

@@ -61,7 +61,8 @@ class Tree:
         """
         if self.me == 1 and not spared:
             return self._kill_all()
-        ended, until = [], time.monotonic() + ENDING_S
+        ended: list[Ended] = []
+        until = time.monotonic() + ENDING_S
         while self._kill_once(spared):
             if time.monotonic() > until:
                 return ended + (self._kill_all() if self.me == 1 else self.reap())
@@ -70,7 +71,7 @@ class Tree:
 
     def reap(self, options: int = os.WNOHANG) -> list[Ended]:
         """Every child that has ended; with `options` 0, wait until none is left."""
-        ended = []
+        ended: list[Ended] = []
         while True:
             try:
                 pid, status, usage = os.wait3(options)

@@ -12,6 +12,7 @@ FAILED = b"F"  # sandbox server to client
 HEADER_BYTES = 21
 NONCE_BYTES = 16
 MOST_BYTES = 64 << 20
+MOST_FIELDS = 1 << 16  # of one payload: empty ones take four bytes each, and far longer to read
 NO_NONCE = bytes(NONCE_BYTES)
 
 
@@ -29,7 +30,12 @@ def parse_header(header: bytes) -> tuple[int, bytes, bytes]:
 
 
 def pack(*fields: bytes | str | float) -> bytes:
-    """Fields of one payload; numbers and texts travel as UTF-8, and what is no text as bytes that are no UTF-8."""
+    """Fields of one payload; numbers and texts travel as UTF-8, and what is no text as bytes that are no UTF-8.
+
+    ValueError for more than MOST_FIELDS.
+    """
+    if len(fields) > MOST_FIELDS:
+        raise ValueError(f"{len(fields)} arguments; a sandbox takes {MOST_FIELDS}")
     parts = [field if isinstance(field, bytes) else _encode(str(field)) for field in fields]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
@@ -42,12 +48,14 @@ def _encode(text: str) -> bytes:
 
 
 def unpack(payload: bytes) -> list[bytes]:
-    """What `pack` packed; ValueError when the payload is cut short."""
+    """What `pack` packed; ValueError when the payload is cut short, or has more than MOST_FIELDS."""
     fields, at = [], 0
     while at < len(payload):
         end = at + 4 + int.from_bytes(payload[at : at + 4], "big")
         if end > len(payload):
             raise ValueError("a field that ends outside its payload")
+        if len(fields) == MOST_FIELDS:
+            raise ValueError(f"more than {MOST_FIELDS} fields")
         fields.append(payload[at + 4 : end])
         at = end
     return fields
