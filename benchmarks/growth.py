@@ -29,7 +29,7 @@ ATOMS = (
     " ", "\n", "\t", "\u200b", "\u0301", "\x00", "a", "1", "-", ".", ",", "$", "#", "*", "`", "```", "\\", "{", "}",
     "(", ")", "[", "]", "<", ">", "/", "&", "%", "!", "?", "1,", "a ", " \n", "\\text{", "\\boxed{", "\\frac",
     "\\left", "\\,", "\\!", "{,}", "\\\\", "<think>", "</think>", "<answer>", "answer is ", "answer: ", "not ",
-    "<tool_call>", '{"a":', "[[", "&#", "<!--", "<script>",
+    "<tool_call>", '{"a":', "[[", "&#", "<!--", "<script>", "\u0315\u0300", "\u0315\uff9e", "a\u0315\u0300",
 )  # fmt: skip
 """What hostile texts repeat."""
 
@@ -98,7 +98,94 @@ def _unless(refusal: type[Exception], read: Callable[[str], object], text: str) 
         return None
 
 
-AREAS: dict[str, Callable[[], Iterator[Row]]] = {"math": math_rows}
+def rollout_rows() -> Iterator[Row]:
+    """What every rollout worker reads: a reply, and the arguments of a call."""
+    from agentrl.env import BadCallError
+    from agentrl.env.arguments import as_object, why_unsendable
+    from agentrl.env.tools import unknown_tool
+    from agentrl.rollout.parsing import parse_reply
+    from agentrl.types import ToolSpec
+
+    tools = [ToolSpec(name="add", description="Add.", parameters={})]
+    call = '{"name": "add", "arguments": {"a": "{}"}}'
+    for frame in ("{}", "```{}", "```json {}```", "<think>{}", "<tool_call>{}", f"<tool_call>{call}", f"```{call}```"):
+        yield Row("rollout", f"parse_reply {frame}", lambda text: parse_reply(text, tools, 0), frame)
+    for frame in ("{}", '{"a": "{}"}', '{"a": [{}]}', '{"{}": 1}'):
+        yield Row("rollout", f"as_object {frame}", partial(_unless, BadCallError, as_object), frame)
+    yield Row("rollout", "why_unsendable", lambda text: why_unsendable({text: [*text]}))
+    yield Row("rollout", "unknown_tool", lambda text: unknown_tool(text, {}))
+
+
+def tool_rows() -> Iterator[Row]:
+    """What tools read: queries, addresses, expressions, and the answers of servers."""
+    import httpx
+    from agentrl_tools import Document, Index
+    from agentrl_tools.calculator import calculate
+    from agentrl_tools.http import MOST_URL, Gate
+    from agentrl_tools.mcp.process import as_message
+    from agentrl_tools.web import CODECS, charset, decoded
+
+    from agentrl.env import BadCallError
+
+    index = Index([Document("Mur", "A river of Austria."), Document("Graz", "A town on the Mur.")])
+    gate = Gate(["*.example.com"])
+    addresses = ("http://{}.example.com/", "http://example.com/{}", "http://{}@example.com/", "{}")
+    yield Row("tools", "Index.rank", lambda text: index.rank(text, 3))
+    yield Row("tools", "charset", charset, "text/html; charset={}")
+    for codec in sorted(CODECS):
+        header = f"text/plain; charset={codec}"
+        yield Row("tools", f"decoded {codec}", lambda text, header=header: decoded(text.encode(), header))
+    for frame in ("{}", "1{}", "({})", "sqrt({}", "1+{}1"):
+        yield Row("tools", f"calculate {frame}", partial(_unless, BadCallError, calculate), frame, 250)
+    for frame in addresses:
+        read = partial(_unless, httpx.InvalidURL, lambda text: gate._entries(httpx.URL(text)))
+        yield Row("tools", f"Gate {frame}", read, frame, MOST_URL // 5)
+    for frame in ("{}", '{"jsonrpc": "2.0", "id": 1, "result": {"content": "{}"}}'):
+        yield Row("tools", f"as_message {frame}", lambda text: as_message(text.encode()), frame)
+
+
+def env_rows() -> Iterator[Row]:
+    """envs/code, search, functions and guess: programs, printed text, answers and guesses."""
+    from agentrl_code.compare import same_text
+    from agentrl_code.extract import MOST_PARSED, defines, extract, is_program
+    from agentrl_code.replies import shown
+    from agentrl_code.values import weight
+    from agentrl_code.verdict import printable
+    from agentrl_functions.match import Wanted, mismatch
+    from agentrl_guess.env import read_guess
+    from agentrl_search.answers import f1, given_answer
+
+    from agentrl.types import ToolCall, ToolSpec
+
+    spec = ToolSpec(name="f", description="", parameters={"properties": {"x": {"type": "string"}}})
+
+    def judged(text: str) -> str:
+        call = ToolCall(type="function", function={"name": "f", "arguments": {"x": text}})
+        return mismatch([call], [Wanted("f", {"x": ["a, b"]})], [spec])
+
+    for frame in ("{}", "```{}", "```python\n{}", "{}\n```"):
+        yield Row("envs", f"extract {frame}", extract, frame)
+    for frame in ("{}", "a{}", "x = 'a{}'", "f({})", "#{}", "x = {}1"):
+        yield Row("envs", f"is_program {frame}", is_program, frame, MOST_PARSED // 5)
+        yield Row("envs", f"defines {frame}", lambda text: defines(text, "f"), frame, MOST_PARSED // 5)
+    for frame in ("{}", "0.5{}", "{}0.5", "1{}x"):
+        yield Row("envs", f"same_text {frame}", lambda text: same_text("0.5\n0.5", text, 0.1), frame)
+    yield Row("envs", "weight", lambda text: weight(text.encode()))
+    yield Row("envs", "shown", lambda text: shown([text]))
+    yield Row("envs", "printable", printable)
+    for frame in ("{}", "<answer>{}", "<answer>{}</answer>"):
+        yield Row("envs", f"answer {frame}", lambda text: f1(given_answer(text), ["the Mur"]), frame)
+    yield Row("envs", "mismatch", judged)
+    for frame in ("{}", "1{}", "-{}1"):
+        yield Row("envs", f"read_guess {frame}", read_guess, frame)
+
+
+AREAS: dict[str, Callable[[], Iterator[Row]]] = {
+    "math": math_rows,
+    "rollout": rollout_rows,
+    "tools": tool_rows,
+    "envs": env_rows,
+}
 
 
 # --- how it is timed -----------------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ _PYTHON = ("python", "py", "python3")
 _MOST_LANGUAGE = 20
 MOST_PARSED = 1 << 16
 """Characters of a text that is parsed here, which takes up to five microseconds for each."""
-_MARKS: Any = re2.compile(r"[\pM\x{FF9E}\x{FF9F}]{100}")
-"""Python puts the accents of a name in order, which takes the square of their number; no name has a hundred."""
+_ACCENTS: Any = re2.compile(r"[\pM\x{FF9E}\x{FF9F}]+")
+_MOST_ACCENTS = 100
+"""In a row: Python puts those of a name in order, which takes the square of their number."""
 
 
 def extract(text: str) -> str | None:
@@ -79,7 +80,8 @@ def _body(text: str) -> list[ast.stmt]:
 
 
 def _is_slow(text: str) -> bool:
-    return _MARKS.search(text.encode(errors="replace").decode()) is not None
+    runs = _ACCENTS.findall(text.encode(errors="replace").decode())
+    return any(len(run) >= _MOST_ACCENTS for run in runs)
 
 
 def _names(node: ast.stmt) -> set[str]:

@@ -1,0 +1,89 @@
+"""Text that a model, a tool or a server wrote is read in linear time: no backtracking engine sees it.
+
+What each reading costs by length is printed by `python -m benchmarks.growth`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.growth import ATOMS, Row, env_rows, rollout_rows, tool_rows
+from tests.unit.test_architecture import ROOT, Source, imports, plant, sources
+
+BACKTRACKING = {"re", "regex", "sre_compile", "sre_parse", "fnmatch"}
+OURS = {
+    "agentrl/env/tools.py": "docstrings of an environment's author",
+    "agentrl/models.py": "names of models",
+    "agentrl/run/checkpoints.py": "names of a run's own folders",
+    "agentrl/run/manifest.py": "names of installed packages",
+    "agentrl/run/show.py": "an argument of the command line",
+    "agentrl/settings.py": "keys of a configuration",
+    "sandbox/agentrl_sandbox/image/rootfs.py": "what ldd prints",
+    "sandbox/agentrl_sandbox/leases.py": "command lines and environments of processes, by a pattern of fixed length",
+    "sandbox/agentrl_sandbox/packages.py": "metadata of installed packages",
+}
+"""Modules that never see text which a model, a tool or a server wrote, and what they see."""
+BOUNDED = "answers that were bounded, in the worker that can be killed or measured by benchmarks.growth"
+MATH = {
+    f"envs/math/agentrl_math/{name}.py": BOUNDED
+    for name in (
+        "answer", "brackets", "compare", "expr", "judge", "latex", "literal", "measures", "numerals", "phrases",
+        "prose", "relations", "second", "units",
+    )
+}  # fmt: skip
+ALLOWED = OURS | MATH
+
+
+def backtracking(files: list[Source]) -> Iterator[str]:
+    """Every module that imports an engine which backtracks, or the one that hides it."""
+    for source in files:
+        if {name.split(".")[0] for name in imports(source)} & BACKTRACKING:
+            yield source.path
+
+
+def test_no_backtracking_engine_meets_hostile_text() -> None:
+    found = sorted(set(backtracking(sources(ROOT))))
+    strangers = [path for path in found if path not in ALLOWED]
+    assert strangers == [], "use re2 or methods of str; or say in ALLOWED which text the module sees"
+    assert [path for path in ALLOWED if path not in found] == [], "these no longer need their place in ALLOWED"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import re",
+        "from re import compile",
+        "def f() -> None:\n    import regex as r",
+        "__import__('re')",
+        "import fnmatch",
+    ],
+)
+def test_an_engine_that_backtracks_is_found(tmp_path: Path, code: str) -> None:
+    plant(tmp_path, "tools/agentrl_tools/a.py", code)
+    assert list(backtracking(sources(tmp_path))) == ["tools/agentrl_tools/a.py"]
+
+
+@pytest.mark.parametrize("code", ["import re2", "from agentrl_code import re", "import agentrl.re"])
+def test_a_linear_engine_is_none_of_them(tmp_path: Path, code: str) -> None:
+    plant(tmp_path, "tools/agentrl_tools/a.py", code)
+    assert list(backtracking(sources(tmp_path))) == []
+
+
+ROWS = {f"{row.area}: {row.name}": row for row in itertools.chain(rollout_rows(), tool_rows(), env_rows())}
+LENGTH = 4
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_no_repetition_holds_up_a_reader(row: Row) -> None:
+    """A cubic or quadratic reading takes minutes at this length, a linear one milliseconds."""
+    for atom in ATOMS:
+        row.read(row.text(atom, LENGTH * row.size))
+
+
+def test_the_texts_are_as_long_as_they_say() -> None:
+    assert Row("x", "x", len, "a{}b", 100).text("cd", 400) == "a" + "cd" * 200 + "b"
