@@ -57,7 +57,8 @@ def is_touched(text: str, start: int, end: int, is_line: bool = False) -> bool:
     own, following = _first_sentence(text[end : end + MAX_CONTEXT_CHARS])
     rest, more = _tokens(own), _tokens(_first_sentence(following)[0])
     led = said[_behind_last(said, _CONCLUSIONS) :]
-    if "?" in rest or HEDGES & {*led, *rest} or "or" in (*said[-1:], *rest[:1]):
+    is_alternative = (said[-1:] == ["or"] and said[-2:-1] != [","]) or rest[:1] == ["or"]
+    if "?" in rest or HEDGES & {*led, *rest} or is_alternative:
         return True
     return _is_refused(led) or _is_negated(said) or _is_refuted(rest) or _is_withdrawn(more)
 
@@ -149,7 +150,7 @@ def _is_withdrawn(more: list[str]) -> bool:
     """The next sentence: `That is wrong.`, `I do not know.`, `Actually no, …`, `Or is it 6?`."""
     if not _BACKWARD & set(more[:1]):
         return False
-    if more[0] in ("not", "or") or HEDGES & set(more) or _is_refused(more):
+    if more[0] == "not" or (more[0] == "or" and "?" in more) or HEDGES & set(more) or _is_refused(more):
         return True
     is_judged = any(t in FALSITIES and _AUXILIARIES & set(more[max(0, i - 2) : i]) for i, t in enumerate(more))
     return is_judged or any(_denies(t) and more[i + 1 : i + 2] in ([], [","]) for i, t in enumerate(more[:3]))

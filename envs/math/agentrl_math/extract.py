@@ -16,6 +16,8 @@ _DECORATION = " \t#*_>`-•✅"
 _LEADS = frozenset("so thus hence therefore then and finally the my our final correct".split())  # noqa: SIM905
 _VALUE_STARTS = frozenset("0123456789-+$\\(.£€{[−")  # noqa: RUF001
 """What `####` stands before in the middle of a text, where it is no heading."""
+_MARKER_CHARS = 80
+"""The words before and in `Therefore, the final answer:`, with their signs, are shorter."""
 MAX_JOINT_CHARS = 30
 
 
@@ -67,7 +69,7 @@ def _counts(text: str, mark: Mark, is_line: bool = False) -> bool:
 
 def visible(response: str, think: str) -> str | None:
     """The part of a response that may hold its answer; None when a think block is never closed."""
-    if think == "ignore":
+    if think == "ignore" or (think == "auto" and not any(sign in response for sign in "<[◁")):
         return response[-MAX_SEARCHED_CHARS:]
     lowered = _lowered(response)
     closed = _behind_last(lowered, _CLOSING)
@@ -91,6 +93,8 @@ def _lowered(text: str) -> str:
 
 def _tagged(text: str) -> Mark | None:
     """The last closed <answer>."""
+    if "</" not in text:
+        return None
     lowered = _lowered(text)
     start = lowered.rfind("<answer>", 0, max(lowered.rfind("</answer>"), 0))
     if start < 0:
@@ -120,8 +124,10 @@ def _line(text: str) -> Mark | None:
     marked = after_marker(content)
     if marked is None and above and after_marker(above[-1]) == "":
         marked = content
-    answer = unwrapped(marked or "").removesuffix(".")
-    return Mark(None if is_sentence(answer) else answer, start, len(text)) if marked else None
+    if not marked or "\\box" in marked:  # a box is a mark of its own
+        return None
+    answer = unwrapped(marked).removesuffix(".")
+    return Mark(None if is_sentence(answer) else answer, start, len(text))
 
 
 def _last_line(text: str) -> tuple[str, list[str]]:
@@ -136,6 +142,8 @@ def _last_line(text: str) -> tuple[str, list[str]]:
 
 def after_marker(line: str) -> str | None:
     """What follows `Answer:`, `**Final answer:**` or `So the answer is`; None for another line."""
+    if "answer" not in line[:_MARKER_CHARS].lower():
+        return None
     rest = line
     for _ in range(6):
         rest = rest.lstrip(_DECORATION + ",")
