@@ -15,7 +15,7 @@ from agentrl.run.show import render
 from agentrl.run.store import decode, encode
 from agentrl.run.transcript import transcript
 from agentrl.types import StopReason
-from tests.unit.rollout.cases import order
+from tests.unit.rollout.cases import Listening, order
 from tests.unit.rollout.templates import encode as encode_text
 from tests.unit.rollout.templates import tokenizer
 
@@ -34,7 +34,9 @@ REWARD = "@reward\n    def right(self, ctx): return {}['no key']"
 async def test_a_traceback_is_kept_and_shown(tmp_path: Path, body: str, ended: StopReason) -> None:
     tokenizer().save_pretrained(tmp_path)
     (tmp_path / "mine.py").write_text(SOURCE.replace("{body}", body))
-    engine = await ScriptedEngine.ready(["yes"], encode=lambda text: encode_text(tokenizer(), text), vocab_size=320)
+    engine = Listening(
+        await ScriptedEngine.ready(["yes"], encode=lambda text: encode_text(tokenizer(), text), vocab_size=320)
+    )
     worker = RolloutWorker(str(tmp_path / "mine.py"), {}, str(tmp_path), engine, max_context=4000)
     trajectory = decode(encode(await worker.run(order(task_index=0))))
     await worker.close()
