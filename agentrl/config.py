@@ -21,7 +21,7 @@ class EnvSection(BaseModel):
     """The environment; every other key of this section belongs to the env's own `class Config`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    name: str = Field("math", description="environment: a registered name, owner/name[@version], ./file.py[:Class] or ./folder")
+    name: str = Field("math", description="environment: a name, owner/name[@version], ./file.py[:Class] or ./folder")
 
     @property
     def options(self) -> dict[str, Any]:
