@@ -49,7 +49,8 @@ def _encode(text: str) -> bytes:
 
 def unpack(payload: bytes) -> list[bytes]:
     """What `pack` packed; ValueError when the payload is cut short, or has more than MOST_FIELDS."""
-    fields, at = [], 0
+    fields: list[bytes] = []
+    at = 0
     while at < len(payload):
         end = at + 4 + int.from_bytes(payload[at : at + 4], "big")
         if end > len(payload):
