@@ -65,6 +65,7 @@ async def crew(
                 _look_after(team, restarts, view, stop)
                 yield team
         finally:
+            clock.enter("close")
             with suppress(RunError):  # a full disk keeps nothing from ending
                 await asyncio.to_thread(registry.register_descendants)
             await asyncio.gather(team.workers.close(), team.engines.close())
