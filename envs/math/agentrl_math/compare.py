@@ -168,7 +168,10 @@ class Comparison:
         if len(pairs) < len(gold.members) or any(map(_is_zero, pairs[0])):
             return False
         (a0, b0), rest = pairs[0], pairs[1:]
-        return all(self._equal(Node("mul", (a, b0)), Node("mul", (b, a0))) for a, b in rest)
+        try:
+            return all(self._equal(Node("mul", (a, b0)), Node("mul", (b, a0))) for a, b in rest)
+        except GoldUndefinedError:  # of a product that holds a part of the answer
+            return False
 
     def _distinct(self, members: Sequence[Answer]) -> list[Answer]:
         found: list[Answer] = []

@@ -350,7 +350,7 @@ def _product(factors: list[Node]) -> Node:
 
 def _repeating(text: str, cycle: str) -> Fraction:
     digits = len(text.partition(".")[2])
-    start = Fraction(text if text[-1] != "." else text[:-1])
+    start = Fraction("0" + text.rstrip("."))
     return start + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**digits)
 
 

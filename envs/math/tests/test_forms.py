@@ -1,14 +1,18 @@
 """Units and forms: what they look like is what they are."""
 
+import contextlib
 import importlib.util
+import re
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from agentrl_math import measures, numerals, verify
+from agentrl_math.answer import readings
 from agentrl_math.brackets import in_one_notation
+from agentrl_math.limits import LimitError
 from agentrl_math.units import in_parts
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -121,3 +125,90 @@ def test_brackets_that_face_away_leave_their_end_out(text, same):
 )
 def test_a_gold_may_say_what_it_leaves_out(answer, gold, status):
     assert verify(rf"\boxed{{{answer}}}", gold).status == status
+
+
+@pytest.mark.parametrize(("answer", "gold"), rows(cases.EQUAL))
+def test_an_answer_without_a_value_is_no_way_out_of_a_zero(answer, gold):
+    without_value = re.sub(r"\d+", r"\\frac{1}{0}", answer, count=1)
+    assert verify(rf"\boxed{{{without_value}}}", gold).valid
+
+
+PIECES = [
+    r"\pm",
+    r"\mp",
+    r"\cup",
+    r"\cap",
+    r"\setminus",
+    r"{",
+    r"}",
+    r"(",
+    r")",
+    r"[",
+    r"]",
+    r"]1,2[",
+    r"\{",
+    r"\}",
+    r"<",
+    r">",
+    r"=",
+    r"\ne",
+    r"\in",
+    r"x",
+    r"y",
+    r"i",
+    r"j",
+    r"k",
+    r"1",
+    r"2",
+    r"0.3333333333",
+    r".3",
+    r"...",
+    r"1'000",
+    r"_000",
+    r",",
+    r";",
+    r":",
+    r"\text{",
+    r"cm",
+    r"km/h",
+    r"°C",
+    r"°F",
+    r"%",
+    r"‰",
+    r"$",
+    r"€",
+    r"£",
+    r"°",
+    r"'",
+    r"\"",
+    r"^\circ",
+    r"^T",
+    r"\prime",
+    r"\mu",
+    r"\Omega",
+    r"kΩ",
+    r"\hat{i}",
+    r"\vec{j}",
+    r"or",
+    r"and",
+    r"except",
+    r"to",
+    r"\begin{pmatrix}",
+    r"\end{pmatrix}",
+    r"\\\\",
+    r"&",
+    r"½",
+    r"∅",
+    r"Ø",
+    r"none",
+    r"dne",
+]
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.sampled_from([*PIECES, " ", "all real numbers ", "no solution ", " 5 ft "]), max_size=15).map("".join)
+)
+def test_no_form_breaks_its_reader(text):
+    with contextlib.suppress(LimitError):
+        assert readings(text)
