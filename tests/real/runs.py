@@ -29,7 +29,7 @@ PROMPTS, GROUP_SIZE = 2, 2
 BATCH = PROMPTS * GROUP_SIZE
 POLL_S = 0.02
 STAGED_ENV = """
-import os, time, uuid
+import os, sys, time, uuid
 from pathlib import Path
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Reply, Task, Turn, reward
 
@@ -47,7 +47,7 @@ class StagedEnv(Env):
         return [Message(role="user", content=f"Say {task.data}.")]
 
     def respond(self, turn: Turn, ctx: Context) -> Reply:
-        if turn.index:
+        if turn.index or "agentrl.env.rehearsal" in sys.orig_argv:
             return Reply.end()
         card = Path(self.config.stage, uuid.uuid4().hex)
         card.touch()
