@@ -30,9 +30,10 @@ from agentrl.models import locate
 from agentrl.rollout.scheduler import Batch
 from agentrl.run.folder import RunFolder
 from agentrl.run.live import View
-from agentrl.run.opening import Subject, opened
+from agentrl.run.opening import opened
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop
+from agentrl.run.subject import Subject
 from agentrl.types import SampleId
 from benchmarks.arms import Arm
 from benchmarks.learner import Bare, free_port
