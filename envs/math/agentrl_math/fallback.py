@@ -5,7 +5,7 @@ from agentrl_math.context import is_touched
 from agentrl_math.literal import literal
 from agentrl_math.prose import CHANGERS
 
-_DIGITS = frozenset("0123456789")
+_DIGITS = "0123456789"
 _OPENING, _CLOSING = "([$€£*_`\"'~≈", ")]$€£*_`\"'.,;:"
 _SIGNS = frozenset("+ - − – * × · / ÷ ^ < > ≤ ≥ ≠ ± √ | \\times \\cdot \\div \\pm \\le \\ge \\ne".split())  # noqa: SIM905
 _BEFORE = _SIGNS | frozenset(
@@ -22,10 +22,9 @@ def last_number(text: str) -> str | None:
 
     None where it is an operand, one of several, denied, doubted or asked for.
     """
-    stated = _behind_marker(text)
-    last = next((i for i in range(len(text) - 1, -1, -1) if text[i] in _DIGITS), None)
-    for at in (stated, last):
-        if at is not None and (number := _number_at(text, at)):
+    last = max(text.rfind(digit) for digit in _DIGITS)
+    for at in (_behind_marker(text), last):
+        if at is not None and at >= 0 and (number := _number_at(text, at)):
             return number
     return None
 

@@ -32,7 +32,7 @@ class Policy:
     already opened one; `ignore`: tags are text."""
     fallback: Literal["none", "number"] = "none"
     """What counts where no box, `####` or <answer> marks an answer: `none`, only a last line `Answer: …` or a response
-    that is its answer; `number`, the last number of the response."""
+    that is its answer; `number`, the number behind "the answer is", else the last one."""
 
     @classmethod
     def of(cls, **given: Any) -> "Policy":

@@ -14,7 +14,7 @@ _SHORT_WORDS = set(
     "tom bob ann amy joe "
     "sam max tim jim ben dan kim jan feb mar apr may jun jul aug sep oct nov dec mon tue wed thu fri sat".split()
 )
-FRACTION_WORDS = (
+_FRACTIONS = (
     "fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "  # noqa: SIM905
     "sixteenth "
     "seventeenth eighteenth nineteenth twentieth thirtieth fortieth fiftieth sixtieth seventieth eightieth ninetieth "
@@ -30,10 +30,10 @@ _SCALES = (
     "octillion zillion bazillion gazillion googol dozen "
     "score gross lakh crore myriad".split()
 )
-NUMBER_WORDS = frozenset(
-    [*_COUNTS, *FRACTION_WORDS, *_SCALES, *(f"{word}s" for word in (*FRACTION_WORDS, *_SCALES)), "half", "halves"]
+_NUMBER_WORDS = frozenset(
+    [*_COUNTS, *_FRACTIONS, *_SCALES, *(f"{word}s" for word in (*_FRACTIONS, *_SCALES)), "half", "halves"]
 )
-CHANGERS = NUMBER_WORDS | set(
+CHANGERS = _NUMBER_WORDS | set(
     "st nd rd th squared cubed factorial factorials sine cosine tangent double doubled triple tripled "  # noqa: SIM905
     "quadruple quadrupled halved twice thrice recurring repeating repeated bar point root roots power "
     "powers raised reciprocal inverse tau pi plus minus times over under below above negative by mod "
