@@ -99,12 +99,13 @@ def _bfloat16_products() -> Iterator[None]:
 
     Of factors that are bfloat16 already nothing is lost, and the sums are float32.
     """
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    products: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = products.fp32_precision
+    products.fp32_precision = "bf16"
     try:
         yield
     finally:
-        torch.backends.mkldnn.matmul.fp32_precision = before
+        products.fp32_precision = before
 
 
 def _distribution(logits_CV: Tensor, temperature_C: Tensor) -> Tensor:
