@@ -150,7 +150,8 @@ class Comparison:
     def _as_ratio(self, gold: Answer, given: Answer) -> bool | None:
         """Whether 1:2 is the fraction 1/2; None where neither is a ratio of two numbers."""
         ratio, other = (gold, given) if isinstance(gold, Items) else (given, gold)
-        if not isinstance(ratio, Items) or ratio.kind != ":" or not isinstance(other, Scalar) or other.node.op != "div":
+        is_fraction = isinstance(other, Scalar) and other.node.op == "div" and not other.unit
+        if not isinstance(ratio, Items) or ratio.kind != ":" or not is_fraction:
             return None
         if len(ratio.members) != 2 or not all(map(_is_term, ratio.members)) or _is_clock(ratio):
             return None
