@@ -26,10 +26,10 @@ SLOW_S = 0.02
 LIMIT_S = 5.0
 """After this a reading counts as one that hangs."""
 ATOMS = (
-    " ", "\n", "\t", "\u200b", "\u0301", "\x00", "a", "1", "-", ".", ",", "$", "#", "*", "`", "```", "\\", "{", "}",
-    "(", ")", "[", "]", "<", ">", "/", "&", "%", "!", "?", "1,", "a ", " \n", "\\text{", "\\boxed{", "\\frac",
-    "\\left", "\\,", "\\!", "{,}", "\\\\", "<think>", "</think>", "<answer>", "answer is ", "answer: ", "not ",
-    "<tool_call>", '{"a":', "[[", "&#", "<!--", "<script>", "\u0315\u0300", "\u0315\uff9e", "a\u0315\u0300",
+    " ", "\n", "\t", "\u200b", "\u0301", "\x00", "a", "1", "-", ".", ",", "$", "#", "*", "`", "```", "```{", "\\",
+    "{", "}", "(", ")", "[", "]", "<", ">", "/", "&", "%", "!", "?", "1,", "a ", " \n", "\\text{", "\\boxed{",
+    "\\frac", "\\left", "\\,", "\\!", "{,}", "\\\\", "<think>", "</think>", "<answer>", "answer is ", "answer: ",
+    "not ", "<tool_call>", '{"a":', "[[", "&#", "<!--", "<script>", "\u0315\u0300", "\u0315\uff9e", "a\u0315\u0300",
 )  # fmt: skip
 """What hostile texts repeat."""
 
@@ -108,7 +108,8 @@ def rollout_rows() -> Iterator[Row]:
 
     tools = [ToolSpec(name="add", description="Add.", parameters={})]
     call = '{"name": "add", "arguments": {"a": "{}"}}'
-    for frame in ("{}", "```{}", "```json {}```", "<think>{}", "<tool_call>{}", f"<tool_call>{call}", f"```{call}```"):
+    frames = ("{}", "```{}", "```json {}```", "<think>{}", "<tool_call>{}", "<tool_call>x{}y", f"<tool_call>{call}")
+    for frame in (*frames, f"```{call}```"):
         yield Row("rollout", f"parse_reply {frame}", lambda text: parse_reply(text, tools, 0), frame)
     for frame in ("{}", '{"a": "{}"}', '{"a": [{}]}', '{"{}": 1}'):
         yield Row("rollout", f"as_object {frame}", partial(_unless, BadCallError, as_object), frame)
