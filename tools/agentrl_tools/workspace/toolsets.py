@@ -19,6 +19,8 @@ except OSError as error:
 for entry in entries:
     is_folder = entry.is_dir(follow_symlinks=False)
     print(f"{entry.name}/" if is_folder else f"{entry.name} ({entry.stat(follow_symlinks=False).st_size} bytes)")
+if not entries:
+    print("[the folder is empty]")
 """
 
 
