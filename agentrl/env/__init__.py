@@ -11,6 +11,7 @@ from agentrl.env.rewards import reward
 from agentrl.env.settings import EnvConfig, load_config
 from agentrl.env.tasks import Task, Tasks, TaskSource
 from agentrl.env.tools import Tool, tool
+from agentrl.env.tooltime import waiting
 from agentrl.types import Message, Signal, StopReason, text_of
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "shared",
     "text_of",
     "tool",
+    "waiting",
 ]
 
 register_with_gymnasium()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 from agentrl.env.tasks import Task
 from agentrl.env.tools import Tool
+from agentrl.env.tooltime import ToolTime
 from agentrl.types import Message, Signal, StopReason, ToolCall, ToolSpec, Trajectory, text_of
 
 
@@ -64,6 +65,7 @@ class Context:
     member: int
     rng: random.Random
     ends_at: float
+    tool_time: ToolTime
     messages: list[Message] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
@@ -75,7 +77,7 @@ class Context:
     def begin(cls, task: Task, seed: int, member: int, deadline_s: float) -> Context:
         """A fresh context; its randomness follows from (seed, split, task index, member) and nothing else."""
         rng = random.Random(f"{seed}/{task.split}/{task.index}/{member}")
-        return cls(task, seed, member, rng, time.monotonic() + deadline_s)
+        return cls(task, seed, member, rng, time.monotonic() + deadline_s, ToolTime.of(deadline_s))
 
     @property
     def split(self) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_CALLS = 64
 """Of one turn: a call takes as few as five tokens, and each runs before the next."""
+SPENT = "the time for the tools of this episode, {:g} s, is used up"
 MOST_ERROR = 2000
 """Characters of an error that the model is told."""
 
@@ -35,13 +36,16 @@ async def answer(env: Env, call: ToolCall) -> Message:
     tool = env.ctx.tools.get(name)
     if tool is None:
         return tool_message(call, f"{TOOL_ERROR}{unknown_tool(name, env.ctx.tools)}")
+    if env.ctx.tool_time.is_over:
+        return tool_message(call, f"{TOOL_ERROR}not run: {SPENT.format(env.ctx.tool_time.limit_s)}")
     try:
         arguments = tool.read(call["function"]["arguments"])
     except BadCallError as error:
         return tool_message(call, f"{TOOL_ERROR}{str(error)[:MOST_ERROR]}")
-    outcome = await env.code.attempt(partial(tool.run, **arguments), timeout_s=env.limits.tool_timeout_s, name=name)
-    if tool.blame is not None and (failure := infrastructure(outcome, tool)):
-        outcome = await blamed(env, tool, arguments, failure)
+    with env.ctx.tool_time.charged():
+        outcome = await env.code.attempt(partial(tool.run, **arguments), timeout_s=env.limits.tool_timeout_s, name=name)
+        if tool.blame is not None and (failure := infrastructure(outcome, tool)):
+            outcome = await blamed(env, tool, arguments, failure)
     return tool_message(call, said(outcome, tool))
 
 

@@ -33,7 +33,10 @@ class Mine(Base):
 """
 
 REFUSED = {
-    "an unknown scope": ("@reward(scope='step')\ndef a(self, ctx): return 1", r"scope='step'.*Known: episode, group, turn"),
+    "an unknown scope": (
+        "@reward(scope='step')\ndef a(self, ctx): return 1",
+        r"scope='step'.*Known: episode, group, turn",
+    ),
     "a weight of nan": ("@reward(weight=float('nan'))\ndef a(self, ctx): return 1", "a weight is a finite number"),
     "a weight that is text": ("@reward(weight='1')\ndef a(self, ctx): return 1", "a weight is a finite number"),
     "a weight without its name": ("@reward(0.5)\ndef a(self, ctx): return 1", r"@reward\(weight=0\.5\)"),

@@ -60,9 +60,7 @@ def test_what_the_environment_raises_is_raised_and_a_failing_reward_is_told() ->
         def success(self, ctx: Context) -> bool:
             return ctx.text == "yes"
 
-    with pytest.raises(
-        EnvError, match=rf"Failing.setup raised FileNotFoundError: rows.jsonl \({Path(__file__).name}:"
-    ):
+    with pytest.raises(EnvError, match=rf"Failing.setup raised FileNotFoundError: rows.jsonl \({Path(__file__).name}:"):
         play(Failing(), ["x"])
     yes, no = play(Unsure(), ["yes"], ["no"])
     assert yes.success is not None

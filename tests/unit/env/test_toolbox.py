@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from typing import Any, Self
 
 import pytest
 
-from agentrl.env import BadCallError, Context, Limits, Message, Task, Tool, tool
+from agentrl.env import BadCallError, Context, Limits, Message, Task, Tool, tool, waiting
 from agentrl.errors import DeadlineError, EnvError
 from tests.unit.env.test_tools import calls
 from tests.unit.env.worlds import Desk, Echo
@@ -138,6 +139,30 @@ async def test_a_tool_that_hangs_is_told_to_the_model_or_ends_the_episode_as_it_
         with pytest.raises(DeadlineError, match=r"Lobby\.wait ran longer than 0\.2 s") as caught:
             await ask(env, "wait", {})
         assert caught.value.fault == "infra"
+    await env.aclose()
+
+
+async def test_calls_that_use_up_the_time_for_tools_are_answered_and_the_deadline_is_not_reached() -> None:
+    async def toil(seconds: float) -> str:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
+        return "done"
+
+    async def queue(seconds: float) -> str:
+        with waiting():  # for something shared: not the model's doing
+            return await toil(seconds)
+
+    parameters = {"properties": {"seconds": {"type": "number"}}}
+    tools = [Tool({"name": run.__name__, "description": "", "parameters": parameters}, run) for run in (toil, queue)]
+    env = lobby(*tools)
+    await env.areset(Task("t"), deadline_s=0.1)  # 0.05 s for tools
+    for _ in range(3):
+        assert await ask(env, "queue", {"seconds": 0.03}) == "done"
+    assert await ask(env, "toil", {"seconds": 0.06}) == "done"
+    for name in ("toil", "queue"):
+        answer = await ask(env, name, {"seconds": 0.03})
+        assert answer == "error: not run: the time for the tools of this episode, 0.05 s, is used up"
     await env.aclose()
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from agentrl.env import BadCallError, Tool
+from agentrl.env import BadCallError, Tool, waiting
 from agentrl.env.tools import bound_tools
 from agentrl.errors import ConfigError, UnknownNameError
 from agentrl_tools.workspace import pools
@@ -160,8 +160,9 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
 
     async def _taken(self) -> Sandbox:
         if self._sandbox is None:
-            self._pool = await pools.pool(self.backend, self.limits, self.packages)
-            self._sandbox = await self._pool.take(WAIT_S)
+            with waiting():
+                self._pool = await pools.pool(self.backend, self.limits, self.packages)
+                self._sandbox = await self._pool.take(WAIT_S)
         return self._sandbox
 
     def _release(self) -> None:
