@@ -110,7 +110,7 @@ class LearnerSection(Section):
     offload: bool = Field(False, description="keep optimizer state in CPU memory (ZeRO stage 1 and up, on GPUs)")
     threads: int = Field(0, ge=0, description="CPU threads for each rank; 0: chosen for the machine")
     lr: float = Field(0.0, ge=0, description="peak learning rate of AdamW; 0: 4e-5 for the embedded model, else 1e-6")
-    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
+    warmup_steps: int = Field(0, ge=0, description="steps of the run with linear warm-up")
     schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="the rate after the warm-up")
     min_lr_ratio: float = Field(0.1, ge=0, le=1, description="the rate at the end, as a share of the peak")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay")

@@ -396,10 +396,14 @@ class Trajectory:
         return (segment for sequence in self.sequences for segment in sequence.segments)
 
     @property
+    def versions(self) -> set[Version]:
+        """Every version that sampled one of its tokens."""
+        return {span.version for segment in self.segments for span in segment.versions if span.end > span.start}
+
+    @property
     def oldest_version(self) -> Version | None:
         """The oldest version among its sampled tokens (None when nothing was sampled)."""
-        spans = [span for segment in self.segments for span in segment.versions if span.end > span.start]
-        return min((span.version for span in spans), default=None)
+        return min(self.versions, default=None)
 
 
 @dataclass(frozen=True, slots=True)

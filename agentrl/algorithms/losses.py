@@ -26,13 +26,13 @@ LOGRATIO_BOUND = 10.0
 
 
 def kl_k3(logprobs_T: Tensor, other_T: Tensor) -> Tensor:
-    """KL(policy of `logprobs` || other) of each token sampled from the former: exp(d) - d - 1, d = other - logprobs.
+    """KL(policy of `logprobs` || other) of each token sampled from the former: exp(d) - 1 - d, d = other - logprobs.
 
     Schulman's k3 estimator (joschu.net/blog/kl-approx.html): unbiased, never negative. d is clamped to LOGRATIO_BOUND.
     A value only: differentiating it gives the gradient of KL(other || policy), see `kl_penalty`.
     """
     difference_T = (other_T - logprobs_T).clamp(-LOGRATIO_BOUND, LOGRATIO_BOUND)
-    return torch.exp(difference_T) - difference_T - 1
+    return torch.expm1(difference_T) - difference_T
 
 
 def kl_penalty(logprobs_T: Tensor, reference_T: Tensor, weight_T: Tensor) -> Tensor:

@@ -30,9 +30,9 @@ class StepReport:
     """What one batch did, the same on every rank except `samples`, `tokens` and the timings.
 
     `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once. The means are
-    over the tokens of the optimizer steps that were taken, which are those with an advantage, or all where there is a
-    reference; where none was taken they are 0.0 and mean nothing (`has_learned`, `MEANS`). Of the other optimizer
-    steps, `skipped_steps` had nothing to learn from and `nonfinite_steps` a gradient that was not finite.
+    over the `learned_tokens` (of all ranks), those of the optimizer steps that were taken: the ones with an advantage,
+    or all where there is a reference. Where none was taken they mean nothing (`has_learned`, `MEANS`). Of the other
+    optimizer steps, `skipped_steps` had nothing to learn from and `nonfinite_steps` a gradient that was not finite.
     """
 
     loss: float
@@ -50,6 +50,7 @@ class StepReport:
     seconds: float
     skipped_steps: int = 0
     nonfinite_steps: int = 0
+    learned_tokens: int = 0
 
     @property
     def has_learned(self) -> bool:

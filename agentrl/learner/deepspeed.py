@@ -175,6 +175,7 @@ class DeepSpeedLearner:
             seconds=time.monotonic() - started,
             skipped_steps=taken.skipped,
             nonfinite_steps=taken.nonfinite,
+            learned_tokens=measured.tokens,
         )
 
     def _update(self, parts: Sequence[Sequence[TrainSequence]]) -> _Taken:

@@ -29,6 +29,11 @@ class Measured:
         self.sums += more.sums
         return self
 
+    @property
+    def tokens(self) -> int:
+        """The tokens that went through the model and counted."""
+        return int(self.sums[0])
+
     def mean(self, name: str) -> float:
         """The mean over the tokens that went through the model; 0.0 when none did."""
         tokens = float(self.sums[0])
@@ -61,7 +66,7 @@ class Objective:
         ratio_C = truncated_importance(old_C, sampler_C, float("inf"))
         weight_C = ratio_C.clamp(max=section.importance_cap)
         if section.old_logprobs == "sampler":
-            old_C, weight_C = sampler_C, torch.ones_like(sampler_C)
+            old_C, weight_C, ratio_C = sampler_C, torch.ones_like(sampler_C), torch.ones_like(sampler_C)
         policy_C, clipped_C = LOSSES[self.name](
             logprobs_C, old_C, self.pack.advantages_A[place], section.clip_low, section.clip_high
         )

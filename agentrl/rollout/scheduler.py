@@ -84,6 +84,11 @@ class Schedule:
         return epoch, shuffled(self.seed, epoch, self.tasks)[position]
 
 
+def _without_group_rewards(trajectory: Trajectory) -> Trajectory:
+    signals = tuple(signal for signal in trajectory.signals if signal.scope != "group")
+    return dataclasses.replace(trajectory, signals=signals)
+
+
 def stable_hash(*parts: object) -> int:
     """A 63-bit hash of the parts that is the same in every process."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
@@ -112,6 +117,11 @@ class _OpenGroup:
     @property
     def settled(self) -> int:
         return len(self.back) + len(self.given_up)
+
+    @property
+    def unrecorded(self) -> list[Trajectory]:
+        """The members that are back and do not yet count as finished."""
+        return [t for member, t in self.back.items() if member not in self.recorded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +166,7 @@ class Scheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
-        self._window: collections.deque[Fault | None] = collections.deque(
-            maxlen=schedule.prompts * schedule.group_size
-        )
+        self._window: collections.deque[Fault | None] = collections.deque(maxlen=schedule.prompts * schedule.group_size)
         self._unanswered: list[Fault] = []  # since the last sample with an answer
         self._dropped: list[tuple[Outcome, str, int]] = []
         self._running = False
@@ -312,28 +320,31 @@ class Scheduler:
     def _close_if_complete(self, group: _OpenGroup) -> None:
         if group.settled < self.schedule.group_size:
             return
-        if self._score_group is None or group.is_scored:
+        if self._score_group is None or group.is_scored or not group.unrecorded:
             self._close(group)
         else:
             self._begin(self._score(group, self._score_group))
 
     async def _score(self, group: _OpenGroup, score_group: GroupScore) -> None:
-        """Add the group rewards; the members count as finished only now."""
-        members = [t for t in group.back.values() if t.sample.member not in group.recorded]
+        """Add the group rewards; the members count as finished only now.
+
+        Members that an earlier incarnation scored keep the rewards that are stored.
+        """
+        members = group.unrecorded
         try:
-            scored = await score_group(list(group.back.values()))
+            scored = await score_group([_without_group_rewards(t) for t in group.back.values()])
         except WorkerLostError as error:
             self._lose(group, members, str(error))
             return
         for trajectory in scored:
             if trajectory.sample.member not in group.recorded:
                 self._record(trajectory)
-            group.back[trajectory.sample.member] = trajectory
+                group.back[trajectory.sample.member] = trajectory
         group.is_scored = True
         self._close(group)
 
     def _lose(self, group: _OpenGroup, members: list[Trajectory], why: str) -> None:
-        self._settle([(t.sample, t.attempt) for t in members], "lost", why)
+        self._drop(members, "lost", why)
         for trajectory in members:
             del group.back[trajectory.sample.member]
         for trajectory in members:
@@ -390,8 +401,7 @@ class Scheduler:
         self._admit(Group(group.id, fresh))
 
     def _age(self, trajectory: Trajectory) -> int:
-        oldest = trajectory.oldest_version
-        return 0 if oldest is None else age(self.held, oldest, self.forks)
+        return max((age(self.held, version, self.forks) for version in trajectory.versions), default=0)
 
     # --- settling -------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from agentrl.rollout.scheduler import WorkerLostError, stable_hash
 from agentrl.run.record import EvaluationRecord, signal_means, tool_use
 from agentrl.run.statistics import score
 from agentrl.run.store import TrajectoryStore
-from agentrl.types import SampleId, Trajectory, Version
+from agentrl.types import SampleId, StopReason, Trajectory, Version
 
 T = TypeVar("T")
 
@@ -89,9 +89,15 @@ class Evaluation:
         return await _persistently(lambda _: players.score_group(members), f"the group rewards of task {task}")
 
     async def _one(self, players: Players, sample: SampleId) -> Trajectory:
-        return await _persistently(
-            lambda attempt: players.dispatch(self.order(sample, attempt)), f"evaluation of sample {sample}"
-        )
+        """One episode; what the infrastructure or an engine ended is asked again, as in training."""
+        for asked in range(ATTEMPTS):
+            trajectory = await _persistently(
+                lambda lost, asked=asked: players.dispatch(self.order(sample, asked + lost)),  # type: ignore[misc]
+                f"evaluation of sample {sample}",
+            )
+            if trajectory.stop_reason not in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):
+                break
+        return trajectory
 
     def _record(
         self, trajectories: Sequence[Trajectory], step: int, version: Version, seconds: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +29,7 @@ class Lines:
     def append(self, item: Any) -> None:
         """Write one object. Raises RunError when the disk is full."""
         try:
-            self._file.write(msgspec.json.encode(item) + b"\n")
+            self._file.write(msgspec.json.encode(_spelled(msgspec.to_builtins(item))) + b"\n")
         except OSError as error:
             raise explained(error, self.path) from error
 
@@ -38,17 +39,31 @@ class Lines:
 
 
 def read_lines(path: Path, kind: type[T]) -> list[T]:
-    """The whole lines of a file as objects; empty when there is no file. Lines that were torn are left out."""
+    """The whole lines of a file as objects; empty when there is no file. Lines that were torn are left out.
+
+    Raises RunError for a whole line that is none of `kind`.
+    """
     if not path.exists():
         return []
-    decoder = msgspec.json.Decoder(kind)
+    decoder = msgspec.json.Decoder(kind, strict=False)  # numbers that JSON does not know are text
     out = []
-    for line in path.read_bytes().splitlines():
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             out.append(decoder.decode(line))
+        except msgspec.ValidationError as error:
+            raise RunError(f"{path}, line {number}: {error}. Another version of agentrl wrote it.") from error
         except msgspec.DecodeError:
             continue
     return out
+
+
+def _spelled(value: Any) -> Any:
+    """The value with "nan" and "inf" for the numbers that JSON would write as null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {key: _spelled(item) for key, item in value.items()}
+    return [_spelled(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -158,8 +158,10 @@ def step_words(r: StepRecord, steps: int) -> str:
 
 
 def learned_words(r: StepRecord) -> str:
-    """'KL 0.0012', or why there was no update."""
-    return why_still(r) or f"KL {r.learner.kl_sampler:.4f}"
+    """'KL 0.0012', or why there was no update, or not every one."""
+    bad = r.learner.nonfinite_steps
+    some = f" · {bad} of {bad + r.learner.optimizer_steps} updates skipped: the gradient was not finite" if bad else ""
+    return why_still(r) or f"KL {r.learner.kl_sampler:.4f}{some}"
 
 
 def evaluation_words(r: EvaluationRecord) -> str:

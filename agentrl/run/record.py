@@ -78,10 +78,16 @@ class StepRecord:
     staleness: tuple[int, ...] = field(default=(0,))
     mid_updates: int = 0
     entropy: float = 0.0
+    dropped_tokens: int = 0
     signals: dict[str, float] = field(default_factory=dict)
     tool_calls_mean: float = 0.0
     tool_use: float = 0.0
     samples: tuple[SampleId, ...] = ()
+
+    @property
+    def sampled_tokens(self) -> int:
+        """The sampled tokens of the samples that this step decided about, trained or not."""
+        return self.action_tokens + self.dropped_tokens
 
     @property
     def sampled_per_s(self) -> float:
@@ -90,18 +96,18 @@ class StepRecord:
         """
         waited = self.seconds.rollout + self.seconds.evaluate + self.seconds.checkpoint
         seconds = self.seconds.total if self.staleness_mean > 0 else waited
-        return self.action_tokens / seconds if seconds > 0 else 0.0
+        return self.sampled_tokens / seconds if seconds > 0 else 0.0
 
     @property
     def trained_per_s(self) -> float:
         """Tokens the learner went through for each second it took; 0.0 where nothing was to be learned."""
         has_rate = self.learner.has_learned and self.seconds.learn > 0
-        return self.learner.tokens / self.seconds.learn if has_rate else 0.0
+        return self.learner.learned_tokens / self.seconds.learn if has_rate else 0.0
 
     @property
     def tokens_per_s(self) -> float:
         """Sampled tokens for each second of the whole step."""
-        return self.action_tokens / self.seconds.total if self.seconds.total > 0 else 0.0
+        return self.sampled_tokens / self.seconds.total if self.seconds.total > 0 else 0.0
 
     @property
     def staleness_mean(self) -> float:

@@ -118,7 +118,7 @@ def _tiles(m: Material) -> str:
             count, _, why = still.partition(": ")
             out.append(tile("No update", count, why, "bad", is_wide=True))
         sampled, trained = (
-            sum(column) for column in zip(*((r.action_tokens, r.learner.tokens) for r in m.steps), strict=True)
+            sum(column) for column in zip(*((r.sampled_tokens, r.learner.learned_tokens) for r in m.steps), strict=True)
         )
         out.append(tile("Tokens sampled", number(sampled), f"{number(trained)} trained on"))
     if m.summary:

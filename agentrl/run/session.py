@@ -32,7 +32,7 @@ MOST_UNSTABLE_STEPS = 3
 class Session:
     """`step` counts the trained batches, `version` is what learner and engines hold.
 
-    `unstable_steps` counts the last steps in a row with a gradient that was not finite.
+    `unstable_steps` counts the last steps in a row without an update, for no gradient was finite.
     `is_whole` is False while the learner is ahead of the journal: a checkpoint of that moment would lie.
     """
 
@@ -103,7 +103,8 @@ class Session:
         record = account(self.step, self.version, batch, learned, self.clock.lap())
         self.metrics.step(record)
         self.view.step(record)
-        self.unstable_steps = self.unstable_steps + 1 if record.learner.nonfinite_steps else 0
+        is_unstable = record.learner.nonfinite_steps > 0 and not record.learner.has_learned
+        self.unstable_steps = self.unstable_steps + 1 if is_unstable else 0
         if self.unstable_steps == MOST_UNSTABLE_STEPS:
             raise LearnerError(
                 f"the gradient was not finite in {MOST_UNSTABLE_STEPS} steps in a row, the last of them step "

@@ -91,7 +91,7 @@ def learner_report(step: int, rng: random.Random, samples: tuple[SampleId, ...] 
         loss=0.02 * rng.gauss(0, 1), grad_norm=0.8 + 0.5 * rng.random() + 2 / step, lr=2e-5,
         entropy=0.35 + 1.1 / (1 + step / 6), kl_sampler=0.004 + 0.002 * rng.random(), kl_reference=0.0,
         clip_fraction=0.01 * rng.random(), importance_mean=1.0, importance_capped=0.001,
-        tokens=tokens, optimizer_steps=1, samples=samples, seconds=7.0,
+        tokens=tokens, optimizer_steps=1, samples=samples, seconds=7.0, learned_tokens=tokens,
     )  # fmt: skip
 
 
