@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
@@ -14,7 +14,9 @@ import httpx
 
 from agentrl.env import BadCallError, tool
 from agentrl.errors import ConfigError
+from agentrl_tools import hosts
 from agentrl_tools.errors import ServiceError
+from agentrl_tools.hosts import DEFAULT_PORTS
 from agentrl_tools.known_good import works
 from agentrl_tools.web import bounded, decoded, tls
 
@@ -22,13 +24,12 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 UNICAST = ipaddress.ip_network("2000::/3")
 """What IPv6 has of public addresses. NAT64 and the other ways to write an IPv4 address lie outside."""
-TUNNELS = [ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32")]
-"""Those inside that hide an IPv4 address (6to4, Teredo)."""
+TUNNELS = [ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32", "192.88.99.0/24")]
+"""Public ones that lead elsewhere: they hide an IPv4 address (6to4, Teredo), or are 6to4's relays."""
 GONE = (502, 503, 504)
-DEFAULT_PORTS = {"http": 80, "https": 443}
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": "agentrl"}
-MOST_URL, MOST_HOST, MOST_SHOWN = 8192, 253, 200
-"""Characters of an address, of the host in it, and of either in an error."""
+MOST_URL, MOST_SHOWN = 8192, 200
+"""Characters of an address, and of what an error shows of it."""
 MALFORMED = (
     httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.DecodingError,
     httpx.LocalProtocolError, UnicodeError,
@@ -144,35 +145,34 @@ class Gate:
     ) -> None:
         if not allow:
             raise ConfigError("Http: name the hosts that may be asked, such as allow=['api.example.com']")
-        self.allow = {entry.lower() for entry in allow}
+        self.allow = {_entry("allow", text) for text in allow}
         try:
             self.networks = [ipaddress.ip_network(text) for text in networks]
         except ValueError as error:
             raise ConfigError(f"Http: networks: {error}; write 127.0.0.0/8 for instance") from error
-        self.known_good = {entry.lower(): self._own(entry, url) for entry, url in (known_good or {}).items()}
+        self.known_good = dict(self._own(_entry("known_good", text), url) for text, url in (known_good or {}).items())
 
-    def _own(self, entry: str, address: str) -> httpx.URL:
-        """The known-good address of an entry, which must be one of it."""
+    def _own(self, entry: str, address: str) -> tuple[str, httpx.URL]:
+        """An entry and its known-good address, which must be one of it."""
         try:
-            url = httpx.URL(address)
-        except httpx.InvalidURL as error:
+            url = hosts.canonical(httpx.URL(address))
+        except (httpx.InvalidURL, ValueError) as error:
             raise ConfigError(f"Http: known_good: {address!r}: {error}") from error
-        if entry.lower() not in self._entries(url):
+        if entry not in self.entries(url):
             raise ConfigError(f"Http: known_good: {address!r} is no address of {entry!r}, or that is not in allow")
-        return url
+        return entry, url
 
     async def admit(self, url: httpx.URL) -> str:
-        """The address to connect to; BadCallError where the model asks for what it may not have."""
+        """Where to connect for a canonical address; BadCallError where the model asks for what it may not have."""
         if url.scheme not in DEFAULT_PORTS:
             raise BadCallError(f"{url.scheme!r} is not allowed; use http or https")
-        port = url.port or DEFAULT_PORTS[url.scheme]
-        if not self._entries(url):
-            shown = f"{url.host[:MOST_SHOWN]}:{port}"
-            raise BadCallError(f"{shown} is not allowed; allowed: {', '.join(sorted(self.allow))}")
-        addresses = await self._resolve(url.host, port)
+        host, port = url.raw_host.decode("ascii"), url.port or DEFAULT_PORTS[url.scheme]
+        if not self.entries(url):
+            raise BadCallError(f"{host[:MOST_SHOWN]}:{port} is not allowed; allowed: {', '.join(sorted(self.allow))}")
+        addresses = await self._resolve(host, port)
         refused = [str(address) for address in addresses if not self.is_open(address)]
         if refused:
-            raise BadCallError(f"{url.host} is at {refused[0]}, which is not a public address")
+            raise BadCallError(f"{host} is at {refused[0]}, which is not a public address")
         return str(addresses[0])
 
     def is_open(self, address: Address) -> bool:
@@ -180,32 +180,22 @@ class Gate:
         real = getattr(address, "ipv4_mapped", None) or address
         if any(real in network for network in self.networks):
             return True
-        if real.version == 6 and (real not in UNICAST or any(real in network for network in TUNNELS)):
+        if any(real in network for network in TUNNELS) or (real.version == 6 and real not in UNICAST):
             return False
         return real.is_global and not real.is_multicast
 
     def known_good_of(self, url: httpx.URL) -> tuple[httpx.URL, ...]:
-        """Addresses of which a host that works answers one; none where the model picked the host itself."""
-        entries = self._entries(url)
+        """Addresses of which a host that works answers one, spelt as the entry; none where the model picked the host."""
+        entries = self.entries(url) if url.host else []
         for entry in entries:
             if entry in self.known_good:
                 return (self.known_good[entry],)
-        if not any(not entry.startswith("*.") for entry in entries):
-            return ()
-        return tuple(url.copy_with(scheme=scheme, raw_path=b"/", userinfo=b"") for scheme in DEFAULT_PORTS)
+        own = next((entry for entry in entries if not entry.startswith("*.")), None)
+        return () if own is None else tuple(httpx.URL(f"{scheme}://{own}/") for scheme in DEFAULT_PORTS)
 
-    def _entries(self, url: httpx.URL) -> list[str]:
-        """The entries of `allow` that an address belongs to, the most exact first."""
-        host, port = url.host.lower().rstrip("."), url.port or DEFAULT_PORTS.get(url.scheme)
-        if port is None or len(host) > MOST_HOST:
-            return []
-        is_default = port == DEFAULT_PORTS.get(url.scheme)
-        return [entry for name in _names(host) for entry in self._spelt(name, port, is_default)]
-
-    def _spelt(self, name: str, port: int, is_default: bool) -> Iterator[str]:
-        for entry in (f"{name}:{port}", name) if is_default else (f"{name}:{port}",):
-            if entry in self.allow:
-                yield entry
+    def entries(self, url: httpx.URL) -> list[str]:
+        """The entries of `allow` that a canonical address belongs to, the most exact first."""
+        return [entry for entry in hosts.entries(url) if entry in self.allow]
 
     async def _resolve(self, host: str, port: int) -> list[Address]:
         loop = asyncio.get_running_loop()
@@ -218,19 +208,19 @@ class Gate:
         return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
 
 
-def _names(host: str) -> Iterator[str]:
-    """`a.b.c`, `*.b.c`, `*.c`."""
-    yield host
-    while "." in host:
-        host = host.partition(".")[2]
-        yield f"*.{host}"
+def _entry(option: str, text: str) -> str:
+    try:
+        return hosts.entry(text)
+    except ValueError as error:
+        example = "write a host, such as api.example.com, *.example.com or localhost:8000"
+        raise ConfigError(f"Http: {option}: {text!r}: {error}; {example}") from error
 
 
 class CheckedTransport(httpx.AsyncBaseTransport):
     """Connects each request, the first and every redirect, to the address that the gate has just checked.
 
-    The host stays in the Host header and in the TLS handshake. Connections are not kept: one that was opened for a host
-    must not serve another at the same address. `asked` is the address of the last hop.
+    The host, in its one spelling, stays in the Host header and in the TLS handshake. Connections are not kept: one that
+    was opened for a host must not serve another at the same address. `asked` is the address of the last hop.
     """
 
     def __init__(self, gate: Gate) -> None:
@@ -241,15 +231,20 @@ class CheckedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request."""
-        self.asked = request.url
-        address = await self._gate.admit(request.url)
-        opened: list[Any] = []
+        self.asked = url = _canonical(request.url)
+        address = await self._gate.admit(url)
+        headers, opened = request.headers.copy(), list[Any]()
+        headers["Host"] = url.netloc.decode("ascii")
         checked = httpx.Request(
             request.method,
-            request.url.copy_with(host=address),
-            headers=request.headers,
+            url.copy_with(host=address),
+            headers=headers,
             stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": request.url.host, "trace": partial(_note, opened)},
+            extensions={
+                **request.extensions,
+                "sni_hostname": url.raw_host.decode("ascii"),
+                "trace": partial(_note, opened),
+            },
         )
         try:
             return await self._inner.handle_async_request(checked)
@@ -261,6 +256,13 @@ class CheckedTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close what is open."""
         await self._inner.aclose()
+
+
+def _canonical(url: httpx.URL) -> httpx.URL:
+    try:
+        return hosts.canonical(url)
+    except ValueError as error:
+        raise BadCallError(str(error)) from error
 
 
 async def _note(opened: list[Any], event: str, info: dict[str, Any]) -> None:

@@ -7,10 +7,12 @@ import ipaddress
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 from agentrl_tools.errors import ServiceError
+from agentrl_tools.hosts import canonical
 from agentrl_tools.http import Gate, Http
 from agentrl_tools.web import charset, decoded
 
@@ -222,7 +224,7 @@ async def test_a_text_is_decoded_by_the_charsets_that_take_linear_time(server: T
 async def test_a_long_address_is_refused_before_anything_reads_it() -> None:
     with pytest.raises(BadCallError, match="longer than 8192 characters"):
         await Http(["*.example.com"]).http("http://" + "a." * 100_000 + "example.com/")
-    with pytest.raises(BadCallError, match="is not allowed"):
+    with pytest.raises(BadCallError, match="is no name of a host"):
         await Http(["*.example.com"]).http("http://" + "a." * 1000 + "example.com/")
 
 
@@ -241,6 +243,8 @@ async def test_many_at_once(server: ThreadingHTTPServer) -> None:
         ("10.1.2.3", False),
         ("172.16.0.1", False),
         ("192.168.1.1", False),
+        ("192.88.99.1", False),
+        ("::ffff:192.88.99.1", False),
         ("169.254.169.254", False),
         ("100.64.0.1", False),
         ("0.0.0.0", False),
@@ -275,3 +279,83 @@ def test_a_tool_without_hosts_or_with_a_wrong_network_is_refused() -> None:
         Http([])
     with pytest.raises(ConfigError, match=r"127\.0\.0\.0/8 for instance"):
         Http(["x"], networks=["loopback"])
+
+
+def knows(monkeypatch: pytest.MonkeyPatch, *known: str) -> list[str]:
+    """A resolver that has these names at loopback and no other, as /etc/hosts has; what it was asked for."""
+    asked: list[str] = []
+
+    async def resolve(self: Gate, host: str, port: int) -> list[Any]:
+        asked.append(host)
+        if host not in known:
+            raise httpx.ConnectError(f"{host} has no address")
+        return [ipaddress.ip_address("127.0.0.1")]
+
+    monkeypatch.setattr(Gate, "_resolve", resolve)
+    return asked
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["svc.", "SVC", "Svc.", "svc\u3002", "user:pass@svc", "user%40@SVC."],
+)
+async def test_an_allowed_host_is_asked_for_in_its_own_spelling(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    asked, port = knows(monkeypatch, "svc"), server.server_port
+    tool = Http([f"SVC.:{port}"], networks=LOOPBACK)
+    assert await tool.http(f"http://{spelling}:{port}/hello") == "200 OK\nhello"
+    hop = quote(f"http://{spelling.encode('idna').decode()}:{port}/hello")
+    assert await tool.http(f"http://svc:{port}/to?url={hop}") == "200 OK\nhello"
+    assert {host for host, _ in server.seen} == {f"svc:{port}"}  # type: ignore[attr-defined]
+    assert set(asked) == {"svc"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://svc...:80/", "http://svc..", "http://.svc", "http://svc%2e/", "http://%73vc/", "http://svc:0/",
+        "http://svc:65536/", "http://[fe80::1%25lo]/", "http://[fe80::1%lo]/", "http://xn--/", "http://\uff53vc/",
+        "http://a..svc/", "http://%00.svc/", "http://" + "a" * 64 + ".svc/", "http://svc:\u0660/",
+    ],
+)  # fmt: skip
+async def test_what_is_no_name_of_a_host_is_the_models_and_nothing_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    asked = knows(monkeypatch)
+    with pytest.raises(BadCallError):
+        await Http(["svc", "*.svc", "fe80::1"], known_good={"*.svc": "http://www.svc/"}).http(url)
+    assert asked == []
+
+
+async def test_a_name_in_other_letters_is_looked_up_as_it_is_sent(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, port = knows(monkeypatch, "xn--fa-hia.de"), server.server_port
+    tool = Http([f"fa\xdf.de:{port}"], networks=LOOPBACK)
+    for spelling in ("fa\xdf.de", "FA\xdf.DE.", "xn--fa-hia.de", "XN--FA-HIA.de"):
+        assert await tool.http(f"http://{spelling}:{port}/hello") == "200 OK\nhello"
+    assert set(asked) == {"xn--fa-hia.de"}
+    assert {host for host, _ in server.seen} == {f"xn--fa-hia.de:{port}"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "url", "asked"),
+    [
+        ("svc:443", "https://svc/x", ["http://svc:443/", "https://svc/"]),
+        ("svc:80", "http://svc:80/x", ["http://svc/", "https://svc:80/"]),
+        ("svc", "https://SVC./x", ["http://svc/", "https://svc/"]),
+        ("[0::1]:8000", "http://u@[::1]:8000/", ["http://[::1]:8000/", "https://[::1]:8000/"]),
+        ("::1", "http://[0:0::1]/", ["http://[::1]/", "https://[::1]/"]),
+    ],
+)
+def test_the_known_good_request_is_one_that_the_entry_allows(allowed: str, url: str, asked: list[str]) -> None:
+    gate = Gate([allowed])
+    assert list(map(str, gate.known_good_of(canonical(httpx.URL(url))))) == asked
+    assert all(map(gate.entries, gate.known_good_of(httpx.URL(url))))
+
+
+@pytest.mark.parametrize("entry", ["http://svc", "svc/path", "svc..", "", "svc:port", "user@svc", "*", "a b", "svc:0"])
+def test_an_entry_that_no_address_can_match_is_refused(entry: str) -> None:
+    with pytest.raises(ConfigError, match=r"allow: .* write a host"):
+        Http([entry])
