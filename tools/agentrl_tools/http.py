@@ -185,7 +185,7 @@ class Gate:
         return real.is_global and not real.is_multicast
 
     def known_good_of(self, url: httpx.URL) -> tuple[httpx.URL, ...]:
-        """Addresses of which a host that works answers one, spelt as the entry; none where the model picked the host."""
+        """Addresses of which a host that works answers one, spelt as the entry; none where the model picked it."""
         entries = self.entries(url) if url.host else []
         for entry in entries:
             if entry in self.known_good:

@@ -31,6 +31,7 @@ TOOLS = {
     "arm": ("Have the next call of `fire` end the process.", NOTHING),
     "fire": ("End the process, if armed.", NOTHING),
     "echo": ("Say what is said.", NOTHING),
+    "nap": ("Answer after three seconds.", NOTHING),
 }
 
 
@@ -62,6 +63,9 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             return {"content": 7}
         case "echo":
             return text(json.dumps(arguments))
+        case "nap":
+            time.sleep(3)
+            return text("awake")
         case "arm":
             armed.append(True)
             return text("armed")

@@ -154,11 +154,28 @@ async def test_a_server_that_no_longer_starts_is_the_infrastructures_fault() -> 
     await env.aclose()
 
 
-async def test_a_call_that_hangs_every_fresh_server_is_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolset, "SPARE_S", 0.3)
+async def test_a_call_that_hangs_every_fresh_server_is_the_models() -> None:
     env = guest(tool_timeout_s=0.3)
     await env.areset(Task("t"))
     assert (await say(env, "hang")).startswith("error: 'hang' ended the server, or was not answered")
+    await env.aclose()
+
+
+async def test_a_call_that_outlasts_its_deadline_is_the_models_though_it_would_end() -> None:
+    """Made again it has the deadline that it had, so being slow is no way out of an episode."""
+    env = guest(tool_timeout_s=0.3)
+    await env.areset(Task("t"))
+    assert (await say(env, "nap")).startswith("error: 'nap' ended the server, or was not answered")
+    await env.aclose()
+
+
+@pytest.mark.timeout(PATIENCE_S)
+async def test_calls_too_long_to_be_made_again_are_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    assert await say(env, "add", a=2, b=3) == "5"
+    monkeypatch.setattr(toolset, "REPLAY_S", 0.0)
+    assert (await say(env, "die")).startswith("error: 'die' ended the server, or was not answered")
     await env.aclose()
 
 
@@ -345,7 +362,6 @@ async def test_a_server_of_the_sdk_answers_over_http_and_its_death_is_the_infras
         assert [spec["name"] for spec in (await env.areset(Task("t"))).tools] == ["add", "hang", "die"]
         assert await say(env, "add", a=2, b=3) == "5"
         env.limits = Limits(max_turns=50, tool_timeout_s=0.3)
-        monkeypatch.setattr(toolset, "SPARE_S", 0.3)
         assert (await say(env, "hang")).startswith("error: 'hang' ended the server, or was not answered")
         env.limits = Limits(max_turns=50)
         with pytest.raises(AgentRLError) as caught:

@@ -390,6 +390,24 @@ async def test_a_call_that_never_ends_within_the_environments_deadline_is_told_t
     await env.aclose()
 
 
+async def test_a_call_past_the_deadline_has_no_more_time_when_it_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a second sandbox that is faster nor earlier calls that were slower give it more."""
+    env, plain, slow = guest(tool_timeout_s=60.0), OrderedSandbox.run, list[str]()
+    await env.areset(Task("t"))
+
+    async def run(self: OrderedSandbox, source: str, *args: Any, **kwargs: Any) -> ExecResult:
+        if source == "x = 1" and not slow:
+            slow.append(self.id)
+            await asyncio.sleep(5)  # the service is slow, this once
+        return await plain(self, source, *args, **kwargs)
+
+    monkeypatch.setattr(OrderedSandbox, "run", run)
+    await say(env, "python", code="x = 1")
+    env.limits = EnvLimits(max_turns=50, tool_timeout_s=0.3)
+    assert await say(env, "python", code="import time; time.sleep(2)") == f"error: {workspace.BROKEN}"
+    await env.aclose()
+
+
 async def test_a_sandbox_that_hangs_is_the_infrastructures_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     env, plain, hung = guest(tool_timeout_s=2.0), OrderedSandbox.run, list[str]()
     await env.areset(Task("t"))

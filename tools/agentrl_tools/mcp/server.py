@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import shutil
 import time
@@ -26,7 +27,9 @@ MOST_BREAKS = 3
 """How often a server is started anew for an episode whose calls end it."""
 LEEWAY = 2
 SPARE_S = 5.0
-"""A call that is made again may take twice as long as it took, and five seconds."""
+"""A call that was answered may take twice as long again, and five seconds; one that was not has what it had."""
+REPLAY_S = 60.0
+"""What the calls before the last may take again together."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,13 @@ class Played:
     tool: str
     arguments: dict[str, Any]
     took_s: float = 0.0
+    is_cut: bool = False
+    """It ran until its deadline, and has no more than that when it is made again."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long it may take again."""
+        return self.took_s if self.is_cut else LEEWAY * self.took_s + SPARE_S
 
 
 class McpServer(AbstractAsyncContextManager[list[Tool]]):
@@ -43,7 +53,7 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
 
     A process is this episode's own and is killed with its children at the end. What one of its tools says went wrong
     goes to the model. When a call ends the server, hangs or breaks the protocol, a fresh one is given the same calls:
-    if the last of them breaks that too, and another fresh one lists its tools, the failure is the model's error and the
+    if the last of them breaks that too, or they last too long, and another fresh one lists its tools, the failure is the model's error and the
     episode goes on with the last; otherwise it is infrastructure (ServiceError, DeadlineError). `only` names the tools
     to offer (none named: all); `env` adds to the few variables a server inherits. Needs `pip install 'agentrl[mcp]'`.
     """
@@ -113,6 +123,9 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         self._played.append(played)
         try:
             return await self._opened[-1].call(tool, arguments)
+        except asyncio.CancelledError:
+            played.is_cut = True
+            raise
         finally:
             played.took_s = time.monotonic() - began
 
@@ -137,16 +150,20 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         fresh, _ = await self._open()
         try:
             *before, last = self._played
-            for played in before:
-                if is_broken(await self._again(fresh, played)):
-                    return False
-            return is_broken(await self._again(fresh, last))
+            async with asyncio.timeout(REPLAY_S):
+                for played in before:
+                    if is_broken(await again(fresh, played)):
+                        return False
+            return is_broken(await again(fresh, last))
+        except TimeoutError:
+            return True
         finally:
             await fresh.close(patience_s=0)
 
-    async def _again(self, fresh: Connection, played: Played) -> Outcome:
-        patience_s = LEEWAY * played.took_s + SPARE_S
-        return await within(fresh.call(played.tool, played.arguments), patience_s, f"{played.tool!r}, again")
+
+async def again(fresh: Connection, played: Played) -> Outcome:
+    """Make a call once more."""
+    return await within(fresh.call(played.tool, played.arguments), played.patience_s, f"{played.tool!r}, again")
 
 
 def is_broken(outcome: Outcome) -> bool:

@@ -27,6 +27,9 @@ WAIT_S = 120.0
 REPLAY_S = 90.0
 """How long the calls of an episode may take once more, to see whether they break a second sandbox."""
 
+LEEWAY, SPARE_S = 2, 5.0
+"""Calls that ended may take twice as long once more, and five seconds; one that did not has what it had."""
+
 WAITED = 0.1
 """The share of a call's deadline that may go by before it begins, for its end to be its own doing."""
 
@@ -68,7 +71,7 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
         self._sandbox: Sandbox | None = None
         self._done: list[Action] = []  # in that sandbox, in order
         self._took_s = 0.0  # all of them together
-        self._suspected: tuple[tuple[Action, ...], float] | None = None
+        self._suspected: tuple[tuple[Action, ...], float, float] | None = None
         self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> list[Tool]:
@@ -113,20 +116,20 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
             raise BadCallError(str(error)) from error
         except LostError:
             if sandbox is self._sandbox:  # not given back meanwhile
-                self._suspect(REPLAY_S)
+                self._suspect(REPLAY_S, REPLAY_S)
             raise
         except asyncio.CancelledError:
             ran_s = time.monotonic() - began
             if sandbox is self._sandbox and began - called < WAITED * ran_s:
-                self._suspect(min(REPLAY_S, self._took_s + ran_s))
+                self._suspect(LEEWAY * self._took_s + SPARE_S, ran_s)
             raise
         finally:
             if sandbox is self._sandbox:
                 self._took_s += time.monotonic() - began
 
-    def _suspect(self, within_s: float) -> None:
-        """Give the sandbox back, and keep what was done there."""
-        self._suspected = tuple(self._done), within_s
+    def _suspect(self, before_s: float, last_s: float) -> None:
+        """Give the sandbox back, and keep what was done there, and how long it may take again."""
+        self._suspected = tuple(self._done), before_s, last_s
         self._release()
 
     async def _blame(self, **_: object) -> str:
@@ -135,15 +138,19 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
 
         if self._suspected is None or self._pool is None:
             return ""
-        (done, within_s), self._suspected = self._suspected, None
+        ((*before, last), before_s, last_s), self._suspected = self._suspected, None
 
         async def replay(sandbox: Sandbox) -> None:
-            for action in done:
-                with suppress(RefusedError):
-                    await action(sandbox)
+            with suppress(RefusedError):
+                async with asyncio.timeout(before_s):
+                    for action in before:
+                        with suppress(RefusedError):
+                            await action(sandbox)
+                async with asyncio.timeout(last_s):
+                    await last(sandbox)
 
         try:
-            await retry(self._pool, replay, within_s)
+            await retry(self._pool, replay, REPLAY_S)
         except BrokenError:
             return BROKEN
         return ""
