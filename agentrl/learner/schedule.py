@@ -10,8 +10,8 @@ from agentrl.config import LearnerSection
 def rate(section: LearnerSection, update: int, total: int) -> float:
     """The rate of update number `update` (from 0) of `total`: linear warm-up, then constant, linear or cosine decay.
 
-    The warm-up counts steps of the run, each of `minibatches` updates. The decay ends at `min_lr_ratio` of the peak with
-    the last update.
+    The warm-up counts steps of the run, each of `minibatches` updates. The decay ends at `min_lr_ratio` of the peak
+    with the last update.
     """
     warmup = section.warmup_steps * section.minibatches
     if update < warmup:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +47,12 @@ def exact_kl_gradient(logits: torch.Tensor, reference: torch.Tensor) -> torch.Te
     (policy.exp() * (policy - reference)).sum().backward()
     assert leaf.grad is not None
     return leaf.grad
+
+
+@given(st.floats(1e-6, 1e-2))
+def test_k3_of_policies_that_hardly_differ_keeps_its_digits_in_float32(difference: float):
+    got = kl_k3(torch.zeros(1), torch.tensor([difference]))
+    assert got.item() == pytest.approx(math.expm1(difference) - difference, rel=0.05, abs=1e-10)
 
 
 @given(st.integers(0, 10_000))

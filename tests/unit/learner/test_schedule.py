@@ -15,6 +15,10 @@ def test_the_warm_up_climbs_linearly_to_the_peak():
     assert rates(warmup_steps=4)[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
+def test_the_warm_up_counts_steps_of_the_run_whatever_their_updates():
+    assert rates(warmup_steps=2, minibatches=2)[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_a_decay_starts_at_the_peak_passes_the_middle_and_ends_at_its_least(schedule: str):
     values = rates(schedule=schedule)

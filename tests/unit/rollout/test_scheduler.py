@@ -485,7 +485,90 @@ async def test_a_worker_lost_while_scoring_a_group_loses_the_group_not_the_sampl
     assert journal.count("lost") == 2
     assert {attempt for _, attempt in workers.open} == {1}
     workers.finish_group(0)
-    assert (await scheduler.next_batch(1)).groups[0].id == 0
+    batch = await scheduler.next_batch(1)
+    assert batch.groups[0].id == 0
+    assert [(outcome, why) for outcome, why, _ in batch.dropped] == [("lost", "gone")] * 2
+
+
+def ranked(members: Sequence[Trajectory]) -> list[Trajectory]:
+    return [dataclasses.replace(t, signals=(*t.signals, Signal("rank", 1.0, scope="group"))) for t in members]
+
+
+def stored(scheduler: Scheduler, journal: MemoryJournal, *members: int) -> list[Trajectory]:
+    """What an earlier incarnation scored of group 0."""
+    orders = [scheduler.schedule.order(SampleId(0, member), 0) for member in members]
+    journal.dispatched(orders)
+    back = ranked([trajectory(order) for order in orders])
+    for one in back:
+        journal.finished(one)
+    return back
+
+
+async def test_group_rewards_are_given_once_through_a_resume() -> None:
+    workers, journal = Workers(), MemoryJournal()
+
+    async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        raise AssertionError("every member was scored before the resume")
+
+    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=score, next_group=1)
+    back = stored(scheduler, journal, 0, 1)
+    scheduler.restore(back, {t.sample: 0 for t in back})
+    scheduler.start()
+    batch = await scheduler.next_batch(1)
+    assert [t.reward for t in batch.groups[0].trajectories] == [1.0, 2.0]
+
+
+async def test_a_group_that_is_partly_back_scores_its_new_members_and_keeps_the_stored_rewards() -> None:
+    workers, journal = Workers(), MemoryJournal()
+    seen: list[int] = []
+
+    async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        assert not any(signal.scope == "group" for t in members for signal in t.signals)
+        seen.append(len(members))
+        return ranked(members)
+
+    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=score, next_group=1)
+    scheduler.restore(stored(scheduler, journal, 0), {SampleId(0, 0): 0})
+    scheduler.start()
+    await settle_down()
+    workers.finish_group(0)
+    batch = await scheduler.next_batch(1)
+    assert seen == [2]
+    assert [t.reward for t in batch.groups[0].trajectories] == [1.0, 2.0]
+
+
+async def test_a_group_that_every_member_gave_up_has_nothing_to_score() -> None:
+    workers, journal = Workers(), MemoryJournal()
+
+    async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        return ranked([members[0], *members[1:]])
+
+    scheduler = Scheduler(schedule(prompts=1, max_attempts=1, max_invalid=1.0), workers, journal, V0, score_group=score)
+    scheduler.start()
+    await settle_down()
+    workers.finish_group(0, signals=(), stop_reason=StopReason.INFRA_ERROR, error="step: the service is down")
+    await settle_down()
+    workers.finish_group(1)
+    assert (await scheduler.next_batch(1)).groups[0].id == 1
+    assert journal.count("invalid") == 2
+
+
+async def test_a_sample_is_as_old_as_the_farthest_of_its_versions() -> None:
+    """Incarnation 0 got to version 5; incarnation 1 began at its version 3. Version 0.5 is farther away than 0.4."""
+    workers, journal = Workers(), MemoryJournal()
+    scheduler = Scheduler(schedule(prompts=1, max_staleness=2), workers, journal, Version(1, 3), (0, 3), next_group=1)
+    back = []
+    for one in stored(scheduler, journal, 0, 1):
+        segments = [Segment((1, 2), False)]
+        spans = (VersionSpan(Version(0, 4), 0, 1), VersionSpan(Version(0, 6 if one.sample.member else 4), 1, 2))
+        segments.append(Segment((5, 6), True, (-0.5, -0.5), spans))
+        back.append(dataclasses.replace(one, sequences=(TokenSequence(tuple(segments)),)))
+    scheduler.restore(back, {t.sample: 0 for t in back})
+    scheduler.start()
+    await settle_down()
+    workers.finish_group(1, Version(1, 3))
+    assert (await scheduler.next_batch(1)).groups[0].id == 1
+    assert journal.state[SampleId(0, 1), 0] == "stale"
 
 
 async def test_stopping_before_a_group_is_scored_settles_its_members() -> None:

@@ -135,6 +135,14 @@ async def test_an_evaluation_of_nothing_stops_with_the_cause(tmp_path: Path) -> 
         await evaluated(tmp_path, Players(lambda _: MUTE))
 
 
+async def test_what_the_infrastructure_ended_is_asked_again(tmp_path: Path) -> None:
+    down = {"signals": (), "stop_reason": StopReason.INFRA_ERROR, "error": "step: the service is down"}
+    players = Players(lambda order: down if order.attempt == 0 and order.sample.member == 1 else {})
+    record = await evaluated(tmp_path, players)
+    assert (record.invalid, record.tasks_at_k) == (0, 2)
+    assert {order.sample.member: order.attempt for order in players.orders} == {0: 0, 1: 1}
+
+
 async def test_lost_workers_are_asked_again_and_given_up_in_the_end(tmp_path: Path) -> None:
     players = Players(score=lambda t: Signal("rank", 1.0, scope="group"), losses=2)
     record = await evaluated(tmp_path, players, tasks=1)

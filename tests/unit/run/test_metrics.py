@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from agentrl.config import Config, TrackSection
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, RunError
 from agentrl.run.folder import RunFolder
 from agentrl.run.metrics import Metrics, read_evaluations, read_steps
 from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
-from agentrl.run.statistics import wilson
+from agentrl.run.statistics import Interval, wilson
 from agentrl.types import SampleId
 from tests.unit.run.synthetic import learner_report
 
@@ -66,6 +66,33 @@ def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
     metrics.step(record(2))
     metrics.close()
     assert [r.step for r in read_steps(folder)] == [1, 2]
+
+
+def test_numbers_that_json_does_not_know_come_back(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    nothing = Interval(math.nan, math.nan, math.nan, "none")
+    loss = dataclasses.replace(record(1).learner, loss=-math.inf)
+    metrics = Metrics(folder, Config())
+    metrics.step(dataclasses.replace(record(1), learner=loss))
+    metrics.evaluation(dataclasses.replace(evaluation(0), pass_at_k=nothing))
+    metrics.close()
+    assert [r.learner.loss for r in read_steps(folder)] == [-math.inf]
+    [read] = read_evaluations(folder)
+    assert math.isnan(read.pass_at_k.mean)
+    assert read.pass_at_1 == evaluation(0).pass_at_1
+
+
+def test_a_whole_line_of_another_kind_is_an_error(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text('{"step": "one"}\n')
+    with pytest.raises(RunError, match=r"metrics.jsonl, line 1: .*Another version of agentrl wrote it"):
+        read_steps(folder)
+
+
+def test_every_sampled_token_is_counted_whatever_became_of_it() -> None:
+    r = dataclasses.replace(record(1), dropped_tokens=50)
+    assert r.sampled_tokens == 150
+    assert r.sampled_per_s == 75.0
 
 
 def test_rates_are_tokens_over_the_seconds_of_their_phase() -> None:

@@ -31,6 +31,8 @@ TOOLS = {
     "arm": ("Have the next call of `fire` end the process.", NOTHING),
     "fire": ("End the process, if armed.", NOTHING),
     "echo": ("Say what is said.", NOTHING),
+    "many": ("Answer with very many values.", NOTHING),
+    "table": ("Answer with a text that has very many commas.", NOTHING),
     "nap": ("Answer after three seconds.", NOTHING),
 }
 
@@ -63,6 +65,10 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             return {"content": 7}
         case "echo":
             return text(json.dumps(arguments))
+        case "many":
+            return text("a") | {"structuredContent": {"x": [[]] * 60_000}}
+        case "table":
+            return text('",[{\\' * 60_000)
         case "nap":
             time.sleep(3)
             return text("awake")

@@ -236,6 +236,24 @@ async def test_an_answer_beyond_all_bounds_is_the_call_s(monkeypatch: pytest.Mon
     await env.aclose()
 
 
+async def test_an_answer_of_very_many_values_is_the_calls_and_nothing_is_made_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To read a message takes the loop a microsecond for each value, so they are counted first; text costs nothing."""
+    from agentrl_tools.mcp import process
+
+    read, plain = list[int](), process.as_message
+    monkeypatch.setattr(process, "as_message", lambda line: read.append(len(line)) or plain(line))
+    env = guest()
+    await env.areset(Task("t"))
+    assert (await say(env, "table")).startswith('",[{\\' * 1000)
+    assert max(read) > 300_000
+    read.clear()
+    assert (await say(env, "many")).startswith("error: 'many' ended the server")
+    assert max(read) < 400_000
+    await env.aclose()
+
+
 @pytest.mark.parametrize(
     ("server", "said"),
     [
