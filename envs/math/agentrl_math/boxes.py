@@ -9,6 +9,7 @@ class Mark(NamedTuple):
     content: str | None
     start: int
     end: int
+    is_box: bool = False
 
 
 def boxes(text: str) -> list[Mark]:

@@ -43,6 +43,23 @@ _FONTS = _words(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
 _CONDITIONS = _words("if suppose assume assuming")
 _MODALS = _words("could may might can")
 _AUXILIARIES = _MODALS | _words("is are was were be does do did would will must should that's it's")
+_RETRACTIONS = _words(
+    "wrong incorrect mistake mistaken mistakes actually wait sorry oops correction edit erratum meant disregard "
+    "retract misread miscalculated"
+)
+"""Words behind the last mark of a response that take it back, wherever they stand."""
+_REJECTIONS = _words("rejected extraneous excluded discarded invalid fails disproved eliminated")
+_RESTRAINTS = _words(
+    "exceeds twice double half thrice avoid exclude excluding ignore disregard eliminate discard contradicts"
+)
+"""Words directly before a mark that make its value another one, or none."""
+_PHRASES = tuple(
+    tuple(said.split()) for said in (
+        "less than", "more than", "greater than", "fewer than", "larger than", "smaller than", "is at most",
+        "is at least", "rule out", "ruled out", "differs from", "different from", "far from", "everything but",
+        "all but", "other than", "no longer", "used to be", "what if it is",
+    )
+)  # fmt: skip
 _BACKWARD = _words("this that it which but no not that's it's however wait actually just i i'm im or")
 """The first words of a sentence that speaks of the one before it."""
 
@@ -60,7 +77,30 @@ def is_touched(text: str, start: int, end: int, is_line: bool = False) -> bool:
     is_alternative = (said[-1:] == ["or"] and said[-2:-1] != [","]) or rest[:1] == ["or"]
     if "?" in rest or HEDGES & {*led, *rest} or is_alternative:
         return True
+    if _is_restrained(said) or _is_conditional(said, rest) or _is_taken_back(rest, text[end:]):
+        return True
     return _is_refused(led) or _is_negated(said) or _is_refuted(rest) or _is_withdrawn(more)
+
+
+def _is_restrained(said: list[str]) -> bool:
+    """`less than …`, `twice …`, `rule out …` and `wrong: …` directly before a mark."""
+    words = said[:-1] if said[-1:] in (["$"], [";"]) else said
+    if _RESTRAINTS & set(words[-1:]) or (words[-1:] == [":"] and FALSITIES & set(words[-2:-1])):
+        return True
+    return any(tuple(words[-len(p) :]) == p and words[-len(p) - 1 : -len(p)] != ["no"] for p in _PHRASES)
+
+
+def _is_conditional(said: list[str], rest: list[str]) -> bool:
+    """`If it is even, then …`, `What if it is …` and `… if n is even`."""
+    is_led = _CONDITIONS & set(said[:1]) and (said[-1:] == ["then"] or said[-2:] == ["then", ","])
+    return bool(is_led) or said[:2] == ["what", "if"] or (rest[:1] == ["if"] and "otherwise" not in said)
+
+
+def _is_taken_back(rest: list[str], behind: str) -> bool:
+    """`… is rejected`, and any word of taking back in what follows the last mark."""
+    return bool(
+        _REJECTIONS & set(rest[:5]) or rest[1:4] == ["be", "ruled", "out"] or _RETRACTIONS & set(_tokens(behind))
+    )
 
 
 def is_stated(content: str) -> bool:

@@ -2,6 +2,7 @@ r"""Where an answer is marked in a text: a box, `####`, <answer>, a last line "A
 
 from dataclasses import dataclass
 
+from agentrl_math.beside import beside
 from agentrl_math.boxes import Mark, boxes
 from agentrl_math.context import is_sentence, is_stated, is_touched
 from agentrl_math.fallback import last_number
@@ -54,7 +55,8 @@ def from_response(response: str, policy: Policy) -> Extraction | None:
     last = max(marks, key=lambda mark: mark.start)
     if not _counts(text, last, is_line=last in lines):
         return None
-    return Extraction(unwrapped(str(last.content)))
+    whole_mark = beside(text, last) if last.is_box else last
+    return Extraction(unwrapped(str(whole_mark.content))) if whole_mark else None
 
 
 def _counts(text: str, mark: Mark, is_line: bool = False) -> bool:
@@ -100,7 +102,7 @@ def _tagged(text: str) -> Mark | None:
     if start < 0:
         return None
     end = lowered.find("</answer>", start)
-    return Mark(text[start + len("<answer>") : end], start, end)
+    return Mark(text[start + len("<answer>") : end], start, end + len("</answer>"))
 
 
 def _hashes(text: str) -> Mark | None:
@@ -202,7 +204,7 @@ def _inner(text: str) -> str | None:
 def _chosen(text: str, found: list[Mark], which: str) -> Extraction | None:
     """The boxes that a policy other than `last` takes, whatever else is marked."""
     box = found[0] if which == "first" else _boxed(text, found)
-    if box is None or not _counts(text, box):
+    if box is None or not _counts(text, box) or beside(text, box) is None:
         return None
     whole = [box.content for box in found if box.content and box.content.strip()]
     if which == "all":
@@ -222,7 +224,7 @@ def _boxed(text: str, found: list[Mark]) -> Mark | None:
         return chain[-1] if chain else None
     contents = [str(box.content) for box in chain]
     said = ", ".join(contents) if len(set(contents)) > 1 else contents[-1]
-    return Mark(said, chain[0].start, chain[-1].end)
+    return Mark(said, chain[0].start, chain[-1].end, True)
 
 
 def _is_joint(between: str) -> bool:

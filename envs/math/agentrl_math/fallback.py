@@ -9,10 +9,16 @@ _DIGITS = "0123456789"
 _OPENING, _CLOSING = "([$€£*_`\"'~≈", ")]$€£*_`\"'.,;:"
 _SIGNS = frozenset("+ - − – * × · / ÷ ^ < > ≤ ≥ ≠ ± √ | \\times \\cdot \\div \\pm \\le \\ge \\ne".split())  # noqa: SIM905
 _BEFORE = _SIGNS | frozenset(
-    "or and not than times plus minus over negative mod modulo choose least most between either twice".split()  # noqa: SIM905
+    "or and not than times plus minus over negative mod modulo choose least most between either twice x "  # noqa: SIM905
+    "double half triple subtract add out".split()
 )
 _AFTER = _SIGNS | {"="} | (CHANGERS - {"is", "are", "was", "were"}) | {"times", "choose"}
+_LABELS = frozenset("step problem question part exercise example case no. (step (problem".split())  # noqa: SIM905
+_PARTS = frozenset(
+    "half third quarter fifth tenth root cube square double triple twice power reciprocal".split()  # noqa: SIM905
+)
 _MARKERS, _FILLING = ("answer is", "answer:"), " \t\n*:"
+_UNSAID = ("unknown", "not known", "unclear", "undefined")
 MAX_TOKEN_CHARS = 400
 """What stands between two white spaces and is longer is no number."""
 
@@ -22,8 +28,10 @@ def last_number(text: str) -> str | None:
 
     None where it is an operand, one of several, denied, doubted or asked for.
     """
-    last = max(text.rfind(digit) for digit in _DIGITS)
-    for at in (_behind_marker(text), last):
+    last, marked = max(text.rfind(digit) for digit in _DIGITS), _behind_marker(text)
+    if marked is not None and text[marked : marked + 10].lower().startswith(_UNSAID):
+        return None
+    for at in (marked, last):
         if at is not None and at >= 0 and (number := _number_at(text, at)):
             return number
     return None
@@ -65,11 +73,20 @@ def _number(token: str) -> str | None:
     return bare if literal(percent) is not None else None
 
 
+def _is_part(said: list[str]) -> bool:
+    """Whether `half of`, `20% of` or `the cube of` takes a part or a power of what follows."""
+    return bool(said) and (said[0] in _PARTS or said[0].endswith("%"))
+
+
 def _is_operand(number: str, before: str, after: str) -> bool:
     """Whether the words or signs directly beside a number make another number of it, or it stands in a list."""
     earlier = before[-MAX_TOKEN_CHARS:].lower().split()
     previous, following = earlier[-1] if earlier else "", (after[:MAX_TOKEN_CHARS].lower().split() or [""])[0]
     if previous in _BEFORE or previous[-1:] in _SIGNS or following.rstrip(".,;!") in _AFTER or following[:1] in _SIGNS:
+        return True
+    if previous in _LABELS or following in ("x", "out"):
+        return True
+    if (previous == "of" and _is_part(earlier[-2:-1])) or earlier[-2:] in (["out", "of"], ["up", "to"]):
         return True
     if previous in ("to", "by") and (earlier[-2:-1] or ["0"])[0].endswith((*_DIGITS, "ed", "ible")):
         return True

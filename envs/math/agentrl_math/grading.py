@@ -10,14 +10,16 @@ from typing import Any
 from agentrl_math import pool as pools
 from agentrl_math.answer import Answer, Items, Opaque, Relation, Scalar, is_choice, readings, unlabelled
 from agentrl_math.compare import Comparison
-from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exact
+from agentrl_math.exact import UndefinedError
+from agentrl_math.expr import Node
 from agentrl_math.extract import Extraction, from_gold, from_response
-from agentrl_math.judge import GoldUndefinedError, Quick, UndecidedError, close, is_beyond
+from agentrl_math.judge import GoldUndefinedError, Quick, UndecidedError, close, infinity, is_beyond, small
 from agentrl_math.latex import clean, is_balanced, is_broken, squeeze
-from agentrl_math.limits import FAST_BITS, MAX_ANSWER_CHARS, MAX_READ_CHARS, LimitError
+from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_READ_CHARS, LimitError
 from agentrl_math.literal import is_value, literal
 from agentrl_math.policy import Policy
 from agentrl_math.pool import Pool, PoolError
+from agentrl_math.settled import parts
 from agentrl_math.units import bare_number
 from agentrl_math.verdict import Status, Verdict
 
@@ -92,20 +94,23 @@ class _Open:
         return self._blamed(pool, str(reply.get("reason")))
 
     def _blamed(self, pool: Pool, reason: str) -> Verdict:
-        """Incorrect where the gold alone is within reach: no answer escapes its zero by being too large to compute."""
-        alone = {"settled": True} if literal(self.gold) is not None else _alone(self.gold, pool)
-        if alone.get("settled"):
-            return Verdict(Status.INCORRECT, f"the answer cannot be computed: {reason}", self.extracted)
+        """Incorrect, unless the gold has no value: it answers itself, so no answer is too large for its zero."""
+        try:
+            alone = {} if literal(self.gold) is not None else _alone(self.gold, pool)
+        except PoolError as problem:
+            return Verdict(Status.VERIFIER_FAILED, str(problem), self.extracted)
         if alone.get("error") == "gold":
             return Verdict(Status.GOLD_INVALID, "the gold has no value", self.extracted)
-        return Verdict(Status.VERIFIER_FAILED, reason, self.extracted)
+        return Verdict(Status.INCORRECT, f"the answer cannot be computed: {reason}", self.extracted)
 
 
 def _alone(gold: str, pool: Pool) -> dict[str, Any]:
-    """What a worker says of the gold by itself; nothing where it cannot tell."""
+    """What a worker says of the gold by itself; nothing where it is beyond its limits."""
     try:
         return pool.ask({"gold": gold, "alone": True, "full": is_beyond(gold)})
-    except PoolError:
+    except PoolError as problem:
+        if not problem.is_deserved:
+            raise
         return {}
 
 
@@ -138,6 +143,8 @@ def _unread(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Open
     """A long answer is for a worker to read; no number that the form asks for is as long."""
     if policy.form == "value" and target.number is not None:
         return _verdict(False, found.text)
+    if found.text == target.text:
+        return _verdict(True, found.text)
     return _Open(target.text, (found.text,), policy, found.text)
 
 
@@ -226,7 +233,7 @@ def _checked(text: str) -> _Gold:
         answers = _read_gold(text)
     except LimitError as problem:
         return _Gold(text, invalid=f"the gold is no answer: {problem}")
-    if any(isinstance(answer, Scalar) and _is_undefined(answer) for answer in answers):
+    if any(map(_is_undefined, answers)):
         return _Gold(text, invalid="the gold has no value")
     if is_broken(cleaned) and any(map(_has_opaque, answers)) and not is_beyond(text) and not unlabelled(text):
         return _Gold(text, invalid="the gold cannot be read")
@@ -237,11 +244,16 @@ def _has_opaque(answer: Answer) -> bool:
     return isinstance(answer, Opaque) or (isinstance(answer, Items) and any(map(_has_opaque, answer.members)))
 
 
-def _is_undefined(answer: Scalar) -> bool:
-    try:
-        exact(answer.node, FAST_BITS)
-    except UndefinedError:
+def _is_undefined(answer: Answer) -> bool:
+    """Whether any part of a gold is beyond doubt without a value."""
+    if not isinstance(answer, Scalar):
+        return any(map(_is_undefined, parts(answer)))
+    return not infinity(answer.node) and _has_no_value(answer.node)
+
+
+def _has_no_value(node: Node) -> bool:
+    """Whether an infinity is computed with, a zero divides or its logarithm is taken."""
+    if node.op == "inf" or isinstance(small(node), UndefinedError):
         return True
-    except (InexactError, TooLargeError):
-        pass
-    return False
+    divisor = node.args[:1] if node.op in ("ln", "log") else node.args[1:] if node.op == "div" else ()
+    return any(small(arg) == 0 for arg in divisor) or any(map(_has_no_value, node.args))

@@ -40,7 +40,7 @@ _OTHER = {
     "decade": "decade", "century": "century centuries", "fortnight": "fortnight",
     "gallon": "gal gallon", "quart": "qt quart", "pint": "pint", "cup": "cup", "tablespoon": "tbsp tablespoon",
     "teaspoon": "tsp teaspoon", "barrel": "bbl barrel", "bushel": "bushel",
-    "decibel": "dB", "atmosphere": "atm atmosphere", "torr": "torr", "mmhg": "mmhg", "knot": "knot kt",
+    "decibel": "dB decibel", "atmosphere": "atm atmosphere", "torr": "torr", "mmhg": "mmhg", "knot": "knot kt",
     "horsepower": "hp horsepower",
     "btu": "btu", "revolution": "revolution rev", "dioptre": "diopter dioptre", "am": "am a.m", "pm": "pm p.m",
     "points": "pts pt points", "unit": "unit", "pixel": "px pixel", "bars": "bars", "millibar": "millibar mbar",
@@ -176,10 +176,17 @@ def differ(a: str, b: str, policy: str) -> bool:
         return True
     one, other = _known_part(a), _known_part(b)
     if not one or not other:
-        return False
+        return bool(a and b and (one or other))  # 4 kg are no 4 triangles
+    if "unit" in one and "unit" in other:
+        return 1 not in (one["unit"], other["unit"]) and one["unit"] != other["unit"]
     if "unit" in one or "unit" in other:
-        return 1 not in (one.get("unit"), other.get("unit")) and sum(one.values()) != sum(other.values())
+        return sum(one.values()) != sum(other.values()) or not all(map(_is_of_length, {**one, **other}))
     return not _alike(one, other)
+
+
+def _is_of_length(name: str) -> bool:
+    """Whether a unit of length or area can be what a figure calls its unit."""
+    return name.endswith("meter") or name in ("unit", "inch", "foot", "yard", "mile")
 
 
 def _known_part(unit: str) -> dict[str, int]:

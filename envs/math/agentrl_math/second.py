@@ -97,14 +97,17 @@ def _done(value: Any) -> Any:
 
 def _proved(left: Any, right: Any) -> bool:
     if left == right or left.as_dummy() == right.as_dummy():
-        return True
+        return left is not sympy.nan
     if isinstance(left, sympy.Set) and isinstance(right, sympy.Set):
         return bool(left.symmetric_difference(right) == sympy.S.EmptySet)
     if not isinstance(left, sympy.Expr) or not isinstance(right, sympy.Expr):
         return False
     if (left - right).free_symbols:
         return bool(sympy.simplify((left - right).doit()) == 0)
-    return _is_zero(_done(left - right), _done(left))
+    one, other = _done(left), _done(right)
+    if not (one.is_finite and other.is_finite):  # an infinite difference or size proves nothing
+        return bool(one.is_infinite and one == other)
+    return _is_zero(_done(left - right), one)
 
 
 def _is_zero(difference: Any, size: Any) -> bool:
@@ -112,6 +115,8 @@ def _is_zero(difference: Any, size: Any) -> bool:
     if difference.is_Rational:
         return bool(difference == 0)
     value, scale = sympy.N(difference, _DIGITS, chop=False), sympy.N(size, _DIGITS)
+    if not (value.is_finite and scale.is_finite):
+        return False
     return bool(abs(value) <= sympy.Float(10, _DIGITS) ** (10 - _DIGITS) * abs(scale))
 
 

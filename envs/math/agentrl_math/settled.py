@@ -10,10 +10,11 @@ def settled(answer: Answer, judge: Judge) -> bool:
         return judge.settles(answer.node)
     if isinstance(answer, Opaque):
         return not is_beyond(answer.text) or judge.settles_opaque(answer.text)
-    return all(settled(part, judge) for part in _parts(answer))
+    return all(settled(part, judge) for part in parts(answer))
 
 
-def _parts(answer: Answer) -> tuple[Answer, ...]:
+def parts(answer: Answer) -> tuple[Answer, ...]:
+    """The answers that an answer is made of."""
     if isinstance(answer, Items | Union):
         return answer.members
     if isinstance(answer, Matrix):

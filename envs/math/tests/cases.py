@@ -208,7 +208,7 @@ RESPONSES = [
     (r"$\boxed{1}$ and $\boxed{3}$", "1,2", "incorrect"), (r"\boxed{\boxed{5}}", "5", "correct"), (r"\fbox{5}", "5", "correct"), (r"\boxed 5", "5", "correct"), (r"$\boxed{x=5}$", "5", "correct"),
     (r"\boxed{5} and so \boxed{}", "5", "no_answer"), (r"\boxed{}", "5", "no_answer"), (r"\boxed{ }", "5", "no_answer"), (r"\boxed{\text{}}", "5", "no_answer"), (r"\boxed{$$}", "5", "no_answer"),
     (r"\boxed{5} then \boxed{6", "5", "no_answer"), (r"so \boxed{5", "5", "no_answer"), (r"\boxed{\frac{1}{2}", "1/2", "no_answer"), (r"\boxed{1, 2, 3, 4, 5, 6, 7, 8, 9}", "5", "incorrect"),
-    (r"\boxed{5}.", "5", "correct"), (r"**\boxed{5}**", "5", "correct"), (r"\[\boxed{5}\]", "5", "correct"), (r"\boxed{\left\{1,2\right\}}", "1,2", "correct"), (r"\boxed{a}\boxed{5}", "5", "correct"),
+    (r"\boxed{5}.", "5", "correct"), (r"**\boxed{5}**", "5", "correct"), (r"\[\boxed{5}\]", "5", "correct"), (r"\boxed{\left\{1,2\right\}}", "1,2", "correct"), (r"\boxed{a}\boxed{5}", "5", "no_answer"), (r"\boxed{a} \boxed{5}", "5", "correct"),
     (r"Put it in \boxed{}. The result: \boxed{5}", "5", "correct"), (r"\boxed{5\}", "5", "no_answer"),
     # think blocks
     (r"<think>\boxed{5}", "5", "no_answer"), (r"<think>it is 5</think>\boxed{6}", "6", "correct"), (r"<think>\boxed{5}</think>\boxed{6}", "5", "incorrect"), (r"<think>\boxed{5}</think>", "5", "no_answer"),

@@ -147,3 +147,25 @@ PIECES = (  # noqa: SIM905
 def test_no_form_breaks_its_reader(text):
     with contextlib.suppress(LimitError):
         assert readings(text)
+
+
+@pytest.mark.parametrize("answer", [r"\infty", r"\lim_{x\to\infty}x", r"\sum_{n=1}^\infty n"])
+@pytest.mark.parametrize("gold", [r"\infty", r"\lim_{x\to\infty}x", r"\sum_{n=1}^\infty n"])
+def test_infinities_of_one_sign_are_equal(answer, gold):
+    assert verify(rf"\boxed{{{answer}}}", gold).status == "correct"
+
+
+ANSWERS = ["5", r"\sum_{k=1}^{9}k", r"\int_0^1 x dx", "x", "(1,2)", "9^{9^9}", "5 kg", "x=5", r"\ln 0", r"\text{no}"]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("gold", ["9^{9^9}", r"\sin(9^{9^{9^9}})", r"\frac{1}{9^{9^{9}}}", r"\infty"])
+def test_no_answer_decides_whether_its_sample_counts(answer, gold):
+    assert verify(rf"\boxed{{{answer}}}", gold).valid
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("gold", [r"\ln 0", r"\infty-\infty", r"x+\infty", r"(1,\ln 0)", r"\frac{\pi}{0}"])
+def test_a_gold_without_a_value_is_invalid_for_every_answer(answer, gold):
+    assert verify(rf"\boxed{{{answer}}}", gold).status == "gold_invalid"
+    assert verify(rf"\boxed{{{gold}}}", gold).status == "gold_invalid"

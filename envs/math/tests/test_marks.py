@@ -61,6 +61,27 @@ def test_a_denied_box_is_none_whichever_box_counts(response, gold, box, status):
     assert verify(response, gold, box=box).status == status
 
 
+@pytest.mark.parametrize("response", rows.CHANGED + rows.TAKEN_BACK)
+def test_a_mark_that_its_formula_changes_or_its_text_takes_back_is_paid_nothing(response):
+    verdict = verify(response, "5")
+    assert (verdict.reward, verdict.valid) == (0.0, True)
+
+
+@pytest.mark.parametrize("response", rows.ALONE)
+def test_a_box_that_nothing_changes_is_read(response):
+    assert verify(response, "5").status == "correct"
+
+
+@pytest.mark.parametrize(("response", "gold", "reward"), rows.BELONGING)
+def test_a_unit_beside_a_box_belongs_to_it(response, gold, reward):
+    assert verify(response, gold).reward == reward
+
+
+@pytest.mark.parametrize(("response", "gold"), rows.CHANGED_NUMBERS)
+def test_a_number_that_is_an_operand_or_a_label_is_no_answer(response, gold):
+    assert verify(response, gold, fallback="number").reward == 0.0
+
+
 def test_there_are_hundreds_of_sentences():
     assert len(rows.UNSTATED) > 150
     assert len(rows.UNMARKED) + len(rows.MARKED) + len(rows.NUMBERS) > 250

@@ -68,13 +68,14 @@ def test_what_takes_too_long_is_incorrect_where_the_gold_does_not(pool, answer, 
     assert "cannot be computed" in verdict.reason
 
 
-def test_a_gold_that_cannot_be_computed_makes_no_answer_incorrect(pool):
+def test_a_gold_that_cannot_be_computed_answers_itself_and_lets_no_answer_escape(pool):
     for gold, answer in (
         (r"9^{9^{9^9}}+1", r"9^{9^{9^9}}"),
         (r"\sin(10^{10^{14}})", "0"),
         (SLOW, "2"),
     ):
-        assert verify(rf"\boxed{{{answer}}}", gold, pool=pool).status == "verifier_failed"
+        assert verify(rf"\boxed{{{answer}}}", gold, pool=pool).status == "incorrect"
+        assert verify(rf"\boxed{{{gold}}}", gold, pool=pool).status == "correct"
 
 
 def test_a_starved_verifier_makes_no_answer_incorrect(pool):
