@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -51,11 +50,32 @@ class Limits:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            value = getattr(self, each.name)
-            if not isinstance(value, int | float):
-                raise TypeError(f"Limits.{each.name} is {value!r}; give a number")
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"Limits.{each.name} is {value}; give a finite number above 0")
+            _check(each.name, getattr(self, each.name), is_whole=isinstance(each.default, int))
+
+
+LEAST = {"memory_bytes": 16 * MIB, "processes": 2, "disk_bytes": 4096, "open_files": 16, "cpus": 0.01}
+"""With less not even the interpreter runs."""
+MOST_WHOLE, MOST_REAL = 1 << 62, 1e9
+"""What the kernel can be told; seconds of thirty years."""
+SHOWN, MOST_BITS = 40, 1 << 13
+
+
+def _check(name: str, value: object, is_whole: bool) -> None:
+    """TypeError or ValueError where it is no such limit."""
+    kinds, kind = ((int,), "a whole number") if is_whole else ((int, float), "a number")
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise TypeError(f"Limits.{name} is {repr(value)[:SHOWN]}; give {kind}")
+    assert isinstance(value, int | float)
+    most = MOST_WHOLE if is_whole else MOST_REAL
+    if not 0 < value <= most:  # as NaN is not
+        raise ValueError(f"Limits.{name} is {_shown(value)}; give {kind} above 0, {most} at most")
+    if value < LEAST.get(name, 0):
+        raise ValueError(f"Limits.{name} is {value}; give {kind}, {LEAST[name]} at least")
+
+
+def _shown(value: float) -> str:
+    """A number for an error; Python itself writes no integer of thousands of digits."""
+    return str(value)[:SHOWN] if isinstance(value, float) or value.bit_length() < MOST_BITS else "of too many digits"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from agentrl_sandbox import (
     ExecResult,
     Limit,
     Limits,
+    Pool,
     Python,
     RefusedError,
     Sandbox,
@@ -30,8 +31,9 @@ from agentrl_sandbox import (
     shell,
 )
 from agentrl_sandbox.backends.process import InsecureSandboxWarning
+from agentrl_sandbox.types import LEAST
 
-from tests.sandbox.conftest import TIGHT, backend
+from tests.sandbox.conftest import LOCAL, TIGHT, backend
 
 
 async def test_a_python_program_ends_as_it_would_by_itself(any_sandbox: Sandbox) -> None:
@@ -320,12 +322,51 @@ def test_the_best_backend_is_chosen_and_says_what_holds() -> None:
 @pytest.mark.parametrize("field", ["wall_s", "memory_bytes", "processes"])
 @pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan")])
 def test_limits_are_finite(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match=field):
+    with pytest.raises((ValueError, TypeError), match=field):
         Limits(**{field: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "fix"),
+    [
+        ("memory_bytes", 1e7, "give a whole number"),
+        ("processes", 2.5, "give a whole number"),
+        ("open_files", True, "give a whole number"),
+        ("cpu_s", True, "give a number"),
+    ],
+)
+def test_what_is_counted_is_a_whole_number(field: str, value: float, fix: str) -> None:
+    with pytest.raises(TypeError, match=rf"Limits\.{field} is {value}; {fix}"):
+        Limits(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", ["wall_s", "cpu_s", "output_bytes", "memory_bytes", "processes", "cpus"])
+@pytest.mark.parametrize("value", [10**400, 10**30])
+def test_limits_that_no_machine_knows_are_refused(field: str, value: int) -> None:
+    with pytest.raises(ValueError, match=rf"Limits\.{field} is 10000.*; give .* at most") as refused:
+        Limits(**{field: value})  # type: ignore[arg-type]
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("memory_bytes", 1), ("processes", 1), ("open_files", 4), ("disk_bytes", 1), ("cpus", 1e-9)]
+)
+def test_limits_with_which_nothing_runs_are_refused(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"Limits\.{field} is {value}; give .* at least"):
+        Limits(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", LOCAL)
+async def test_the_least_limits_run_a_program(name: str) -> None:
+    async with Pool(backend(name), Limits(**LEAST)) as pool, pool.lease() as sandbox:  # type: ignore[arg-type]
+        assert (await sandbox.exec(Python("print(1)"))).stdout == b"1\n"
+        assert (await sandbox.run("2")).stdout == b"2\n"
+        await sandbox.write("a", b"b")
+        assert await sandbox.read("a") == b"b"
+
+
 def test_limits_are_numbers() -> None:
-    with pytest.raises(TypeError, match=r"Limits\.memory_bytes is '512M'; give a number"):
+    with pytest.raises(TypeError, match=r"Limits\.memory_bytes is '512M'; give a whole number"):
         Limits(memory_bytes="512M")  # type: ignore[arg-type]
 
 

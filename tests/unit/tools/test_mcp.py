@@ -247,10 +247,9 @@ async def test_an_answer_of_very_many_values_is_the_calls_and_nothing_is_made_of
     env = guest()
     await env.areset(Task("t"))
     assert (await say(env, "table")).startswith('",[{\\' * 1000)
-    assert max(read) > 300_000
-    read.clear()
+    assert max(read) > 400_000
     assert (await say(env, "many")).startswith("error: 'many' ended the server")
-    assert max(read) < 400_000
+    assert not [size for size in read if 200_000 < size < 400_000]
     await env.aclose()
 
 

@@ -19,7 +19,9 @@ from mcp_types import jsonrpc_message_adapter
 from agentrl_tools.errors import ServiceError
 
 LONGEST_LINE = 4 * 2**20
-"""Bytes of one message: as JSON of tiny lists it takes twenty times as much memory."""
+"""Bytes of one message."""
+MOST_VALUES = 50_000
+"""Of one message: each takes a microsecond of the loop and twenty times the memory of its text."""
 GRACE_S = 0.5
 """How long a server may take to end once its input is closed."""
 REAPED_S = 4.0
@@ -94,6 +96,8 @@ class ServerProcess:
         async with inbox:
             try:
                 async for line in self.process.stdout:
+                    if values_of(line) > MOST_VALUES:
+                        return self.hear(f"a message of more than {MOST_VALUES} values on its stdout".encode())
                     message = as_message(line)
                     if isinstance(message, Exception):
                         self.hear(b"no JSON-RPC on its stdout: " + line)
@@ -122,6 +126,14 @@ class ServerProcess:
     def hear(self, line: bytes) -> None:
         """Keep a line, for the obituary."""
         self.last_words.append(line[:1200].decode(errors="replace").strip()[:300])
+
+
+def values_of(line: bytes) -> int:
+    """How many commas and brackets that open there are in JSON beside its texts: no fewer than values within others."""
+    marks = b"[{,"
+    if sum(map(line.count, (b"[", b"{", b","))) > MOST_VALUES:
+        line = b'""'.join(line.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    return len(line) - len(line.translate(None, marks))
 
 
 def as_message(line: bytes) -> SessionMessage | Exception:

@@ -53,9 +53,10 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
 
     A process is this episode's own and is killed with its children at the end. What one of its tools says went wrong
     goes to the model. When a call ends the server, hangs or breaks the protocol, a fresh one is given the same calls:
-    if the last of them breaks that too, or they last too long, and another fresh one lists its tools, the failure is the model's error and the
-    episode goes on with the last; otherwise it is infrastructure (ServiceError, DeadlineError). `only` names the tools
-    to offer (none named: all); `env` adds to the few variables a server inherits. Needs `pip install 'agentrl[mcp]'`.
+    if the last of them breaks that too, or they last too long, and another fresh one lists its tools, the failure is
+    the model's error and the episode goes on with the last; otherwise it is infrastructure (ServiceError,
+    DeadlineError). `only` names the tools to offer (none named: all); `env` adds to the few variables a server
+    inherits. Needs `pip install 'agentrl[mcp]'`.
     """
 
     def __init__(
