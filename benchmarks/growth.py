@@ -149,7 +149,7 @@ def env_rows() -> Iterator[Row]:
     """envs/code, search, functions and guess: programs, printed text, answers and guesses."""
     from agentrl_code.compare import same_text
     from agentrl_code.extract import MOST_PARSED, defines, extract, is_program
-    from agentrl_code.replies import shown
+    from agentrl_code.show import shown
     from agentrl_code.values import weight
     from agentrl_code.verdict import printable
     from agentrl_functions.match import Wanted, mismatch

@@ -37,6 +37,8 @@ from agentrl_code.verdict import Result, Status, Verdict
 
 PLEA = "Answer with the whole program in one ```python block."
 MOST_TOLD = 1500
+STAGES = 4
+"""Of a scoring: waiting for a sandbox, the tests, the tests again where a sandbox is lost, and what is around them."""
 
 
 class CodeConfig(EnvConfig):
@@ -148,8 +150,9 @@ class CodeEnv(Env):
         return {canary: [text] * self.config.turns for canary, text in said.items()}
 
     async def _verdict(self, ctx: Context) -> Verdict:
-        """The verdict of the hidden tests on the last turn, made once."""
+        """The verdict of the hidden tests on the last turn, made once, be it that it is cut short."""
         if ctx.state.verdict is None:
+            ctx.state.verdict = Verdict.invalid("the grading was cut short", "infra")
             answer = extract(ctx.text)
             if answer is None:
                 ctx.state.verdict = Verdict.of((Result(Status.ERROR, reason="there is no program"),))
@@ -160,7 +163,10 @@ class CodeEnv(Env):
 
     async def _grade(self, problem: Problem, answer: str, tests: tuple[Test, ...]) -> Verdict:
         config = self.config
-        policy = Grading(problem.entry, problem.setup, config.timeout_s, config.float_tolerance)
+        stage_s = min(self.limits.score_timeout_s, self.limits.turn_timeout_s) / STAGES
+        policy = Grading(
+            problem.entry, problem.setup, config.timeout_s, config.float_tolerance, wait_s=stage_s, total_s=stage_s
+        )
         return await self.grader.grade(problem.program(answer), tests, policy)
 
     def _problems(self, split: str) -> list[Problem]:

@@ -7,21 +7,28 @@ from contextlib import asynccontextmanager
 
 from agentrl_sandbox import BrokenError, Limits, LostError, Pool, Sandbox, SandboxError, UnavailableError, retry
 
+from agentrl.env.threads import Threads
 from agentrl_code.cases import Assert, Call, Io, Test, why_unusable
-from agentrl_code.checkers import CheckerError, is_approved
+from agentrl_code.checkers import CheckerError, HungError, is_approved
 from agentrl_code.claims import Claim, plan
 from agentrl_code.compare import same, same_text
-from agentrl_code.policy import MIB, Policy
+from agentrl_code.policy import MIB, Clock, Policy
 from agentrl_code.program import Loaded, Printed, run_script
-from agentrl_code.replies import ForeignError, Reply, shown
+from agentrl_code.replies import ForeignError, Reply, handled
 from agentrl_code.scripts import BOM, Script
-from agentrl_code.trial import ASKING_S, Trial
+from agentrl_code.show import shown
+from agentrl_code.trial import Trial
 from agentrl_code.values import UnreadableError, to_tree
 from agentrl_code.verdict import Result, Status, Verdict
 
 MOST_PROGRAM_CHARS = 1 << 18
 SANDBOX = Limits(memory_bytes=512 * MIB, disk_bytes=32 * MIB, processes=128)
 Question = Claim | Call
+RETRY = 1.2
+"""A second attempt's time in that of the first, which ends by itself unless the sandbox hangs."""
+CHECKING, MOST_HUNG = 8, 16
+"""Threads for checkers, and those that may be lost to some that hang: they cannot be ended."""
+LATE = "was not reached"
 
 
 class Grader:
@@ -32,6 +39,7 @@ class Grader:
         cores = len(os.sched_getaffinity(0))
         self._at_once = at_once or 2 * cores
         self.pool = pool or Pool(limits=SANDBOX, ready=self._at_once, most=4 * self._at_once, packages=packages)
+        self._threads = Threads(CHECKING, MOST_HUNG)
         self._seats = asyncio.Semaphore(self._at_once)
 
     async def aclose(self) -> None:
@@ -54,6 +62,8 @@ class Grader:
             return await self._judged(program, tests, policy)
         except UnreadableError as problem:
             return Verdict.invalid(f"the answer cannot be read: {problem}", "program")
+        except HungError as problem:
+            return Verdict.invalid(str(problem), "infra")
         except SandboxError as problem:
             return Verdict.invalid(f"the sandbox failed: {problem}", "infra")
         finally:
@@ -71,17 +81,18 @@ class Grader:
         except LostError:
             pass
         try:
-            return await retry(self.pool, graded, within_s=(1 + len(tests)) * (policy.limits.wall_s + ASKING_S))
+            return await retry(self.pool, graded, within_s=RETRY * policy.total_s)
         except BrokenError as problem:
             return Verdict.of((Result(Status.ERROR, reason=f"the program breaks its sandbox: {problem}"),))
 
     async def _graded(self, sandbox: Sandbox, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
-        functions = await self._functions(program, tests, policy, sandbox)
-        texts = await _texts(program, tests, policy, sandbox)
+        clock = Clock(policy)
+        functions = await self._functions(program, tests, policy, sandbox, clock)
+        texts = await _texts(program, tests, sandbox, clock, self._threads)
         return Verdict.of(tuple({**functions, **texts}[number] for number in range(len(tests))))
 
     async def _functions(
-        self, program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox
+        self, program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox, clock: Clock
     ) -> dict[int, Result]:
         """The results of `Call` and `Assert` tests by their numbers, from one loaded program."""
         asked = {number: _questions(test, policy) for number, test in enumerate(tests) if not isinstance(test, Io)}
@@ -95,7 +106,7 @@ class Grader:
         for number, each in asked.items():
             if not isinstance(each, Script):
                 results[number] = _all(
-                    [await _result(question, next(replies, None), policy, complaint) for question in each]
+                    [await _result(question, next(replies, None), clock, complaint, self._threads) for question in each]
                 )
         scripts = {number: each for number, each in asked.items() if isinstance(each, Script)}
         if not scripts:
@@ -105,8 +116,9 @@ class Grader:
         async with self._judges_own() as judge:
             trial = Trial(judge, loaded, policy)
             for number, script in scripts.items():
+                is_over = trial.complaint or not clock.policy
                 results[number] = (
-                    Result(Status.ERROR, reason="was not reached") if trial.complaint else await trial.result(script)
+                    Result(Status.ERROR, reason=LATE) if is_over else await trial.result(script, clock.until)
                 )
         return results
 
@@ -149,15 +161,18 @@ def _request(question: Question) -> list[object]:
     ]
 
 
-async def _result(question: Question, reply: Reply | None, policy: Policy, complaint: str) -> Result:
+async def _result(question: Question, reply: Reply | None, clock: Clock, complaint: str, threads: Threads) -> Result:
     asked, wanted = _shown(question)
     if reply is None:
         return Result(Status.ERROR, asked, reason=f"the program {complaint}")
     if reply.complaint:
         status = Status.ERROR if reply.kind == "raised" else Status.FAILED
         return Result(status, asked, wanted=wanted, reason=f"the program {reply.complaint}")
+    policy = clock.policy
+    if not policy:
+        return Result(Status.ERROR, asked, reason=LATE)
     try:
-        is_right = await _is_right(question, reply, policy)
+        is_right = await _is_right(question, reply, policy, threads)
     except ForeignError as problem:
         return Result(Status.FAILED, asked, wanted=wanted, reason=f"the program gave {problem}")
     except CheckerError as problem:
@@ -165,15 +180,16 @@ async def _result(question: Question, reply: Reply | None, policy: Policy, compl
     return Result(Status.PASSED if is_right else Status.FAILED, asked, shown(reply.value), wanted)
 
 
-async def _is_right(question: Question, reply: Reply, policy: Policy) -> bool:
+async def _is_right(question: Question, reply: Reply, policy: Policy, threads: Threads) -> bool:
     if isinstance(question, Call):
         if question.checker:
             asked = question.args, reply.value, question.expected
-            return await is_approved(question.checker, *asked, policy.checker_s)
-        return same(question.expected, reply.value, policy.float_tolerance)
+            return await is_approved(question.checker, *asked, policy.checker_s, threads)
+        with handled():
+            return same(question.expected, reply.value, policy.float_tolerance)
     try:
         return bool(question.holds(reply.value))
-    except (TypeError, ValueError, ArithmeticError, RecursionError):
+    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, AttributeError):
         return False  # such as None < 3
 
 
@@ -191,30 +207,35 @@ def _all(results: list[Result]) -> Result:
     return next((result for result in results if result.status is not Status.PASSED), results[0])
 
 
-async def _texts(program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox) -> dict[int, Result]:
-    """The results of `Io` tests by their numbers; after one that broke a limit the rest is not run."""
+async def _texts(
+    program: str, tests: Sequence[Test], sandbox: Sandbox, clock: Clock, threads: Threads
+) -> dict[int, Result]:
+    """The results of `Io` tests by their numbers; after one that broke a limit, or in the end, the rest is not run."""
     results, is_over = dict[int, Result](), False
     for number, test in enumerate(tests):
         if isinstance(test, Io):
             asked = f"with the input {shown(test.stdin)}"
-            if is_over:
-                results[number] = Result(Status.ERROR, asked, reason="was not reached")
+            policy = clock.policy
+            if is_over or not policy:
+                results[number] = Result(Status.ERROR, asked, reason=LATE)
                 continue
             printed = await run_script(program, test.stdin, sandbox, policy.limits)
             is_over = printed.is_over
-            results[number] = await _text_result(asked, test, printed, policy)
+            results[number] = await _text_result(asked, test, printed, clock, threads)
     return results
 
 
-async def _text_result(asked: str, test: Io, printed: Printed, policy: Policy) -> Result:
+async def _text_result(asked: str, test: Io, printed: Printed, clock: Clock, threads: Threads) -> Result:
     stdout = printed.stdout
-    wanted = shown(test.expected_stdout)
+    wanted, policy = shown(test.expected_stdout), clock.policy
+    if not policy:
+        return Result(Status.ERROR, asked, shown(stdout), wanted, LATE)
     if printed.complaint:
         return Result(Status.ERROR, asked, shown(stdout), wanted, f"the program {printed.complaint}")
     if test.checker:
         try:
             asked_of = test.stdin, stdout, test.expected_stdout
-            is_right = await is_approved(test.checker, *asked_of, policy.checker_s)
+            is_right = await is_approved(test.checker, *asked_of, policy.checker_s, threads)
         except CheckerError as problem:
             return problem.result(asked, shown(stdout))
     else:

@@ -1,5 +1,6 @@
 """How programs are graded."""
 
+import time
 from dataclasses import dataclass, replace
 
 from agentrl_sandbox import Limits
@@ -27,16 +28,38 @@ class Policy:
     checker_s: float = 10.0
     """The longest time for one call of a checker."""
 
+    total_s: float = 300.0
+    """Wall clock of all tests of one program together; what is not reached is an error of the program's."""
+
     def __post_init__(self) -> None:
-        if not (min(self.timeout_s, self.wait_s, self.checker_s) > 0 and 0 <= self.float_tolerance < 1):
-            raise ValueError(f"timeout_s, wait_s, checker_s must be above 0, float_tolerance from 0 to 1: {self}")
+        if not (min(self.timeout_s, self.wait_s, self.checker_s, self.total_s) > 0 and 0 <= self.float_tolerance < 1):
+            raise ValueError(f"the seconds must be above 0, float_tolerance from 0 to 1: {self}")
+
+    def within(self, left_s: float) -> "Policy":
+        """The same with no more than `left_s` in total."""
+        return replace(self, total_s=min(self.total_s, left_s), checker_s=min(self.checker_s, left_s))
 
     @property
     def limits(self) -> Limits:
         """The limits of one run of a script."""
-        return Limits(wall_s=WALL_PER_CPU * self.timeout_s, cpu_s=self.timeout_s, output_bytes=PRINTED_BYTES)
+        return Limits(
+            wall_s=min(WALL_PER_CPU * self.timeout_s, self.total_s), cpu_s=self.timeout_s, output_bytes=PRINTED_BYTES
+        )
 
     @property
     def answering(self) -> Limits:
         """The limits of all function tests together."""
         return replace(self.limits, output_bytes=ANSWERED_BYTES)
+
+
+class Clock:
+    """The wall clock of all tests of one program together, from now on."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy, self.until = policy, time.monotonic() + policy.total_s
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy within the time that is left; None when none is."""
+        left_s = self.until - time.monotonic()
+        return self._policy.within(left_s) if left_s > 0 else None

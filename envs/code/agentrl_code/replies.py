@@ -1,21 +1,25 @@
 """What the program's side answered to one request, read without believing any of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, cast
 
+from agentrl_code.show import Shown, bracketed
 from agentrl_code.values import UnplainError, UnreadableError, from_tree
 from agentrl_code.verdict import printable
 
 _SHAPES = {"value": 2, "raised": 5, "refused": 1}
-_SHOWN = 200
+_MISHAPS = (ArithmeticError, ValueError, TypeError, LookupError, RecursionError, AttributeError)
+"""What Python and its library raise over data that they do not expect."""
 
 
 class ForeignError(Exception):
     """An object of the program's own stood where data was wanted."""
 
 
-class Foreign:
+class Foreign(Shown):
     """An object of the program's own: it stayed there, and is never compared.
 
     It is true where its class does not say otherwise, which tells no more than an answer of True.
@@ -30,6 +34,10 @@ class Foreign:
     def __repr__(self) -> str:
         return f"<an object of type {self._type_name}>"
 
+    def pieces(self) -> Iterator[str]:
+        """Its type's name: nothing more is known."""
+        return iter([repr(self)])
+
     def _refused(self, *_: object) -> Any:
         raise ForeignError(f"{self!r}, which is not compared")
 
@@ -37,7 +45,7 @@ class Foreign:
     __hash__ = __iter__ = __contains__ = __len__ = _refused
 
 
-class Named(tuple[Any, ...]):
+class Named(tuple[Any, ...], Shown):
     """A named tuple of the program's own: a tuple to Python's `==`, and of another type."""
 
     _type_name: str
@@ -48,8 +56,9 @@ class Named(tuple[Any, ...]):
         named._type_name = printable(type_name)
         return named
 
-    def __repr__(self) -> str:
-        return f"{self._type_name}{super().__repr__()}"
+    def pieces(self) -> Iterator[str]:
+        """As a tuple behind its type's name."""
+        return chain([self._type_name], bracketed(self, "()"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,8 @@ class Reply:
             raise UnreadableError("an answer of no known form")
         kind, *parts = frame
         if kind == "value":
-            return cls._of_value(parts)
+            with handled():
+                return cls._of_value(parts)
         if not all(isinstance(part, str) for part in parts[:2]) or not all(
             isinstance(part, int) for part in parts[2:3]
         ):
@@ -98,15 +108,13 @@ class Reply:
         return f"raised {name}: {message}{where}" if message else f"raised {name}{where}"
 
 
-def shown(value: Any) -> str:
-    """A value as text for a reader, cut where it is long."""
+@contextmanager
+def handled() -> Iterator[None]:
+    """A block that deals with an answer: whatever goes wrong in it is the answer's doing, an UnreadableError."""
     try:
-        text = repr(value)
-    except ValueError:
-        return "a number of more digits than can be shown"
-    except ForeignError as problem:  # a Counter sorts what it shows
-        return f"{type(value).__name__} with {problem}"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+        yield
+    except _MISHAPS as problem:
+        raise UnreadableError(f"{type(problem).__name__} over a value of the program's") from None
 
 
 def _foreign(kind: str, key: object, name: object, of: object = 0, rest: Any = ()) -> Foreign | Named:

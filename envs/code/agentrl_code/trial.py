@@ -17,9 +17,8 @@ ASKING_S = 45.0
 """Wall clock for one test beyond the program's own: each question is an order to either sandbox."""
 
 
-_DOC = 3
-_FUNCTION = ["list", "object", "function", True, True, ["list", "__call__"], ["list"], ["list", "object"]]
-"""What is said of the class of functions, but for its documentation."""
+_FUNCTION = ["list", "object", "function", None, True, True, ["list", "__call__"], ["list"], ["list", "object"]]
+"""What is said of the class of functions."""
 
 
 class Trial:
@@ -31,13 +30,16 @@ class Trial:
         self.complaint = ""
         """Why no more tests can be run."""
 
-    async def result(self, script: Script) -> Result:
-        """Run one test to its end."""
+    async def result(self, script: Script, latest: float) -> Result:
+        """Run one test to its end, but no longer than until `latest`."""
         last: Reply | None = None
-        until = time.monotonic() + self._policy.limits.wall_s + ASKING_S
+        until = min(latest, time.monotonic() + self._policy.limits.wall_s + ASKING_S)
         said = await self._judge.order(("begin", _order(script, self._policy)))
-        for _ in range(MOST_QUESTIONS):
-            frame = _frame(said) if time.monotonic() < until else None
+        for asked in range(MOST_QUESTIONS):
+            if asked and time.monotonic() >= until:
+                self.complaint = "was stuck in an earlier test"
+                return Result(Status.ERROR, reason=f"{asked} answers of the program's took all of the test's time")
+            frame = _frame(said)
             if frame is None:
                 self.complaint = "was stuck in an earlier test"
                 return _stuck(said, last)
@@ -70,13 +72,9 @@ def _tells(frame: list[Any], reply: Reply) -> bool:
     """
     _, operation, *_ = frame
     if operation == "class":
-        return not _is_of_functions(reply.parts[0])
+        return bool(reply.parts[0] != _FUNCTION)
     is_found = operation == "name" and isinstance(reply.value, Foreign) and reply.parts[0][0] != "class"
     return not is_found
-
-
-def _is_of_functions(tree: Any) -> bool:
-    return isinstance(tree, list) and tree[:_DOC] + tree[_DOC + 1 :] == _FUNCTION
 
 
 def _stuck(said: Said, last: Reply | None) -> Result:

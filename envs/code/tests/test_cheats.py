@@ -446,3 +446,70 @@ async def test_a_forged_class_is_no_way_out_of_a_zero(grade, said):
 async def test_a_class_that_cannot_be_told_of_is_no_way_out_of_a_zero(grade, program):
     verdict = await grade(textwrap.dedent(program), Assert("assert [f(1)] == [5]"))
     assert (verdict.reward or 0.0, verdict.fault) == (0.0, "program"), verdict
+
+
+# --- what a program answers before it is called -------------------------------------------------------------------
+
+FORGED = """
+import sys, time
+C = sys.modules["agentrl_code.inside.candidate"]
+own, n = C._perform, [0]
+def perform(operation, *rest):
+    if operation == "class":
+        n[0] += 1
+        {doc}
+        return ["list", "object", "function", DOC, True, True,
+                ["list", "__call__"], ["list"], ["list", "object"]], None
+    return own(operation, *rest)
+C._perform = perform
+def f(x): return 3
+"""
+
+
+@pytest.mark.parametrize(
+    "doc",
+    [
+        "DOC = '\\ud800'",
+        "DOC = ['ref', 10**6 + n[0], 'function', 10**6 + n[0], True]",
+        "DOC = ['named', 5, 'N', 77, 1, 2]",
+        "DOC = 'x' * 10",
+    ],
+    ids=range(4),
+)
+async def test_what_a_program_says_of_its_functions_is_its_answer(grade, doc):
+    verdict = await grade(FORGED.format(doc=doc), Assert("xs = [1, 2]\nassert f(4) == sum(xs)"))
+    assert verdict.fault != "task", verdict
+
+
+async def test_time_spent_on_answers_is_the_programs(grade):
+    """Each is quick enough to be taken for what an order costs."""
+    references = "['list', *[['ref', 10**6 + i, 'f', 10**6 + i, True] for i in range(900)]]"
+    doc = f"time.sleep(0.01); DOC = {references} if n[0] == 1 else None"
+    test = Assert("xs = [1, 2]\nassert f(4) == sum(xs)")
+    verdict = await grade(FORGED.format(doc=doc), test, total_s=2)
+    assert (verdict.valid, verdict.fault) == (True, "program"), verdict
+
+
+@pytest.mark.parametrize(
+    ("body", "test"),
+    [
+        ("def make(x): return {i: i for i in x}\ndef total(x): return sum(x)",
+         "b = make([1, 2, 3])\nassert total(b.values()) == 6"),
+        ("def make(x): return [0]\ndef total(x): return 6", "b = iter(make(3))\nassert total(b) == 6"),
+        ("import datetime\ndef make(x): return datetime.date(2000, 1, x)\ndef total(x): return 6",
+         "assert total(make(3).timetuple()) == 6"),
+        ("def make(x): return 'a'\ndef total(x): return 6", "assert total(make(3).upper) == 6"),
+        ("class B: pass\ndef make(x): return B", "class D(make(3)): pass\nassert D() is not None"),
+    ],
+    ids=range(5),
+)  # fmt: skip
+async def test_what_comes_of_plain_data_in_an_objects_place_is_the_programs(grade, body, test):
+    verdict = await grade(body, Assert(test))
+    assert verdict.fault == "program", verdict
+
+
+@pytest.mark.parametrize("given", ["lambda: 1", "Own()", "(x for x in ())", "Own().g"])
+async def test_what_a_test_makes_itself_is_the_tasks(grade, given):
+    test = f"class Own:\n    def g(self): pass\nassert f(2) == 2\nassert f({given}) == 2"
+    verdict = await grade("def f(x): return x", Assert(test))
+    assert verdict.fault == "task", verdict

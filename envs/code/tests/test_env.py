@@ -8,6 +8,8 @@ import gymnasium
 import pytest
 from agentrl_code import CodeEnv, Grader
 from agentrl_code.generator import LEVELS
+from agentrl_code.grader import RETRY
+from agentrl_code.verdict import Result, Status, Verdict
 from agentrl_sandbox import Pool, SandboxError, leases
 from gymnasium.utils.env_checker import check_env
 
@@ -354,3 +356,34 @@ def test_a_file_that_is_not_there_is_refused_before_anything_starts(tmp_path, mi
     CodeEnv(data=str(rows)).preflight()
     with pytest.raises(DataError, match="no such file"):
         CodeEnv(**{"data": str(rows), missing: str(tmp_path / "none.jsonl")}).preflight()
+
+
+async def test_a_grading_that_is_cut_short_is_not_made_again(data, monkeypatch):
+    env, asked = CodeEnv(data=data), []
+
+    async def cut(*args):
+        asked.append(args)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(CodeEnv, "_grade", cut)
+    task = await env.atask("train", 0)
+    signals, _ = await play(env, task, env.oracle(task))
+    assert not signals["solved"].valid
+    assert not signals["share"].valid
+    assert len(asked) == 1
+
+
+async def test_all_tests_of_a_program_end_well_before_the_scoring_does(data, monkeypatch):
+    env, policies = CodeEnv(data=data), []
+
+    async def grade(_, __, ___, policy):
+        policies.append(policy)
+        return Verdict.of((Result(Status.PASSED),))
+
+    monkeypatch.setattr(Grader, "grade", grade)
+    task = await env.atask("train", 0)
+    await play(env, task, env.oracle(task))
+    assert policies
+    for policy in policies:
+        assert policy.wait_s + 2 * RETRY * policy.total_s < env.limits.score_timeout_s
+        assert policy.limits.wall_s == 3 * env.config.timeout_s

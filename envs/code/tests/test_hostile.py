@@ -3,14 +3,20 @@
 import ast
 import tracemalloc
 import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
+from agentrl_code import Assert, Call
 from agentrl_code import extract as module
 from agentrl_code.compare import same, same_text
 from agentrl_code.dialogue import _frames
 from agentrl_code.extract import defines, extract, is_program
 from agentrl_code.replies import Reply
+from agentrl_code.show import shown
 from agentrl_code.values import MOST_WEIGHT, WEIGHT, UnreadableError, weight
 
 NONCE = b"0" * 32
@@ -154,6 +160,18 @@ def test_a_long_text_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed == []
 
 
+def test_a_text_is_parsed_once_and_not_beyond_what_a_worker_can_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An f-string takes 17 microseconds a character."""
+    parsed = []
+    monkeypatch.setattr(module, "parse", lambda text: parsed.append(len(text)) or ast.parse(text))
+    text = f'f = f"{"{a}" * 5000}"'
+    assert extract(text) == text
+    assert is_program(text)
+    assert defines(text, "f")
+    assert parsed == [len(text)]
+    assert not is_program(f'f = f"{"{a}" * 6000}"')
+
+
 @pytest.mark.timeout(60)
 def test_a_long_word_is_no_number() -> None:
     assert not same_text("0.5", "1" * 2_000_000 + "x", 0.1)
@@ -164,3 +182,76 @@ def test_a_long_word_is_no_number() -> None:
 
 def test_dicts_of_other_sizes_are_not_gone_through() -> None:
     assert not same({1: 2}, dict.fromkeys(range(10), 2))
+
+
+# --- values that are shown ----------------------------------------------------------------------------------------
+
+
+class Counted(list[Any]):
+    """A list that knows how much of it was visited."""
+
+    visited = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in super().__iter__():
+            self.visited += 1
+            yield item
+
+
+NAN = {"a": Decimal("NaN"), "b": Decimal(1)}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Counter(NAN), "Counter({'a': Decimal('NaN'), 'b': Decimal('1')})"),
+        ([{1: Counter(NAN)}], "[{1: Counter({'a': Decimal('NaN'), 'b': Decimal('1')})}]"),
+        (10**5000, "<a number of 16610 bits>"),
+        (Decimal("1" * 5000), "<a Decimal of many digits>"),
+        (Fraction(-1, 2), "Fraction(-1, 2)"),
+        (range(1 << 2000), "range(0, <a number of 2001 bits>)"),
+        ((1,), "(1,)"),
+        (set(), "set()"),
+        (frozenset({1}), "frozenset({1})"),
+        ({1: None}.keys(), "dict_keys([1])"),
+        ("x" * 500, "'" + "x" * 199 + "…"),
+        (int, "<class 'int'>"),
+        (object(), "<an object of type object>"),
+    ],
+    ids=range(13),
+)
+def test_a_value_is_shown_in_words_of_our_own(value: Any, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_no_more_of_a_value_is_visited_than_is_shown() -> None:
+    long = [Counted([0]) for _ in range(5000)]
+    for each in long:
+        each.__class__.__name__ = "list"
+    assert len(shown(long)) == 201
+    assert sum(each.visited for each in long) < 100
+
+
+HELD_UP = (
+    "from decimal import Decimal\nfrom collections import Counter\ndef f(x): return Counter(a=Decimal('NaN'), b=1)"
+)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [Call("f", (2,), expected=4), Assert("assert f(2) == 4"), Call("f", (2,), expected=4, checker=lambda *_: False)],
+    ids=range(3),
+)
+async def test_an_answer_whose_own_repr_raises_fails(grade: Any, test: Any) -> None:
+    verdict = await grade(HELD_UP, test)
+    assert (verdict.status, verdict.fault) == ("failed", "program")
+
+
+async def test_a_checker_that_raises_with_such_an_answer_fails_it(grade: Any) -> None:
+    def checker(_: Any, got: Any, expected: Any) -> bool:
+        if got != expected:
+            raise LookupError(got)
+        return True
+
+    verdict = await grade(HELD_UP, Call("f", (2,), expected=4, checker=checker))
+    assert (verdict.status, verdict.fault) == ("failed", "program")

@@ -1,8 +1,13 @@
 """A script reads its input in whatever style, and is judged by what it prints."""
 
+import threading
+
 import pytest
 from agentrl_code import Io
 from agentrl_code.compare import same_text
+from agentrl_code.grader import MOST_HUNG
+
+from agentrl.env.threads import THREADS
 
 READERS = [
     "print(2 * int(input()))",
@@ -150,3 +155,35 @@ async def test_a_program_may_have_as_many_threads_as_programs_have(grade):
         "[t.start() for t in threads]\nready.wait()\n[t.join() for t in threads]\nprint('all')"
     )
     assert (await grade(program, Io("", "all"))).status == "passed"
+
+
+async def test_the_tests_of_one_program_end_in_time_together(grade):
+    tests = [Io("", "x")] * 40
+    verdict = await grade("import time\ntime.sleep(0.5)\nprint('x')", *tests, total_s=2)
+    assert (verdict.status, verdict.fault) == ("error", "program")
+    assert verdict.results[0].status == "passed"
+    assert verdict.results[-1].reason == "was not reached"
+
+
+async def test_checkers_that_hang_end_in_time_together(grade):
+    def checker(*_):
+        ended.wait(20)
+        return True
+
+    ended = threading.Event()
+    verdict = await grade("print('x')", *[Io("", "x", checker=checker)] * 9, checker_s=1, total_s=2)
+    ended.set()
+    assert verdict.results[-1].reason == "was not reached"
+
+
+async def test_checkers_that_hang_are_told_before_they_use_up_the_threads(grade):
+    def checker(*_):
+        ended.wait(20)
+        return True
+
+    ended, hang = threading.Event(), [Io("", "x", checker=checker)] * MOST_HUNG
+    verdict = await grade("print('x')", *hang, Io("", "x", checker=lambda *_: True), checker_s=0.05, total_s=60)
+    assert (verdict.valid, verdict.fault) == (False, "infra")
+    assert "hang" in verdict.reason
+    assert THREADS.lost == 0
+    ended.set()

@@ -107,8 +107,8 @@ def _described(kind: Any, special: tuple[str, ...]) -> list[Any]:
     bases = [base.__name__ if _is_pythons(base) else base for base in kind.__bases__]
     if form == "error" and _is_librarys(kind):
         bases.insert(0, f"{kind.__module__}.{kind.__name__}")
-    doc = kind.__doc__ if type(kind.__doc__) is str else None
     is_built_in = kind.__module__ == "builtins" and not kind.__flags__ & ON_HEAP
+    doc = kind.__doc__ if type(kind.__doc__) is str and not is_built_in else None
     methods, of_class = ([name for name in special if _has(each, name, plain)] for each in (kind, type(kind)))
     return [form, kind.__name__, doc, is_built_in, kind.__eq__ is object.__eq__, methods, of_class, bases]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILE = "<test>"
+ON_HEAP = 1 << 9  # of a type's flags: it is not built in
 ENDS = ("StopIteration", "StopAsyncIteration")
 BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift"
 UNARY = (
@@ -87,9 +88,10 @@ def is_function(value: object) -> bool:
 class Class(type):
     """What stands for a class of the program's: calling it, and whatever it holds, is asked of the program."""
 
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        """A test's `class Own(TheirClass)`: the program cannot be given one."""
-        raise TestError("the test derives a class from the program's")
+    def __new__(cls, _: str, bases: tuple[Any, ...], *__: Any, **___: Any) -> Any:
+        """A test's `class Own(TheirClass)`: the program cannot be given one. Of an answer it may be a forged one."""
+        is_answers = not any(base in named for base in bases)
+        raise (UnsentError if is_answers else TestError)("the test derives a class from the program's")
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """What the program's own gives."""
@@ -198,7 +200,9 @@ def _class(key: int) -> type:
         form, name, doc, is_built_in, is_by_identity, methods, of_class, bases = _ask("class", target, (SPECIAL,))
         known = _known().get(name) if is_built_in else None
         form = "coroutine" if known is not None and name == "coroutine" else form
-        space = {"__doc__": doc} | {method: _special(method) for method in _known_special(methods)}
+        space = {"__doc__": known.__doc__ if known else doc} | {
+            method: _special(method) for method in _known_special(methods)
+        }
         metaclass = _metaclass(tuple(_known_special(of_class)))
         made = _made(metaclass, name, _bases(form, bases), space | METHODS.get(form, {"__slots__": ()}))
         facts[made], classes[key] = Facts(target, form, known, is_by_identity), made
@@ -330,7 +334,16 @@ def _target(value: Any, _: int = 0) -> list[Any]:
         return coroutines[id(value)][1]
     if kind.__module__ in sys.modules and kind.__module__ in LIBRARY.values():
         raise UnplainError(f"an object of type {kind.__name__}")  # a difference of dates: what they are is not its own
-    raise TestError(f"the test gives the program an object of type {kind.__name__}, which cannot be sent")
+    said = f"the test gives the program an object of type {kind.__name__}, which cannot be sent"
+    raise (TestError if _is_tests_own(value) else UnsentError)(said)
+
+
+def _is_tests_own(value: Any) -> bool:
+    """Whether the test's text made this, not what came of an answer: `b.values()` is a list's where `b` is a dict."""
+    kind = type(value)
+    is_of_own_class = kind.__module__ == "builtins" and bool(kind.__flags__ & ON_HEAP)  # a test's module has no name
+    code = [getattr(value, name, None) for name in ("__code__", "gi_code", "cr_code", "ag_code")]
+    return is_of_own_class or any(getattr(each, "co_filename", "") in (FILE, "<setup>") for each in code)
 
 
 def _ask(operation: str, subject: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
