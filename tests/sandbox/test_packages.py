@@ -267,6 +267,16 @@ def test_the_image_has_the_packages_readable_and_nothing_else_of_theirs(site: Pa
     assert entries == {"packages/small": 0o755, "packages/small/__init__.py": 0o644}
 
 
+@pytest.mark.skipif(not Path("/usr/share/zoneinfo/UTC").exists(), reason="this machine has no time zones")
+def test_the_image_has_this_machines_time_zones(tmp_path: Path) -> None:
+    with (tmp_path / "image.tar").open("wb") as file:
+        write_rootfs(file)
+    with tarfile.open(tmp_path / "image.tar") as archive:
+        zone = archive.extractfile("usr/share/zoneinfo/UTC")
+        assert zone is not None
+        assert zone.read() == Path("/usr/share/zoneinfo/UTC").read_bytes()
+
+
 def test_an_image_with_a_package_that_is_not_there_is_not_made(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

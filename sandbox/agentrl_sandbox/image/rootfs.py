@@ -1,4 +1,4 @@
-"""A root file system as a tar archive: this machine's Python, a shell, the packages asked for, and what they load."""
+"""A root file system as a tar archive: this machine's Python, shell and time zones, packages, and what they load."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zoneinfo
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -83,6 +84,8 @@ def write_rootfs(file: BinaryIO, packages: Mapping[str, Path] | None = None) -> 
             _add_folder(archive, name)
         library = Path(sys.base_prefix).resolve() / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
         archive.add(library, str(library).lstrip("/"), filter=_keep)
+        for zones in filter(Path.is_dir, map(Path, zoneinfo.TZPATH)):
+            archive.add(zones, str(zones).lstrip("/"), filter=_readable)
         for place, path in lent.items():
             archive.add(path, f"{FOLDER}/{place}".lstrip("/"), filter=_readable)
         loaded = _libraries([*programs, *library.glob("lib-dynload/*.so"), *_extensions(lent.values())])
