@@ -450,7 +450,7 @@ async def test_a_class_that_cannot_be_told_of_is_no_way_out_of_a_zero(grade, pro
 
 # --- what a program answers before it is called -------------------------------------------------------------------
 
-FORGED = """
+FORGED_CLASS = """
 import sys, time
 C = sys.modules["agentrl_code.inside.candidate"]
 own, n = C._perform, [0]
@@ -477,7 +477,7 @@ def f(x): return 3
     ids=range(4),
 )
 async def test_what_a_program_says_of_its_functions_is_its_answer(grade, doc):
-    verdict = await grade(FORGED.format(doc=doc), Assert("xs = [1, 2]\nassert f(4) == sum(xs)"))
+    verdict = await grade(FORGED_CLASS.format(doc=doc), Assert("xs = [1, 2]\nassert f(4) == sum(xs)"))
     assert verdict.fault != "task", verdict
 
 
@@ -486,7 +486,7 @@ async def test_time_spent_on_answers_is_the_programs(grade):
     references = "['list', *[['ref', 10**6 + i, 'f', 10**6 + i, True] for i in range(900)]]"
     doc = f"time.sleep(0.01); DOC = {references} if n[0] == 1 else None"
     test = Assert("xs = [1, 2]\nassert f(4) == sum(xs)")
-    verdict = await grade(FORGED.format(doc=doc), test, total_s=2)
+    verdict = await grade(FORGED_CLASS.format(doc=doc), test, total_s=2)
     assert (verdict.valid, verdict.fault) == (True, "program"), verdict
 
 

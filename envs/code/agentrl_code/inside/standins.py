@@ -342,6 +342,8 @@ def _is_tests_own(value: Any) -> bool:
     """Whether the test's text made this, not what came of an answer: `b.values()` is a list's where `b` is a dict."""
     kind = type(value)
     is_of_own_class = kind.__module__ == "builtins" and bool(kind.__flags__ & ON_HEAP)  # a test's module has no name
+    if vars(builtins).get(kind.__name__) is kind and not issubclass(kind, BaseException):
+        return True  # a test writes `map(…)` itself, whatever it maps
     code = [getattr(value, name, None) for name in ("__code__", "gi_code", "cr_code", "ag_code")]
     return is_of_own_class or any(getattr(each, "co_filename", "") in (FILE, "<setup>") for each in code)
 
