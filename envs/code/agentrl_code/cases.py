@@ -31,7 +31,8 @@ class Call:
 class Io:
     """The program, run as a script with `stdin`, must print `expected_stdout` (white space at line ends is ignored).
 
-    `checker(stdin, stdout, expected_stdout)`, where given, decides instead; only True passes.
+    `checker(stdin, stdout, expected_stdout)`, where given, decides instead; only True passes. It runs here, so it
+    must bound what it does with an answer: `Fraction("1e99999999")` stops the process.
     """
 
     stdin: str
