@@ -91,7 +91,7 @@ def math_rows() -> Iterator[Row]:
         yield Row("math", f"readings {frame}", unless_refused, frame, MAX_ANSWER_CHARS // 5)
 
 
-def _unless(refusal: type[Exception], read: Callable[[str], object], text: str) -> object:
+def _unless(refusal: type[Exception] | tuple[type[Exception], ...], read: Callable[[str], object], text: str) -> object:
     try:
         return read(text)
     except refusal:
@@ -122,6 +122,7 @@ def tool_rows() -> Iterator[Row]:
     import httpx
     from agentrl_tools import Document, Index
     from agentrl_tools.calculator import calculate
+    from agentrl_tools.hosts import canonical
     from agentrl_tools.http import MOST_URL, Gate
     from agentrl_tools.mcp.process import as_message
     from agentrl_tools.web import CODECS, charset, decoded
@@ -139,7 +140,7 @@ def tool_rows() -> Iterator[Row]:
     for frame in ("{}", "1{}", "({})", "sqrt({}", "1+{}1"):
         yield Row("tools", f"calculate {frame}", partial(_unless, BadCallError, calculate), frame, 250)
     for frame in addresses:
-        read = partial(_unless, httpx.InvalidURL, lambda text: gate._entries(httpx.URL(text)))
+        read = partial(_unless, (httpx.InvalidURL, ValueError), lambda text: gate.entries(canonical(httpx.URL(text))))
         yield Row("tools", f"Gate {frame}", read, frame, MOST_URL // 5)
     for frame in ("{}", '{"jsonrpc": "2.0", "id": 1, "result": {"content": "{}"}}'):
         yield Row("tools", f"as_message {frame}", lambda text: as_message(text.encode()), frame)
