@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, to_jsonable_python
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError, did_you_mean
@@ -141,8 +143,10 @@ def _env_lines(config: Config, settings: Settings | None, env: BaseModel | None)
         yield from (_toml_line(f"env.{name}", value) for name, value in config.env.options.items())
         return
     for name, info in type(env).model_fields.items():
-        origin = _origin(config.env.options.get(name), settings, f"env.{name}")
-        yield _toml_line(f"env.{name}", getattr(env, name), origin, info.description)
+        given = config.env.options.get(name)
+        # A table is told as it was given: what the env's Config made of it is an object of the author's.
+        value = given if isinstance(given, dict | list) else getattr(env, name)
+        yield _toml_line(f"env.{name}", value, _origin(given, settings, f"env.{name}"), info.description)
 
 
 def _toml_line(key: str, value: Any, origin: str = "", meaning: str | None = "") -> str:
@@ -160,11 +164,17 @@ def _origin(value: Any, settings: Settings | None, key: str) -> str:
 
 
 def _toml_text(value: Any) -> str:
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml_text(v)}" for k, v in value.items()) + " }"
+        items = ((key, item) for key, item in value.items() if item is not None)  # TOML has no null
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml_text(item)}" for key, item in items) + " }"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml_text, value)) + "]"
-    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+        return "[" + ", ".join(_toml_text(item) for item in value if item is not None) + "]"
+    if isinstance(value, str | int | float):
+        is_odd = isinstance(value, float) and not math.isfinite(value)
+        return str(value) if is_odd else json.dumps(value, ensure_ascii=False)
+    return _toml_text(to_jsonable_python(value, fallback=str))
 
 
 def _from_file(path: Path) -> Iterator[Setting]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from agentrl.config import Config
+from agentrl.env import EnvConfig
 from agentrl.errors import ConfigError
 from agentrl.settings import SHORT_FLAGS, keys, load, read, resumed, to_toml, value_of
 
@@ -147,3 +150,35 @@ def test_a_resume_changes_what_a_run_does_not_learn_from_and_refuses_the_rest(tm
         resumed(tmp_path, [("lr", "1e-5"), ("steps", "9"), ("env", "guess")])
     with pytest.raises(ConfigError, match="steps"):
         resumed(tmp_path, [("step", "9")])
+
+
+class Service(BaseModel):
+    url: str
+    body: dict[str, object] | None = None
+
+
+class Searching(EnvConfig):
+    service: Service | None = None
+    spare: Service = Service(url="http://spare")
+    ratio: float = float("inf")
+
+
+TABLE = {
+    "url": "http://127.0.0.1/find",
+    "body": {"queries": ["{query}"], "topk": 3, "exact": True, "day": date(2026, 1, 2)},
+}
+AS_FLAG = '{url = "http://127.0.0.1/find", body = {queries = ["{query}"], topk = 3, exact = true, day = 2026-01-02}}'
+AS_SECTION = AS_FLAG.strip("{}").replace("url =", "[env.service]\nurl =").replace(", body", "\nbody")
+
+
+@pytest.mark.parametrize("way", ["flag", "key", "section"])
+def test_a_table_of_the_env_is_written_as_it_was_given(way: str, toml: Path, tmp_path: Path) -> None:
+    toml.write_text({"flag": "", "key": f"[env]\nservice = {AS_FLAG}\n", "section": AS_SECTION + "}"}[way])
+    settings = read(toml, [("env.service", AS_FLAG)] if way == "flag" else [])
+    assert settings.config.env.options == {"service": TABLE}
+    env = Searching.model_validate(settings.config.env.options)
+    (tmp_path / "printed.toml").write_text(to_toml(settings.config, settings, env))
+    printed = load(tmp_path / "printed.toml").env.options
+    assert printed == {"service": TABLE, "spare": {"url": "http://spare"}, "ratio": float("inf")}
+    (tmp_path / "config.toml").write_text(to_toml(settings.config))
+    assert resumed(tmp_path, [("steps", "7")]).env.options == {"service": TABLE}
