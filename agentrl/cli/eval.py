@@ -6,6 +6,7 @@ from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import MODEL, asked
 from agentrl.machine import detect
 from agentrl.plan import choose
+from agentrl.run.folder import check_out
 from agentrl.run.scoring import to_score
 
 
@@ -16,9 +17,11 @@ def run(words: list[str]) -> int:
         "What a run wrote is scored in that run's environment, with its settings, unless --env or --config says more."
     )
     plan = choose(to_score(*asked("eval", meaning, words, MODEL)), detect())
+    check_out(plan.config.out)
     from agentrl.run.subject import HELD_OUT, Subject
 
     subject = Subject.of(plan.config, HELD_OUT)
+    subject.tell()
     from agentrl.run.clock import process_began
     from agentrl.run.loop import evaluate
 

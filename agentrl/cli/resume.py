@@ -30,6 +30,7 @@ def run(words: list[str]) -> int:
     from agentrl.run.subject import Subject
 
     subject = Subject.of(config)
+    subject.tell()
     from agentrl.run.clock import process_began
     from agentrl.run.loop import resume
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import sysconfig
 import traceback
@@ -15,11 +16,22 @@ FRAMEWORK = str(Path(__file__).parents[1])
 STANDARD = sysconfig.get_paths()["stdlib"]
 
 
-def describe(error: BaseException) -> str:
-    """'KeyError: 'x' (env.py:12)': what was raised, and the innermost line of the author's own code."""
+def describe(error: BaseException, called: object = None) -> str:
+    """'KeyError: 'x' (env.py:12)': what was raised, and the innermost line of the author's own code.
+
+    Where none of it was reached, the line is that of what was `called`.
+    """
     frame = authors_frame(error)
     where = f" ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
-    return f"{type(error).__name__}: {error}{where}"
+    is_reached = frame is not None and is_foreign(frame.filename)
+    return f"{type(error).__name__}: {error}{where if is_reached else defined_at(called) or where}"
+
+
+def defined_at(function: object) -> str:
+    """' (env.py:12)' for a function of an author's, '' for anything else."""
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    is_authors = code is not None and is_foreign(code.co_filename)
+    return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code and is_authors else ""
 
 
 def traced(error: BaseException) -> str:

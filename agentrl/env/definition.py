@@ -91,7 +91,7 @@ def _marked(name: str, value: Any, function: Any, kind: str) -> Iterator[str]:
         yield f"@{kind} {name} yields; it must return its value"
     elif isinstance(reward := getattr(function, REWARD, None), Reward):
         wanted = ("episodes",) if reward.scope == "group" else ("ctx",)
-        if fault := _call_fault(value, wanted):
+        if fault := _call_fault(value, wanted) or _context_fault(function, reward):
             yield f"@reward {name} of scope {reward.scope!r} is called as {_call(name, wanted)}: {fault}"
 
 
@@ -122,6 +122,12 @@ def _call_fault(value: Any, arguments: tuple[str, ...]) -> str:
     except ValueError:  # a callable that tells no signature
         return ""
     return ""
+
+
+def _context_fault(function: Callable[..., Any], reward: Reward) -> str:
+    """Why a group's reward would take its episodes for something else, '' when it would not."""
+    is_context = reward.scope == "group" and "ctx" in function.__code__.co_varnames[: function.__code__.co_argcount]
+    return "it takes the finished episodes of a task, and there is no ctx" if is_context else ""
 
 
 def _call(name: str, arguments: tuple[str, ...]) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from agentrl.env.tryout import verdict
@@ -27,7 +29,7 @@ def rehearse(name: str, options: dict[str, Any], splits: Sequence[str], seed: in
     paths = os.pathsep.join(filter(None, sys.path))
     reading, writing = os.pipe()
     with os.fdopen(reading) as answer:
-        with os.fdopen(writing):
+        with os.fdopen(writing), _interrupts_held():
             child = subprocess.Popen(
                 [*command, str(writing)], stdin=subprocess.PIPE, stdout=2, pass_fds=[writing], text=True,
                 env=os.environ | {"PYTHONPATH": paths},
@@ -41,6 +43,16 @@ def rehearse(name: str, options: dict[str, Any], splits: Sequence[str], seed: in
         finally:
             _ended(child)
         return _read(answer.read(), child.returncode)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A process that is started inside hears of no Ctrl-C before it is ready to end at one without a word."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def _ended(child: subprocess.Popen[str]) -> None:
@@ -67,6 +79,8 @@ def _read(text: str, code: int) -> list[str]:
 
 def main() -> None:
     """Rehearse what stdin orders; the verdict goes to the file descriptor that the command line names."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     name, options, splits, seed, max_turns = json.load(sys.stdin)
     found = asyncio.run(verdict(name, options, splits, seed, max_turns))
     with os.fdopen(int(sys.argv[1]), "w") as answer:

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from agentrl.env.authored import caught_async
+from agentrl.env.authored import caught, caught_async
 from agentrl.env.base import Env
-from agentrl.env.blame import describe, is_foreign_class, told, traceback_of
+from agentrl.env.blame import defined_at, describe, is_foreign_class, told, traceback_of
 from agentrl.env.episode import Episode
 from agentrl.env.play import aplay
 from agentrl.env.registry import resolve
@@ -19,12 +19,15 @@ from agentrl.env.resources import close_shared
 from agentrl.env.settings import load_config
 from agentrl.env.tasks import IndexedTasks, Task
 from agentrl.env.tools import tools_of
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, EnvError
+from agentrl.types import Signal
 
 SILENT = ((), ())
+ANSWERS = ("1", "yes")
 MOST_TURNS = 2
 MOST_COMPARED, MOST_REREAD, MOMENT_S = 10_000, 100, 1.0
 TICK_S, LONG_S = 0.05, 1.0
+ASK_S = 2.0
 
 
 async def verdict(name: str, options: dict[str, Any], splits: list[str], seed: int, max_turns: int) -> list[Any]:
@@ -55,6 +58,15 @@ async def _notes(name: str, options: dict[str, Any], splits: list[str], seed: in
 
 async def _first(env: Env, split: str, seed: int) -> Task:
     """The first task of a split; ConfigError where there is none."""
+    try:
+        return await _first_of(env, split, seed)
+    except EnvError as error:
+        if error.__cause__ is not None:
+            raise
+        raise EnvError(f"{type(env).__name__}{defined_at(env.tasks)}: {error}") from None
+
+
+async def _first_of(env: Env, split: str, seed: int) -> Task:
     if await env.asize(split, seed) == 0:
         off = ", or --eval.tasks 0 for a run without an evaluation" if split == "test" else ""
         raise ConfigError(f"{type(env).__name__}: tasks({split!r}) is empty: give it a task{off}")
@@ -66,7 +78,11 @@ async def _played(env: Env, task: Task, seed: int, turns: int) -> list[str]:
     before, began = shared_state(type(env)), time.monotonic()
     async with pulse() as longest:
         episodes = await aplay(env, SILENT, task, seed, turns)
-    notes = [note for episode in episodes[:1] for note in _judged(env, episode)]
+    if failed := _valueless(episodes[0]):
+        raise ConfigError(await _refusal(env, task, failed, seed, turns))
+    notes = []
+    if not episodes[0].signals:
+        notes.append(f"An empty answer brought {type(env).__name__} no signal at all: such a sample is never trained.")
     if changed := [name for name, value in shared_state(type(env)).items() if value != before.get(name, value)]:
         where = f"{type(env).__name__}.{', '.join(changed)}"
         notes.append(f"{where} changed in an episode: it is one for all episodes of a worker; use ctx.state.")
@@ -109,17 +125,48 @@ def shared_state(env_class: type) -> dict[str, str]:
     return {name: repr(value) for name, value in held.items() if type(value) in (list, dict, set)}
 
 
-def _judged(env: Env, episode: Episode) -> Iterator[str]:
-    """ConfigError for a reward that has no value for a silent answer: such samples would be dropped, never worth 0."""
-    for signal in (*episode.signals, *([episode.success] if episode.success else [])):
-        if not signal.valid and (signal.weight or signal is episode.success):
-            fault = (
-                f"{type(env).__name__}.{signal.name} has no value for an empty answer: {signal.reason}. A sample "
-                "without a value is dropped, and no failing model must gain that: return 0"
-            )
-            raise ConfigError(f"{fault}\n\n{traceback_of(signal)}".rstrip())
-    if not episode.signals:
-        yield f"An empty answer brought {type(env).__name__} no signal at all: such a sample is never trained."
+def _valueless(episode: Episode) -> Signal | None:
+    """The first reward or verdict on success of an episode that has no value: its sample would be dropped."""
+    counted = (signal for signal in episode.signals if signal.weight)
+    return next((signal for signal in (*counted, *_success(episode)) if not signal.valid), None)
+
+
+async def _refusal(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> str:
+    """What is wrong with a reward without a value; where it is the empty answer, what to return for one."""
+    name = f"{type(env).__name__}.{failed.name}"
+    said = f"{name} has no value: {failed.reason}"
+    if await _is_of_silence(env, task, failed, seed, turns):
+        said = (
+            f"{name} has no value for an empty answer: {failed.reason}. A sample without a value is dropped, and no "
+            f"failing model must gain that: return {'False' if failed.name == 'success' else '0'}"
+        )
+    return f"{said}\n\n{traceback_of(failed)}".rstrip()
+
+
+async def _is_of_silence(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> bool:
+    """True when the same reward comes to something else for an answer that is not empty."""
+    oracle = caught(env.oracle, (task,)).value
+    for policy in filter(None, (oracle, *((answer,) * turns for answer in ANSWERS))):
+        most = 0 if policy is oracle else turns
+        played = await caught_async(asyncio.wait_for(aplay(env, (policy, policy), task, seed, most), ASK_S))
+        if played.error is None and _kinds(played.value[0], failed.name) - {_kind(failed)}:
+            return True
+    return False
+
+
+def _kinds(episode: Episode, name: str) -> set[str]:
+    return {_kind(signal) for signal in (*episode.signals, *_success(episode)) if signal.name == name}
+
+
+def _kind(signal: Signal) -> str:
+    """What a reward came to: a value, nothing that could be used, or an error of a kind."""
+    if signal.valid:
+        return "value"
+    return signal.reason.partition(":")[0] if traceback_of(signal) else "unusable"
+
+
+def _success(episode: Episode) -> tuple[Signal, ...]:
+    return (episode.success,) if episode.success else ()
 
 
 async def _overlap(env: Env, splits: list[str], seed: int) -> list[str]:

@@ -21,6 +21,12 @@ def steps_in(checkpoints: Path) -> list[int]:
     return sorted(int(match[1]) for path in checkpoints.iterdir() if (match := NAME.fullmatch(path.name)))
 
 
+def step_of(model: Path) -> int | None:
+    """The step of the checkpoint that a model's folder lies in, None where it lies in none."""
+    match = NAME.fullmatch(model.parent.name) or NAME.fullmatch(model.name)
+    return int(match[1]) if match else None
+
+
 def prune(checkpoints: Path, keep: int) -> None:
     """Remove all but the `keep` newest."""
     for step in steps_in(checkpoints)[:-keep]:

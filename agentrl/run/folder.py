@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from agentrl.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,26 @@ class RunFolder:
     def report(self) -> Path:
         """The report: one HTML file."""
         return self.path / "report.html"
+
+
+def check_out(out: Path | None) -> None:
+    """Raise ConfigError where no new run can be written to `out` (None: a folder under ./runs). Leaves nothing."""
+    path = (out or Path("runs")).absolute()
+    try:
+        if out is not None and RunFolder(path).config.exists():
+            raise taken(out)
+        nearest = next(place for place in (path, *path.parents) if place.exists())
+        with TemporaryDirectory(prefix=".agentrl-", dir=nearest):
+            return
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def taken(path: Path) -> ConfigError:
+    """The refusal of a folder that holds a run."""
+    return ConfigError(f"{path} holds a run already: go on with `agentrl resume {path}`, or choose another --out")
+
+
+def unwritable(path: Path, error: OSError) -> ConfigError:
+    """The refusal of a folder that cannot be made or written."""
+    return ConfigError(f"cannot write {path}: {error.strerror}; choose another --out")

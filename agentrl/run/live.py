@@ -38,9 +38,9 @@ class View:
     _records: deque[StepRecord] = field(init=False, default_factory=lambda: deque(maxlen=64))
     _evaluations: list[EvaluationRecord] = field(init=False, default_factory=list)
 
-    def start(self, paragraph: str) -> None:
+    def start(self, line: str) -> None:
         """Say what runs, and begin to draw."""
-        self.console.print(Text(paragraph), width=WIDTH)
+        self._line(line)
         if self.console.is_terminal:
             self._live = Live(get_renderable=self._panel, console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
@@ -165,9 +165,13 @@ def learned_words(r: StepRecord) -> str:
 
 
 def evaluation_words(r: EvaluationRecord) -> str:
-    """An evaluation in one line of plain text."""
+    """An evaluation of a run in one line of plain text."""
+    return f"evaluation after step {r.step} · {score_words(r)}"
+
+
+def score_words(r: EvaluationRecord) -> str:
+    """'pass@1 0.680 [0.562, 0.789] · 8 test tasks x 16 · 40 s'."""
     more = f" · pass@{r.k} {r.pass_at_k}" if r.k > 1 else ""
-    return (
-        f"evaluation after step {r.step} · pass@1 {r.pass_at_1}{more} · {r.tasks} {r.split} tasks x {r.samples}"
-        f" · {r.seconds:.0f} s" + (f" · {r.validity}" if r.validity else "")
+    return f"pass@1 {r.pass_at_1}{more} · {r.tasks} {r.split} tasks x {r.samples} · {r.seconds:.0f} s" + (
+        f" · {r.validity}" if r.validity else ""
     )

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from agentrl import settings
 from agentrl.config import Config
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError
 from agentrl.machine import detect
 from agentrl.plan import choose
-from agentrl.run.checkpoints import steps_in
+from agentrl.run.checkpoints import step_of, steps_in
 from agentrl.run.clock import Clock
 from agentrl.run.ending import conclude
-from agentrl.run.folder import RunFolder
+from agentrl.run.folder import RunFolder, taken, unwritable
 from agentrl.run.lines import write_whole
-from agentrl.run.live import View
+from agentrl.run.live import View, score_words
 from agentrl.run.metrics import Metrics
 from agentrl.run.opening import examined, opened
 from agentrl.run.record import EvaluationRecord
@@ -57,7 +57,7 @@ def train(config: Config, subject: Subject | None = None, began: float | None = 
     """
     clock = Clock(began)
     config = anchored(config)
-    subject = subject or Subject.of(config)
+    subject = subject or _told(config)
     return asyncio.run(_run(config, subject, new_folder(config), None, clock))
 
 
@@ -66,7 +66,7 @@ def resume(path: Path, config: Config, subject: Subject | None = None, began: fl
     clock = Clock(began)
     folder = RunFolder(path)
     config = choose(config, detect(path)).config
-    subject = subject or Subject.of(config)
+    subject = subject or _told(config)
     write_whole(folder.config, settings.to_toml(config).encode())
     steps = steps_in(folder.checkpoints)
     return asyncio.run(_run(config, subject, folder, steps[-1] if steps else 0, clock))
@@ -76,14 +76,24 @@ def evaluate(config: Config, subject: Subject | None = None, began: float | None
     """Score the model as it is on held-out tasks; the trajectories are kept in a run folder of their own."""
     clock = Clock(began)
     config = anchored(config)
-    subject = subject or Subject.of(config, HELD_OUT)
+    subject = subject or _told(config, HELD_OUT)
     return asyncio.run(_evaluate(config, subject, new_folder(config), clock))
+
+
+def _told(config: Config, *splits: str) -> Subject:
+    """What `config` names, checked; its notice is told."""
+    subject = Subject.of(config, *splits)
+    subject.tell()
+    return subject
 
 
 async def _evaluate(config: Config, subject: Subject, folder: RunFolder, clock: Clock) -> EvaluationRecord:
     view, stop, version = View(0, clock=clock), Stop(), Version(0, 0)
     clock.parts["program"] = clock.seconds_in_phase()
     metrics = Metrics(folder, config)
+    view.note(
+        f"Evaluating {config.model.name or subject.model} in {config.env.name}; the run's folder is {folder.path}."
+    )
     try:
         with stop.on_signals():
             async with examined(config, subject, folder, stop, view) as (team, evaluation):
@@ -92,7 +102,8 @@ async def _evaluate(config: Config, subject: Subject, folder: RunFolder, clock: 
                 record = await stop.cut(work)
                 clock.enter("close")
         metrics.evaluation(record)
-        view.evaluation(record)
+        step = step_of(subject.model)
+        view.note(f"evaluation{'' if step is None else f' after step {step}'} · {score_words(record)}")
         view.note(f"took {time_words(clock.spent(), clock.parts)}")
         return record
     finally:
@@ -103,7 +114,7 @@ async def _evaluate(config: Config, subject: Subject, folder: RunFolder, clock: 
 async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: int | None, clock: Clock) -> Summary:
     view, stop = View(config.steps, clock=clock), Stop()
     clock.parts["program"] = clock.seconds_in_phase()
-    view.start(" ".join(filter(None, [subject.notice, f"The run's folder is {folder.path}."])))
+    view.start(f"The run's folder is {folder.path}.")
     try:
         with stop.on_signals():
             async with opened(config, subject, folder, stop, view, resumed_at) as run, closing(run):
@@ -138,10 +149,10 @@ def new_folder(config: Config) -> RunFolder:
     path = config.out or Path("runs") / f"{Path(config.env.name).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder = RunFolder(path.absolute())
     if folder.config.exists():
-        raise ConfigError(f"{path} holds a run already: go on with `agentrl resume {path}`, or choose another --out")
+        raise taken(path)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.config.write_text(settings.to_toml(config))
     except OSError as error:
-        raise ConfigError(f"cannot write {folder.path}: {error.strerror}; choose another --out") from error
+        raise unwritable(folder.path, error) from error
     return folder

@@ -20,6 +20,7 @@ from agentrl.env.rehearsal import rehearse
 from agentrl.env.settings import load_config
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.models import locate
+from agentrl.run.terminal import visible
 
 TRAIN, HELD_OUT = "train", "test"
 
@@ -49,6 +50,11 @@ class Subject:
         _fits(config, model)
         return cls(type(env), model, " ".join(filter(None, [notice, *notes])))
 
+    def tell(self) -> None:
+        """Print the notice, at once: what takes long comes after it."""
+        if self.notice:
+            print(visible(self.notice), flush=True)
+
 
 def made(config: Config) -> Env:
     """One object of the environment that `config` names. Raises ConfigError."""
@@ -58,7 +64,9 @@ def made(config: Config) -> Env:
     if isinstance(outcome.error, AgentRLError):
         raise outcome.error
     if outcome.error:
-        raise ConfigError(f"{env_class.__name__} cannot be made: {describe(outcome.error)}") from outcome.error
+        raise ConfigError(
+            f"{env_class.__name__} cannot be made: {describe(outcome.error, env_class.__init__)}"
+        ) from outcome.error
     env: Env = outcome.value
     return env
 

@@ -60,6 +60,10 @@ REFUSED = {
     "a hook that is a value": ("canaries = {}", "canaries is a dict; it must be a method"),
     "a reward that takes nothing": ("@reward\ndef a(self): return 1", r"a of scope 'episode' is called as a\(ctx\)"),
     "a group reward of two": ("@reward(scope='group')\ndef a(self, task, episodes): return []", r"a\(episodes\)"),
+    "a group reward of the context": (
+        "@reward(scope='group')\ndef a(self, ctx): return 1.0",
+        r"'group' is called as a\(episodes\): it takes the finished",
+    ),
     "a reward that yields": ("@reward\ndef a(self, ctx): yield 1", "@reward a yields"),
     "a reward that is a class method": ("@classmethod\n@reward\ndef a(cls, ctx): return 1", "a is a classmethod"),
     "a tool that is a property": ("@property\n@tool\ndef a(self): return 1", "a is a property"),

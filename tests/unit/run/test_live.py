@@ -53,6 +53,12 @@ def test_without_a_terminal_each_step_is_one_plain_line(run: RunFolder) -> None:
     assert "conservation law" in text()
 
 
+def test_what_runs_is_a_line_of_its_own_however_long_its_folder(tmp_path: Path) -> None:
+    shown, text = view(False)
+    shown.start(f"The run's folder is /{'long/' * 40}run.")
+    assert text() == f"The run's folder is /{'long/' * 40}run.\n"
+
+
 def test_a_step_without_a_signal_says_so_and_shows_no_mean_of_nothing(run: RunFolder, tmp_path: Path) -> None:
     idle = dataclasses.replace(read_steps(run)[-1].learner, entropy=0.0, optimizer_steps=0, skipped_steps=1)
     record = dataclasses.replace(read_steps(run)[-1], learner=idle)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from agentrl.config import Config
+from agentrl.env import Env
 from agentrl.errors import ConfigError
+from agentrl.run import loop
 from agentrl.run.folder import RunFolder
+from agentrl.run.metrics import read_evaluations
+from agentrl.run.record import EvaluationRecord
 from agentrl.run.scoring import to_score
+from agentrl.run.subject import Subject
+from tests.unit.run.synthetic import synthetic_run
 
 
 @pytest.fixture
@@ -59,3 +70,29 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     run.ledger.touch()
     with pytest.raises(ConfigError, match="has no checkpoint to score"):
         to_score(None, [("model", str(tmp_path))])
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [("run/checkpoints/step-000012/model", "evaluation after step 12 · pass@1 "), ("model", "evaluation · pass@1 ")],
+)
+def test_an_evaluation_says_what_it_scored_and_where_it_is_kept(
+    inside: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = read_evaluations(synthetic_run(tmp_path / "other"))[-1]
+
+    class Found:
+        async def run(self, *_: object) -> EvaluationRecord:
+            return dataclasses.replace(record, step=0)
+
+    @asynccontextmanager
+    async def examined(*_: object) -> AsyncIterator[tuple[SimpleNamespace, Found]]:
+        yield SimpleNamespace(workers=None), Found()
+
+    monkeypatch.setattr(loop, "examined", examined)
+    model, out = tmp_path / inside, tmp_path / "scored"
+    config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model)}, "out": out})
+    loop.evaluate(config, Subject(Env, model, ""))
+    what, score, _ = capsys.readouterr().out.splitlines()
+    assert what == f"Evaluating {model} in guess; the run's folder is {out}."
+    assert score.startswith(said)

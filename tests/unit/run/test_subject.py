@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
@@ -82,8 +86,13 @@ REFUSED = {
     "tasks that raise": (
         "def tasks(self, split): return open('none.jsonl')", "Whole", r"FileNotFoundError.*mine\.py:22",
     ),
-    "tasks in a dict": ("def tasks(self, split): return {'a': Task('a')}", "Whole", "returned a dict"),
-    "tasks that are rows": ("def tasks(self, split): return [{'q': 1}]", "Whole", r"is a dict; give agentrl.env.Task"),
+    "tasks in a dict": (
+        "def tasks(self, split): return {'a': Task('a')}", "Whole", r"^Mine \(mine\.py:22\): tasks\(\) returned a dict"
+    ),
+    "tasks that are rows": (
+        "def tasks(self, split): return [{'q': 1}]", "Whole",
+        r"^Mine \(mine\.py:22\): task 0 of split 'train' is a dict; give agentrl.env.Task",
+    ),
     "ids that are numbers": ("def tasks(self, split): return [Task(1)]", "Whole", "has the id 1; give text"),
     "tasks by chance": (
         "def tasks(self, split): return [Task(str(random.random())) for _ in range(3)]", "Whole",
@@ -119,7 +128,7 @@ REFUSED = {
     "a group reward of one": (
         "@reward(scope='group')\ndef a(self, episodes): return 1.0", "Whole", "one value for each",
     ),
-    "a constructor of its own": ("def __init__(self): pass", "Whole", r"cannot be made: TypeError"),
+    "a constructor of its own": ("def __init__(self): pass", "Whole", r"cannot be made: TypeError.*\(mine\.py:22\)$"),
     "an exit": ("def setup(self, task, ctx): sys.exit('bye')", "Whole", r"raised SystemExit: bye"),
     "a need of the machine": ("def preflight(self): raise OSError('no shelf')", "Whole", "cannot run here: .*no shelf"),
 }  # fmt: skip
@@ -130,6 +139,49 @@ def test_a_mistake_is_refused_before_anything_starts(case: str, check: Check) ->
     body, base, said = REFUSED[case]
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         check(body, base)
+
+
+OF_SILENCE = {
+    "a last word": "@reward\ndef a(self, ctx): return float(ctx.text.split()[-1])",
+    "a JSON answer": "@reward\ndef a(self, ctx):\n import json\n return json.loads(ctx.text)['answer']",
+    "an oracle's form alone": (
+        "@reward\ndef a(self, ctx): return {'(yes)': 1}[ctx.text]\ndef oracle(self, task): return ['(yes)']"
+    ),
+    "a group's mean": (
+        "@reward(scope='group')\ndef a(self, episodes): return [1 / len(e.messages[-1]['content']) for e in episodes]"
+    ),
+    "a turn": "@reward(scope='turn')\ndef a(self, ctx): return 1 / len(ctx.text)",
+    "success": "def success(self, ctx): return True if ctx.text else None",
+}
+OF_EVERY_ANSWER = {
+    "a name": ("@reward\ndef a(self, ctx): return ctx.texts == 'yes'", "AttributeError"),
+    "a key": ("@reward\ndef a(self, ctx): return {}['gold'] == ctx.text", r"KeyError: 'gold' \(mine\.py:23\)"),
+    "nothing": ("@reward\ndef a(self, ctx): pass", "returned None; return a number"),
+    "what nobody awaits": (
+        "async def b(self): return 1.0\n@reward\ndef a(self, ctx): return 2 * self.b()", "TypeError.*'coroutine'",
+    ),
+    "one value for a group": (
+        "@reward(scope='group')\ndef a(self, episodes): return [1.0]", r"returned \[1\.0\]; return one value for each",
+    ),
+    "a number for success": ("def success(self, ctx): return 1.0", r"success.*returned 1\.0; return True or False"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("case", OF_EVERY_ANSWER)
+def test_a_reward_that_no_answer_can_earn_is_told_in_its_own_words(case: str, check: Check) -> None:
+    body, said = OF_EVERY_ANSWER[case]
+    with pytest.raises(ConfigError, match=f"(?s){said}") as caught:
+        check(body)
+    assert "has no value: " in str(caught.value)
+    assert "return 0" not in str(caught.value)
+
+
+@pytest.mark.parametrize("case", OF_SILENCE)
+def test_a_reward_that_only_silence_breaks_is_to_return_0(case: str, check: Check) -> None:
+    worth = "False" if case == "success" else "0"
+    with pytest.raises(ConfigError, match=rf"no value for an empty answer: (?s:.*)must gain that: return {worth}\b"):
+        check(OF_SILENCE[case])
 
 
 def test_an_environment_that_ends_its_process_is_refused(apart: Check) -> None:
@@ -256,3 +308,79 @@ def test_a_refusal_loads_nothing_heavy(words: list[str], tmp_path: Path) -> None
     command = [sys.executable, "-c", code, "train", *words]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert answer.stdout == "2 set()\n"
+
+
+SLOW = (
+    HEAD
+    + """
+class Slow(Whole):
+    def setup(self, task, ctx):
+        Path("ready").touch()
+        time.sleep(600)
+"""
+)
+
+
+def test_ctrl_c_during_the_check_is_silent(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from agentrl.cli.main import main\nsys.exit(main())"
+    )
+    command = [sys.executable, "-c", code, "train", "slow.py:Slow", "--model", EMBEDDED]
+    run = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    while not (tmp_path / "ready").exists() and run.poll() is None:
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGINT)
+    out, _ = run.communicate(timeout=60)
+    assert (run.returncode, out) == (130, "")
+
+
+BAD_OUT = {
+    "a file": ("file", "cannot write .*/file: Not a directory; choose another --out"),
+    "below a file": ("file/run", "cannot write .*/file/run: Not a directory; choose another --out"),
+    "a run": ("run", "run holds a run already: go on with `agentrl resume run`, or choose another --out"),
+    "no folder of files": ("/proc/none/run", "cannot write /proc/none/run: No such file or directory"),
+}
+
+
+@pytest.mark.parametrize("command", [["train", "whole.py:Whole"], ["eval", "--env", "whole.py:Whole"]], ids=" ".join)
+@pytest.mark.parametrize("case", BAD_OUT)
+def test_a_bad_out_is_refused_before_anything_is_asked_or_loaded(case: str, command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "whole.py").write_text(
+        HEAD.replace("    def setup", "    def preflight(self): sys.exit(9)\n    def setup")
+    )
+    (tmp_path / "file").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.toml").touch()
+    out, said = BAD_OUT[case]
+    before = sorted(tmp_path.rglob("*"))
+    code = (
+        "import sys\nfrom agentrl.cli.main import main\ncode = main()\n"
+        "print(code, {'torch', 'ray', 'vllm', 'deepspeed', 'transformers'} & sys.modules.keys())"
+    )
+    words = [sys.executable, "-c", code, *command, "--out", out]
+    answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert answer.stdout == "2 set()\n"
+    assert re.search(said, answer.stderr)
+    assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+def test_what_the_check_found_is_told_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        HEAD.replace("    def setup", "    def preflight(self): return 'On the third shelf.\\x1b[31m'\n    def setup")
+    )
+    code = (
+        "import sys\nfrom agentrl.cli.main import main\n"
+        "class Stop:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name in ('torch', 'ray', 'transformers', 'agentrl.run.loop'): sys.exit(7)\n"
+        "sys.meta_path.insert(0, Stop())\nmain()"
+    )
+    for command in (["train", "mine.py:Whole"], ["eval", "--env", "mine.py:Whole"]):
+        words = [sys.executable, "-c", code, *command, "--model", EMBEDDED]
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert answer.returncode == 7, answer.stderr
+        assert answer.stdout.endswith("On the third shelf.␛[31m\n")
