@@ -216,7 +216,7 @@ def test_doctor_says_what_is_there_and_what_to_do(capsys: pytest.CaptureFixture[
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = synthetic_run(tmp_path_factory.mktemp("shown") / "run", steps=2)
+    folder = synthetic_run(tmp_path_factory.mktemp("shown") / "alone/run", steps=2)
     folder.config.write_text(f'[model]\nname = "{tiny_model(folder.path / "model")}"\n')
     return folder.path
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from agentrl.config import Config
-from agentrl.env import Env
+from agentrl.env import resolve
 from agentrl.errors import ConfigError
 from agentrl.run import loop
 from agentrl.run.folder import RunFolder
@@ -92,7 +92,7 @@ def test_an_evaluation_says_what_it_scored_and_where_it_is_kept(
     monkeypatch.setattr(loop, "examined", examined)
     model, out = tmp_path / inside, tmp_path / "scored"
     config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model)}, "out": out})
-    loop.evaluate(config, Subject(Env, model, ""))
+    loop.evaluate(config, Subject(resolve("guess"), model, ""))
     what, score, _ = capsys.readouterr().out.splitlines()
     assert what == f"Evaluating {model} in guess; the run's folder is {out}."
     assert score.startswith(said)
