@@ -31,6 +31,7 @@ _CHANGING = _commands(
 )
 _ARROWS, _SIGNS = frozenset("=≈→⇒⟹⟶∴≃≅≡∈⇔"), frozenset("+-−–^/*|%!~¬<>·")
 _MONEY = {"\\$": "\\$", "€": "€", "£": "£"}
+_SPACES = ("\\,", "\\;", "\\:", "\\!", "\\ ")
 _GRIDS = ("matrix", "array", "cases", "tabular")
 _OPENERS, _CLOSERS = ("\\(", "\\[", "$", "`"), ("\\)", "\\]", "$", "`")
 _WORDS_APART = frozenset("in a i am as at us are is do da pm min bar bars per point points".split())  # noqa: SIM905
@@ -42,6 +43,9 @@ def beside(text: str, mark: Mark) -> Mark | None:
     """The mark with the unit, the price or the equation that belongs to it; None where something changes it."""
     before = text[max(0, mark.start - MAX_BESIDE_CHARS) : mark.start]
     after = text[mark.end : mark.end + MAX_BESIDE_CHARS]
+    opened, bracket, inner = before.rpartition("(")
+    if bracket and after.lstrip()[:1] == ")" and (not inner.strip() or _is_remark(opened, inner)):
+        before, after = before if inner.strip() else opened, after.lstrip()[1:]
     price = next((sign for sign in _MONEY if before.rstrip(" $").endswith(sign) or before.endswith(sign)), "")
     if price:
         before = before.rstrip(" ").removesuffix(price)
@@ -61,12 +65,32 @@ def _is_label(content: str, after: str) -> bool:
     return content.startswith("\\text{(") and after[:1] == " " and after[1:2].isalnum()
 
 
+def _is_remark(before: str, inner: str) -> bool:
+    """Whether a bracket opens words, as in `(so it is \\boxed{5})`, rather than an argument."""
+    first = (inner.split() or [""])[0].rstrip(":,")
+    return len(first) > 1 and first.isalpha() and not before[-1:].strip()
+
+
 # --- before --------------------------------------------------------------------------------------------------------
+
+
+def _is_item(text: str) -> bool:
+    """Whether a box opens an item of a list, `- ` or `2) $`, outside of every formula."""
+    above, _, line = text.rpartition("\n")
+    sign, gap, rest = line.lstrip().partition(" ")
+    is_number = sign[-1:] in (".", ")") and sign[:-1].lstrip("(").isalnum() and len(sign) < 5
+    if not gap or not (is_number or sign in ("-", "*", "+", "•")) or rest.strip(" $*\\[("):
+        return False
+    pairs = (("\\[", "\\]"), ("\\(", "\\)"), ("\\begin{", "\\end{"))
+    is_open = any(above.rfind(opening) > above.rfind(closing) for opening, closing in pairs)
+    return not (is_open or above.count("$") % 2 or above.count("$$") % 2)
 
 
 def _is_free_before(text: str) -> bool:
     """Whether what directly precedes a box leaves it as it is."""
     is_gap, is_line = False, False
+    if _is_item(text):
+        return True
     while text:
         bare = text.rstrip()
         is_gap, is_line = is_gap or bare != text, is_line or "\n" in text[len(bare) :]
@@ -76,23 +100,12 @@ def _is_free_before(text: str) -> bool:
             if name not in _NEUTRAL:
                 return False
             text, is_gap = bare[: -len(name) - 1], True
-        elif bare.endswith(("\\\\", "\\,", "\\;", "\\:", "\\!", "\\ ", "&", "{", "~")) and not bare.endswith(
-            ("~~", "\\{")
-        ):
-            is_opened = bare.endswith("{")
-            text, is_gap = bare.rstrip("&~{") if not bare.endswith("\\") and bare[-1] in "&~{" else bare[:-2], True
-            if is_opened and text.endswith(("^", "_")):
-                return False
+        elif bare.endswith((*_SPACES, "\\\\", "&", "{", "~")) and not bare.endswith(("~~", "\\{")):
+            text, is_gap = bare[: -1 if bare[-1] in "&{~" else -2], True
         elif bare.endswith("}"):
             opened = _opening_brace(bare)
             name = _command_at_end(bare[:opened]) if opened is not None else None
-            if name == "begin":
-                return True
-            if name in ("boxed", "fbox"):
-                return is_gap
-            if name not in _NEUTRAL:
-                return is_line
-            text, is_gap = bare[opened + 1 : -1] if opened is not None else "", True
+            return name in _NEUTRAL | {"begin"} or (is_gap if name in ("boxed", "fbox") else is_line)
         else:
             return _is_free_behind_sign(bare, is_gap, is_line)
     return True
@@ -105,23 +118,18 @@ def _is_free_behind_sign(text: str, is_gap: bool, is_line: bool) -> bool:
     if sign in _ARROWS:
         return not _is_denied(text[:-1])
     if sign in "*_":
-        rest = text.rstrip("*_")
-        return rest[-1:] in ("", " ", "\n", "$", ".", ":", ",", ">") if not is_gap or text[-2:-1] == sign else is_line
+        return text.rstrip("*_")[-1:] in ("", *" \n$.:,>") and (not is_gap or text[-2:-1] == sign)
     if sign == ">":
         return text.rpartition("<")[2][:-1].strip("/ |_").isalpha() and "<" in text
-    if sign in ".,:":
-        is_glued = text[-2:-1].isdigit() and not is_gap
-        return not is_glued and not (sign in ",:" and text[:-1].rstrip()[-1:].isdigit() and text[-2:-1].isspace())
+    if sign in ".,:":  # 3:5, 3.5 and 3 : 5 are numbers, `3: 5` is not
+        return not (text[:-1].rstrip()[-1:].isdigit() and is_gap == text[-2:-1].isspace())
     if sign == "!" or text.endswith(("--", "—")):
         return is_gap
     if sign in _SIGNS or sign in "([|\\" or unicodedata.category(sign) in ("Sm", "Sc"):
         return False
-    if unicodedata.category(sign)[0] == "N" or sign in ")]":
-        return is_line
-    if sign.isalpha():
-        is_word = text[-2:-1].isalpha() or text.split()[-1].lower() in ("a", "i")
-        return is_line or (is_gap and is_word)
-    return True
+    if sign.isalpha() and not is_line:
+        return is_gap and (text[-2:-1].isalpha() or text[-2:-1] in "'’" or text.split()[-1].lower() in ("a", "i"))
+    return is_line or not (unicodedata.category(sign)[0] == "N" or sign in ")]")
 
 
 def _is_outside_free(text: str) -> bool:
@@ -129,17 +137,16 @@ def _is_outside_free(text: str) -> bool:
     bare = text.rstrip("$`\\([").rstrip(" \n*_")
     if (name := _command_at_end(bare)) is not None:
         return name not in _CHANGING
-    return not (bare[-1:] in "¬≠<>≤≥−+^/×÷√" and bare) and not (
-        bare.endswith(("-", "=")) and _is_denied(bare[:-1], "-")
-    )
+    is_minus = bare.endswith("-") and not bare.endswith("--")
+    return not (is_minus or bare.endswith(tuple("¬≠<>≤≥−+^/×÷√")) or (bare[-1:] == "=" and _is_denied(bare[:-1])))
 
 
-def _is_denied(text: str, also: str = "") -> bool:
+def _is_denied(text: str) -> bool:
     """Whether a relation is struck out or part of another one: `\\not=`, `!=`, `<=`."""
     bare = text.rstrip(" {")
     if bare.endswith("!") and bare[-2:-1].isdigit():  # 3! = 6
         return False
-    return bare.endswith(("\\not", "!", "<", ">", "/", "¬", "~")) or (also == "-" and not bare.endswith("-"))
+    return bare.endswith(("\\not", "!", "<", ">", "/", "¬", "~"))
 
 
 def _is_whole(text: str) -> bool:
@@ -191,12 +198,10 @@ def _behind(text: str) -> str | None:
         is_gap, is_line = is_gap or bare != text, is_line or "\n" in text[: len(text) - len(bare)]
         if not bare:
             return ""
-        if bare[:2] in ("\\,", "\\;", "\\:", "\\!", "\\ "):
+        if bare[:2] in (*_SPACES, "\\(", "\\["):
             text, is_gap = bare[2:], True
         elif bare.startswith(_CLOSERS):
             text, is_outside = bare[2:] if bare[0] == "\\" else bare.lstrip("$`"), True
-        elif bare[:2] in ("\\(", "\\["):
-            text, is_gap = bare[2:], True
         elif bare[0] == "}":
             text = bare[1:]
         elif bare[0] in "*_" and not (is_gap or bare[1:2].isalnum() or bare[1:2] == "{"):
@@ -223,18 +228,16 @@ def _token_behind(text: str, is_gap: bool, is_outside: bool, is_line: bool) -> s
         return None if text[1:].lstrip().startswith(("$", "\\)", "\\]")) and not is_outside else ""
     if sign == "<":
         return "" if following in ("/", "|") or (following.isalpha() and ">" in text[:20]) else None
-    if sign in "-–—*>#_+" and is_line:
+    if is_line and sign in "-–—*>#_+)]|":
         return ""
     if sign in "-–":
         return None if not is_outside or text[1:].lstrip()[:1].isdigit() else ""
     if sign == "(":
         return "" if is_gap else None
-    if sign == ")" and is_outside:
-        return ""
     if sign in _SIGNS or sign in ")]|&_" or unicodedata.category(sign) == "Sm":
-        return None if not (is_line and sign in ")]|") else ""
+        return "" if sign == ")" and is_outside else None
     if unicodedata.category(sign)[0] == "N":
-        return None if not (is_line or (is_gap and is_outside)) else ""
+        return "" if is_line or (is_gap and is_outside) else None
     return _words_behind(text, is_gap or is_outside, is_line) if sign.isalpha() else ""
 
 
@@ -273,13 +276,9 @@ def _words_behind(text: str, is_gap: bool, is_line: bool) -> str | None:
     if is_line:
         return ""
     words = [word.strip(".,;:!?)*") for word in text[:60].split("$")[0].split("\n")[0].split()[:3]]
-    if (
-        not is_gap
-        or words[0].lower() in _CHANGING_WORDS
-        or (words[1:2] == ["than"] and words[2:] and words[2][0].isdigit())
-    ):
-        return None
-    if len(words[0]) == 1 and words[0] not in "aIAmgsLlh":
+    is_compared = words[1:2] == ["than"] and "".join(words[2:])[:1].isdigit()
+    is_symbol = len(words[0]) == 1 and words[0] not in "aIAmgsLlh"
+    if not is_gap or is_symbol or is_compared or words[0].lower() in _CHANGING_WORDS:
         return None
     for size in (3, 2, 1):
         said = " ".join(words[:size])

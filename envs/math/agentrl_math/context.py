@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from itertools import pairwise
 
-MAX_CONTEXT_CHARS = 400
-"""How far before and behind a mark its sentence is followed."""
+MAX_CONTEXT_CHARS, MAX_CONTEXT_WORDS = 400, 400
+"""How far before a mark, and in the sentences behind it, words are followed."""
 _ENDS = (". ", "! ", "? ", ".\n", "!\n", "?\n", "\n\n", ".$", ".\\]")
 _SPACED = {**dict.fromkeys('$*_`~#{}[]()<>/|"&%!…', " "), **{char: f" {char} " for char in ",;:=?"}}
 _TABLE = str.maketrans({**_SPACED, "\\": " \\", "\n": " ; ", "’": "'", "—": " , ", "–": " , "})  # noqa: RUF001
@@ -23,7 +23,10 @@ NEGATIONS = _words(
     "not never cannot neither nor hardly without except unlike instead rather nobody nothing anything no "
     "isnt arent wasnt dont doesnt didnt cant wont couldnt shouldnt wouldnt"
 )
-FALSITIES = _words("false wrong incorrect untrue mistaken lie myth nonsense absurd impossible")
+FALSITIES = _words(
+    "false wrong incorrect untrue mistaken lie lying lied myth nonsense absurd impossible rejected extraneous excluded "
+    "discarded invalid disproved eliminated ruled"
+)
 _VERBS = _words(
     "is are was were be been equals get gets gives give have has make makes so but then thus therefore hence "
     "means yields becomes"
@@ -32,7 +35,7 @@ _VERBS = _words(
 _CONCLUSIONS = _words("so thus hence therefore then consequently")
 _VIEWS = _words(
     "think believe know sure certain confident convinced true right correct case claim say says agree expect way "
-    "means idea clue"
+    "means idea clue circumstances sane person"
 )
 """What a negation before them denies the rest of the sentence by: `I do not think that`."""
 _PREDICATES = _words(
@@ -42,26 +45,31 @@ _PREDICATES = _words(
 _FONTS = _words(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
 _CONDITIONS = _words("if suppose assume assuming")
 _MODALS = _words("could may might can")
-_AUXILIARIES = _MODALS | _words("is are was were be does do did would will must should that's it's")
+_AUXILIARIES = _MODALS | _words("is are was were be does do did would will must should that's it's which")
 _RETRACTIONS = _words(
-    "wrong incorrect mistake mistaken mistakes actually wait sorry oops correction edit erratum meant disregard "
-    "retract misread miscalculated"
+    "mistake mistakes actually wait sorry oops correction edit erratum meant disregard retract misread miscalculated "
+    "scratch strike fails kidding joking"
 )
-"""Words behind the last mark of a response that take it back, wherever they stand."""
-_REJECTIONS = _words("rejected extraneous excluded discarded invalid fails disproved eliminated")
+"""Words that take an answer back where they open a clause behind it, or where the clause speaks of the answer."""
+_REPORTED = _words("say says said claim claims claimed think thinks thought believe believes believed pretend pretends")
+_ASIDES = (
+    "perhaps surprisingly", "maybe surprisingly", "not surprising", "no surprise", "without a doubt", "without doubt",
+    "no doubt", "no wonder", "not hard", "not difficult",
+)  # fmt: skip
+"""Denials and doubts that are none."""
 _RESTRAINTS = _words(
     "exceeds twice double half thrice avoid exclude excluding ignore disregard eliminate discard contradicts"
 )
 """Words directly before a mark that make its value another one, or none."""
-_PHRASES = tuple(
-    tuple(said.split()) for said in (
-        "less than", "more than", "greater than", "fewer than", "larger than", "smaller than", "is at most",
-        "is at least", "rule out", "ruled out", "differs from", "different from", "far from", "everything but",
-        "all but", "other than", "no longer", "used to be", "what if it is",
-    )
+_PHRASES = (
+    " less than", " more than", " greater than", " fewer than", " larger than", " smaller than", " is at most",
+    " is at least", " opposite of", " rule out", " ruled out", " differs from", " different from", " far from",
+    " everything but", " all but", " other than", " no longer", " used to be",
 )  # fmt: skip
-_BACKWARD = _words("this that it which but no not that's it's however wait actually just i i'm im or")
-"""The first words of a sentence that speaks of the one before it."""
+_BACKWARD = _words("this that it which no not that's it's i i'm im or my above")
+"""The first words of a clause that speaks of the answer before it."""
+_OPENINGS = _CONCLUSIONS | _words("just oh ah hmm well ok okay and but however the , ; : .")
+"""What may stand before them."""
 
 
 def is_touched(text: str, start: int, end: int, is_line: bool = False) -> bool:
@@ -70,16 +78,17 @@ def is_touched(text: str, start: int, end: int, is_line: bool = False) -> bool:
     `is_line`: the mark is a line of its own, of which the lines above do not speak.
     """
     before = text[max(0, start - MAX_CONTEXT_CHARS) : start]
-    said = _tokens(before.rpartition("\n")[2] if is_line else _last_sentence(before))
-    own, following = _first_sentence(text[end : end + MAX_CONTEXT_CHARS])
-    rest, more = _tokens(own), _tokens(_first_sentence(following)[0])
-    led = said[_behind_last(said, _CONCLUSIONS) :]
+    said = _sentences(before.rpartition("\n")[2] if is_line else before)[-1]
+    own, *following = _sentences(text[end:])
+    rest, led = _parted(own, ("since", "because"))[0], _parted(said, _CONCLUSIONS)[-1]
     is_alternative = (said[-1:] == ["or"] and said[-2:-1] != [","]) or rest[:1] == ["or"]
-    if "?" in rest or HEDGES & {*led, *rest} or is_alternative:
+    clauses, is_conditional = _parted(rest, ",;:"), rest[:1] == ["if"] and "otherwise" not in said
+    if "?" in own or HEDGES & {*led, *rest} or is_alternative or _is_refused(led):
         return True
-    if _is_restrained(said) or _is_conditional(said, rest) or _is_taken_back(rest, text[end:]):
+    if _is_restrained(said) or _is_negated(said) or _is_refuted(clauses[0]) or is_conditional:
         return True
-    return _is_refused(led) or _is_negated(said) or _is_refuted(rest) or _is_withdrawn(more)
+    unasked = [later for earlier, later in pairwise([own, *following]) if earlier[-1:] != ["?"]]
+    return any(map(_is_withdrawn, (*clauses, *unasked)))
 
 
 def _is_restrained(said: list[str]) -> bool:
@@ -87,20 +96,7 @@ def _is_restrained(said: list[str]) -> bool:
     words = said[:-1] if said[-1:] in (["$"], [";"]) else said
     if _RESTRAINTS & set(words[-1:]) or (words[-1:] == [":"] and FALSITIES & set(words[-2:-1])):
         return True
-    return any(tuple(words[-len(p) :]) == p and words[-len(p) - 1 : -len(p)] != ["no"] for p in _PHRASES)
-
-
-def _is_conditional(said: list[str], rest: list[str]) -> bool:
-    """`If it is even, then …`, `What if it is …` and `… if n is even`."""
-    is_led = _CONDITIONS & set(said[:1]) and (said[-1:] == ["then"] or said[-2:] == ["then", ","])
-    return bool(is_led) or said[:2] == ["what", "if"] or (rest[:1] == ["if"] and "otherwise" not in said)
-
-
-def _is_taken_back(rest: list[str], behind: str) -> bool:
-    """`… is rejected`, and any word of taking back in what follows the last mark."""
-    return bool(
-        _REJECTIONS & set(rest[:5]) or rest[1:4] == ["be", "ruled", "out"] or _RETRACTIONS & set(_tokens(behind))
-    )
+    return f" {' '.join(words[-4:])}".endswith(_PHRASES) and words[-3:-2] != ["no"]
 
 
 def is_stated(content: str) -> bool:
@@ -124,52 +120,54 @@ def is_sentence(content: str) -> bool:
     return any(one and other for one, other in pairwise(are_words))
 
 
-def _last_sentence(text: str) -> str:
-    return text[max((at + len(end) for end in _ENDS if (at := text.rfind(end)) >= 0), default=0) :]
+def _sentences(text: str) -> list[list[str]]:
+    """The sentences of a text, none longer than matters; the last one is empty behind an end."""
+    for end in _ENDS:
+        text = text.replace(end, f"{end[0]} \0 ")
+    return [sentence[:MAX_CONTEXT_WORDS] for sentence in _parted(_tokens(text), "\0")]
 
 
-def _first_sentence(text: str) -> tuple[str, str]:
-    """The rest of a sentence with its last sign, and what follows it."""
-    end = min((at + 1 for end in _ENDS if (at := text.find(end)) >= 0), default=len(text))
-    return text[:end], text[end:].strip()
+def _parted(tokens: list[str], signs: Collection[str]) -> list[list[str]]:
+    """What stands between these tokens."""
+    ends = [-1, *(i for i, token in enumerate(tokens) if token in signs), len(tokens)]
+    return [tokens[start + 1 : end] for start, end in pairwise(ends)]
 
 
 def _tokens(text: str) -> list[str]:
     r"""Lower-case words, the signs that part clauses, and the rest; a \command is no word."""
-    return [
-        token.strip(".-") or "." for token in text.lower().translate(_TABLE).split() if token not in ("\\", "-", "--")
-    ]
+    lowered = text.lower()
+    for aside in _ASIDES:
+        lowered = lowered.replace(aside, "")
+    return [token.strip(".-") or "." for token in lowered.translate(_TABLE).split() if token not in ("\\", "-", "--")]
 
 
 def _denies(token: str) -> bool:
     return token in NEGATIONS or token.endswith("n't")
 
 
-def _behind_last(tokens: list[str], ends: Collection[str]) -> int:
-    """Where the part of a sentence begins that stands behind the last of these tokens."""
-    return next((i for i in range(len(tokens), 0, -1) if tokens[i - 1] in ends), 0)
-
-
 def _is_refused(tokens: list[str]) -> bool:
-    """`I do not think that …`, `it cannot be that …`, `it is false that …`."""
+    """`I do not think that …`, `it cannot be that …`, `it is false that …`, `some say that …`."""
     for i, token in enumerate(tokens):
-        claim = tokens[i + 1 : i + 4]
-        if _denies(token) and (_VIEWS & set(claim) or claim[:2] == ["be", "that"]):
+        is_denial, claim = _denies(token), _parted(tokens[i + 1 : i + 16], ",;:")[0]
+        if is_denial and (_VIEWS & set(claim[:3]) or claim[:2] == ["be", "that"]):
             return True
-        if token in FALSITIES and {"that", "to", "answer"} & set(tokens[i + 1 : i + 3]):
+        if token in FALSITIES and {"that", "to", "answer"} & set(claim[:2]):
             return True
-    return any(one == "possible" and other == "that" for one, other in pairwise(tokens))
+        if (is_denial or token in FALSITIES) and ("answer", "is") in pairwise(claim):
+            return True
+    return any(
+        (one == "possible" and other == "that") or (other in _REPORTED and one not in ("we", "i", "can"))
+        for one, other in pairwise(tokens)
+    )
 
 
 def _is_negated(said: list[str]) -> bool:
-    """`… is not`, `… cannot be` and `if it is` directly before a mark, within its clause."""
-    words = said
-    while words and words[-1] == ";":
-        words = words[:-1]
-    if words and _denies(words[-1]):
+    """`… is not`, `… cannot be`, `if it is` and `if it is even, then` directly before a mark."""
+    clause = _parted(said, ",;:.")[-1]
+    if any(map(_denies, [token for token in said if token != ";"][-1:])):
         return True
-    clause = said[_behind_last(said, ",;:.") :]
-    if _CONDITIONS & set(clause[:1]) or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
+    led_by = {*clause[:2], *(said[:1] if "then" in said[-2:] else ())}
+    if _CONDITIONS & led_by or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
         return True
     return any(
         token != "no" and _denies(token) and len(clause) - i < 6 and not _VERBS & set(clause[i + 2 :])
@@ -181,16 +179,18 @@ def _is_refuted(rest: list[str]) -> bool:
     """`… is wrong`, `… is not the answer`, `…, but I am not sure` behind a mark."""
     if _is_refused(rest) or (rest and (rest[0] in FALSITIES or _denies(rest[0]))):
         return True
-    if rest and (rest[0] in _AUXILIARIES or rest[0] == "which") and any(map(_denies, rest[1:4])):
+    if _AUXILIARIES & set(rest[:1]) and any(map(_denies, rest[1:4])):
         return True
     return any(t in FALSITIES and _AUXILIARIES & set(rest[max(0, i - 2) : i]) for i, t in enumerate(rest))
 
 
-def _is_withdrawn(more: list[str]) -> bool:
-    """The next sentence: `That is wrong.`, `I do not know.`, `Actually no, …`, `Or is it 6?`."""
-    if not _BACKWARD & set(more[:1]):
-        return False
-    if more[0] == "not" or (more[0] == "or" and "?" in more) or HEDGES & set(more) or _is_refused(more):
+def _is_withdrawn(clause: list[str]) -> bool:
+    """`That is wrong`, `Wait, …`, `I do not know`, `Actually no, …` and `Or is it 6?`, behind a mark."""
+    said = clause[next((i for i, token in enumerate(clause) if token not in _OPENINGS), len(clause)) :]
+    if said and (said[0] in _RETRACTIONS | FALSITIES or said[:2] == ["on", "second"]):
         return True
-    is_judged = any(t in FALSITIES and _AUXILIARIES & set(more[max(0, i - 2) : i]) for i, t in enumerate(more))
-    return is_judged or any(_denies(t) and more[i + 1 : i + 2] in ([], [","]) for i, t in enumerate(more[:3]))
+    if not said or (said[0] not in _BACKWARD and clause[:2] != ["the", "answer"]):
+        return False
+    if (_RETRACTIONS | FALSITIES | HEDGES) & set(said) or _is_refused(said) or (said[0] == "or" and "?" in said):
+        return True
+    return any(_denies(t) and said[i + 1 : i + 2] in ([], [","], ["."], ["really"]) for i, t in enumerate(said[:3]))

@@ -17,6 +17,9 @@ _DECORATION = " \t#*_>`-•✅"
 _LEADS = frozenset("so thus hence therefore then and finally the my our final correct".split())  # noqa: SIM905
 _VALUE_STARTS = frozenset("0123456789-+$\\(.£€{[−")  # noqa: RUF001
 """What `####` stands before in the middle of a text, where it is no heading."""
+_BLOCKS = {"$$": "$$", "\\]": "\\[", "```": "```"}
+_HOPE = "I hope it is correct."
+"""What models that have read Minerva's examples say behind their answer."""
 _MARKER_CHARS = 80
 """The words before and in `Therefore, the final answer:`, with their signs, are shorter."""
 MAX_JOINT_CHARS = 30
@@ -133,12 +136,13 @@ def _line(text: str) -> Mark | None:
 
 
 def _last_line(text: str) -> tuple[str, list[str]]:
-    """The last line that says something, without the signs of a displayed formula, and the lines above it."""
+    """The last line that says something, without the signs of a display or code block, and the lines above it."""
     tail = text.rstrip()[-2 * MAX_ANSWER_CHARS :]
-    lines = [line.strip() for line in tail.split("\n") if line.strip()]
-    if len(lines) > 2 and lines[-1] in ("$$", "\\]") and lines[-3].endswith(("$$", "\\[")):
-        opener = lines[-3][:-2].strip()
-        lines = [*lines[:-3], *([opener] if opener else []), lines[-2]]
+    lines = [line for part in tail.split("\n") if (line := part.strip().removesuffix(_HOPE).rstrip())]
+    opener = _BLOCKS.get(lines[-1]) if len(lines) > 2 else None
+    if opener and opener in lines[-3]:
+        head = lines[-3].partition(opener)[0].strip()
+        lines = [*lines[:-3], *([head] if head else []), lines[-2]]
     return (lines[-1], lines[:-1]) if lines else ("", [])
 
 

@@ -55,6 +55,20 @@ _DOUBTED["a box"] += [
     r"\boxed{5} seems wrong, or is wrong.",
     r"We reject the hypothesis that it is \boxed{5}.",
 ]
+_DOUBTED["a box"] += [
+    r"I would be lying if I said the answer is \boxed{5}.",
+    r"You would be wrong if you said it is \boxed{5}.",
+    r"Only a fool would say the answer is \boxed{5}.",
+    r"Nobody in their right mind would dream that the answer is \boxed{5}.",
+    r"No sane person answers \boxed{5}.",
+    r"Under no circumstances is the answer \boxed{5}.",
+    r"Some people claim that the answer is \boxed{5}.",
+    r"My friend says it is \boxed{5}.",
+    r"One would believe it is \boxed{5}.",
+    r"It is a lie that the answer is \boxed{5}.",
+    r"The opposite of \boxed{5} is right.",
+    r"It can only be right if it is \boxed{5}; what if it is \boxed{5}",
+]
 _ASKED = [
     r"Is the answer \boxed{5}? I do not know", r"Is it \boxed{5}?", r"\boxed{5}?", r"$\boxed{5}$?", r"Could it be \boxed{5}? Who knows.", r"Why \boxed{5}?", r"Is the answer \boxed{5} or 6?", "Answer: 5?", "Answer: 5? I do not know", "Answer: is it 5?", "#### 5?", "<answer>5?</answer>", "Is it <answer>5</answer>?", "5?", "Is it 5?", "x = 5?",
     "Is the answer 5? I do not know", "The answer is 5?", "Is x = 5?", "What if x = 5?",
@@ -92,6 +106,35 @@ MARKED = [
     (r"\boxed{6}. No: \boxed{5}", "5"), ("\\boxed{6}\nAnswer: 5", "5"), ("Answer: 6\nso \\boxed{5}", "5"), ("#### 6\n\\boxed{5}", "5"), ("\\boxed{6}\n#### 5", "5"), ("<answer>6</answer>\n\\boxed{5}", "5"), ("\\boxed{6} <answer>5</answer>", "5"), ("#### 6\n<answer>5</answer>", "5"), ("<answer>6</answer>\nThe answer is 5.", "5"), ("The answer is not \\boxed{6}. It is \\boxed{5}.", "5"),
     ("Is it \\boxed{6}? No, it is \\boxed{5}.", "5"), ("Maybe \\boxed{6}.\n\nAnswer: 5", "5"), ("$\\boxed{5}$, that is $\\boxed{5}$", "5"), (r"$x=\boxed{1}$ and $x=\boxed{2}$", "1,2"), (r"$\boxed{1}$ or $\boxed{2}$", "2, 1"), ("Answer: 6\nAnswer: 5", "5"), ("#### 6\n#### 5", "5"), ("<think>\\boxed{6}</think>5", "5"),
 ]  # fmt: skip
+
+SPOKEN_OF_ELSE = [
+    r"The answer is \boxed{5}. A common wrong answer is 6.",
+    r"The answer is \boxed{5}. Don't wait too long.",
+    "The answer is \\boxed{5}.\n\nNote that 6 would be wrong.",
+    r"The answer is \boxed{5}. Students often make the mistake of adding.",
+    r"The answer is \boxed{5}. Be careful not to make mistakes.",
+    r"The answer is \boxed{5}. Then the passengers wait 5 minutes.",
+    r"The answer is \boxed{5}. However, a naive guess of 6 is wrong.",
+    r"The answer is \boxed{5}. Option B is incorrect because of its sign.",
+    r"The answer is \boxed{5}; the other option is incorrect.",
+    r"\boxed{5} is the answer since 6 is wrong.",
+    r"Perhaps surprisingly, the answer is \boxed{5}.",
+    r"Maybe surprisingly, we get \boxed{5}.",
+    r"There is no doubt that the answer is \boxed{5}.",
+    r"Without a doubt, it's \boxed{5}.",
+    r"It is not hard to see that the answer is \boxed{5}.",
+    r"It is not surprising that the answer is \boxed{5}.",
+    r"Tom said he had 3, so he has \boxed{5}.",
+    r"We say that x is \boxed{5}.",
+    r"We can say the answer is \boxed{5}.",
+    r"The answer is \boxed{5}. Is there another? No.",
+    "Final Answer: The final answer is $5$. I hope it is correct.",
+    r"The final answer is $\boxed{5}$. I hope it is correct.",
+    "Answer:\n```\n5\n```",
+    "**Answer:**\n\n```text\n5\n```",
+    "```\n5\n```",
+]
+"""Of the gold 5: denials, doubts and corrections of something else, and closing words that say nothing."""
 
 NUMBERS = [
     # (response, gold, status) by fallback="number"
@@ -183,6 +226,21 @@ CHANGED = [
     "$3:\\boxed{5}$",
     "$x\\le\\boxed{5}$",
     "$\\sqrt\\boxed{5}$",
+    "-(\\boxed{5})",
+    "2(\\boxed{5})",
+    "f(\\boxed{5})",
+    "sin(\\boxed{5})",
+    "(\\boxed{5})^2",
+    "(2, \\boxed{5})",
+    "(x + \\boxed{5})",
+    "f(so \\boxed{5})",
+    "$$10\n- \\boxed{5}$$",
+    "\\[10\n- \\boxed{5}\n\\]",
+    "$10\n- \\boxed{5}$",
+    "\\begin{align}10\n- \\boxed{5}\\end{align}",
+    "- -\\boxed{5}",
+    "- $-\\boxed{5}$",
+    "2.\\boxed{5}",
     "~~\\boxed{5}~~ 6",
     "\\sout{\\boxed{5}} it is 6",
     "The answer is \\boxed{5} more than 7.",
@@ -235,6 +293,23 @@ ALONE = [
     "The answer is $3!-1!=\\boxed{5}$.",
     "So $\\boxed{5}$ more than before.",
     "Zach can have at most $\\boxed{5}$ pencils.",
+    "(\\boxed{5})",
+    "x = (\\boxed{5})",
+    "(Answer: \\boxed{5})",
+    "We add (so it is \\boxed{5}).",
+    "- \\boxed{5}",
+    "* \\boxed{5}",
+    "+ \\boxed{5}",
+    "• \\boxed{5}",
+    "1. \\boxed{5}",
+    "1) \\boxed{5}",
+    "(a) \\boxed{5}",
+    "- $\\boxed{5}$",
+    "- **\\boxed{5}**",
+    "We add:\n  - \\boxed{5}",
+    "$2+3=5$:\n- $\\boxed{5}$",
+    "It's \\boxed{5}.",
+    "that's $\\boxed{5}$",
 ]
 """Of the gold 5: a box that stands alone, or behind a sign that leaves it as it is."""
 
@@ -275,6 +350,15 @@ TAKEN_BACK = [
     "\\boxed{5}\n\nThat was a mistake.",
     "<answer>5</answer> false",
     "<answer>5</answer> not.",
+    "\\boxed{5}. So my answer is wrong.",
+    "\\boxed{5}. Hmm, wait. It is 6.",
+    "\\boxed{5}. Oh, I was wrong.",
+    "\\boxed{5}. On second thought, it is 6.",
+    "\\boxed{5}. Scratch that.",
+    "\\boxed{5}. No, six.",
+    "\\boxed{5}. The sum is five. I am not sure though.",
+    "\\boxed{5}. My previous answer is incorrect.",
+    "\\boxed{5}. Two and three are five. The answer is not right.",
 ]
 """Of the gold 5: withdrawn behind the mark, or made another value by the words before it."""
 

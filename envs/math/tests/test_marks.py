@@ -67,6 +67,11 @@ def test_a_mark_that_its_formula_changes_or_its_text_takes_back_is_paid_nothing(
     assert (verdict.reward, verdict.valid) == (0.0, True)
 
 
+@pytest.mark.parametrize("response", rows.SPOKEN_OF_ELSE)
+def test_what_is_said_of_something_else_leaves_a_mark(response):
+    assert verify(response, "5").status == "correct"
+
+
 @pytest.mark.parametrize("response", rows.ALONE)
 def test_a_box_that_nothing_changes_is_read(response):
     assert verify(response, "5").status == "correct"
