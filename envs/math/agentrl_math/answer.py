@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 
 from agentrl_math import expr, phrases
 from agentrl_math.brackets import closes_last, in_one_notation, split
@@ -90,7 +90,7 @@ class Relation:
 Answer = Scalar | Based | Words | Opaque | Items | Union | Combined | Matrix | Relation
 
 _MATRIX = re.compile(
-    r"^\\begin\s*\{([pbB]?matrix|smallmatrix|array|cases|aligned|gathered)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$",
+    r"^\\begin\s*\{([pbBvV]?matrix|smallmatrix|array|cases|aligned|gathered)\}\s*(?:\{[^{}]*\})?(.*)\\end\s*\{\1\}$",
     re.DOTALL,
 )
 _BASED = re.compile(
@@ -112,6 +112,7 @@ _SEPARATOR = re.compile(
     r"|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 )
 _COMMA = re.compile("[,;]")
+_WHOLE = re.compile(r"-?\d{1,9}")
 _CUP = re.compile(r"\\cup(?![A-Za-z])|(?<=[)\]}])\s*[uU]\s*(?=[(\[\\])")
 _CAP = re.compile(r"\\cap(?![A-Za-z])")
 _BUILDER = re.compile(r"^\\\{\s*([a-z])(?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]\s*(.*\1.*)\\\}$")
@@ -133,6 +134,8 @@ _COMMA_PAIR = re.compile(r"(-?\d+),(\d+)\s*;\s*(-?\d+),(\d+)")
 MAX_GROWTH = 2
 """How many times as long an answer may become by writing ½ as \\frac{1}{2}."""
 MAX_PHRASE_CHARS = 120
+MAX_ROWS = 4
+"""The largest determinant that is expanded."""
 MAX_SIGNS = 4
 """The most \\pm of one formula, each of which may be either sign."""
 
@@ -276,7 +279,7 @@ def _transposed(text: str, depth: int) -> Answer | None:
 
 
 def _several(text: str, depth: int) -> Answer | None:
-    parts = [part for part in (part.strip() for part, _ in split(text, _SEPARATOR)) if part]
+    parts = _filled([part for part in (part.strip() for part, _ in split(text, _SEPARATOR)) if part])
     if len(parts) < 2:
         return None
     if len(parts) > MAX_ITEMS:
@@ -284,6 +287,21 @@ def _several(text: str, depth: int) -> Answer | None:
     members = _flat(tuple(read(part, depth) for part in parts))
     joints = set(re.findall("and|or", " ".join(joint for _, joint in split(text, _SEPARATOR))))
     return _joined(members, joints) or _shared_name(members)
+
+
+def _filled(parts: list[str]) -> list[str]:
+    r"""1, 2, \ldots, 10 with all ten; other parts as they are."""
+    numbers = [part for part in parts if part != "\\ldots"]
+    if "\\ldots" not in parts[1:-1] or len(numbers) + 1 < len(parts) or not all(map(_WHOLE.fullmatch, numbers)):
+        return parts
+    at = parts.index("\\ldots")
+    before, after = [int(part) for part in parts[:at]], parts[at + 1 :]
+    steps = {b - a for a, b in pairwise(before)} or {1}
+    step = steps.pop()
+    if steps or len(after) != 1 or step == 0 or (int(after[0]) - before[-1]) % step:
+        return parts
+    rest = range(before[-1] + step, int(after[0]) + (1 if step > 0 else -1), step)
+    return [*parts[:at], *map(str, rest)] if 0 < len(rest) <= MAX_ITEMS else parts
 
 
 def _joined(members: tuple[Answer, ...], joints: set[str]) -> Answer | None:
@@ -384,7 +402,26 @@ def _matrix(text: str, depth: int) -> Answer | None:
     rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?|\\cr(?![a-z])", found.group(2)) if row.strip()]
     if found.group(1) in ("cases", "aligned", "gathered"):
         return Opaque(text) if "&" in found.group(2) else read(", ".join(rows), depth)
-    return Matrix(tuple(tuple(read(cell, depth) for cell in row.split("&")) for row in rows))
+    cells = tuple(tuple(read(cell, depth) for cell in row.split("&")) for row in rows)
+    return (_determinant(cells) or Opaque(text)) if found.group(1)[0] in "vV" else Matrix(cells)
+
+
+def _determinant(rows: tuple[tuple[Answer, ...], ...]) -> Scalar | None:
+    """Expanded by the first row; None where it is no determinant, or one of more than four rows."""
+    nodes = [[cell.node for cell in row if isinstance(cell, Scalar) and not cell.unit] for row in rows]
+    if len(rows) > MAX_ROWS or any(len(row) != len(rows) for row in nodes):
+        return None
+    return Scalar(_expanded(nodes))
+
+
+def _expanded(rows: list[list[Node]]) -> Node:
+    if len(rows) == 1:
+        return rows[0][0]
+    terms = (
+        Node("mul", (cell, _expanded([[*row[:at], *row[at + 1 :]] for row in rows[1:]])))
+        for at, cell in enumerate(rows[0])
+    )
+    return Node("add", tuple(Node("neg", (term,)) if at % 2 else term for at, term in enumerate(terms)))
 
 
 def _scaled(text: str, depth: int) -> Answer | None:
@@ -439,7 +476,7 @@ def _digit(char: str) -> int:
 def _scalar(text: str) -> Answer:
     number, unit = split_unit(text)
     if "^\\circ" in text:
-        is_angle = re.search(r"sin|cos|tan|cot|sec|csc", text)
+        is_angle = re.search(r"sin|cos|tan|cot|sec|csc|cis", text)
         number, unit = (text, "") if is_angle else (number.replace("^\\circ", ""), unit or "degree")
     for candidate, its_unit in ((text, ""), (number, unit)) if not unit else ((number, unit),):
         try:

@@ -30,7 +30,7 @@ _GREEK = set(
     "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
 )
 _PLAIN = re.compile(
-    r"(?:sqrt|a(?:rc)?(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|pi|abs)(?![a-z]{2})"
+    r"(?:sqrt|cis|a(?:rc)?(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|pi|abs)(?![a-z]{2})"
 )
 _ARC = re.compile(r"^a(?:rc)?(?=sin|cos|tan)")
 _INFINITE = re.compile(r"(?:[Ii]nfinity|infty|inf|oo)(?![A-Za-z])")
@@ -277,7 +277,7 @@ class _Parser:
     def command(self) -> Node:
         found = self.match(re.compile(r"\\([A-Za-z]+)"))
         name = found.group(1) if found else ""
-        if name in ("infty", "pi") or name in FUNCTIONS or name in ("sqrt", "lg"):
+        if name in ("infty", "pi") or name in FUNCTIONS or name in ("sqrt", "lg", "cis"):
             return Node("inf") if name == "infty" else self.function(name)
         if name in ("frac", "binom"):
             return Node("div" if name == "frac" else "binom", (self.argument(), self.argument()))
@@ -310,6 +310,9 @@ class _Parser:
             return self.root()
         if name == "lg":
             return Node("log", (self.applied(), TEN))
+        if name == "cis":
+            angle = (self.applied(),)
+            return Node("add", (Node("cos", angle), Node("mul", (Node("const", value="i"), Node("sin", angle)))))
         base = power = None
         while self.peek("^", "_"):
             raised = self.text[self.at] == "^"

@@ -56,7 +56,7 @@ _SPACES = {"quad", "qquad", "thinspace", "enspace", "space"}
 _TEXTS = {"text", "textbf", "textrm", "textit", "textnormal", "textsf", "texttt", "mbox", "hbox", "mathrm", "mathit",
           "mathsf", "mathtt", "operatorname", "emph", "mathbf", "boldsymbol", "bm", "pmb"}  # fmt: skip
 _FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln",
-              "log", "exp", "arccot", "min", "max", "gcd", "lcm"}  # fmt: skip
+              "log", "exp", "cis", "arccot", "min", "max", "gcd", "lcm"}  # fmt: skip
 _UNIT_LETTERS, _UNIT_CAPITALS = set("mgshlL"), set("NJWVAKCFT")
 _MULTIPLES = {"hundred": "10^2", "thousand": "10^3", "million": "10^6", "billion": "10^9", "trillion": "10^{12}",
               "quadrillion": "10^{15}", "quintillion": "10^{18}", "lakh": "10^5", "crore": "10^7", "dozen": "12",
@@ -87,6 +87,8 @@ _WRAPPERS = [(needle, re.compile(pattern), plain) for needle, pattern, plain in 
     ("\\frac", rf"\\frac\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*\}}\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*"
      r"(\^\s*\{?[23]\}?)?\s*\}", r"\\text{ \1/\2}\3"),
     ("\\pmod", r"\\pmod\s*(\w)", r"\\pmod{\1}"),
+    ("C", r"(?:^|(?<=[-+*/=(])|\{\s*\})\s*[_^]\s*(?:(\d)|\{\s*(\w+)\s*\})\s*C\s*_\s*(?:(\w)|\{\s*(\w+)\s*\})",
+     r"\\binom{\1\2}{\3\4}"),
     ("per cent", r"\bper cent\b", "percent"),
     ("\\big", r"\\big(cup|cap)(?![A-Za-z])(?!\s*_)", r"\\\1 "),
     ("\\pounds", r"\\pounds(?![a-z])", " gbp "),

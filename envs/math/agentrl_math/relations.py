@@ -48,6 +48,8 @@ def between(answer: Answer) -> Answer:
 def variables(answer: Answer) -> frozenset[str]:
     """The variables whose relations an answer is made of."""
     if isinstance(answer, Relation):
+        if _distance(answer):
+            return frozenset([variable(answer)])
         return frozenset(text.strip() for text in answer.texts if is_variable(text))
     parts = answer.members if isinstance(answer, Items | Union | Combined) else ()
     return frozenset[str]().union(*map(variables, parts))
@@ -56,6 +58,8 @@ def variables(answer: Answer) -> frozenset[str]:
 def _bound(relation: Answer) -> tuple[str, str, Answer] | None:
     """`x > 3` and `3 < x` as (">", "x", 3)."""
     if not isinstance(relation, Relation) or len(relation.ops) != 1 or interval(relation) is None:
+        return None
+    if _distance(relation):
         return None
     if is_variable(relation.texts[0]):
         return relation.ops[0], relation.texts[0].strip(), relation.sides[1]
@@ -71,6 +75,11 @@ def pieces(answer: Answer) -> tuple[Answer, ...] | None:
         if isinstance(answer.sides[1], Items):
             return (Combined("minus", (Items("()", (low, high)), answer.sides[1])),)
         return (Items("()", (low, answer.sides[1])), Items("()", (answer.sides[1], high)))
+    if isinstance(answer, Relation) and (found := _distance(answer)) and found[0] in (">", ">="):
+        is_closed = found[0] == ">="
+        low, high = Scalar(Node("neg", (Node("inf"),))), Scalar(Node("inf"))
+        left, right = found[1]
+        return (Items("(]" if is_closed else "()", (low, left)), Items("[)" if is_closed else "()", (right, high)))
     if isinstance(answer, Items) and answer.kind == "list":
         pieces = [interval(member) for member in answer.members if isinstance(member, Relation)]
         whole = tuple(piece for piece in pieces if piece is not None)
@@ -81,6 +90,8 @@ def pieces(answer: Answer) -> tuple[Answer, ...] | None:
 def interval(relation: Relation) -> Items | None:
     """The interval that `x > 3` or `1 <= x < 2` names."""
     ops = relation.ops
+    if (found := _distance(relation)) and found[0] in ("<", "<="):
+        return Items("[]" if found[0] == "<=" else "()", found[1])
     if not set(ops) <= {"<", "<="} and not set(ops) <= {">", ">="}:
         return None
     sides, texts = relation.sides, relation.texts
@@ -94,6 +105,25 @@ def interval(relation: Relation) -> Items | None:
     if len(ops) == 2 and is_variable(texts[1]) and is_constant(sides[0]) and is_constant(sides[2]):
         return Items(("[" if ops[0] == "<=" else "(") + ("]" if ops[1] == "<=" else ")"), (sides[0], sides[2]))
     return None
+
+
+def _distance(relation: Relation) -> tuple[str, tuple[Scalar, Scalar]] | None:
+    """The sign and the two ends of `|x - 1| < 2`; z may be complex."""
+    if len(relation.ops) != 1:
+        return None
+    (one, other), op = relation.sides, relation.ops[0]
+    if isinstance(other, Scalar) and other.node.op == "abs":
+        one, other, op = other, one, FLIPPED.get(op, op)
+    if not isinstance(one, Scalar) or one.node.op != "abs" or not is_constant(other) or one.unit or other.unit:
+        return None
+    inner = one.node.args[0]
+    terms = inner.args if inner.op == "add" else (inner,)
+    shift = [term for term in terms if not symbols(term)]
+    if len(shift) != len(terms) - 1 or not any(term.op == "sym" and term.value != "z" for term in terms):
+        return None
+    ends = (Node("neg", (other.node,)), other.node)
+    low, high = (Scalar(Node("add", (end, *(Node("neg", (term,)) for term in shift)))) for end in ends)
+    return op, (low, high)
 
 
 def solution(relation: Relation) -> tuple[str, str, Answer] | None:
@@ -114,8 +144,9 @@ def membership(relation: Relation) -> Answer:
 
 
 def variable(relation: Relation) -> str:
-    """The side that is a variable alone."""
-    return next(text for text in relation.texts if is_variable(text))
+    """The side that is a variable alone, or the variable whose distance the relation bounds."""
+    bounded = (name for side in relation.sides for name in names(side))
+    return next((text for text in relation.texts if is_variable(text)), None) or next(bounded)
 
 
 def is_variable(text: str) -> bool:

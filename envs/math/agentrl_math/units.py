@@ -124,8 +124,8 @@ _ARCS = {"'": "arcminute", "''": "arcsecond", '"': "arcsecond"}
 
 
 def in_parts(text: str) -> tuple[Fraction, str] | None:
-    """The value and first unit of `45^\\circ 30'`, `1 hour and 30 minutes` or `5 ft 6 in`."""
-    body = text.removeprefix("-").strip()
+    """The value and first unit of `45^\\circ 30'`, `1 hour and 30 minutes`, `5 ft 6 in` or `6'`."""
+    body, sign = text.removeprefix("-").strip(), ""
     parts: list[tuple[Fraction, str]] = []
     at = 0
     while at < len(body) and len(parts) < 4:
@@ -137,7 +137,7 @@ def in_parts(text: str) -> tuple[Fraction, str] | None:
         unit = arcs.get(sign) or _SIGNS.get(sign) or canonical(found.group(2) or found.group(3))
         parts.append((Fraction(found.group(1)), unit))
         at = found.end()
-    if at < len(body) or len(parts) < 2:
+    if at < len(body) or (len(parts) < 2 and sign not in _ARCS):
         return None
     total = _total(parts)
     return None if total is None else (-total if text.startswith("-") else total, parts[0][1])

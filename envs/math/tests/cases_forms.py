@@ -2,6 +2,17 @@ r"""What `verify` must say of units and of the forms an answer can take. Rows ar
 # ruff: noqa: E501, RUF001  (tables are read by column; models write these signs)
 
 EQUAL = {
+    "absolute values": [
+        ("|x|<2", "(-2,2)"), (r"|x|\le 2", "[-2,2]"), ("|x|>2", r"(-\infty,-2)\cup(2,\infty)"), ("|x-1|<2", "(-1,3)"), ("|x|<2", "-2<x<2"), ("2>|x|", "|x|<2"), (r"|x+1|\ge 2", r"x\le -3 \text{ or } x\ge 1"), ("|x|<2, x \\ne 0", r"(-2,0)\cup(0,2)"), ("|2x|<4", "|x|<2"), ("|z|<2", "|z|<2"),
+    ],
+    "determinants, choices and cis": [
+        (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"), (r"\begin{vmatrix}2&0&1\\1&3&2\\1&1&4\end{vmatrix}", "18"), (r"\begin{vmatrix}a&b\\c&d\end{vmatrix}", "ad-bc"), ("{}_5C_2", "10"), ("^5C_2", r"\binom52"), ("⁵C₂", "10"), (r"{}^{10}C_{3}", "120"), ("2\\cdot{}_5C_2", "20"),
+        (r"2\operatorname{cis}60^\circ", r"1+\sqrt3 i"), (r"\text{cis}\frac{\pi}{2}", "i"), ("cis(0)", "1"),
+    ],
+    "the numbers between": [
+        (r"\{1,...,10\}", r"\{1,2,3,4,5,6,7,8,9,10\}"), (r"1,2,\ldots,10", "1,2,3,4,5,6,7,8,9,10"), ("1, 3, …, 9", "1,3,5,7,9"), (r"\{1,2,\dots,10\}", r"\{1,2,3,...,10\}"), ("5,4,...,1", "1,2,3,4,5"),
+    ],
+    "feet and inches": [("6'", "6 feet"), ("2\"", "2 inches"), ("6'2\"", "6 feet 2 inches"), ("6'2''", r"6\text{ ft }2\text{ in}"), ("6'", "6")],
     "units by name, symbol and prefix": [
         ("5 kHz", "5 kilohertz"), ("5 MHz", "5 megahertz"), (r"5\text{ kHz}", r"5\,\mathrm{kHz}"), ("5 kHz", "5"), ("5", "5 kHz"), ("5 kJ", "5 kilojoules"), ("3 GB", "3 gigabytes"), (r"4\ \mu m", "4 micrometers"), ("4 μm", r"4\,\mu\mathrm{m}"),
         ("4 microns", "4 μm"), ("7 kΩ", r"7\text{ kilohms}"), (r"7\,\Omega", "7 ohms"), ("9 mA", "9 milliamps"), ("12 kPa", "12 kilopascals"), ("2 nm", "2 nanometers"), ("6 MW", "6 megawatts"), ("6 mW", "6 milliwatts"), ("3 dL", "3 deciliters"),
@@ -131,6 +142,15 @@ EQUAL = {
 }  # fmt: skip
 
 UNEQUAL = {
+    "absolute values, not": [("|x|<2", "(-2,2]"), ("|x|<2", "(-3,2)"), ("|x|>2", "(-2,2)"), ("|z|<2", "(-2,2)"), ("|x|<2", "|y|<2"), ("|x-1|<2", "(-2,2)"), ("x<2", "|x|<2"), ("|x|<2", "2")],
+    "determinants, choices and cis, not": [
+        (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "2"), (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"), (r"\begin{vmatrix}1&2\end{vmatrix}", "1"), ("{}_5C_2", "20"), ("x_5C_2", "10"), ("{}_5P_2", "10"),
+        (r"\operatorname{cis}30^\circ", r"\operatorname{cis}60^\circ"), (r"x \equiv 4 \pmod 7", r"x \equiv 3 \pmod 7"), (r"x \equiv 3 \pmod 5", r"x \equiv 3 \pmod 7"),
+    ],
+    "the numbers between, not": [
+        (r"\{1,...,10\}", r"\{1,10\}"), (r"1,2,\ldots,10", "1,2,10"), ("1,2,4,...,16", "1,2,4,8,16"), ("1,3,...,10", "1,3,5,7,9"), ("1,2,3,...", "1,2,3"), ("..., 1, ..., 3", "1,2,3"), ("1,...,...", "1"), ("1,...,999999999", "1"),
+    ],
+    "feet and inches, not": [("6'", "6 inches"), ("6'2\"", "6.2 feet"), ("2\"", "2 feet"), ("f'", "f")],
     "prefixes": [
         ("5 kHz", "5 Hz"), ("5 Hz", "5 kHz"), ("5 MHz", "5 kHz"), ("5 kHz", "5000 Hz"), ("5 kJ", "5 J"), ("5 kilojoules", "5 joules"), ("5 mW", "5 MW"), ("5 milliwatts", "5 megawatts"), ("5 kW", "5 watts"), ("5 GB", "5 MB"), ("5 KB", "5 MB"), ("5 bits", "5 bytes"), ("5 mm", "5 cm"), ("5 μm", "5 mm"), ("5 nm", "5 μm"), ("5 mg", "5 g"), ("5 kg", "5 g"), ("5 ml", "5 l"), ("5 dL", "5 mL"), ("5 ms", "5 s"), (r"5\text{ kΩ}", r"5\,\Omega"), ("5 mA", "5 A"), ("5 kPa", "5 Pa"), ("5 MPa", "5 kPa"), ("5 kcal", "5 cal"), ("5 kN", "5 N"), (r"5\text{ kN}", r"5\text{ N}"),
         ("5 kV", r"5\text{ V}"), ("5 megahertz", "5 hertz"), ("5 nanoseconds", "5 microseconds"), ("5 centimeters", "5 kilometers"),
