@@ -15,7 +15,7 @@ from agentrl_math.expr import Node
 from agentrl_math.extract import Extraction, from_gold, from_response
 from agentrl_math.judge import GoldUndefinedError, Quick, UndecidedError, close, infinity, is_beyond, small
 from agentrl_math.latex import clean, is_balanced, is_broken, squeeze
-from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_READ_CHARS, LimitError
+from agentrl_math.limits import GOLD_SHARE, MAX_ANSWER_CHARS, MAX_READ_CHARS, LimitError
 from agentrl_math.literal import is_value, literal
 from agentrl_math.policy import Policy
 from agentrl_math.pool import Pool, PoolError
@@ -83,7 +83,7 @@ class _Open:
         full = any(map(is_beyond, (self.gold, *self.given)))
         request = {"gold": self.gold, "given": self.given, "policy": asdict(self.policy), "full": full}
         try:
-            reply = pool.ask(request, waited_s)
+            reply = pool.ask(request, waited_s, 1 - GOLD_SHARE)
         except PoolError as problem:
             failed = Verdict(Status.VERIFIER_FAILED, str(problem), self.extracted)
             return self._blamed(pool, str(problem)) if problem.is_deserved else failed
@@ -107,7 +107,7 @@ class _Open:
 def _alone(gold: str, pool: Pool) -> dict[str, Any]:
     """What a worker says of the gold by itself; nothing where it is beyond its limits."""
     try:
-        return pool.ask({"gold": gold, "alone": True, "full": is_beyond(gold)})
+        return pool.ask({"gold": gold, "alone": True, "full": is_beyond(gold)}, share=GOLD_SHARE)
     except PoolError as problem:
         if not problem.is_deserved:
             raise

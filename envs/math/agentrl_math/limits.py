@@ -8,6 +8,8 @@ MAX_WHOLE_CHARS = 200
 """The longest response that is an answer and nothing else."""
 MAX_READ_CHARS = 256
 """A longer answer is read by a worker, which can be killed, and never by the process that asks."""
+MAX_PHRASE_CHARS = 120
+"""A longer text is no phrase and no quantity in parts."""
 MAX_DEPTH = 40
 MAX_ITEMS = 200
 FAST_BITS = 4_096
@@ -23,7 +25,9 @@ class LimitError(ValueError):
 MEMORY_BYTES = 2 << 30
 """The address space of a worker."""
 COMPUTE_S = 2.0
-"""What one comparison may take in a worker."""
+"""What a call may compute in workers: the comparison, and the gold by itself where that is not decided."""
+GOLD_SHARE = 0.25
+"""The part of it that is kept for the gold by itself."""
 PATIENCE = 3
 """How many times as long it may take where the machine gives its process less than half of a processor."""
 QUEUE_S = 30.0

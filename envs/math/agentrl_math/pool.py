@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -33,10 +34,11 @@ class WorkerDiedError(PoolError):
 
 
 class Pool:
-    """Up to `size` workers, started when first needed; a worker that overruns `compute_s` is killed and replaced,
+    """Up to `size` workers, started when first needed; a worker that overruns its time is killed and replaced,
     one that the machine starves of processor time a little later.
 
-    `ask` waits at most `queue_s` for a worker and then at most `compute_s` for its answer. Workers are of two kinds:
+    `ask` waits at most `queue_s` for a worker and then at most `share` of `compute_s` for its answer; the shares of
+    one call add up to 1. Workers are of two kinds:
     a full one has math-verify imported, which takes a cradle seconds, and serves every request.
     """
 
@@ -79,12 +81,12 @@ class Pool:
                 self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="agentrl-math")
             return self._threads
 
-    def ask(self, request: dict[str, Any], waited_s: float = 0.0) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], waited_s: float = 0.0, share: float = 1.0) -> dict[str, Any]:
         """A worker's reply to a request, after `waited_s` in some other queue; PoolError when there is none."""
         if not self._free.acquire(timeout=max(0.0, self.queue_s - waited_s)):
             raise PoolError(f"no verifier was free within {self.queue_s} s")
         try:
-            return self._ask(request, bool(request.get("full")))
+            return self._ask(request, bool(request.get("full")), share * self.compute_s)
         finally:
             self._free.release()
 
@@ -101,20 +103,22 @@ class Pool:
         if threads:
             threads.shutdown(wait=False)
 
-    def _ask(self, request: dict[str, Any], full: bool) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], full: bool, within_s: float) -> dict[str, Any]:
         worker = self._idle_worker(full) or self._fresh_worker(full)
+        started = time.monotonic()
         try:
-            return self._exchange(worker, request)
+            return self._exchange(worker, request, within_s)
         except WorkerDiedError:
-            if not worker.served:
+            left_s = within_s - (time.monotonic() - started)
+            if not worker.served or left_s <= 0:
                 raise
-        return self._exchange(self._fresh_worker(full), request)  # it may have died while it was idle
+        return self._exchange(self._fresh_worker(full), request, left_s)  # it may have died while it was idle
 
-    def _exchange(self, worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+    def _exchange(self, worker: Worker, request: dict[str, Any], within_s: float) -> dict[str, Any]:
         """Send, wait, keep the worker; a worker that fails is ended."""
         kept = False
         try:
-            reply = self._reply(worker, json.dumps(request).encode())
+            reply = self._reply(worker, json.dumps(request).encode(), within_s)
             kept = True
             return reply
         except OSError as problem:
@@ -124,25 +128,25 @@ class Pool:
         finally:
             self._put(worker, kept)
 
-    def _reply(self, worker: Worker, request: bytes) -> dict[str, Any]:
-        worker.channel.settimeout(self.compute_s)
+    def _reply(self, worker: Worker, request: bytes, within_s: float) -> dict[str, Any]:
+        worker.channel.settimeout(within_s)
         before = worker.cpu_s
         worker.channel.send(request)
-        message = self._message(worker, before)
+        message = self._message(worker, before, within_s)
         if not message:
             raise ConnectionResetError("killed, or out of memory")
         worker.served += 1
         reply: dict[str, Any] = json.loads(message)
         return reply
 
-    def _message(self, worker: Worker, before: float) -> bytes:
-        """What it sends within `compute_s`, or within a few times that while the machine starves it; OverrunError."""
+    def _message(self, worker: Worker, before: float, within_s: float) -> bytes:
+        """What it sends in time, or within a few times that while the machine starves it; OverrunError."""
         for _ in range(PATIENCE):
             with contextlib.suppress(TimeoutError):
                 return worker.channel.recv(1 << 18)
-            if is_deserved := worker.cpu_s - before >= self.compute_s / 2:
+            if is_deserved := worker.cpu_s - before >= within_s / 2:
                 break
-        overrun = OverrunError(f"not decided within {self.compute_s} s")
+        overrun = OverrunError(f"not decided within {within_s:g} s")
         overrun.is_deserved = is_deserved
         raise overrun
 

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from agentrl_math import averify, verify
+from agentrl_math import pool as pools
 from agentrl_math.pool import OverrunError, Pool, PoolError, WorkerDiedError
 
 REQUEST = {"gold": r"\sqrt{8}", "given": [r"2\sqrt{2}"], "policy": {}, "full": False}
@@ -83,6 +84,36 @@ def test_a_starved_verifier_makes_no_answer_incorrect(pool):
     os.kill(pool.worker_pids[0], signal.SIGSTOP)
     assert verify(r"\boxed{\sqrt{8}}", r"3\sqrt2", pool=pool).status == "verifier_failed"
     assert verify(r"\boxed{\sqrt{8}}", r"3\sqrt2", pool=pool).status == "incorrect"
+
+
+def test_what_a_call_computes_shares_one_deadline(pool, monkeypatch):
+    given_s = []
+
+    def overrun(_, worker, *__):
+        given_s.append(worker.channel.gettimeout())
+        late = OverrunError("late")
+        late.is_deserved = True
+        raise late
+
+    monkeypatch.setattr(Pool, "_message", overrun)
+    assert verify(r"\boxed{\sqrt{8}}", r"3\sqrt2", pool=pool).status == "incorrect"
+    assert len(given_s) == 2  # the comparison, and the gold by itself
+    assert sum(given_s) <= pool.compute_s
+
+
+def test_a_second_worker_has_what_the_first_left_of_the_time(pool, monkeypatch):
+    pool.ask(REQUEST)
+    given_s, clock = [], iter(range(100))
+
+    def die(_, worker, *__):
+        given_s.append(worker.channel.gettimeout())
+        raise ConnectionResetError
+
+    monkeypatch.setattr(Pool, "_message", die)
+    monkeypatch.setattr(pools.time, "monotonic", lambda: next(clock) / 10)
+    with pytest.raises(WorkerDiedError):
+        pool.ask(REQUEST)
+    assert given_s == [pool.compute_s, pytest.approx(pool.compute_s - 0.1)]
 
 
 def test_after_a_hang_the_next_answer_is_right(pool):
