@@ -31,8 +31,8 @@ BOUNDED = "answers that were bounded, in the worker that can be killed or measur
 MATH = {
     f"envs/math/agentrl_math/{name}.py": BOUNDED
     for name in (
-        "answer", "brackets", "compare", "expr", "judge", "latex", "literal", "measures", "numerals", "phrases",
-        "prose", "relations", "second", "units",
+        "answer", "based", "bracketed", "brackets", "compare", "expr", "judge", "latex", "listed", "literal",
+        "matrices", "measures", "numerals", "phrases", "prose", "quantities", "relations", "second", "units", "worded",
     )
 }  # fmt: skip
 ALLOWED = OURS | MATH

@@ -3,27 +3,21 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TypeGuard
 
 from agentrl_math import relations
-from agentrl_math.answer import Answer, Based, Combined, Items, Matrix, Opaque, Relation, Scalar, Union, Words
-from agentrl_math.expr import Node, ParseError, parse, symbols
+from agentrl_math.expr import Node, symbols
+from agentrl_math.forms import Answer, Based, Combined, Items, Matrix, Opaque, Relation, Scalar, Union, Words
 from agentrl_math.judge import GoldUndefinedError, Judge, is_beyond, small
 from agentrl_math.latex import squeeze, words
-from agentrl_math.measures import differ
-from agentrl_math.numerals import rounds
 from agentrl_math.policy import Policy
 from agentrl_math.prose import is_formula, lost_signs
+from agentrl_math.quantities import same_quantity
 from agentrl_math.regions import Regions
-from agentrl_math.units import with_letters
+from agentrl_math.related import related
 
-HUNDRED = Node("num", value=Fraction(100))
-EXACTLY = 1_000_000
-"""The decimals of what is no decimal."""
 MAX_REPEATED = 40
 """How many more than twice the members of the gold a set may name: finding repetitions takes a square of them."""
-_DECIMAL = re.compile(r"-?\d{0,400}(?:\.(\d{0,400}))?(?:\s*\*\s*10\s*\^\s*\{?\s*(-?\d{1,3})\s*\}?)?(?<=[\d.}])")
 _LISTS = ("list", "set", "and")
 
 
@@ -38,7 +32,7 @@ class Comparison:
         """Whether `given` is the answer `gold`."""
         gold, given = relations.between(gold), relations.between(given)
         if isinstance(gold, Relation) or isinstance(given, Relation):
-            return self._related(gold, given)
+            return related(self, gold, given)
         if isinstance(gold, Words | Opaque) or isinstance(given, Words | Opaque):
             return self._texts(gold, given)
         if isinstance(gold, Union | Combined) or isinstance(given, Union | Combined):
@@ -48,39 +42,18 @@ class Comparison:
         if isinstance(gold, Items) or isinstance(given, Items):
             return self._items(gold, given)
         if isinstance(gold, Scalar) and isinstance(given, Scalar):
-            return self._scalars(gold, given)
+            return same_quantity(gold, given, self.judge, self.policy)
         return isinstance(gold, Based) and gold == given
-
-    def _scalars(self, gold: Scalar, given: Scalar) -> bool:
-        if "percent" in (gold.unit, given.unit) and "" in (gold.unit, given.unit):
-            return self._percent(gold, given)
-        gold, given = _with_letters(gold, given), _with_letters(given, gold)
-        if differ(gold.unit, given.unit, self.policy.units) or _in_other_order(gold.text, given.text):
-            return False
-        return self._equal(gold.node, given.node) or _is_rounded(gold, given)
 
     def _matrices(self, gold: Answer, given: Answer) -> bool:
         """Cell by cell; a tuple is a column or a row, a sum of i, j and k a tuple."""
         if isinstance(gold, Matrix) and isinstance(given, Matrix):
             return [len(row) for row in gold.rows] == [len(row) for row in given.rows] and all(
-                self._ordered(a, b) for a, b in zip(gold.rows, given.rows, strict=True)
+                self.ordered(a, b) for a, b in zip(gold.rows, given.rows, strict=True)
             )
         kinds = ("()", "[]") if isinstance(gold, Matrix) else ("()",)
         a, b = _as_vector(gold, kinds), _as_vector(given, kinds)
         return a is not None and b is not None and self.same(a, b)
-
-    def _percent(self, gold: Scalar, given: Scalar) -> bool:
-        if self.policy.percent == "required":
-            return False
-        if self._equal(_value(gold), _value(given)):
-            return True
-        if _is_rounded(gold, given):
-            return True
-        plain = given if gold.unit == "percent" else gold
-        return self.policy.percent == "optional" and _exceeds_one(plain.node) and self._equal(gold.node, given.node)
-
-    def _equal(self, gold: Node, given: Node) -> bool:
-        return self.judge.equal(gold, given, self.policy.rounding)
 
     def _texts(self, gold: Answer, given: Answer) -> bool:
         a, b = _text(gold), _text(given)
@@ -96,7 +69,7 @@ class Comparison:
             isinstance(gold, Combined)
             and isinstance(given, Combined)
             and gold.op == given.op
-            and self._ordered(gold.members, given.members)
+            and self.ordered(gold.members, given.members)
         ):
             return True
         a, b = relations.pieces(gold), relations.pieces(given)
@@ -121,7 +94,7 @@ class Comparison:
                 if len(b.members) > 2 * len(a.members) + MAX_REPEATED:
                     return False
                 return self._unordered(self._distinct(a.members), self._distinct(b.members))
-            return (self._ordered if ordered else self._unordered)(a.members, b.members)
+            return (self.ordered if ordered else self._unordered)(a.members, b.members)
         if {a.kind, b.kind} == {"list", "()"}:
             return self._assigned(a, b)
         if a.kind != b.kind and {a.kind, b.kind} != {"list", "[]"}:
@@ -129,7 +102,7 @@ class Comparison:
         if a.kind != b.kind and len(a.members) < 3:
             return False
         free = self.policy.order == "free" and a.kind in ("()", "[]")
-        return (self._unordered if free else self._ordered)(a.members, b.members)
+        return (self._unordered if free else self.ordered)(a.members, b.members)
 
     def _as_sum(self, gold: Answer, given: Answer) -> bool | None:
         """Whether (1, -2) is i - 2j; None where neither is a sum of unit vectors."""
@@ -145,7 +118,7 @@ class Comparison:
         if len(terms) < len(items.members):
             return None
         vector = Scalar(Node("add", tuple(terms)))
-        return self._directed(items is gold, vector, total)
+        return self.directed(items is gold, vector, total)
 
     def _as_ratio(self, gold: Answer, given: Answer) -> bool | None:
         """Whether 1:2 is the fraction 1/2; None where neither is a ratio of two numbers."""
@@ -156,11 +129,11 @@ class Comparison:
         if len(ratio.members) != 2 or not all(map(_is_term, ratio.members)) or _is_clock(ratio):
             return None
         above, below = (m.node for m in ratio.members if isinstance(m, Scalar))
-        return not _is_zero(below) and self._directed(ratio is gold, Scalar(Node("div", (above, below))), other)
+        return not _is_zero(below) and self.directed(ratio is gold, Scalar(Node("div", (above, below))), other)
 
     def _ratios(self, gold: Items, given: Items) -> bool:
         """Part by part, else in proportion; times such as 10:20 only part by part."""
-        if self._ordered(gold.members, given.members):
+        if self.ordered(gold.members, given.members):
             return True
         if len(gold.members) != len(given.members) or _is_clock(gold) or _is_clock(given):
             return False
@@ -170,18 +143,20 @@ class Comparison:
             return False
         (a0, b0), rest = pairs[0], pairs[1:]
         try:
-            return all(self._equal(Node("mul", (a, b0)), Node("mul", (b, a0))) for a, b in rest)
+            return all(
+                self.judge.equal(Node("mul", (a, b0)), Node("mul", (b, a0)), self.policy.rounding) for a, b in rest
+            )
         except GoldUndefinedError:  # of a product that holds a part of the answer
             return False
 
     def _distinct(self, members: Sequence[Answer]) -> list[Answer]:
         found: list[Answer] = []
         for member in members:
-            if not any(self._alike(other, member) for other in found):
+            if not any(self.alike(other, member) for other in found):
                 found.append(member)
         return found
 
-    def _alike(self, one: Answer, other: Answer) -> bool:
+    def alike(self, one: Answer, other: Answer) -> bool:
         """Whether two parts of one answer are the same; neither is the gold."""
         try:
             return self.same(one, other)
@@ -194,9 +169,10 @@ class Comparison:
         values = relations.by_name(bare)
         if values is None:
             return False
-        return self._ordered(values, point.members) if bare is gold else self._ordered(point.members, values)
+        return self.ordered(values, point.members) if bare is gold else self.ordered(point.members, values)
 
-    def _ordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
+    def ordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
+        """Whether all members are the same, one by one."""
         return len(gold) == len(given) and all(self.same(a, b) for a, b in zip(gold, given, strict=True))
 
     def _unordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
@@ -210,121 +186,9 @@ class Comparison:
             left.remove(found)
         return True
 
-    def _related(self, gold: Answer, given: Answer) -> bool:
-        if isinstance(gold, Relation) and isinstance(given, Relation):
-            a, b = relations.membership(gold), relations.membership(given)
-            return self._relations(gold, given) if a is gold and b is given else self.same(a, b)
-        relation, other = (gold, given) if isinstance(gold, Relation) else (given, gold)
-        assert isinstance(relation, Relation)
-        as_set = relations.interval(relation)
-        if as_set is not None:
-            return not isinstance(other, Scalar | Matrix) and self._directed(relation is gold, as_set, other)
-        pieces = relations.pieces(relation) if isinstance(other, Union | Combined) else None
-        if pieces:
-            return self._directed(relation is gold, Union(pieces), other)
-        member = relations.membership(relation)
-        if member is not relation:
-            return self._directed(relation is gold, member, other)
-        return self._values(relation, other, relation is gold)
-
-    def _directed(self, is_gold: bool, one: Answer, other: Answer) -> bool:
+    def directed(self, is_gold: bool, one: Answer, other: Answer) -> bool:
+        """The same, where `is_gold` says that the first one is the gold."""
         return self.same(one, other) if is_gold else self.same(other, one)
-
-    def _values(self, relation: Relation, other: Answer, is_gold: bool) -> bool:
-        """`x = 5`, `m+n = 2+3 = 5` and `x = 1/3 ≈ 0.333` give a value; every side of an = must have it."""
-        if not set(relation.ops) <= {"=", "~"}:
-            return False
-        named = relations.is_name(relation.texts[0]) and not relations.names(relation.sides[0]) & relations.names(other)
-        if "+" in relation.texts[0] and (is_gold or len(relation.ops) == 1):
-            named = False  # x + y = 2 is a line, whose answer is not 2; x + y = 2 + 3 = 5 is a sum
-        start, end = (1 if named else 0), len(relation.sides)
-        is_turned = relations.is_variable(relation.texts[-1]) and not relations.is_variable(relation.texts[0])
-        if not named and is_turned and not relations.names(relation.sides[-1]) & relations.names(other):
-            end -= 1
-        segments: list[list[Answer]] = [[]]
-        for op, side, text in list(zip(("=", *relation.ops), relation.sides, relation.texts, strict=True))[start:end]:
-            if op == "~" and segments[-1]:
-                segments.append([])
-            if not (named and side is not relation.sides[end - 1] and relations.is_variable(text)):
-                segments[-1].append(side)  # the b of a = b = 5 is another name
-        if len(segments) == 1:
-            return all(self._directed(is_gold, side, other) for side in segments[0])
-        return self._rounded(segments, other, is_gold)
-
-    def _rounded(self, segments: list[list[Answer]], other: Answer, is_gold: bool) -> bool:
-        """`1/3 ≈ 0.333 ≈ 0.33`: all round the most precise part; that one, or a rounded one, is the other answer."""
-        finest = max(segments, key=lambda segment: max(map(_places, segment)))
-        coarser = [segment for segment in segments if segment is not finest]
-        if not all(self._alike(finest[0], side) for side in finest[1:]):
-            return False
-        if not all(self._rounds(finest[0], side) for segment in coarser for side in segment):
-            return False
-        return any(all(self._directed(is_gold, side, other) for side in segment) for segment in segments)
-
-    def _rounds(self, precise: Answer, part: Answer) -> bool:
-        """Whether a number is another one to the decimals that it shows."""
-        places = _places(part)
-        if not isinstance(precise, Scalar) or not isinstance(part, Scalar) or places == EXACTLY:
-            return False
-        if differ(precise.unit, part.unit, self.policy.units):
-            return False
-        scale = Node("num", value=Fraction(10) ** min(places, 0))
-        a, b = (Node("mul", (side.node, scale)) for side in (precise, part))
-        try:
-            return self.judge.equal(a, b, max(places, 0))
-        except GoldUndefinedError:
-            return False
-
-    def _relations(self, gold: Relation, given: Relation) -> bool:
-        a, b = relations.interval(gold), relations.interval(given)
-        if a is not None and b is not None:
-            return words(relations.variable(gold)) == words(relations.variable(given)) and self.same(a, b)
-        if len(gold.ops) > 1 and gold.ops == given.ops:
-            return self._ordered(gold.sides, given.sides)
-        if len(gold.ops) > 1 or len(given.ops) > 1:
-            return self._chain(gold, given)
-        if (
-            gold.ops[0] in ("=", "in")
-            and given.ops[0] in ("=", "in")
-            and squeeze(gold.texts[0]) == squeeze(given.texts[0])
-            and (gold.ops == given.ops or not relations.is_constant(given.sides[1]))
-        ):
-            return self.same(gold.sides[1], given.sides[1])
-        if gold.ops == given.ops == ("!=",) and gold.texts[0] == given.texts[0]:
-            return self.same(gold.sides[1], given.sides[1])
-        if solved := relations.solution(gold):
-            other = relations.solution(given)
-            return other is not None and other[:2] == solved[:2] and self.same(solved[2], other[2])
-        return self._moved(gold, given)
-
-    def _chain(self, gold: Relation, given: Relation) -> bool:
-        """`y = 2x + x = 3x` for `y = 3x`: each step must hold."""
-        if gold.ops != ("=",) or not set(given.ops) <= {"=", "~"} or squeeze(gold.texts[0]) != squeeze(given.texts[0]):
-            return False
-        if "~" in given.ops:
-            return self._values(given, gold.sides[1], is_gold=False)
-        return all(self.same(gold.sides[1], side) for side in given.sides[1:])
-
-    def _moved(self, gold: Relation, given: Relation) -> bool:
-        """Whether the differences of the sides are proportional: 2x + 4y = 3 and y = -x/2 + 3/4."""
-        op = given.ops[0]
-        sign = 1 if gold.ops[0] == op else -1
-        if gold.ops[0] not in (op, relations.FLIPPED.get(op)) or op not in ("=", "!=", "<", ">", "<=", ">="):
-            return False
-        a, b = relations.difference(gold), relations.difference(given)
-        if a is None or b is None:
-            return False
-        b = b if sign == 1 else Node("neg", (b,))
-        return self.judge.proportional(a, b, positive=op not in ("=", "!="))
-
-
-def _value(scalar: Scalar) -> Node:
-    return Node("div", (scalar.node, HUNDRED)) if scalar.unit == "percent" else scalar.node
-
-
-def _exceeds_one(node: Node) -> bool:
-    value = small(node)
-    return isinstance(value, Fraction) and abs(value) > 1
 
 
 def _text(answer: Answer) -> str | None:
@@ -339,19 +203,6 @@ def _said_alike(gold: str, given: str) -> bool:
     if a != b or not a or lost_signs(gold) or lost_signs(given):
         return False
     return len(a) == 1 or not (is_formula(gold) and is_formula(given)) or squeeze(gold) == squeeze(given)
-
-
-def _in_other_order(gold: str, given: str) -> bool:
-    """Whether these name points or digits by capitals, AB as against BA, rather than multiply."""
-    return all(re.fullmatch("[A-Z]{2,}", text.strip()) for text in (gold, given)) and gold.split() != given.split()
-
-
-def _places(part: Answer) -> int:
-    """How many decimals a number shows."""
-    found = _DECIMAL.fullmatch(part.text.strip()) if isinstance(part, Scalar) else None
-    if not found:
-        return EXACTLY
-    return len(found.group(1) or "") - int(found.group(2) or 0)
 
 
 def _as_items(answer: Answer) -> Items | None:
@@ -400,24 +251,3 @@ def _is_clock(answer: Items) -> bool:
 def _is_zero(node: Node) -> bool:
     """Whether this is beyond doubt the number 0."""
     return small(node) == 0
-
-
-def _with_letters(one: Scalar, other: Scalar) -> Scalar:
-    """`5 V` with its letter as a unit, where the other number has one."""
-    if one.unit or not other.unit or not symbols(one.node) or not (found := with_letters(one.text)):
-        return one
-    try:
-        return Scalar(parse(found[0]), found[1], found[0])
-    except ParseError:
-        return one
-
-
-def _is_rounded(gold: Scalar, given: Scalar) -> bool:
-    """Whether one is a decimal of ten digits or more that rounds the fraction that the other is."""
-    for decimal, other in ((gold, given), (given, gold)):
-        value = small(other.node)
-        if isinstance(value, Fraction):
-            scale = Fraction(100 if decimal.unit == "percent" else 1, 100 if other.unit == "percent" else 1)
-            if rounds(decimal.text, value * scale):
-                return True
-    return False

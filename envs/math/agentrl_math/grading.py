@@ -8,11 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 from agentrl_math import pool as pools
-from agentrl_math.answer import Answer, Items, Opaque, Relation, Scalar, is_choice, readings, unlabelled
+from agentrl_math.answer import readings
 from agentrl_math.compare import Comparison
 from agentrl_math.exact import UndefinedError
 from agentrl_math.expr import Node
 from agentrl_math.extract import Extraction, from_gold, from_response
+from agentrl_math.forms import Answer, Items, Opaque, Relation, Scalar
 from agentrl_math.judge import GoldUndefinedError, Quick, UndecidedError, close, infinity, is_beyond, small
 from agentrl_math.latex import clean, is_balanced, is_broken, squeeze
 from agentrl_math.limits import GOLD_SHARE, MAX_ANSWER_CHARS, MAX_READ_CHARS, LimitError
@@ -22,6 +23,7 @@ from agentrl_math.pool import Pool, PoolError
 from agentrl_math.settled import parts
 from agentrl_math.units import bare_number
 from agentrl_math.verdict import Status, Verdict
+from agentrl_math.worded import is_choice, unlabelled
 
 
 def verify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any) -> Verdict:

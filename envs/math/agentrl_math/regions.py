@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
 
-from agentrl_math.answer import Answer, Combined, Items, Relation, Scalar, Union
 from agentrl_math.expr import Node
+from agentrl_math.forms import Answer, Combined, Items, Relation, Scalar, Union
 from agentrl_math.judge import Judge
 from agentrl_math.relations import between, interval, is_constant, is_variable, membership, pieces, variables
 

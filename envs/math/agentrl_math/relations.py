@@ -2,8 +2,8 @@
 
 import re
 
-from agentrl_math.answer import Answer, Combined, Items, Relation, Scalar, Union
 from agentrl_math.expr import Node, symbols
+from agentrl_math.forms import Answer, Combined, Items, Relation, Scalar, Union
 from agentrl_math.latex import squeeze
 
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=", "~": "~", "==": "=="}

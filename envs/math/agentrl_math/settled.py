@@ -1,6 +1,6 @@
 """Whether a gold has a value within reach, whatever it is compared with."""
 
-from agentrl_math.answer import Answer, Items, Matrix, Opaque, Relation, Scalar, Union
+from agentrl_math.forms import Answer, Items, Matrix, Opaque, Relation, Scalar, Union
 from agentrl_math.judge import Judge, is_beyond
 
 
