@@ -1,6 +1,7 @@
 """Cleaned LaTeX or plain arithmetic becomes a tree; nothing is computed here and nothing is ever evaluated as code."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -91,37 +92,31 @@ class _Parser:
         return found
 
     def sum(self) -> Node:
-        terms = [self.signed_product()]
+        terms = [self.signed(self.product)]
         while self.peek("+", "-"):
-            terms.append(self.signed_product())
+            terms.append(self.signed(self.product))
         return terms[0] if len(terms) == 1 else Node("add", tuple(terms))
 
-    def signed_product(self) -> Node:
-        negative = False
+    def signed(self, part: Callable[[], Node]) -> Node:
+        """A part behind any number of signs."""
+        is_negative = False
         while self.peek("+", "-"):
-            negative ^= self.text[self.at] == "-"
+            is_negative ^= self.text[self.at] == "-"
             self.at += 1
-        node = self.product()
-        return Node("neg", (node,)) if negative else node
+        node = part()
+        return Node("neg", (node,)) if is_negative else node
 
     def product(self) -> Node:
         above, below = [self.power()], []
         while True:
             if self.take("*"):
-                above.append(self.signed_power())
+                above.append(self.signed(self.power))
             elif self.take("/"):
-                below.append(self.signed_power())
+                below.append(self.signed(self.power))
             elif self._starts_factor():
                 above.append(self.power())
             else:
                 return Node("div", (_product(above), _product(below))) if below else _product(above)
-
-    def signed_power(self) -> Node:
-        negative = False
-        while self.peek("+", "-"):
-            negative ^= self.text[self.at] == "-"
-            self.at += 1
-        return Node("neg", (self.power(),)) if negative else self.power()
 
     def _starts_factor(self) -> bool:
         self.space()

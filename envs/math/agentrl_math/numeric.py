@@ -31,15 +31,14 @@ class Numeric:
         return _any_reading(_agree_at_points, gold, given)
 
     def _constants(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
+        wanted = _exactly(gold)
         if gold == given:
-            _defined(gold)
             return True
         try:
-            return close(exact(gold, EXACT_BITS), _given(given), rounding)
-        except _GivenUndefinedError:
-            return False
+            if wanted is not None:
+                return close(wanted, exact(given, EXACT_BITS), rounding)
         except UndefinedError:
-            raise GoldUndefinedError from None
+            return False
         except (InexactError, TooLargeError):
             pass
         if rounding != "exact":
@@ -77,15 +76,7 @@ class Numeric:
     def settles(self, node: Node) -> bool:
         """Whether an expression has values that can be computed, so that what cannot be told is not its doing."""
         names = symbols(node)
-        if infinity(node):
-            return True
-        try:
-            exact(node, EXACT_BITS)
-        except UndefinedError:
-            raise GoldUndefinedError from None
-        except (InexactError, TooLargeError):
-            pass
-        else:
+        if infinity(node) or _exactly(node) is not None:
             return True
         plain = _logarithms(node, node)[0][0]
         return sum(_is_sized(plain, point.values) for point in points(names) if point.strict) >= 3
@@ -108,24 +99,14 @@ class Numeric:
             return False
 
 
-class _GivenUndefinedError(Exception):
-    pass
-
-
-def _given(node: Node) -> Fraction:
+def _exactly(gold: Node) -> Fraction | None:
+    """The rational that a gold is; None where it is none or too large, GoldUndefinedError where it has no value."""
     try:
-        return exact(node, EXACT_BITS)
-    except UndefinedError:
-        raise _GivenUndefinedError from None
-
-
-def _defined(gold: Node) -> None:
-    try:
-        exact(gold, EXACT_BITS)
+        return exact(gold, EXACT_BITS)
     except UndefinedError:
         raise GoldUndefinedError from None
     except (InexactError, TooLargeError):
-        pass
+        return None
 
 
 def _logarithms(gold: Node, given: Node) -> list[tuple[Node, Node]]:

@@ -1,22 +1,10 @@
 """The verifier says of every case what is true of it."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 from agentrl_math import Status, verify
 
-
-def tables(name):
-    spec = importlib.util.spec_from_file_location(f"agentrl_math_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cases, texts = tables("cases"), tables("cases_text")
+from envs.math.tests import cases
+from envs.math.tests import cases_text as texts
 
 
 def boxed(table):

@@ -1,10 +1,8 @@
 """Units and forms: what they look like is what they are."""
 
 import contextlib
-import importlib.util
 import re
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from agentrl_math import measures, numerals, verify
@@ -15,19 +13,7 @@ from agentrl_math.units import in_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-
-def _cases():
-    spec = importlib.util.spec_from_file_location(
-        "agentrl_math_cases_forms", Path(__file__).with_name("cases_forms.py")
-    )
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cases = _cases()
+from envs.math.tests import cases_forms as cases
 
 
 def rows(table):

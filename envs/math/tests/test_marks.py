@@ -1,24 +1,9 @@
 """An answer counts where it is marked, and what a sentence denies, doubts or asks is none."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 from agentrl_math import verify
 
-
-def _rows():
-    spec = importlib.util.spec_from_file_location(
-        "agentrl_math_cases_marks", Path(__file__).with_name("cases_marks.py")
-    )
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-rows = _rows()
+from envs.math.tests import cases_marks as rows
 
 
 @pytest.mark.parametrize("response", rows.UNSTATED)
