@@ -79,7 +79,7 @@ def _is_item(text: str) -> bool:
     above, _, line = text.rpartition("\n")
     sign, gap, rest = line.lstrip().partition(" ")
     is_number = sign[-1:] in (".", ")") and sign[:-1].lstrip("(").isalnum() and len(sign) < 5
-    if not gap or not (is_number or sign in ("-", "*", "+", "•")) or rest.strip(" $*\\[("):
+    if not gap or not (is_number or sign in ("-", "*", "+", "•", ">")) or rest.strip(" $*\\[("):
         return False
     pairs = (("\\[", "\\]"), ("\\(", "\\)"), ("\\begin{", "\\end{"))
     is_open = any(above.rfind(opening) > above.rfind(closing) for opening, closing in pairs)
@@ -101,7 +101,7 @@ def _is_free_before(text: str) -> bool:
                 return False
             text, is_gap = bare[: -len(name) - 1], True
         elif bare.endswith((*_SPACES, "\\\\", "&", "{", "~")) and not bare.endswith(("~~", "\\{")):
-            text, is_gap = bare[: -1 if bare[-1] in "&{~" else -2], True
+            text, is_gap, is_line = bare[: -1 if bare[-1] in "&{~" else -2], True, is_line or bare.endswith("\\\\")
         elif bare.endswith("}"):
             opened = _opening_brace(bare)
             name = _command_at_end(bare[:opened]) if opened is not None else None
@@ -120,7 +120,7 @@ def _is_free_behind_sign(text: str, is_gap: bool, is_line: bool) -> bool:
     if sign in "*_":
         return text.rstrip("*_")[-1:] in ("", *" \n$.:,>") and (not is_gap or text[-2:-1] == sign)
     if sign == ">":
-        return text.rpartition("<")[2][:-1].strip("/ |_").isalpha() and "<" in text
+        return text.endswith(("->", "=>")) or (text.rpartition("<")[2][:-1].strip("/ |_").isalpha() and "<" in text)
     if sign in ".,:":  # 3:5, 3.5 and 3 : 5 are numbers, `3: 5` is not
         return not (text[:-1].rstrip()[-1:].isdigit() and is_gap == text[-2:-1].isspace())
     if sign == "!" or text.endswith(("--", "—")):

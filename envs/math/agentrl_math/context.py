@@ -20,16 +20,16 @@ HEDGES = _words(
     "refuse refuses unless kidding joking idk dunno"
 )
 NEGATIONS = _words(
-    "not never cannot neither nor hardly without except unlike instead rather nobody nothing anything no "
-    "isnt arent wasnt dont doesnt didnt cant wont couldnt shouldnt wouldnt"
+    "not never cannot neither nor hardly without except unlike instead rather nobody nothing anything no isnt arent "
+    "wasnt dont doesnt didnt cant wont couldnt shouldnt wouldnt"
 )
 FALSITIES = _words(
-    "false wrong incorrect untrue mistaken lie lying lied myth nonsense absurd impossible rejected extraneous excluded "
-    "discarded invalid disproved eliminated ruled"
+    "false wrong incorrect untrue mistaken lie lying lied myth nonsense absurd impossible rejected extraneous "
+    "excluded discarded invalid disproved eliminated ruled"
 )
 _VERBS = _words(
-    "is are was were be been equals get gets gives give have has make makes so but then thus therefore hence "
-    "means yields becomes"
+    "is are was were be been equals get gets gives give have has make makes so but then thus therefore hence means "
+    "yields becomes"
 )
 """Words behind which a negation no longer belongs to what follows."""
 _CONCLUSIONS = _words("so thus hence therefore then consequently")
@@ -45,7 +45,7 @@ _PREDICATES = _words(
 _FONTS = _words(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
 _CONDITIONS = _words("if suppose assume assuming")
 _MODALS = _words("could may might can")
-_AUXILIARIES = _MODALS | _words("is are was were be does do did would will must should that's it's which")
+_AUXILIARIES = _MODALS | _words("is are was were be does do did would will must should got looks that's it's which")
 _RETRACTIONS = _words(
     "mistake mistakes actually wait sorry oops correction edit erratum meant disregard retract misread miscalculated "
     "scratch strike fails kidding joking"
@@ -53,13 +53,12 @@ _RETRACTIONS = _words(
 """Words that take an answer back where they open a clause behind it, or where the clause speaks of the answer."""
 _REPORTED = _words("say says said claim claims claimed think thinks thought believe believes believed pretend pretends")
 _ASIDES = (
-    "perhaps surprisingly", "maybe surprisingly", "not surprising", "no surprise", "without a doubt", "without doubt",
-    "no doubt", "no wonder", "not hard", "not difficult",
+    "perhaps surprisingly", "maybe surprisingly", "not surprising", "no surprise", "without a doubt",
+    "without doubt", "no doubt", "no wonder", "not hard", "not difficult", "whether or not",
+    "regardless of whether",
 )  # fmt: skip
 """Denials and doubts that are none."""
-_RESTRAINTS = _words(
-    "exceeds twice double half thrice avoid exclude excluding ignore disregard eliminate discard contradicts"
-)
+_RESTRAINTS = _words("exceeds twice double half thrice avoid exclude excluding ignore disregard eliminate discard")
 """Words directly before a mark that make its value another one, or none."""
 _PHRASES = (
     " less than", " more than", " greater than", " fewer than", " larger than", " smaller than", " is at most",
@@ -115,8 +114,7 @@ def is_sentence(content: str) -> bool:
     tokens = _tokens(content)
     if _PREDICATES & set(tokens):
         return True
-    left = _tokens(content.rpartition("=")[0])
-    are_words = [token.isalpha() and token not in ("and", "or") for token in left]
+    are_words = [t.isalpha() and t not in ("and", "or") for t in _tokens(content.rpartition("=")[0])]
     return any(one and other for one, other in pairwise(are_words))
 
 
@@ -164,10 +162,9 @@ def _is_refused(tokens: list[str]) -> bool:
 def _is_negated(said: list[str]) -> bool:
     """`… is not`, `… cannot be`, `if it is` and `if it is even, then` directly before a mark."""
     clause = _parted(said, ",;:.")[-1]
-    if any(map(_denies, [token for token in said if token != ";"][-1:])):
-        return True
+    last = [token for token in said if token != ";"][-1:]
     led_by = {*clause[:2], *(said[:1] if "then" in said[-2:] else ())}
-    if _CONDITIONS & led_by or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
+    if any(map(_denies, last)) or _CONDITIONS & led_by or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
         return True
     return any(
         token != "no" and _denies(token) and len(clause) - i < 6 and not _VERBS & set(clause[i + 2 :])
@@ -177,11 +174,13 @@ def _is_negated(said: list[str]) -> bool:
 
 def _is_refuted(rest: list[str]) -> bool:
     """`… is wrong`, `… is not the answer`, `…, but I am not sure` behind a mark."""
-    if _is_refused(rest) or (rest and (rest[0] in FALSITIES or _denies(rest[0]))):
-        return True
-    if _AUXILIARIES & set(rest[:1]) and any(map(_denies, rest[1:4])):
-        return True
-    return any(t in FALSITIES and _AUXILIARIES & set(rest[max(0, i - 2) : i]) for i, t in enumerate(rest))
+    is_denied = any(map(_denies, rest[: 4 if _AUXILIARIES & set(rest[:1]) else 1]))
+    return is_denied or bool(FALSITIES & set(rest[:1])) or _is_false(rest) or _is_refused(rest)
+
+
+def _is_false(tokens: list[str]) -> bool:
+    """`is wrong` and `was an extraneous …`, as against `the wrong …`."""
+    return any(t in FALSITIES and _AUXILIARIES & set(tokens[max(0, i - 2) : i]) for i, t in enumerate(tokens))
 
 
 def _is_withdrawn(clause: list[str]) -> bool:
@@ -191,6 +190,7 @@ def _is_withdrawn(clause: list[str]) -> bool:
         return True
     if not said or (said[0] not in _BACKWARD and clause[:2] != ["the", "answer"]):
         return False
-    if (_RETRACTIONS | FALSITIES | HEDGES) & set(said) or _is_refused(said) or (said[0] == "or" and "?" in said):
+    is_doubted = bool((_RETRACTIONS | HEDGES) & set(said)) or (said[0] == "or" and "?" in said)
+    if is_doubted or _is_false(said) or _is_refused(said):
         return True
     return any(_denies(t) and said[i + 1 : i + 2] in ([], [","], ["."], ["really"]) for i, t in enumerate(said[:3]))
