@@ -128,6 +128,7 @@ SPOKEN_OF_ELSE = [
     r"The answer is \boxed{5}. This eliminates the invalid root -1.",
     r"The answer is \boxed{5}. I rejected -1 because lengths are positive.",
     r"Tom said he had 3, so he has \boxed{5}.",
+    "She was grounded for lying to find 2 + 3 = 5 days\nThe answer is \\boxed{5}.",
     r"We say that x is \boxed{5}.",
     r"We can say the answer is \boxed{5}.",
     r"The answer is \boxed{5}. Is there another? No.",
