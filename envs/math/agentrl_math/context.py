@@ -149,9 +149,7 @@ def _is_refused(tokens: list[str]) -> bool:
         is_denial, claim = _denies(token), _parted(tokens[i + 1 : i + 16], ",;:")[0]
         if is_denial and (_VIEWS & set(claim[:3]) or claim[:2] == ["be", "that"]):
             return True
-        if token in FALSITIES and (
-            {"that", "answer"} & set(claim[:2]) or (claim[:1] == ["to"] and _REPORTED & {*claim[:2]})
-        ):
+        if token in FALSITIES and ({"that", "answer"} & set(claim[:2]) or _REPORTED & set(claim[1:2])):
             return True
         if (is_denial or token in FALSITIES) and ("answer", "is") in pairwise(claim):
             return True

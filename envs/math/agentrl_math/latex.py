@@ -87,7 +87,7 @@ _WRAPPERS = [(needle, re.compile(pattern), plain) for needle, pattern, plain in 
     ("\\frac", rf"\\frac\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*\}}\s*\{{\s*{_FONT}\s*\{{\s*(\w+)\s*\}}\s*"
      r"(\^\s*\{?[23]\}?)?\s*\}", r"\\text{ \1/\2}\3"),
     ("\\pmod", r"\\pmod\s*(\w)", r"\\pmod{\1}"),
-    ("C", r"(?:^|(?<=[-+*/=(])|\{\s*\})\s*[_^]\s*(?:(\d)|\{\s*(\w+)\s*\})\s*C\s*_\s*(?:(\w)|\{\s*(\w+)\s*\})",
+    ("C", r"(?:^|(?<=[-+*/=(])|\{\s*\})\s*[_^]\s*(?:(\w)|\{\s*(\w+)\s*\})\s*C\s*_\s*(?:(\w)|\{\s*(\w+)\s*\})",
      r"\\binom{\1\2}{\3\4}"),
     ("per cent", r"\bper cent\b", "percent"),
     ("\\big", r"\\big(cup|cap)(?![A-Za-z])(?!\s*_)", r"\\\1 "),

@@ -44,16 +44,18 @@ def _expanded(rows: list[list[Node]]) -> Node:
 
 
 def _scaled(text: str, read: Read) -> Answer | None:
-    r"""\frac12 before a matrix multiplies its cells."""
+    r"""\frac12 before a matrix multiplies its cells, before a determinant its value."""
     start = text.find("\\begin")
     found = matrix(text[start:], read) if start > 0 and "matrix}" in text[start : start + 24] else None
-    if not isinstance(found, Matrix):
+    if not isinstance(found, Matrix | Scalar):
         return None
+    rows = found.rows if isinstance(found, Matrix) else ((found,),)
     factor = text[:start].strip().rstrip("*").strip()
     by = read(f"{factor}1" if factor in ("-", "+") else factor)
-    if not isinstance(by, Scalar) or by.unit or not all(isinstance(cell, Scalar) for row in found.rows for cell in row):
+    if not isinstance(by, Scalar) or by.unit or not all(isinstance(cell, Scalar) for row in rows for cell in row):
         return None
-    return Matrix(tuple(tuple(_times(by, cell) for cell in row) for row in found.rows))
+    scaled = tuple(tuple(_times(by, cell) for cell in row) for row in rows)
+    return Matrix(scaled) if isinstance(found, Matrix) else scaled[0][0]
 
 
 def _times(factor: Scalar, cell: Answer) -> Answer:

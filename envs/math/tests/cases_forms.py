@@ -3,10 +3,10 @@ r"""What `verify` must say of units and of the forms an answer can take. Rows ar
 
 EQUAL = {
     "absolute values": [
-        ("|x|<2", "(-2,2)"), (r"|x|\le 2", "[-2,2]"), ("|x|>2", r"(-\infty,-2)\cup(2,\infty)"), ("|x-1|<2", "(-1,3)"), ("|x|<2", "-2<x<2"), ("2>|x|", "|x|<2"), (r"|x+1|\ge 2", r"x\le -3 \text{ or } x\ge 1"), ("|x|<2, x \\ne 0", r"(-2,0)\cup(0,2)"), ("|2x|<4", "|x|<2"), ("|z|<2", "|z|<2"),
+        ("|x|<2", "(-2,2)"), (r"|x|\le 2", "[-2,2]"), ("|x|>2", r"(-\infty,-2)\cup(2,\infty)"), ("|x-1|<2", "(-1,3)"), ("|x|<2", "-2<x<2"), ("2>|x|", "|x|<2"), ("|x-1|>2", "x<-1 or x>3"), (r"|x+1|\ge 2", r"x\le -3 \text{ or } x\ge 1"), ("|x|<2, x \\ne 0", r"(-2,0)\cup(0,2)"), ("|2x|<4", "|x|<2"), ("|z|<2", "|z|<2"),
     ],
     "determinants, choices and cis": [
-        (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"), (r"\begin{vmatrix}2&0&1\\1&3&2\\1&1&4\end{vmatrix}", "18"), (r"\begin{vmatrix}a&b\\c&d\end{vmatrix}", "ad-bc"), ("{}_5C_2", "10"), ("^5C_2", r"\binom52"), ("⁵C₂", "10"), (r"{}^{10}C_{3}", "120"), ("2\\cdot{}_5C_2", "20"),
+        (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"), (r"\begin{vmatrix}2&0&1\\1&3&2\\1&1&4\end{vmatrix}", "18"), (r"\begin{vmatrix}a&b\\c&d\end{vmatrix}", "ad-bc"), ("{}_5C_2", "10"), ("^5C_2", r"\binom52"), ("⁵C₂", "10"), (r"{}^{10}C_{3}", "120"), ("{}^nC_r", r"\binom nr"), (r"2\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-4"), ("2\\cdot{}_5C_2", "20"),
         (r"2\operatorname{cis}60^\circ", r"1+\sqrt3 i"), (r"\text{cis}\frac{\pi}{2}", "i"), ("cis(0)", "1"),
     ],
     "the numbers between": [
@@ -142,9 +142,9 @@ EQUAL = {
 }  # fmt: skip
 
 UNEQUAL = {
-    "absolute values, not": [("|x|<2", "(-2,2]"), ("|x|<2", "(-3,2)"), ("|x|>2", "(-2,2)"), ("|z|<2", "(-2,2)"), ("|x|<2", "|y|<2"), ("|x-1|<2", "(-2,2)"), ("x<2", "|x|<2"), ("|x|<2", "2")],
+    "absolute values, not": [("|x|<2", "(-2,2]"), ("|x|<2", "(-3,2)"), ("|x|>2", "(-2,2)"), ("|z|<2", "(-2,2)"), ("|x|<2", "|y|<2"), ("|x-1|<2", "(-2,2)"), ("x<2", "|x|<2"), ("|x|<2", "2"), ("|x+y|<2", "(-2,2)"), ("|x|<2", "|x|<3")],
     "determinants, choices and cis, not": [
-        (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "2"), (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"), (r"\begin{vmatrix}1&2\end{vmatrix}", "1"), ("{}_5C_2", "20"), ("x_5C_2", "10"), ("{}_5P_2", "10"),
+        (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "2"), (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"), (r"\begin{vmatrix}1&2\end{vmatrix}", "1"), ("{}_5C_2", "20"), ("x_5C_2", "10"), (r"3-\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-6"), ("{}_5P_2", "10"),
         (r"\operatorname{cis}30^\circ", r"\operatorname{cis}60^\circ"), (r"x \equiv 4 \pmod 7", r"x \equiv 3 \pmod 7"), (r"x \equiv 3 \pmod 5", r"x \equiv 3 \pmod 7"),
     ],
     "the numbers between, not": [
