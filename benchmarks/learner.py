@@ -17,6 +17,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as in a run's learner, and here for both sides
+
 import torch
 from torch.nn import functional
 from transformers import AutoModelForCausalLM

@@ -204,7 +204,12 @@ def learner_role(config: Config, model: Path, staging: Path, rank: int) -> Role:
         f"learner rank {rank}",
         make_learner,
         (config, model, staging, rank),
-        env={"OMP_NUM_THREADS": str(config.learner.threads), "TOKENIZERS_PARALLELISM": "false"},
+        # Large tensors in huge pages: on a CPU a third of an update was page faults (docs/performance.md).
+        env={
+            "OMP_NUM_THREADS": str(config.learner.threads),
+            "THP_MEM_ALLOC_ENABLE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        },
         gpus=LEARNER_SHARE if is_shared(config) else float(config.device == "cuda"),
         bundle=rank if is_shared(config) else None,
         is_blocking=True,
