@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_CALLS = 64
 """Of one turn: a call takes as few as five tokens, and each runs before the next."""
+PROOF_S = 180.0
+"""What it takes, beside the call made twice, to prove whose doing a failure is: fresh services, earlier calls again."""
 SPENT = "the time for the tools of this episode, {:g} s, is used up"
 MOST_ERROR = 2000
 """Characters of an error that the model is told."""
@@ -52,7 +54,7 @@ async def answer(env: Env, call: ToolCall) -> Message:
 async def blamed(env: Env, tool: Tool, arguments: dict[str, Any], failure: Exception) -> Outcome:
     """The failure, or what the model is told of it where the tool can prove that the call caused it."""
     assert tool.blame is not None
-    within_s = 2 * (env.limits.setup_timeout_s + env.limits.tool_timeout_s)
+    within_s = PROOF_S + 2 * env.limits.tool_timeout_s
     outcome = await env.code.attempt(partial(tool.blame, **arguments), timeout_s=within_s, name=tool.spec["name"])
     is_proven = outcome.error is None and outcome.value
     return Outcome(BadCallError(outcome.value) if is_proven else failure)

@@ -35,7 +35,6 @@ MALFORMED = (
     httpx.LocalProtocolError, UnicodeError,
 )  # fmt: skip
 """Errors that are the request's own, whatever state the host is in."""
-KNOWN_GOOD_S = 4.0
 
 
 class Http:
@@ -44,9 +43,9 @@ class Http:
     Every hop of a redirect passes the same checks: scheme, host and port are allowed, and every address of the host is
     public or in `networks` (such as `127.0.0.0/8`). The connection goes to the very address that was checked.
 
-    A request that fails is the model's doing where the host answers a known-good one: the address that `known_good` has
-    for the entry of `allow`, by default `/` of the host, over http or https. Under `*.` the model picks the host: what
-    fails there is its own doing unless `known_good` has an address for that entry.
+    A request that fails is the model's doing where the host answers a known-good one, which has as much time: the
+    address that `known_good` has for the entry of `allow`, by default `/` of the host, over http or https. Under `*.`
+    the model picks the host: what fails there is its own doing unless `known_good` has an address for that entry.
     """
 
     def __init__(
@@ -108,19 +107,21 @@ class Http:
     async def _is_well(self, url: httpx.URL) -> bool:
         """Whether the host of an address answers a known-good request, or was the model's to pick."""
         addresses = self.gate.known_good_of(url)
-        return not addresses or await works(addresses, lambda: self._known_good(addresses))
+        return not addresses or await works(addresses, lambda: self._known_good(addresses), self.timeout_s)
 
     async def _known_good(self, addresses: Sequence[httpx.URL]) -> None:
-        """Return once one of them answers; httpx.HTTPError where none does."""
-        async with httpx.AsyncClient(transport=CheckedTransport(self.gate), trust_env=False) as client:
-            for address in addresses:
-                with suppress(httpx.HTTPError, TimeoutError):
-                    async with (
-                        asyncio.timeout(KNOWN_GOOD_S),
-                        client.stream("GET", address, headers=HEADERS) as response,
-                    ):
-                        if response.status_code not in GONE:
-                            return
+        """Return once one of them, asked at the same time, answers; httpx.HTTPError where none does."""
+        transport = CheckedTransport(self.gate)
+        async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=self.timeout_s) as client:
+            asking = [asyncio.ensure_future(_answers(client, address)) for address in addresses]
+            try:
+                for answer in asyncio.as_completed(asking):
+                    if await answer:
+                        return
+            finally:
+                for task in asking:
+                    task.cancel()
+                await asyncio.gather(*asking, return_exceptions=True)
         raise httpx.ConnectError(f"{addresses[0].host} answers nothing")
 
     async def _content(self, response: httpx.Response) -> bytes:
@@ -256,6 +257,13 @@ class CheckedTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close what is open."""
         await self._inner.aclose()
+
+
+async def _answers(client: httpx.AsyncClient, address: httpx.URL) -> bool:
+    with suppress(httpx.HTTPError):
+        async with client.stream("GET", address, headers=HEADERS) as response:
+            return response.status_code not in GONE
+    return False
 
 
 def _canonical(url: httpx.URL) -> httpx.URL:

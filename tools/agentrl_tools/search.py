@@ -152,7 +152,7 @@ class HttpSearch:
         except FAILURES as error:
             why = f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
             service = self.url, self.results, self.title, self.text, repr(self.body)
-            if await works(service, lambda: self._found(self.known_good, k)):
+            if await works(service, lambda: self._found(self.known_good, k), self.timeout_s):
                 raise BadCallError(f"the search service does not answer this query ({why})") from error
             raise ServiceError(f"search service {self.url}: {why}; see its url, results, title and text") from error
 
@@ -171,7 +171,7 @@ class HttpSearch:
         headers = {"Content-Type": "application/json"} | self.headers
         url = self.url.replace("{query}", quote(query, safe="")).replace("{k}", str(k))
         async with (
-            httpx.AsyncClient(verify=tls(), trust_env=False) as client,
+            httpx.AsyncClient(verify=tls(), trust_env=False, timeout=self.timeout_s) as client,
             client.stream(method, url, content=content, headers=headers) as response,
         ):
             response.raise_for_status()

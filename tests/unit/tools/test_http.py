@@ -163,10 +163,7 @@ async def always(answer: bytes) -> tuple[asyncio.Server, str]:
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 503 Gone\r\nContent-Length: 0\r\n\r\n", b"junk\r\n\r\n"])
-async def test_a_host_that_answers_nobody_is_the_infrastructures_fault(
-    monkeypatch: pytest.MonkeyPatch, answer: bytes
-) -> None:
-    monkeypatch.setattr("agentrl_tools.http.KNOWN_GOOD_S", 0.3)
+async def test_a_host_that_answers_nobody_is_the_infrastructures_fault(answer: bytes) -> None:
     server, place = await always(answer)
     async with server:
         with pytest.raises(ServiceError) as caught:

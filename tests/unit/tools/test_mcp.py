@@ -179,6 +179,19 @@ async def test_calls_too_long_to_be_made_again_are_the_models(monkeypatch: pytes
     await env.aclose()
 
 
+@pytest.mark.timeout(PATIENCE_S)
+async def test_calls_too_many_to_be_made_again_are_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a call that needs one of long ago to break the server would be a way out."""
+    monkeypatch.setattr(toolset, "MOST_PLAYED", 2)
+    env = guest()
+    await env.areset(Task("t"))
+    assert await say(env, "arm") == "armed"
+    assert await say(env, "add", a=2, b=3) == "5"
+    assert await say(env, "add", a=2, b=3) == "5"
+    assert (await say(env, "fire")).startswith("error: 'fire' ended the server, or was not answered")
+    await env.aclose()
+
+
 async def test_a_server_that_hangs_for_another_reason_is_the_infrastructures_fault() -> None:
     server = McpServer(command())
     env = guest(server, tool_timeout_s=0.3)

@@ -585,6 +585,18 @@ asyncio.run(main())
 """
 
 
+def test_the_sandboxes_of_a_loop_that_has_ended_are_ended_by_the_next() -> None:
+    async def use() -> int:
+        async with Workspace("python", backend="process") as (python,):
+            assert await python.run(code="6 * 7") == "42"
+        await asyncio.gather(*pools.held().endings)
+        return sum(each.count.ready + each.count.starting for each in pools.held().pools.values())
+
+    for _ in range(4):
+        most = asyncio.run(use())
+        assert len(list(leases.recorded())) <= most + 1
+
+
 def test_a_process_that_forgets_its_tools_leaves_nothing(tmp_path: Path) -> None:
     environment = os.environ | {leases.VARIABLE: str(tmp_path)}
     run = subprocess.run(

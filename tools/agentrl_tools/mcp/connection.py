@@ -15,6 +15,7 @@ from agentrl.env.authored import Outcome, caught_async, within
 from agentrl.errors import ConfigError
 from agentrl.types import ToolSpec
 from agentrl_tools.errors import ServiceError
+from agentrl_tools.mcp.allowance import Allowance
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -45,7 +46,7 @@ class Connection:
     """One session, and of a command the one process behind it."""
 
     def __init__(self, address: Address) -> None:
-        self._address = address
+        self._address, self._allowance = address, Allowance()
         self._life: asyncio.Task[Outcome] | None = None
         self._client: Client | None = None
         self._process: ServerProcess | None = None
@@ -65,11 +66,12 @@ class Connection:
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
         """What a tool answers; BadCallError for what it says went wrong, ServiceError for a session that is lost."""
         assert self._client is not None, "the session is open"
+        self._allowance.renew()
         outcome = await caught_async(self._client.call_tool(tool, arguments))
-        if is_tools_own(outcome.error):
-            raise BadCallError(str(outcome.error))
-        if outcome.error is not None:
+        if self._allowance.complaint or not (outcome.error is None or is_tools_own(outcome.error)):
             raise await self._lost(f"is lost (while it ran {tool!r})", outcome.error)
+        if outcome.error is not None:
+            raise BadCallError(str(outcome.error))
         if outcome.value.is_error:
             raise BadCallError(said(outcome.value))
         return said(outcome.value)
@@ -99,11 +101,13 @@ class Connection:
 
     async def _transport(self) -> Any:
         if self._address.url:
-            return self._address.url
+            from agentrl_tools.mcp.web import connected_to
+
+            return connected_to(self._address.url, self._allowance)
         from agentrl_tools.mcp.process import ServerProcess, connected
 
         self._process = await ServerProcess.start(self._address.command, self._address.env, self._address.cwd)
-        return connected(self._process)
+        return connected(self._process, self._allowance)
 
     async def _tools(self, ready: asyncio.Future[Client], life: asyncio.Task[Outcome]) -> list[ToolSpec]:
         began = time.monotonic()
@@ -126,6 +130,8 @@ class Connection:
         if isinstance(cause, ServiceError):
             return cause
         why = f": {type(cause).__name__}: {cause}" if cause is not None else ""
+        if self._allowance.complaint:
+            why = f": it {self._allowance.complaint}"
         obituary = await self._process.obituary() if self._process is not None else ""
         return ServiceError(f"MCP server {self._address.name!r} {what}{why}{obituary}")
 
@@ -152,7 +158,7 @@ def load() -> None:
         raise ConfigError(f"MCP servers need the package mcp: pip install 'agentrl[mcp]' ({error})") from error
 
 
-def is_tools_own(error: BaseException | None) -> bool:
+def is_tools_own(error: BaseException) -> bool:
     """True for what the server answered to the model's call, False for a connection that is gone."""
     from mcp import MCPError
 

@@ -17,11 +17,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from agentrl_tools.errors import ServiceError
+from agentrl_tools.mcp.allowance import MOST_BYTES, Allowance, values_of
 
-LONGEST_LINE = 4 * 2**20
+LONGEST_LINE = MOST_BYTES
 """Bytes of one message."""
-MOST_VALUES = 50_000
-"""Of one message: each takes a microsecond of the loop and twenty times the memory of its text."""
 GRACE_S = 0.5
 """How long a server may take to end once its input is closed."""
 REAPED_S = 4.0
@@ -90,14 +89,14 @@ class ServerProcess:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), within_s)
 
-    async def read_into(self, inbox: Any) -> None:
+    async def read_into(self, inbox: Any, allowance: Allowance) -> None:
         """Every line of its output as a message; a line that is none is handed on as the error it is."""
         assert self.process.stdout is not None
         async with inbox:
             try:
                 async for line in self.process.stdout:
-                    if values_of(line) > MOST_VALUES:
-                        return self.hear(f"a message of more than {MOST_VALUES} values on its stdout".encode())
+                    if not allowance.take(len(line), values_of(line) + 1):
+                        return
                     message = as_message(line)
                     if isinstance(message, Exception):
                         self.hear(b"no JSON-RPC on its stdout: " + line)
@@ -128,14 +127,6 @@ class ServerProcess:
         self.last_words.append(line[:1200].decode(errors="replace").strip()[:300])
 
 
-def values_of(line: bytes) -> int:
-    """How many commas and brackets that open there are in JSON beside its texts: no fewer than values within others."""
-    marks = b"[{,"
-    if sum(map(line.count, (b"[", b"{", b","))) > MOST_VALUES:
-        line = b'""'.join(line.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-    return len(line) - len(line.translate(None, marks))
-
-
 def as_message(line: bytes) -> SessionMessage | Exception:
     """One line of JSON-RPC."""
     try:
@@ -145,13 +136,13 @@ def as_message(line: bytes) -> SessionMessage | Exception:
 
 
 @asynccontextmanager
-async def connected(server: ServerProcess) -> AsyncIterator[tuple[Any, Any]]:
+async def connected(server: ServerProcess, allowance: Allowance) -> AsyncIterator[tuple[Any, Any]]:
     """The two message streams of a running server, for `mcp.Client`; the server has ended when the body has."""
     inbox_writer, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outbox, outbox_reader = anyio.create_memory_object_stream[SessionMessage](0)
     pumps = [
         asyncio.ensure_future(pump)
-        for pump in (server.read_into(inbox_writer), server.write_from(outbox_reader), server.listen())
+        for pump in (server.read_into(inbox_writer, allowance), server.write_from(outbox_reader), server.listen())
     ]
     for pump in pumps:
         pump.add_done_callback(server.kill_if_broken)

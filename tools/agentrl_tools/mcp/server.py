@@ -22,7 +22,7 @@ from agentrl_tools.errors import ServiceError
 from agentrl_tools.mcp.connection import Address, Connection, load
 
 MOST_PLAYED = 64
-"""Calls of an episode that are remembered, to be made again on a fresh server."""
+"""Calls of an episode that are remembered, to be made again on a fresh server; more are too many to be made again."""
 MOST_BREAKS = 3
 """How often a server is started anew for an episode whose calls end it."""
 LEEWAY = 2
@@ -53,10 +53,10 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
 
     A process is this episode's own and is killed with its children at the end. What one of its tools says went wrong
     goes to the model. When a call ends the server, hangs or breaks the protocol, a fresh one is given the same calls:
-    if the last of them breaks that too, or they last too long, and another fresh one lists its tools, the failure is
-    the model's error and the episode goes on with the last; otherwise it is infrastructure (ServiceError,
-    DeadlineError). `only` names the tools to offer (none named: all); `env` adds to the few variables a server
-    inherits. Needs `pip install 'agentrl[mcp]'`.
+    if the last of them breaks that too, or they are too many or last too long, and another fresh one lists its tools,
+    the failure is the model's error and the episode goes on with the last; otherwise it is infrastructure
+    (ServiceError, DeadlineError). `only` names the tools to offer (none named: all); `env` adds to the few variables a
+    server inherits. Needs `pip install 'agentrl[mcp]'`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         if not self.name:
             raise ConfigError("McpServer: give a command or a URL")
         self._opened: list[Connection] = []
-        self._played: deque[Played] = deque(maxlen=MOST_PLAYED)
+        self._played: deque[Played] = deque(maxlen=MOST_PLAYED + 1)
         self._breaks = 0
 
     def check(self) -> None:
@@ -147,7 +147,12 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         return f"{tool!r} ended the server, or was not answered, as did earlier calls. It is not started again."
 
     async def _breaks_again(self) -> bool:
-        """Whether a fresh server takes all calls of the episode but the last, and breaks at that."""
+        """Whether a fresh server takes all calls of the episode but the last, and breaks at that.
+
+        True as well where they are too many, or last too long, for anybody to know.
+        """
+        if len(self._played) > MOST_PLAYED:
+            return True
         fresh, _ = await self._open()
         try:
             *before, last = self._played

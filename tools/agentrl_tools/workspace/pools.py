@@ -1,6 +1,7 @@
 """The sandboxes of a worker's tools: one pool for each backend, limits and packages, made when a tool first needs it.
 
-A worker is an event loop, and each loop has pools of its own: they end with it, whatever the others do.
+A worker is an event loop, and each loop has pools of its own: they end with it, whatever the others do. Those of a loop
+that ended without `close_sandboxes` are ended by the next loop that needs a sandbox.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
+from agentrl.env.authored import Outcome, within
 from agentrl.errors import ConfigError
+from agentrl_tools.loops import ByLoop
 
 if TYPE_CHECKING:
     from agentrl_sandbox import Backend, Limits, Pool
@@ -34,9 +36,12 @@ class Held:
     pools: dict[tuple[str, Limits, tuple[str, ...]], Pool] = field(default_factory=dict)
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
     holders: int = 0
+    endings: set[asyncio.Task[Outcome]] = field(default_factory=set)
+    """Of pools that loops have left behind."""
 
 
-_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Held] = WeakKeyDictionary()
+_HELD: ByLoop[Held] = ByLoop(Held)
+CLOSE_S = 60.0
 
 
 @cache
@@ -57,6 +62,7 @@ async def pool(name: str, limits: Limits, packages: tuple[str, ...] = ()) -> Poo
     from agentrl_sandbox import Pool
 
     mine = held()
+    _end_orphans(mine)
     async with mine.making:
         key = name, limits, packages
         if key not in mine.pools:
@@ -84,14 +90,26 @@ async def sandboxes() -> AsyncIterator[None]:
 
 async def close_sandboxes() -> None:
     """End the tools' sandboxes of the running loop now; the next call of a tool begins anew."""
-    pools, held().pools = held().pools, {}
+    mine = held()
+    _end_orphans(mine)
+    pools, mine.pools = mine.pools, {}
     for each in pools.values():
         await each.close()
+    await asyncio.gather(*mine.endings)
 
 
 def held() -> Held:
     """What the running loop has."""
-    return _BY_LOOP.setdefault(asyncio.get_running_loop(), Held())
+    return _HELD.here()
+
+
+def _end_orphans(mine: Held) -> None:
+    """Begin to end the sandboxes of loops that are closed; nobody waits for it."""
+    for left in _HELD.orphans():
+        for each in left.pools.values():
+            ending = asyncio.ensure_future(within(each.close(), CLOSE_S, "the end of a pool that its loop has left"))
+            mine.endings.add(ending)
+            ending.add_done_callback(mine.endings.discard)
 
 
 def most(memory_each: int = MEMORY_EACH) -> int:

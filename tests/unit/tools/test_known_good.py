@@ -1,0 +1,146 @@
+"""A known-good request has the patience of the request that failed, and loops that end leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+from agentrl_tools import known_good
+from agentrl_tools.errors import ServiceError
+from agentrl_tools.http import Http
+from agentrl_tools.loops import ByLoop
+from agentrl_tools.search import HttpSearch
+
+from agentrl.env import Context, Env, Limits, Message, Task, Tool
+from tests.unit.env.test_tools import calls
+from tests.unit.tools.web import web
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    with web() as running:
+        yield running
+
+
+class Patience:
+    """How long was waited for what: for a known-good request as a whole, and for each read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.whole, self.reads = list[float](), list[float]()
+        within, send = known_good.within, httpx.AsyncHTTPTransport.handle_async_request
+
+        async def watched(awaitable: Any, timeout_s: float, what: str) -> Any:
+            self.whole.append(timeout_s)
+            return await within(awaitable, timeout_s, what)
+
+        async def sent(transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+            self.reads.append(request.extensions["timeout"]["read"])
+            return await send(transport, request)
+
+        monkeypatch.setattr(known_good, "within", watched)
+        monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", sent)
+
+
+async def test_a_search_service_has_one_patience_for_every_query(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience = Patience(monkeypatch)
+    service = HttpSearch(f"http://127.0.0.1:{server.server_port}/down?q={{query}}", "", timeout_s=33.0)
+    with pytest.raises(ServiceError):
+        await service.find("x", 1)
+    assert (patience.whole, patience.reads) == ([33.0], [33.0, 33.0])
+
+
+async def test_a_host_has_one_patience_for_every_request(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience, place = Patience(monkeypatch), f"localhost:{server.server_port}"
+    tool = Http([place], networks=["127.0.0.0/8"], timeout_s=33.0)
+    assert (await tool.http(f"http://{place}/down")).startswith("503")
+    assert patience.whole == [33.0]
+    assert set(patience.reads) == {33.0}
+
+
+async def test_a_host_that_hangs_over_one_scheme_is_asked_over_the_other_meanwhile() -> None:
+    """One after the other would take the patience twice."""
+    asked, answered = list[str](), asyncio.Event()
+
+    class Transport(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            asked.append(request.url.scheme)
+            if request.url.scheme == "http":
+                await answered.wait()
+            return httpx.Response(200)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agentrl_tools.http.CheckedTransport", lambda _: Transport())
+        tool = Http(["svc"])
+        async with asyncio.timeout(20):
+            assert await tool._is_well(httpx.URL("http://svc/"))
+    assert sorted(asked) == ["http", "https"]
+
+
+class Brief(Env):
+    """Has one tool, whose call fails, and which proves slowly that the call was at fault."""
+
+    limits = Limits(max_turns=2, setup_timeout_s=0.5, tool_timeout_s=0.5)
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task("t")]
+
+    def tools(self, ctx: Context) -> list[Tool]:
+        async def fail() -> str:
+            raise ServiceError("gone")
+
+        async def blame() -> str:
+            await asyncio.sleep(2.5)
+            return "it was you"
+
+        return [Tool({"name": "f", "description": "", "parameters": {}}, fail, blame=blame)]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content="Go.")]
+
+
+async def test_short_limits_of_an_environment_leave_time_to_prove_whose_doing_a_failure_is() -> None:
+    env = Brief()
+    await env.areset(Task("t"))
+    (message,) = (await env.astep(calls(("f", {})))).messages
+    assert message["content"] == "error: it was you"
+    await env.aclose()
+
+
+def test_loops_that_have_ended_are_let_go() -> None:
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def good() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+
+    async def ask() -> bool:
+        return await known_good.works("service", good, 5.0)
+
+    for _ in range(20):
+        assert asyncio.run(ask())
+    gc.collect()
+    assert sum(loop() is not None for loop in loops) <= 1
+
+
+def test_what_a_closed_loop_had_is_handed_out_once() -> None:
+    made = ByLoop(list[int])
+
+    async def here() -> list[int]:
+        return made.here()
+
+    async def orphans() -> list[list[int]]:
+        assert made.here() is made.here()
+        return made.orphans()
+
+    first = asyncio.run(here())
+    assert asyncio.run(orphans()) == [first]
+    assert len(asyncio.run(orphans())) == 1
