@@ -9,15 +9,16 @@ from agentrl_code.policy import PRINTED_BYTES
 from agentrl_code.scripts import asserts, parse
 from agentrl_code.values import UnplainError, to_tree
 
-MISSING: Final = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
-"""No expectation was given; None is one."""
+MISSING: Final = type("Missing", (), {"__repr__": lambda _: "MISSING", "__reduce__": lambda _: "MISSING"})()
+"""No expectation was given; None is one. Copies and pickles are the same one."""
 
 
 @dataclass(frozen=True)
 class Call:
     """`function(*args, **kwargs)` must give `expected`, with exact types: 1 is not True, not 1.0; a list is no tuple.
 
-    `checker(args, got, expected)`, where given, decides instead; only True passes.
+    `checker(args, got, expected)`, where given, decides instead; only True passes. It runs in a process of its own, to
+    which it is sent by cloudpickle, and which is killed when it takes too long.
     """
 
     function: str
@@ -31,8 +32,7 @@ class Call:
 class Io:
     """The program, run as a script with `stdin`, must print `expected_stdout` (white space at line ends is ignored).
 
-    `checker(stdin, stdout, expected_stdout)`, where given, decides instead; only True passes. It runs here, so it
-    must bound what it does with an answer: `Fraction("1e99999999")` stops the process.
+    `checker(stdin, stdout, expected_stdout)`, where given, decides instead; only True passes.
     """
 
     stdin: str

@@ -1,81 +1,65 @@
-"""Checkers of tasks with several right answers: asked about what a program gave, and not believed when they raise."""
+"""The process in which checkers run: one call after the other, until the other end closes.
 
-import copy
-from collections.abc import Callable
+A checker may hang over an answer without ever giving up the interpreter: `Fraction("1e99999999")`, a pattern that
+backtracks. Here that holds up nobody, and who asked kills the process.
+"""
+
+import ctypes
+import json
+import os
+import pickle
+import resource
+import signal
+from collections.abc import Iterator
 from typing import Any
 
-from agentrl.env.threads import Threads
-from agentrl.errors import DeadlineError, EnvError
-from agentrl_code.cases import MISSING
-from agentrl_code.replies import ForeignError
+from agentrl_code.replies import ForeignError, foreign
 from agentrl_code.show import shown
-from agentrl_code.verdict import Result, Status
+from agentrl_code.values import from_tree
 
-Checker = Callable[..., Any]
-
-
-class CheckerError(Exception):
-    """A checker raised or hung. It is the answer's doing where the checker takes what is expected, else the task's."""
-
-    def __init__(self, problem: BaseException, is_answers_doing: bool) -> None:
-        super().__init__(f"{type(problem).__name__}: {_words(problem)}")
-        self._is_answers_doing = is_answers_doing
-
-    def result(self, asked: str, got: str) -> Result:
-        """The result of the test."""
-        if self._is_answers_doing:
-            return Result(Status.FAILED, asked, got, reason=f"gave {got}, which the checker cannot take ({self})")
-        return Result(Status.INVALID, asked, got, reason=f"the checker raised {self}", fault="task")
+LENGTH_BYTES = 8
+"""Before each request, its length; a reply is a line of JSON."""
+MOST_WORDS = 1000
+"""Characters of what a checker says when it raises."""
+MEMORY_BYTES = 4 << 30
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+Told = tuple[str, Any]
+"""`loaded` first; then `said` whether it is True, `foreign` for an object that is not compared, or what it `raised`."""
 
 
-class HungError(Exception):
-    """Too many calls of checkers hang, each in a thread that cannot be ended: no more are made."""
+def main() -> None:
+    """Serve requests from what was stdin on what was stdout; a checker may print where it likes."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    _limit_memory()
+    requests, lines = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):
+        os.dup2(nowhere, descriptor)
+    while length := requests.read(LENGTH_BYTES):
+        for reply in replies(requests.read(int.from_bytes(length, "big"))):
+            print(json.dumps(reply), file=lines, flush=True)
 
 
-async def is_approved(
-    checker: Checker, given: Any, got: Any, expected: Any, timeout_s: float, threads: Threads
-) -> bool:
-    """Whether the checker says True within its time, nothing less; CheckerError when it raises or hangs.
+def _limit_memory() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MEMORY_BYTES)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
-    HungError once too many have hung: a checker must bound what it does with an answer.
+
+def replies(request: bytes) -> Iterator[Told]:
+    """Those to one request: a checker, the input, the answer's tree in a tuple, and what is expected.
+
+    An empty tuple tries what is expected as the answer. Everything is a copy: a checker may sort or empty it.
     """
-    said = await _asked(checker, given, got, expected, timeout_s, threads)
-    if isinstance(said, ForeignError):
-        raise said
-    if isinstance(said, BaseException):  # without an expectation there is nothing right to try
-        takes_right = expected is MISSING or not isinstance(
-            await _asked(checker, given, expected, expected, timeout_s, threads), BaseException
-        )
-        raise CheckerError(said, is_answers_doing=takes_right) from said
-    return said is True
-
-
-async def _asked(checker: Checker, given: Any, got: Any, expected: Any, timeout_s: float, threads: Threads) -> Any:
-    """What the checker says, or what it raised; in a thread, for nobody knows how long it takes.
-
-    It is given copies: one that sorts or empties what it is given must not spoil the test for the next program.
-    """
-
-    def ask() -> Any:
-        try:
-            return checker(_copied(given), got, expected if expected is MISSING else _copied(expected))
-        except BaseException as problem:  # noqa: BLE001  (code of the task, on an answer of the program)
-            return problem
-
     try:
-        return await threads.run(ask, timeout_s, "the checker")
-    except DeadlineError as problem:
-        return problem
-    except EnvError as problem:
-        raise HungError(str(problem)) from problem
-
-
-def _copied(value: Any) -> Any:
-    """A copy; the value itself where it cannot be copied."""
-    try:
-        return copy.deepcopy(value)
-    except (copy.Error, TypeError, ValueError, AttributeError, RuntimeError):
-        return value
+        checker, given, tree, expected = pickle.loads(request)
+        got = from_tree(*tree, foreign) if tree else pickle.loads(request)[3]
+        yield "loaded", None
+        yield "said", checker(given, got, expected) is True
+    except ForeignError as problem:
+        yield "foreign", str(problem)
+    except BaseException as problem:  # noqa: BLE001  (code of the task, on an answer of the program)
+        yield "raised", f"{type(problem).__name__}: {_words(problem)}"[:MOST_WORDS]
 
 
 def _words(problem: BaseException) -> str:

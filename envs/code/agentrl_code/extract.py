@@ -16,10 +16,19 @@ _FENCE, _BLANKS = "```", " \t"
 _PYTHON = ("python", "py", "python3")
 _MOST_LANGUAGE = 20
 MOST_PARSED = 1 << 14
-"""Characters of a text that is parsed here, which takes up to 17 microseconds for each: `f"{a}{a}…"`."""
+"""Characters of a text that is parsed here, which takes up to 17 microseconds for each: `f"{a}{a}…"`.
+
+Of a longer one the lines that begin a statement are looked at; the sandbox finds out whether it is a program.
+"""
 _MOST_READ = 64
 """Texts whose reading is kept: the answers and programs of an episode are read by several questions."""
 _ACCENTS: Any = re2.compile(r"[\pM\x{FF9E}\x{FF9F}]+")
+_NAME = r"[\pL_][\pL\pN_]*"
+_STATEMENT: Any = re2.compile(
+    rf"(?m)^(?:(?:async +)?(?:def|class) +({_NAME})[(:]|({_NAME}) *(?::[^=\n]*)?=(?:[^=]|$)|(?:import|from) +{_NAME}"
+    rf"|(?:for|while|if|with|try)\b.*:|@{_NAME}|{_NAME}(?:\.{_NAME})*\()"
+)
+"""How a line begins or reads which is not indented and does something; the names are those that it binds."""
 _MOST_ACCENTS = 100
 """In a row: Python puts those of a name in order, which takes the square of their number."""
 
@@ -81,8 +90,16 @@ class _Reading:
 
 @lru_cache(maxsize=_MOST_READ)
 def _read(text: str) -> _Reading:
+    if len(text) > MOST_PARSED or (not text.isascii() and _is_slow(text)):
+        return _skimmed(text)
     body = _body(text)
     return _Reading(frozenset().union(*map(_names, body)), not all(map(_is_lone, body)))
+
+
+def _skimmed(text: str) -> _Reading:
+    """What the lines of a text that takes too long to parse say."""
+    found = _STATEMENT.findall(text.encode(errors="replace").decode())
+    return _Reading(frozenset(name for names in found for name in names if name), bool(found))
 
 
 def _is_lone(node: ast.stmt) -> bool:
@@ -90,9 +107,7 @@ def _is_lone(node: ast.stmt) -> bool:
 
 
 def _body(text: str) -> list[ast.stmt]:
-    """The statements of a program; none where it is no Python, or takes too long to be read as such."""
-    if len(text) > MOST_PARSED or (not text.isascii() and _is_slow(text)):
-        return []
+    """The statements of a program; none where it is no Python."""
     try:
         return parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 
 from agentrl_sandbox import BrokenError, Limits, LostError, Pool, Sandbox, SandboxError, UnavailableError, retry
 
-from agentrl.env.threads import Threads
+from agentrl_code.approval import CheckerError, Checkers, why_unfit
 from agentrl_code.cases import Assert, Call, Io, Test, why_unusable
-from agentrl_code.checkers import CheckerError, HungError, is_approved
 from agentrl_code.claims import Claim, plan
 from agentrl_code.compare import same, same_text
 from agentrl_code.policy import MIB, Clock, Policy
@@ -26,8 +25,6 @@ SANDBOX = Limits(memory_bytes=512 * MIB, disk_bytes=32 * MIB, processes=128)
 Question = Claim | Call
 RETRY = 1.2
 """A second attempt's time in that of the first, which ends by itself unless the sandbox hangs."""
-CHECKING, MOST_HUNG = 8, 16
-"""Threads for checkers, and those that may be lost to some that hang: they cannot be ended."""
 LATE = "was not reached"
 
 
@@ -39,17 +36,18 @@ class Grader:
         cores = len(os.sched_getaffinity(0))
         self._at_once = at_once or 2 * cores
         self.pool = pool or Pool(limits=SANDBOX, ready=self._at_once, most=4 * self._at_once, packages=packages)
-        self._threads = Threads(CHECKING, MOST_HUNG)
+        self._checkers = Checkers()
         self._seats = asyncio.Semaphore(self._at_once)
 
     async def aclose(self) -> None:
-        """End every sandbox."""
+        """End every sandbox, and the checkers' processes."""
+        await self._checkers.aclose()
         await self.pool.close()
 
     async def grade(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
         """The verdict; what fails without the program's doing makes it invalid, with the fault "task" or "infra"."""
         program = program.removeprefix(BOM)
-        if reason := why_unusable(tests, policy.setup):
+        if reason := why_unusable(tests, policy.setup) or _why_unchecked(tests):
             return Verdict.invalid(reason, "task")
         if reason := _why_no_program(program):
             return Verdict.of((Result(Status.ERROR, reason=reason),))
@@ -62,8 +60,6 @@ class Grader:
             return await self._judged(program, tests, policy)
         except UnreadableError as problem:
             return Verdict.invalid(f"the answer cannot be read: {problem}", "program")
-        except HungError as problem:
-            return Verdict.invalid(str(problem), "infra")
         except SandboxError as problem:
             return Verdict.invalid(f"the sandbox failed: {problem}", "infra")
         finally:
@@ -88,7 +84,7 @@ class Grader:
     async def _graded(self, sandbox: Sandbox, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
         clock = Clock(policy)
         functions = await self._functions(program, tests, policy, sandbox, clock)
-        texts = await _texts(program, tests, sandbox, clock, self._threads)
+        texts = await _texts(program, tests, sandbox, clock, self._checkers)
         return Verdict.of(tuple({**functions, **texts}[number] for number in range(len(tests))))
 
     async def _functions(
@@ -106,7 +102,10 @@ class Grader:
         for number, each in asked.items():
             if not isinstance(each, Script):
                 results[number] = _all(
-                    [await _result(question, next(replies, None), clock, complaint, self._threads) for question in each]
+                    [
+                        await _result(question, next(replies, None), clock, complaint, self._checkers)
+                        for question in each
+                    ]
                 )
         scripts = {number: each for number, each in asked.items() if isinstance(each, Script)}
         if not scripts:
@@ -135,6 +134,15 @@ class Grader:
             self.pool.drop(judge)
 
 
+def _why_unchecked(tests: Sequence[Test]) -> str:
+    for number, test in enumerate(tests, 1):
+        if isinstance(test, Call | Io) and test.checker:
+            expected = test.expected if isinstance(test, Call) else test.expected_stdout
+            if reason := why_unfit(test.checker, expected):
+                return f"test {number} {reason}"
+    return ""
+
+
 def _why_no_program(program: str) -> str:
     if not program.strip():
         return "there is no program"
@@ -161,7 +169,7 @@ def _request(question: Question) -> list[object]:
     ]
 
 
-async def _result(question: Question, reply: Reply | None, clock: Clock, complaint: str, threads: Threads) -> Result:
+async def _result(question: Question, reply: Reply | None, clock: Clock, complaint: str, checkers: Checkers) -> Result:
     asked, wanted = _shown(question)
     if reply is None:
         return Result(Status.ERROR, asked, reason=f"the program {complaint}")
@@ -172,7 +180,7 @@ async def _result(question: Question, reply: Reply | None, clock: Clock, complai
     if not policy:
         return Result(Status.ERROR, asked, reason=LATE)
     try:
-        is_right = await _is_right(question, reply, policy, threads)
+        is_right = await _is_right(question, reply, policy, checkers)
     except ForeignError as problem:
         return Result(Status.FAILED, asked, wanted=wanted, reason=f"the program gave {problem}")
     except CheckerError as problem:
@@ -180,11 +188,11 @@ async def _result(question: Question, reply: Reply | None, clock: Clock, complai
     return Result(Status.PASSED if is_right else Status.FAILED, asked, shown(reply.value), wanted)
 
 
-async def _is_right(question: Question, reply: Reply, policy: Policy, threads: Threads) -> bool:
+async def _is_right(question: Question, reply: Reply, policy: Policy, checkers: Checkers) -> bool:
     if isinstance(question, Call):
         if question.checker:
-            asked = question.args, reply.value, question.expected
-            return await is_approved(question.checker, *asked, policy.checker_s, threads)
+            asked = question.args, reply.parts[0], question.expected
+            return await checkers.is_approved(question.checker, *asked, policy.checker_s)
         with handled():
             return same(question.expected, reply.value, policy.float_tolerance)
     try:
@@ -208,7 +216,7 @@ def _all(results: list[Result]) -> Result:
 
 
 async def _texts(
-    program: str, tests: Sequence[Test], sandbox: Sandbox, clock: Clock, threads: Threads
+    program: str, tests: Sequence[Test], sandbox: Sandbox, clock: Clock, checkers: Checkers
 ) -> dict[int, Result]:
     """The results of `Io` tests by their numbers; after one that broke a limit, or in the end, the rest is not run."""
     results, is_over = dict[int, Result](), False
@@ -221,11 +229,11 @@ async def _texts(
                 continue
             printed = await run_script(program, test.stdin, sandbox, policy.limits)
             is_over = printed.is_over
-            results[number] = await _text_result(asked, test, printed, clock, threads)
+            results[number] = await _text_result(asked, test, printed, clock, checkers)
     return results
 
 
-async def _text_result(asked: str, test: Io, printed: Printed, clock: Clock, threads: Threads) -> Result:
+async def _text_result(asked: str, test: Io, printed: Printed, clock: Clock, checkers: Checkers) -> Result:
     stdout = printed.stdout
     wanted, policy = shown(test.expected_stdout), clock.policy
     if not policy:
@@ -235,7 +243,7 @@ async def _text_result(asked: str, test: Io, printed: Printed, clock: Clock, thr
     if test.checker:
         try:
             asked_of = test.stdin, stdout, test.expected_stdout
-            is_right = await is_approved(test.checker, *asked_of, policy.checker_s, threads)
+            is_right = await checkers.is_approved(test.checker, *asked_of, policy.checker_s)
         except CheckerError as problem:
             return problem.result(asked, shown(stdout))
     else:

@@ -89,8 +89,8 @@ class Reply:
     def _of_value(cls, parts: list[Any]) -> "Reply":
         try:
             if parts[1] is not None:
-                from_tree(parts[1], _foreign)
-            return cls("value", parts, from_tree(parts[0], _foreign))
+                from_tree(parts[1], foreign)
+            return cls("value", parts, from_tree(parts[0], foreign))
         except ForeignError as problem:
             return cls("refused", [f"{problem}, as a key"])
         except UnplainError as problem:
@@ -117,7 +117,8 @@ def handled() -> Iterator[None]:
         raise UnreadableError(f"{type(problem).__name__} over a value of the program's") from None
 
 
-def _foreign(kind: str, key: object, name: object, of: object = 0, rest: Any = ()) -> Foreign | Named:
+def foreign(kind: str, key: object, name: object, of: object = 0, rest: Any = ()) -> Foreign | Named:
+    """What stands here for a reference to something of the program's."""
     if kind == "name" or not (isinstance(key, int) and isinstance(name, str) and isinstance(of, int)):
         raise UnreadableError("a reference of no known form")
     return Named(name, rest) if kind == "named" else Foreign(name, is_true=rest is True)

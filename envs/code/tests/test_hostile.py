@@ -15,6 +15,7 @@ from agentrl_code import extract as module
 from agentrl_code.compare import same, same_text
 from agentrl_code.dialogue import _frames
 from agentrl_code.extract import defines, extract, is_program
+from agentrl_code.problem import Problem
 from agentrl_code.replies import Reply
 from agentrl_code.show import shown
 from agentrl_code.values import MOST_WEIGHT, WEIGHT, UnreadableError, weight
@@ -135,9 +136,9 @@ def test_a_program_is_looked_for_in_one_pass(text: str) -> None:
 @pytest.mark.parametrize("marks", ["\u0315\u0300", "\u0315\uff9e"])
 def test_a_name_with_a_thousand_accents_is_no_program(marks: str) -> None:
     """Python sorts them: 64,000 take half a minute."""
-    text = f"x = a{marks * 30_000}"
-    assert not is_program(text)
-    assert not defines(text, "x")
+    text = f"x(a{marks * 30_000})"
+    assert not defines(text, "a")
+    assert not is_program(f"a{marks * 30_000}")
     assert is_program("x = 'a\u0301'")
     assert defines("caf\u0065\u0301 = 1", "café")
 
@@ -155,9 +156,48 @@ def test_every_sign_that_becomes_an_accent_is_counted_as_one() -> None:
 def test_a_long_text_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = []
     monkeypatch.setattr(module, "parse", lambda text: parsed.append(len(text)) or ast.parse(text))
-    assert not is_program("f();" * 100_000)
-    assert not defines("f=1;" * 100_000, "f")
+    assert is_program("f();" * 100_000)
+    assert defines("f=1;" * 100_000, "f")
+    assert not is_program("It is long. " * 10_000)
+    assert not is_program("(" * 100_000)
     assert parsed == []
+
+
+LONG = f"TABLE = {list(range(5000))}\n\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (f"{LONG}def f(x):\n    return TABLE[x]\n", "f"),
+        (f"{LONG}async def f(x): pass", "f"),
+        (f"{LONG}class f(dict): pass", "f"),
+        (f"{LONG}f = TABLE.index", "f"),
+        (f"{LONG}f: object = TABLE.index", "f"),
+        (f"{LONG}caf\u00e9 = '{chr(0x315) * 200}'", "caf\u00e9"),
+        (f"#{'x' * 20_000}\nimport sys\n", ""),
+        (f"#{'x' * 20_000}\nfor line in open(0): print(line)", ""),
+        (f"#{'x' * 20_000}\nprint(sum(map(int, open(0))))", ""),
+    ],
+    ids=range(9),
+)
+def test_a_long_program_without_a_block_is_one(text: str, name: str) -> None:
+    assert extract(text) == text
+    assert not name or defines(text, name)
+    assert not defines(text, "g")
+
+
+async def test_a_long_program_is_judged_as_a_short_one(grade: Any) -> None:
+    text = f"{LONG}def f(x):\n    return TABLE[x]\n"
+    assert (await grade(extract(text), Call("f", (4000,), expected=4000))).status == "passed"
+    assert (await grade(extract(text), Call("f", (4000,), expected=4001))).status == "failed"
+
+
+def test_a_long_answer_goes_on_from_an_opening_or_stands_alone() -> None:
+    problem = Problem("k", "q", (), entry="f", opening="import math\ndef f(x):\n")
+    body = f"    table = {list(range(5000))}\n    return table[x]\n"
+    assert problem.program(body) == problem.opening + body
+    assert problem.program(f"def f(x):\n{body}") == f"import math\n\ndef f(x):\n{body}"
 
 
 def test_a_text_is_parsed_once_and_not_beyond_what_a_worker_can_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +209,8 @@ def test_a_text_is_parsed_once_and_not_beyond_what_a_worker_can_wait_for(monkeyp
     assert is_program(text)
     assert defines(text, "f")
     assert parsed == [len(text)]
-    assert not is_program(f'f = f"{"{a}" * 6000}"')
+    assert is_program(f'f = f"{"{a}" * 6000}"')
+    assert parsed == [len(text)]
 
 
 @pytest.mark.timeout(60)

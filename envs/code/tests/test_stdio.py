@@ -1,13 +1,10 @@
 """A script reads its input in whatever style, and is judged by what it prints."""
 
-import threading
+import signal
 
 import pytest
 from agentrl_code import Io
 from agentrl_code.compare import same_text
-from agentrl_code.grader import MOST_HUNG
-
-from agentrl.env.threads import THREADS
 
 READERS = [
     "print(2 * int(input()))",
@@ -167,23 +164,7 @@ async def test_the_tests_of_one_program_end_in_time_together(grade):
 
 async def test_checkers_that_hang_end_in_time_together(grade):
     def checker(*_):
-        ended.wait(20)
-        return True
+        signal.pause()
 
-    ended = threading.Event()
     verdict = await grade("print('x')", *[Io("", "x", checker=checker)] * 9, checker_s=1, total_s=2)
-    ended.set()
     assert verdict.results[-1].reason == "was not reached"
-
-
-async def test_checkers_that_hang_are_told_before_they_use_up_the_threads(grade):
-    def checker(*_):
-        ended.wait(20)
-        return True
-
-    ended, hang = threading.Event(), [Io("", "x", checker=checker)] * MOST_HUNG
-    verdict = await grade("print('x')", *hang, Io("", "x", checker=lambda *_: True), checker_s=0.05, total_s=60)
-    assert (verdict.valid, verdict.fault) == (False, "infra")
-    assert "hang" in verdict.reason
-    assert THREADS.lost == 0
-    ended.set()
