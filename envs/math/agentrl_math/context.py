@@ -120,7 +120,7 @@ def is_sentence(content: str) -> bool:
 
 def _sentences(text: str) -> list[list[str]]:
     """The sentences of a text, none longer than matters; the last one is empty behind an end."""
-    for end in _ENDS:
+    for end in _ENDS if text else ():
         text = text.replace(end, f"{end[0]} \0 ")
     return [sentence[:MAX_CONTEXT_WORDS] for sentence in _parted(_tokens(text), "\0")]
 
@@ -146,13 +146,13 @@ def _denies(token: str) -> bool:
 def _is_refused(tokens: list[str]) -> bool:
     """`I do not think that …`, `it cannot be that …`, `it is false that …`, `some say that …`."""
     for i, token in enumerate(tokens):
-        is_denial, claim = _denies(token), _parted(tokens[i + 1 : i + 16], ",;:")[0]
-        if is_denial and (_VIEWS & set(claim[:3]) or claim[:2] == ["be", "that"]):
-            return True
-        if token in FALSITIES and ({"that", "answer"} & set(claim[:2]) or _REPORTED & set(claim[1:2])):
-            return True
-        if (is_denial or token in FALSITIES) and ("answer", "is") in pairwise(claim):
-            return True
+        if token in FALSITIES or _denies(token):
+            claim = _parted(tokens[i + 1 : i + 16], ",;:")[0]
+            if ("answer", "is") in pairwise(claim) or claim[:2] == ["be", "that"]:
+                return True
+            is_claimed = {"that", "answer"} & set(claim[:2]) or _REPORTED & set(claim[1:2])
+            if is_claimed if token in FALSITIES else _VIEWS & set(claim[:3]):
+                return True
     return any(
         (one == "possible" and other == "that") or (other in _REPORTED and one not in ("we", "i", "can"))
         for one, other in pairwise(tokens)

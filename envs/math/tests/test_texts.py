@@ -100,6 +100,7 @@ def test_lower_case_keeps_every_position():
     assert len(lowered) == 0x110000
 
 
+@settings(deadline=None)
 @given(st.fractions(), st.fractions())
 def test_rationals_are_equal_exactly_when_they_are(a, b):
     text = rf"\boxed{{\frac{{{a.numerator}}}{{{a.denominator}}}}}"
@@ -107,6 +108,7 @@ def test_rationals_are_equal_exactly_when_they_are(a, b):
     assert verify(text, str(a)).status == "correct"
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**30), 10**30))
 def test_integers_are_found_however_they_are_said(n):
     plain = (f"{n}", f"{n:,}", f"**{n}**")
