@@ -114,7 +114,9 @@ def _distance(relation: Relation) -> tuple[str, tuple[Scalar, Scalar]] | None:
     (one, other), op = relation.sides, relation.ops[0]
     if isinstance(other, Scalar) and other.node.op == "abs":
         one, other, op = other, one, FLIPPED.get(op, op)
-    if not isinstance(one, Scalar) or one.node.op != "abs" or not is_constant(other) or one.unit or other.unit:
+    if not isinstance(one, Scalar) or not isinstance(other, Scalar) or one.unit or other.unit:
+        return None
+    if one.node.op != "abs" or symbols(other.node):
         return None
     inner = one.node.args[0]
     terms = inner.args if inner.op == "add" else (inner,)

@@ -11,7 +11,6 @@ import time
 
 import pytest
 from agentrl_math import averify, verify
-from agentrl_math import pool as pools
 from agentrl_math.pool import OverrunError, Pool, PoolError, WorkerDiedError
 
 REQUEST = {"gold": r"\sqrt{8}", "given": [r"2\sqrt{2}"], "policy": {}, "full": False}
@@ -110,7 +109,7 @@ def test_a_second_worker_has_what_the_first_left_of_the_time(pool, monkeypatch):
         raise ConnectionResetError
 
     monkeypatch.setattr(Pool, "_message", die)
-    monkeypatch.setattr(pools.time, "monotonic", lambda: next(clock) / 10)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock) / 10)
     with pytest.raises(WorkerDiedError):
         pool.ask(REQUEST)
     assert given_s == [pool.compute_s, pytest.approx(pool.compute_s - 0.1)]
