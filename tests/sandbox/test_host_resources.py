@@ -287,3 +287,16 @@ def test_the_numbers_are_the_kernels(machine: str) -> None:
     assert [name for name in listed if known.get(name, listed[name]) != listed[name]] == []
     assert len(set(listed) - set(known)) < 12  # calls newer than the headers
     assert set(seccomp.RULES) | set(seccomp.ANSWERED) <= set(listed)
+
+
+LOCK = "file = open(os.__file__); import fcntl; fcntl.lockf(file, fcntl.{})"
+
+
+async def test_a_lock_on_a_file_of_the_host_keeps_no_other_sandbox_waiting(sandbox: Sandbox, walls: Backend) -> None:
+    """To wait takes a write lock, which needs a file that may be written: sqlite3 locks its own, and needs the call."""
+    held = await sandbox.run(f"import os; {LOCK.format('LOCK_SH')}; 'held'")
+    assert held.stdout == b"'held'\n"
+    async with another(walls) as other:
+        assert await said(other, attempt(LOCK.format("LOCK_SH"))) == "done"
+        assert await said(other, attempt(LOCK.format("LOCK_EX"))) == "EBADF"
+        assert await said(other, attempt("open(os.__file__, 'r+')")) in ("EROFS", "EACCES")
