@@ -111,11 +111,14 @@ class _Process:
     async def start(cls) -> "_Process":
         """A new one, which finds the modules that this process finds."""
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-c", _START,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": path}, start_new_session=True,
-        )  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-c", _START,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": path}, start_new_session=True,
+            )  # fmt: skip
+        except OSError as problem:
+            raise SandboxError(f"no process for checkers can be started: {problem}") from problem
         return cls(process)
 
     async def reply(self, request: bytes, timeout_s: float) -> Told:

@@ -32,6 +32,8 @@ REFERENCES = ("ref", "class", "name", "named")
 """What stays where it is: an object, a class, whatever has a name; of a named tuple the values come along."""
 KEYS: type = type({}.keys())
 TYPES = {kind.__name__: kind for kind in (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)}
+ON_HEAP = 1 << 9
+"""Of a type's flags: it is not built in."""
 LIBRARY = {
     "Counter": "collections",
     "OrderedDict": "collections",

@@ -12,7 +12,16 @@ import sys
 
 from agentrl_code.inside.channel import Channel, text
 from agentrl_code.inside.trace import last_line
-from agentrl_code.values import MOST_BYTES, MOST_WEIGHT, UnplainError, UnreadableError, from_tree, to_tree, weight
+from agentrl_code.values import (
+    MOST_BYTES,
+    MOST_WEIGHT,
+    ON_HEAP,
+    UnplainError,
+    UnreadableError,
+    from_tree,
+    to_tree,
+    weight,
+)
 
 TYPE_CHECKING = False  # typing is not loaded inside
 if TYPE_CHECKING:
@@ -36,7 +45,6 @@ AS_TUPLE = (
     "__getitem__",
 )
 NUMBERS = (bool, int, float, complex)
-ON_HEAP = 1 << 9  # of a type's flags: it is not built in
 kept: list[object] = []
 keys: dict[int, int] = {}
 names: dict[str, object] = {}

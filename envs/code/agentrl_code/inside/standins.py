@@ -11,14 +11,13 @@ import sys
 from _collections_abc import MutableMapping, MutableSequence, MutableSet
 from _queue import SimpleQueue
 
-from agentrl_code.values import LIBRARY, TYPES, UnplainError, from_tree, to_tree
+from agentrl_code.values import LIBRARY, ON_HEAP, TYPES, UnplainError, from_tree, to_tree
 
 TYPE_CHECKING = False  # typing is not loaded inside, nor what can be had without
 if TYPE_CHECKING:
     from typing import Any
 
 FILE = "<test>"
-ON_HEAP = 1 << 9  # of a type's flags: it is not built in
 ENDS = ("StopIteration", "StopAsyncIteration")
 BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift"
 UNARY = (
