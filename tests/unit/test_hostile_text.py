@@ -31,8 +31,9 @@ BOUNDED = "answers that were bounded, in the worker that can be killed or measur
 MATH = {
     f"envs/math/agentrl_math/{name}.py": BOUNDED
     for name in (
-        "answer", "based", "bracketed", "brackets", "compare", "expr", "judge", "latex", "listed", "literal",
-        "matrices", "measures", "numerals", "phrases", "prose", "quantities", "relations", "second", "units", "worded",
+        "answer", "based", "bracketed", "brackets", "compare", "judge", "latex", "listed", "literal", "matrices",
+        "measures", "numerals", "parser", "phrases", "prose", "quantities", "relations", "second", "units", "worded",
+        "written",
     )
 }  # fmt: skip
 ALLOWED = OURS | MATH

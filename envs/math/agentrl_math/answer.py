@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from agentrl_math import expr
 from agentrl_math.based import based
 from agentrl_math.bracketed import angled, bracketed, combined, transposed, united
 from agentrl_math.brackets import in_one_notation
@@ -16,6 +15,7 @@ from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_PHRASE_CHARS, L
 from agentrl_math.listed import plus_minus, related, several
 from agentrl_math.matrices import matrix
 from agentrl_math.numerals import ungrouped, without_commas
+from agentrl_math.parser import parse
 from agentrl_math.units import in_parts, split_unit
 from agentrl_math.worded import choice, excepted, special, wordy
 
@@ -64,7 +64,7 @@ def _scalar(text: str) -> Answer:
         number, unit = (text, "") if is_angle else (number.replace("^\\circ", ""), unit or "degree")
     for candidate, its_unit in ((text, ""), (number, unit)) if not unit else ((number, unit),):
         try:
-            return Scalar(expr.parse(candidate), its_unit, candidate)
+            return Scalar(parse(candidate), its_unit, candidate)
         except ParseError:
             continue
     return Opaque(text)

@@ -4,12 +4,9 @@
 import re
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from agentrl_math.expr import Node
 from agentrl_math.numerals import MIN_DIGITS
-
-if TYPE_CHECKING:  # the parser reads braces with the module that finds answers, which asks this one
-    from agentrl_math.expr import Node
 
 _NUMBER = re.compile(r"\s*([-+−]?)\s*(\d{1,400}(?:,\d{3})*(?:\.\d{0,400})?|\.\d{1,400})\s*(?:\.\s*)?")
 _FRACTION = re.compile(
@@ -44,7 +41,7 @@ def _signed(sign: str, value: Fraction) -> Fraction:
     return -value if sign in ("-", "−") and sign else value
 
 
-def is_value(node: "Node") -> bool:
+def is_value(node: Node) -> bool:
     """Whether a tree is a number written down: integer, decimal, fraction, mixed number, or one of them times 10^k."""
     node = _unsigned(node)
     if node.op == "mul":
@@ -53,10 +50,10 @@ def is_value(node: "Node") -> bool:
     return node.op == "num" or (node.op == "div" and all(_unsigned(arg).op == "num" for arg in node.args))
 
 
-def _is_power_of_ten(node: "Node") -> bool:
+def _is_power_of_ten(node: Node) -> bool:
     base, exponent = node.args[0], _unsigned(node.args[1])
     return base.value == 10 and isinstance(exponent.value, Fraction) and exponent.value.denominator == 1
 
 
-def _unsigned(node: "Node") -> "Node":
+def _unsigned(node: Node) -> Node:
     return node.args[0] if node.op == "neg" else node

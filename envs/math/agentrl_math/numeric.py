@@ -8,9 +8,10 @@ from mpmath import mp  # type: ignore[import-untyped]
 
 from agentrl_math.evaluation import MAX_SPAN, Sight, evaluate, real
 from agentrl_math.exact import HUGE_BITS, InexactError, TooLargeError, UndefinedError, exact, huge
-from agentrl_math.expr import Node, ParseError, parse, symbols
+from agentrl_math.expr import Node, ParseError, symbols
 from agentrl_math.judge import GoldUndefinedError, Quick, UndecidedError, close, infinity
 from agentrl_math.limits import EXACT_BITS
+from agentrl_math.parser import parse
 from agentrl_math.points import points
 
 BASE_DIGITS = 80

@@ -3,11 +3,12 @@
 import re
 from fractions import Fraction
 
-from agentrl_math.expr import Node, ParseError, parse, symbols
+from agentrl_math.expr import Node, ParseError, symbols
 from agentrl_math.forms import Answer, Scalar
 from agentrl_math.judge import Judge, small
 from agentrl_math.measures import differ
 from agentrl_math.numerals import rounds
+from agentrl_math.parser import parse
 from agentrl_math.policy import Policy
 from agentrl_math.units import with_letters
 
