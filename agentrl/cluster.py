@@ -9,7 +9,8 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from agentrl.env.authored import caught
 from agentrl.errors import AgentRLError, DeadlineError, RunError
 
 CONCURRENT_CALLS = 100_000
@@ -133,20 +135,11 @@ class Cluster:
 
     def __init__(self, namespace: str, bundles: list[dict[str, float]] | None = None) -> None:
         _quiet()
-        # Ray puts handlers of its own in their place, which print a stack and end the process.
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            if not self.is_local:
-                ray.init(address="auto", namespace=namespace, log_to_driver=False, configure_logging=False)
-            else:
-                ray.init(
-                    address="local", namespace=namespace, include_dashboard=False, log_to_driver=False,
-                    configure_logging=False, object_store_memory=_object_store_bytes(),
-                )  # fmt: skip
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise RunError(f"Ray did not start: {error}. See `agentrl doctor`; RAY_ADDRESS names a cluster.") from error
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        with _own_handlers():
+            started = caught(_start_ray, (namespace, self.is_local))
+        if started.error is not None:
+            ray.shutdown()  # what it had started already
+            raise RunError(_why_not(started.error, self.is_local)) from started.error
         self._group: PlacementGroup | None = placement_group(bundles, strategy="PACK") if bundles else None
 
     async def ready(self, deadline_s: float) -> None:
@@ -210,6 +203,36 @@ def _quiet() -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # It says that the cluster asks for a token, which Ray itself makes and passes on.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+
+
+def _start_ray(namespace: str, is_local: bool) -> None:
+    quiet: dict[str, Any] = {"namespace": namespace, "log_to_driver": False, "configure_logging": False}
+    if is_local:
+        ray.init(address="local", include_dashboard=False, object_store_memory=_object_store_bytes(), **quiet)
+    else:
+        ray.init(address="auto", **quiet)
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Ray puts handlers of its own in place of ours, which print a stack and end the process."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _why_not(error: Exception, is_local: bool) -> str:
+    """Why Ray did not start, and what to do. It raises errors of any class, a bare Exception for a timeout."""
+    remedy = (
+        "Check memory, /dev/shm and disk with `agentrl doctor`, wait until the machine is less busy, and start the "
+        "command again; Ray's own log is in /tmp/ray/session_latest/logs"
+        if is_local
+        else f"RAY_ADDRESS is {os.environ['RAY_ADDRESS']}: check that cluster with `ray status`, or unset the variable"
+    )
+    return f"Ray did not start: {_first_line(error).rstrip('.')}. {remedy}."
 
 
 def _object_store_bytes() -> int:

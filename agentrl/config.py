@@ -46,7 +46,7 @@ class EngineSection(Section):
     threads: int = Field(0, ge=0, description="CPU threads for each engine; 0: chosen for the machine")
     kv_cache_gib: float = Field(0.0, ge=0, description="KV cache of a CPU engine in GiB; 0: chosen for the machine")
     gpu_memory: float = Field(0.0, ge=0, le=0.95, description="share of a GPU's memory; 0: chosen for the placement")
-    max_sequences: int = Field(256, gt=0, description="requests that one engine samples at once")
+    max_sequences: int = Field(256, gt=0, le=8192, description="requests that one engine samples at once")
     eager: bool | None = Field(None, description="no compilation; default: true on CPU (starts three times faster)")
     prefix_caching: bool = Field(True, description="keep the KV of shared prefixes")
     placement: Literal["auto", "colocate", "separate"] = Field(
@@ -65,7 +65,8 @@ class RolloutSection(Section):
         0, ge=0, description="most tokens that one turn may sample; 0: 24 for the embedded model, else 512"
     )
     max_turns: int = Field(0, ge=0, description="most turns of an episode; 0: the env's own limit")
-    temperature: float = Field(1.0, gt=0, description="sampling temperature in training")
+    # Below 0.01 vLLM samples at 0.01 all the same, and the learner would score another distribution.
+    temperature: float = Field(1.0, ge=0.01, le=10, description="sampling temperature in training")
     max_staleness: int = Field(0, ge=0, description="oldest age of a trained token, in updates; 0: synchronous")
     on_stale: Literal["drop", "wait"] = Field(
         "drop", description="a sample over the bound is dropped; or batches keep the order of dispatch, and wait for it"
@@ -85,9 +86,11 @@ class AlgorithmSection(Section):
     """How rewards become advantages, and the loss."""
 
     name: str = Field("grpo", description="grpo, rloo or reinforce++")
-    kl_weight: float = Field(0.0, ge=0, description="weight of KL(policy || reference) in the loss; 0: no reference")
-    clip_low: float = Field(0.2, gt=0, description="PPO clip below 1")
-    clip_high: float = Field(0.28, gt=0, description="PPO clip above 1 (clip-higher)")
+    kl_weight: float = Field(
+        0.0, ge=0, le=100, description="weight of KL(policy || reference) in the loss; 0: no reference"
+    )
+    clip_low: float = Field(0.2, gt=0, le=1, description="PPO clip below 1")
+    clip_high: float = Field(0.28, gt=0, le=100, description="PPO clip above 1 (clip-higher)")
     importance_cap: float = Field(2.0, gt=0, description="truncation C of the weight min(C, learner / sampler)")
     old_logprobs: Literal["learner", "sampler"] = Field(
         "learner", description="what the ratio is taken against; sampler switches the truncated weight off"
@@ -109,11 +112,13 @@ class LearnerSection(Section):
     zero: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
     offload: bool = Field(False, description="keep optimizer state in CPU memory (ZeRO stage 1 and up, on GPUs)")
     threads: int = Field(0, ge=0, description="CPU threads for each rank; 0: chosen for the machine")
-    lr: float = Field(0.0, ge=0, description="peak learning rate of AdamW; 0: 4e-5 for the embedded model, else 1e-6")
+    lr: float = Field(
+        0.0, ge=0, le=1, description="peak learning rate of AdamW; 0: 4e-5 for the embedded model, else 1e-6"
+    )
     warmup_steps: int = Field(0, ge=0, description="steps of the run with linear warm-up")
     schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="the rate after the warm-up")
     min_lr_ratio: float = Field(0.1, ge=0, le=1, description="the rate at the end, as a share of the peak")
-    weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW's decoupled weight decay")
     beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's first moment")
     beta2: float = Field(0.95, ge=0, lt=1, description="AdamW's second moment")
     max_grad_norm: float = Field(1.0, gt=0, description="gradient clipping by global norm")
@@ -128,7 +133,7 @@ class WeightsSection(Section):
     """How new weights reach the engines."""
 
     transfer: Literal["auto", "shm", "nccl", "ipc"] = Field("auto", description="auto: shm on CPU, ipc or nccl on GPUs")
-    bucket_mib: int = Field(256, ge=1, description="size of one bucket")
+    bucket_mib: int = Field(256, ge=1, le=16_384, description="size of one bucket")
     verify: bool = Field(
         True, description="run the logprob canary on every publication; tensors are hashed in any case"
     )
@@ -144,7 +149,7 @@ class EvalSection(Section):
     every: int = Field(0, ge=0, description="steps between evaluations during the run; 0: before and after only")
     tasks: int = Field(64, ge=0, description="held-out tasks; 0: no evaluation")
     samples: int = Field(16, ge=1, description="samples of each task")
-    temperature: float = Field(1.0, ge=0, description="sampling temperature in evaluation")
+    temperature: float = Field(1.0, ge=0, le=10, description="sampling temperature in evaluation")
     k: int = Field(0, ge=0, description="k of pass@k; 0: as many as samples")
 
 
@@ -167,8 +172,8 @@ class Config(Section):
     """One run."""
 
     out: Path | None = Field(None, description="the run folder; default: runs/<env>-<time>")
-    seed: int = Field(0, ge=0, description="seed of tasks, groups, env randomness and sampling")
-    steps: int = Field(40, ge=0, description="optimizer batches to train")
+    seed: int = Field(0, ge=0, lt=2**32, description="seed of tasks, groups, env randomness and sampling")
+    steps: int = Field(40, ge=1, description="optimizer batches to train")
     device: Device = Field("auto", description="auto: cuda where it exists, else cpu")
     env: EnvSection = Field(default_factory=EnvSection)
     model: ModelSection = Field(default_factory=ModelSection)

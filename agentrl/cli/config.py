@@ -8,7 +8,7 @@ from agentrl.cli.flags import ENV, parse
 from agentrl.env.registry import resolve
 from agentrl.env.settings import load_config
 from agentrl.machine import detect
-from agentrl.plan import choose
+from agentrl.plan import choose, idle_keys
 from agentrl.settings import to_toml
 
 
@@ -18,5 +18,5 @@ def run(words: list[str]) -> int:
     plan = choose(settings.config, detect())
     env = load_config(resolve(plan.config.env.name), plan.config.env.options)
     print(textwrap.fill(plan.explanation, 118, initial_indent="# ", subsequent_indent="# "))
-    print(to_toml(plan.config, settings, env), end="")
+    print(to_toml(plan.config, settings, env, idle_keys(plan.config)), end="")
     return 0

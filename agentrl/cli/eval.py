@@ -7,16 +7,16 @@ from agentrl.cli.flags import MODEL, asked
 from agentrl.machine import detect
 from agentrl.plan import choose
 from agentrl.run.folder import check_out
-from agentrl.run.scoring import to_score
+from agentrl.run.scoring import FLAGS, to_score
 
 
 def run(words: list[str]) -> int:
     """Evaluate as the flags say."""
     meaning = (
-        "Score a model on held-out tasks: a folder, a checkpoint, a hub id, or a run (its last checkpoint).\n"
+        "Score a model on held-out tasks: a folder, a checkpoint, a hub id, or a run (its newest checkpoint).\n"
         "What a run wrote is scored in that run's environment, with its settings, unless --env or --config says more."
     )
-    plan = choose(to_score(*asked("eval", meaning, words, MODEL)), detect())
+    plan = choose(to_score(*asked("eval", meaning, words, MODEL, FLAGS)), detect())
     check_out(plan.config.out)
     from agentrl.run.subject import HELD_OUT, Subject
 

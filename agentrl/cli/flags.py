@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic.fields import FieldInfo
+
 from agentrl.errors import ConfigError
-from agentrl.settings import SHORT_FLAGS, Settings, keys, read
+from agentrl.settings import SHORT_FLAGS, Settings, keys, meaning_of, read
 
 ENV, MODEL = "env", "model"
 """What may stand without its flag behind a command."""
@@ -17,13 +20,18 @@ def parse(command: str, meaning: str, words: list[str], subject: str) -> Setting
     return read(*asked(command, meaning, words, subject))
 
 
-def asked(command: str, meaning: str, words: list[str], subject: str) -> tuple[Path | None, list[tuple[str, str]]]:
-    """(the TOML file, the flags) of a command line; a word without a flag is the value of the flag `subject`."""
+def asked(
+    command: str, meaning: str, words: list[str], subject: str, flags: Mapping[str, str] = SHORT_FLAGS
+) -> tuple[Path | None, list[tuple[str, str]]]:
+    """(the TOML file, the flags) of a command line; a word without a flag is the value of the flag `subject`.
+
+    The help shows `flags`, each by its name with its key: those that the command is for.
+    """
     parser = argparse.ArgumentParser(
         prog=f"agentrl {command}",
         usage=f"agentrl {command} [{subject.upper()}] [--config FILE] [--FLAG VALUE ...] [--SECTION.KEY VALUE ...]",
         description=meaning,
-        epilog=_flag_help(),
+        epilog=_flag_help(flags),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -60,11 +68,14 @@ def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
     return own, overrides
 
 
-def _flag_help() -> str:
-    known = keys()
-    rows = [(f"--{flag}", known[key].description or "", known[key].default) for flag, key in SHORT_FLAGS.items()]
-    lines = [f"  {flag:<13} {what}{'' if default in (None, '') else f' ({default})'}" for flag, what, default in rows]
+def _flag_help(flags: Mapping[str, str]) -> str:
+    known, width = keys(), max(map(len, flags)) + 3
+    lines = [f"  {f'--{flag}':<{width}} {meaning_of(known[key])}{_default(known[key])}" for flag, key in flags.items()]
     example = (
-        "Every other setting by its dotted name, as in --rollout.temperature 0.8;\n`agentrl config` lists them all."
+        "Every other setting by its dotted name, as in --model.max_context 2048;\n`agentrl config` lists them all."
     )
     return "\n".join(["everyday flags (default):", *lines, "", example])
+
+
+def _default(info: FieldInfo) -> str:
+    return "" if info.default in (None, "") else f" ({info.default})"

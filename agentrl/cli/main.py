@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 
 from agentrl import __version__
+from agentrl.cli.ending import stopped_by
 from agentrl.errors import AgentRLError, UnknownNameError
 
 COMMANDS = {
@@ -29,23 +33,38 @@ usage: agentrl COMMAND [options]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; 0 when it went well, 2 for an error of agentrl's own, 130 after Ctrl-C."""
+    """Run one command; 0 when it went well, 2 for an error of agentrl's own, 130 after Ctrl-C, 143 after SIGTERM."""
     words = list(sys.argv[1:] if argv is None else argv)
     is_debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        return _run(words)
+        with _told_when_stopped():
+            return _run(words)
     except AgentRLError as error:
         if is_debug:
             raise
         print(_red(f"error: {error}"), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as stopped:
+        return stopped_by(str(stopped) or "SIGINT")
     except BrokenPipeError:
         # The reader of our output (`| head`) went away; keep the interpreter from complaining when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+@contextmanager
+def _told_when_stopped() -> Iterator[None]:
+    """SIGTERM interrupts the command as Ctrl-C does, until a run takes both over."""
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(words: list[str]) -> int:

@@ -10,6 +10,7 @@ from agentrl.cli.flags import split
 from agentrl.cli.folders import trained_run
 from agentrl.machine import detect
 from agentrl.plan import choose
+from agentrl.run.folder import RunFolder
 from agentrl.settings import resumed
 
 
@@ -29,7 +30,7 @@ def run(words: list[str]) -> int:
     config = choose(resumed(folder, overrides), detect(folder)).config
     from agentrl.run.subject import Subject
 
-    subject = Subject.of(config)
+    subject = Subject.again(config, RunFolder(folder))
     subject.tell()
     from agentrl.run.clock import process_began
     from agentrl.run.loop import resume

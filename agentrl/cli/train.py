@@ -6,13 +6,14 @@ from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import ENV, parse
 from agentrl.machine import detect
 from agentrl.plan import choose
+from agentrl.run.checkpoints import of_newest
 from agentrl.run.folder import check_out
 
 
 def run(words: list[str]) -> int:
     """Train as the flags say. What the environment lacks is told before torch is loaded."""
     settings = parse("train", "Train a model in an environment.", words, ENV)
-    plan = choose(settings.config, detect())
+    plan = choose(of_newest(settings.config), detect())
     check_out(plan.config.out)
     from agentrl.run.subject import Subject
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any
 
 from agentrl.env.limits import Limits
@@ -21,6 +23,8 @@ HOOKS = {
 """The author's methods and what each is called with."""
 PLAIN = ("preflight", "oracle", "canaries")
 FACE = {"reset": "setup", "step": "respond", "close": "teardown"}
+NEAR = 0.7
+"""How alike two names must be (`difflib`) for one to be a slip of the other: canary and canaries are 0.71."""
 OWN = {"code", "config", "ctx", "limits", "resources", "blocking", "Config", "spec", "metadata", "np_random"}
 
 
@@ -45,6 +49,7 @@ def faults_of(env_class: type) -> Iterator[str]:
             yield from _marked(name, value, function, kind)
         else:
             yield from _unmarked(env_class, name, value)
+            yield from _misspelled(env_class, name, value)
     yield from _unread_rewards(env_class)
 
 
@@ -101,10 +106,34 @@ def _unmarked(env_class: type, name: str, value: Any) -> Iterator[str]:
         yield f"{name} takes the place of a @{kind} of a base class: decorate it again, or write {name} = None"
 
 
+def _misspelled(env_class: type, name: str, value: Any) -> Iterator[str]:
+    """A name that the framework never reads, for something that it reads under another."""
+    meant = "" if name.startswith("_") else _meant(name, value)
+    if meant and not any(meant in vars(base) for base in _authors(env_class)):
+        yield f"nothing reads {name}. Did you mean {meant!r}? If it is your own, give it another name, such as _{name}"
+
+
+def _meant(name: str, value: Any) -> str:
+    """What an author means by this value: by its type, or by a name that is nearly that of a hook it could be."""
+    if isinstance(value, Limits):
+        return "limits"
+    if isinstance(value, type) and issubclass(value, EnvConfig):
+        return "Config"
+    known = ["blocking"] if isinstance(value, bool) else []
+    if inspect.isroutine(value):
+        known = [hook for hook, arguments in HOOKS.items() if not _call_fault(value, arguments)]
+    alike = [other for other in known if other[0] == name[0]]
+    return next(iter(difflib.get_close_matches(name, alike, n=1, cutoff=NEAR)), "")
+
+
+def _authors(env_class: type) -> list[type]:
+    """The classes that come before Env itself: this one, its bases and mix-ins."""
+    return list(takewhile(lambda base: base.__module__ != "agentrl.env.base", env_class.__mro__))
+
+
 def _unread_rewards(env_class: type) -> Iterator[str]:
     """`score` says all that an episode is worth: the `@reward` methods of that scope beside it would not be asked."""
-    root = next(base for base in env_class.__mro__ if base.__module__ == "agentrl.env.base")
-    if getattr(env_class, "score", None) is getattr(root, "score", None):
+    if not any("score" in vars(base) for base in _authors(env_class)):
         return
     marks = {name: getattr(value, REWARD, None) for name, value in vars(env_class).items()}
     if unread := [name for name, mark in marks.items() if isinstance(mark, Reward) and mark.scope == "episode"]:

@@ -10,15 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from tempfile import TemporaryFile
 from typing import Any
 
-from agentrl.env.tryout import verdict
+from agentrl.env.tryout import Tried, verdict
 from agentrl.errors import ConfigError
 
 PATIENCE_S = 20.0
 
 
-def rehearse(name: str, options: dict[str, Any], splits: Sequence[str], seed: int = 0, max_turns: int = 0) -> list[str]:
+def rehearse(name: str, options: dict[str, Any], splits: Sequence[str], seed: int = 0, max_turns: int = 0) -> Tried:
     """Ask for the first task of each split and play one by a model that says nothing; returns what a user should know.
 
     Raises ConfigError for what every episode of the run would meet: no tasks, a method that raises, a reward without a
@@ -27,21 +29,22 @@ def rehearse(name: str, options: dict[str, Any], splits: Sequence[str], seed: in
     order = json.dumps([name, options, list(splits), seed, max_turns], default=str)
     command = [sys.executable, "-P", "-m", "agentrl.env.rehearsal"]
     paths = os.pathsep.join(filter(None, sys.path))
-    reading, writing = os.pipe()
-    with os.fdopen(reading) as answer:
-        with os.fdopen(writing), _interrupts_held():
+    with TemporaryFile("w+") as answer:  # a pipe would hold up a child that says more than fits into it
+        with _interrupts_held():
             child = subprocess.Popen(
-                [*command, str(writing)], stdin=subprocess.PIPE, stdout=2, pass_fds=[writing], text=True,
-                env=os.environ | {"PYTHONPATH": paths},
+                [*command, str(answer.fileno())], stdin=subprocess.PIPE, stdout=2, pass_fds=[answer.fileno()],
+                text=True, env=os.environ | {"PYTHONPATH": paths},
             )  # fmt: skip
         try:
             child.communicate(order, PATIENCE_S)
         except subprocess.TimeoutExpired:
-            return [
+            late = (
                 f"The first episode takes longer than {PATIENCE_S:g} s: the environment is not checked before the run."
-            ]
+            )
+            return Tried(notes=(late,))
         finally:
             _ended(child)
+        answer.seek(0)
         return _read(answer.read(), child.returncode)
 
 
@@ -65,13 +68,14 @@ def _ended(child: subprocess.Popen[str]) -> None:
         child.wait()
 
 
-def _read(text: str, code: int) -> list[str]:
+def _read(text: str, code: int) -> Tried:
     if not text:
         raise ConfigError(f"the environment ended its process with code {code} while its first task was played")
-    fault, notes = json.loads(text)
-    if fault:
-        raise ConfigError(fault)
-    return list(notes)
+    found = json.loads(text)
+    tried = Tried(found["fault"], tuple(found["notes"]), found["prompt"])
+    if tried.fault:
+        raise ConfigError(tried.fault)
+    return tried
 
 
 # --- in the child -------------------------------------------------------------------------------------------------
@@ -84,7 +88,7 @@ def main() -> None:
     name, options, splits, seed, max_turns = json.load(sys.stdin)
     found = asyncio.run(verdict(name, options, splits, seed, max_turns))
     with os.fdopen(int(sys.argv[1]), "w") as answer:
-        json.dump(found, answer)
+        json.dump(asdict(found), answer)
     sys.stderr.flush()
     os._exit(0)  # threads that an author left running keep nobody waiting
 

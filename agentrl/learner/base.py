@@ -24,6 +24,11 @@ class TrainSequence:
     advantages: list[float]
     temperature: float = 1.0
 
+    @property
+    def has_signal(self) -> bool:
+        """True when a sampled token has an advantage; without one, and without a KL term, the gradient is exactly 0."""
+        return any(advantage for advantage, is_action in zip(self.advantages, self.mask, strict=True) if is_action)
+
 
 @dataclass(frozen=True, slots=True)
 class StepReport:

@@ -41,8 +41,8 @@ def _sequences(groups: Sequence[Group], advantages: Advantages) -> Iterator[Trai
 
 
 def groups_with_signal(batch: Iterable[TrainSequence]) -> set[int]:
-    """The groups in which any token has an advantage."""
-    return {sequence.sample.group for sequence in batch if any(sequence.advantages)}
+    """The groups in which any sequence has a signal."""
+    return {sequence.sample.group for sequence in batch if sequence.has_signal}
 
 
 def minibatches(batch: Sequence[TrainSequence], count: int) -> list[list[TrainSequence]]:

@@ -180,7 +180,7 @@ class DeepSpeedLearner:
 
     def _update(self, parts: Sequence[Sequence[TrainSequence]]) -> _Taken:
         """One optimizer step for each part that has a signal; one whose gradient is not finite changes nothing."""
-        packed = [self._packs(part, self._signals(part)) for part in parts]
+        packed = [self._packs(part, self._teaching(part)) for part in parts]
         olds = self._olds(packed)
         taken = _Taken(Measured(self._device), torch.zeros((), device=self._device))
         for place, (part, packs) in enumerate(zip(parts, packed, strict=True)):
@@ -214,14 +214,10 @@ class DeepSpeedLearner:
         samples = list({sequence.sample: None for sequence in batch})
         return dict.fromkeys(samples[self.rank :: self.ranks])
 
-    def _signals(self, part: Sequence[TrainSequence]) -> list[int]:
-        if self._reference is not None:
-            return list(range(len(part)))
-        return [
-            place
-            for place, sequence in enumerate(part)
-            if any(a for a, is_action in zip(sequence.advantages, sequence.mask, strict=True) if is_action)
-        ]
+    def _teaching(self, part: Sequence[TrainSequence]) -> list[int]:
+        """The places of the sequences that have a gradient; with a reference, all of them."""
+        has_reference = self._reference is not None
+        return [place for place, sequence in enumerate(part) if has_reference or sequence.has_signal]
 
     def _packs(self, part: Sequence[TrainSequence], places: Sequence[int]) -> list[Pack]:
         """This rank's forward passes, as many as every other rank's; none when no sequence is named."""

@@ -126,11 +126,15 @@ class _OpenGroup:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one optimizer batch is made of, and what was dropped while it was collected."""
+    """What one optimizer batch is made of, and what was dropped while it was collected.
+
+    `restored_tokens` counts those of its sampled tokens, dropped ones included, that an earlier incarnation sampled.
+    """
 
     groups: tuple[Group, ...]
     dropped: tuple[tuple[Outcome, str, int], ...]
     ages: tuple[int, ...]
+    restored_tokens: int = 0
 
 
 class Scheduler:
@@ -169,6 +173,7 @@ class Scheduler:
         self._window: collections.deque[Fault | None] = collections.deque(maxlen=schedule.prompts * schedule.group_size)
         self._unanswered: list[Fault] = []  # since the last sample with an answer
         self._dropped: list[tuple[Outcome, str, int]] = []
+        self._restored_dropped = 0  # tokens, since the last batch
         self._running = False
 
     # --- what the run calls ---------------------------------------------------------------------------------
@@ -220,7 +225,9 @@ class Scheduler:
             del self._ready[group.id]
         self._in_training, self._left_out = len(chosen), 0
         dropped, self._dropped = tuple(self._dropped), []
-        return Batch(tuple(chosen), dropped, tuple(self._age(t) for g in chosen for t in g.trajectories))
+        members = [trajectory for group in chosen for trajectory in group.trajectories]
+        restored, self._restored_dropped = self._restored_dropped + self._restored_tokens(members), 0
+        return Batch(tuple(chosen), dropped, tuple(map(self._age, members)), restored)
 
     def trained(self, version: Version) -> None:
         """The batch is trained, and `version` is what the learner and the engines hold now."""
@@ -403,6 +410,11 @@ class Scheduler:
     def _age(self, trajectory: Trajectory) -> int:
         return max((age(self.held, version, self.forks) for version in trajectory.versions), default=0)
 
+    def _restored_tokens(self, trajectories: Iterable[Trajectory]) -> int:
+        """The sampled tokens of an earlier incarnation: no version of it is ever used again."""
+        now = self.held.incarnation
+        return sum(t.action_tokens for t in trajectories if any(v.incarnation < now for v in t.versions))
+
     # --- settling -------------------------------------------------------------------------------------------
 
     def _filter(self, group: Group, reason: str) -> None:
@@ -416,6 +428,7 @@ class Scheduler:
     def _drop(self, trajectories: Iterable[Trajectory], outcome: Outcome, reason: str) -> None:
         trajectories = list(trajectories)
         self._dropped.extend((outcome, reason, t.action_tokens) for t in trajectories)
+        self._restored_dropped += self._restored_tokens(trajectories)
         self._settle([(t.sample, t.attempt) for t in trajectories], outcome, reason)
 
     def _settle(self, attempts: list[tuple[SampleId, int]], outcome: Outcome, reason: str) -> None:

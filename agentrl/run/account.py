@@ -49,6 +49,7 @@ def account(step: int, version: Version, batch: Batch, learned: Learned, seconds
         prompt_tokens=sum(len(s.ids) for t in trajectories for s in t.segments if not s.is_action),
         action_tokens=sum(lengths),
         dropped_tokens=sum(tokens for _, _, tokens in batch.dropped),
+        restored_tokens=batch.restored_tokens,
         entropy=-math.fsum(value for t in trajectories for s in t.segments for value in s.logprobs) / sum(lengths),
         length_mean=statistics.fmean(lengths),
         length_max=max(lengths),

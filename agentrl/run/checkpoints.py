@@ -6,6 +6,10 @@ import re
 import shutil
 from pathlib import Path
 
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.run.folder import RunFolder
+
 NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -25,6 +29,22 @@ def step_of(model: Path) -> int | None:
     """The step of the checkpoint that a model's folder lies in, None where it lies in none."""
     match = NAME.fullmatch(model.parent.name) or NAME.fullmatch(model.name)
     return int(match[1]) if match else None
+
+
+def of_newest(config: Config) -> Config:
+    """The same configuration; where its model is the folder of a run, with the newest checkpoint of that run.
+
+    Raises ConfigError for a run that has no checkpoint.
+    """
+    path = Path(config.model.name).expanduser()
+    run = RunFolder(path.resolve())
+    if not (config.model.name and run.is_training):
+        return config
+    steps = steps_in(run.checkpoints)
+    if not steps:
+        raise ConfigError(f"run {path} has no checkpoint yet (checkpoint.every sets how often one is written)")
+    name = str(folder_of(run.checkpoints, steps[-1]))
+    return config.model_copy(update={"model": config.model.model_copy(update={"name": name})})
 
 
 def prune(checkpoints: Path, keep: int) -> None:

@@ -16,6 +16,11 @@ class RunFolder:
     path: Path
 
     @property
+    def is_training(self) -> bool:
+        """True for the folder of a run that trains; an evaluation keeps no ledger."""
+        return self.config.is_file() and self.ledger.is_file()
+
+    @property
     def config(self) -> Path:
         """The configuration as resolved (TOML)."""
         return self.path / "config.toml"

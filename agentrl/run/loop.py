@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def resume(path: Path, config: Config, subject: Subject | None = None, began: fl
     clock = Clock(began)
     folder = RunFolder(path)
     config = choose(config, detect(path)).config
-    subject = subject or _told(config)
+    subject = subject or _told(config, folder)
     write_whole(folder.config, settings.to_toml(config).encode())
     steps = steps_in(folder.checkpoints)
     return asyncio.run(_run(config, subject, folder, steps[-1] if steps else 0, clock))
@@ -76,13 +76,13 @@ def evaluate(config: Config, subject: Subject | None = None, began: float | None
     """Score the model as it is on held-out tasks; the trajectories are kept in a run folder of their own."""
     clock = Clock(began)
     config = anchored(config)
-    subject = subject or _told(config, HELD_OUT)
+    subject = subject or _told(config, splits=(HELD_OUT,))
     return asyncio.run(_evaluate(config, subject, new_folder(config), clock))
 
 
-def _told(config: Config, *splits: str) -> Subject:
-    """What `config` names, checked; its notice is told."""
-    subject = Subject.of(config, *splits)
+def _told(config: Config, folder: RunFolder | None = None, splits: Sequence[str] = ()) -> Subject:
+    """What `config` names, checked, for the run in `folder` where it goes on; its notice is told."""
+    subject = Subject.again(config, folder) if folder else Subject.of(config, *splits)
     subject.tell()
     return subject
 

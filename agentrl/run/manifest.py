@@ -132,6 +132,18 @@ def _files(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) -> list[
     return [f"{what}: {name}{' (gone)' if name not in after else '' if name in before else ' (new)'}" for name in names]
 
 
+def record(folder: RunFolder, now: RunManifest) -> str:
+    """Write down what a run is made of now; returns what has changed since it began, in a sentence, "" for nothing."""
+    began = read(folder)
+    if began is None:
+        write(folder, now)
+        return ""
+    if not (changed := changes(began, now)):
+        return ""
+    write_later(folder, now)
+    return f"This run did not begin with what it goes on with; changed: {'; '.join(changed)}."
+
+
 def write(folder: RunFolder, manifest: RunManifest) -> None:
     """Write manifest.json."""
     write_whole(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")

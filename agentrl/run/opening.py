@@ -26,7 +26,7 @@ from agentrl.run.roles import is_shared
 from agentrl.run.scratch import discard_scratch
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop
-from agentrl.run.subject import HELD_OUT, TRAIN, Subject, paths_in
+from agentrl.run.subject import HELD_OUT, TRAIN, Subject
 from agentrl.run.transfers import of_folder, sent, staged
 from agentrl.types import Version
 from agentrl.weights.canary import Canary
@@ -45,8 +45,8 @@ async def opened(
     model = subject.model
     journal, metrics = RunJournal(folder), Metrics(folder, config)
     try:
-        for note in await asyncio.to_thread(_describe, config, subject, folder):
-            view.note(note)
+        if manifest.read(folder) is None:  # a resume has told what changed since, before anything was loaded
+            await asyncio.to_thread(subject.record, config, folder)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
         version = Version(incarnation, journal.ledger.published()[-1])
         async with crew(config, model, folder, stop, view) as team:
@@ -166,20 +166,6 @@ def evaluation_of(config: Config, available: int | None) -> Evaluation:
         episode_timeout_s=rollout.episode_timeout_s,
         turn_timeout_s=rollout.turn_timeout_s,
     )
-
-
-def _describe(config: Config, subject: Subject, folder: RunFolder) -> list[str]:
-    """Write down what the run is made of; of a run that goes on, tell what has changed since it began."""
-    source = manifest.env_source(config.env.name, subject.env)
-    now = manifest.describe(source, paths_in(config.env.options), subject.model)
-    began = manifest.read(folder)
-    if began is None:
-        manifest.write(folder, now)
-        return []
-    if not (changed := manifest.changes(began, now)):
-        return []
-    manifest.write_later(folder, now)
-    return [f"This run did not begin with what it goes on with; changed: {'; '.join(changed)}."]
 
 
 def _publication(config: Config, model: Path, team: Crew) -> Publication:

@@ -49,9 +49,10 @@ class StepRecord:
     `staleness[a]` is the number of trained samples whose oldest token was a updates old; `mid_updates` counts trained
     samples that more than one version sampled; `groups_mixed` counts groups in which an advantage is not 0; `entropy`
     is the mean of -logprob over all sampled tokens, an unbiased estimate of the policy's in nats; `signals` are the
-    means by name; `tool_use` is the share of samples that a tool answered by anything but an error. `samples` names
-    the trained ones as the driver chose them, to be held against what the learner's ranks say; `learner.samples`, which
-    is their word, is left empty.
+    means by name; `restored_tokens` are the sampled tokens that a resume took back from an earlier incarnation;
+    `tool_use` is the share of samples that a tool answered by anything but an error. `samples` names the trained ones
+    as the driver chose them, to be held against what the learner's ranks say; `learner.samples`, which is their word,
+    is left empty.
     """
 
     step: int
@@ -79,6 +80,7 @@ class StepRecord:
     mid_updates: int = 0
     entropy: float = 0.0
     dropped_tokens: int = 0
+    restored_tokens: int = 0
     signals: dict[str, float] = field(default_factory=dict)
     tool_calls_mean: float = 0.0
     tool_use: float = 0.0
@@ -90,13 +92,18 @@ class StepRecord:
         return self.action_tokens + self.dropped_tokens
 
     @property
+    def fresh_tokens(self) -> int:
+        """The sampled tokens that were sampled in this incarnation of the run: only these took any of its seconds."""
+        return self.sampled_tokens - self.restored_tokens
+
+    @property
     def sampled_per_s(self) -> float:
-        """Tokens of this batch for each second of sampling: while the driver waited for it, evaluated or wrote a
+        """Fresh tokens of this batch for each second of sampling: while the driver waited for it, evaluated or wrote a
         checkpoint, or, where sampling goes on during updates, for each second of the step.
         """
         waited = self.seconds.rollout + self.seconds.evaluate + self.seconds.checkpoint
         seconds = self.seconds.total if self.staleness_mean > 0 else waited
-        return self.sampled_tokens / seconds if seconds > 0 else 0.0
+        return self.fresh_tokens / seconds if seconds > 0 else 0.0
 
     @property
     def trained_per_s(self) -> float:
@@ -106,8 +113,8 @@ class StepRecord:
 
     @property
     def tokens_per_s(self) -> float:
-        """Sampled tokens for each second of the whole step."""
-        return self.sampled_tokens / self.seconds.total if self.seconds.total > 0 else 0.0
+        """Fresh tokens for each second of the whole step."""
+        return self.fresh_tokens / self.seconds.total if self.seconds.total > 0 else 0.0
 
     @property
     def staleness_mean(self) -> float:

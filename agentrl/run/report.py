@@ -113,7 +113,8 @@ def _tiles(m: Material) -> str:
     if m.steps:
         seconds = m.summary.seconds_total if m.summary else m.steps[-1].at - m.steps[0].at
         pace = statistics.median(record.seconds.total for record in m.steps)
-        out.append(tile("Steps", str(m.steps[-1].step), f"{duration(seconds)} in all, {pace:.1f} s a step"))
+        since = "since the last resume" if m.summary and m.summary.incarnations > 1 else "in all"
+        out.append(tile("Steps", str(m.steps[-1].step), f"{duration(seconds)} {since}, {pace:.1f} s a step"))
         if still := still_words(m.steps):
             count, _, why = still.partition(": ")
             out.append(tile("No update", count, why, "bad", is_wide=True))

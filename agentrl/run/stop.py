@@ -29,15 +29,17 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask for a stop; a second one does not wait."""
+        """SIGINT and SIGTERM ask for a stop; a second one does not wait. Afterwards the handlers before it are back."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
             loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number, handler in before.items():
                 loop.remove_signal_handler(number)
+                signal.signal(number, handler)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._called.is_set():

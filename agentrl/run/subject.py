@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from agentrl.env.rehearsal import rehearse
 from agentrl.env.settings import load_config
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.models import locate
+from agentrl.run import manifest
+from agentrl.run.folder import RunFolder
+from agentrl.run.room import room_note
 from agentrl.run.terminal import visible
 
 TRAIN, HELD_OUT = "train", "test"
@@ -45,10 +48,23 @@ class Subject:
         check_complete(env, config.rollout.max_turns)
         notice = _preflight(env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
-        notes = rehearse(config.env.name, config.env.options, wanted, config.seed, config.rollout.max_turns)
+        tried = rehearse(config.env.name, config.env.options, wanted, config.seed, config.rollout.max_turns)
         model = locate(config.model.name)
         _fits(config, model)
-        return cls(type(env), model, " ".join(filter(None, [notice, *notes])))
+        notes = filter(None, [notice, *tried.notes, room_note(tried.prompt, config, model)])
+        return cls(type(env), model, " ".join(notes))
+
+    @classmethod
+    def again(cls, config: Config, folder: RunFolder) -> Subject:
+        """The same for the run in `folder`, which goes on: the notice names what has changed since it began."""
+        subject = cls.of(config)
+        changed = subject.record(config, folder)
+        return replace(subject, notice=" ".join(filter(None, [subject.notice, changed])))
+
+    def record(self, config: Config, folder: RunFolder) -> str:
+        """Write down what a run in `folder` is made of; returns what has changed since it began, "" for nothing."""
+        source = manifest.env_source(config.env.name, self.env)
+        return manifest.record(folder, manifest.describe(source, paths_in(config.env.options), self.model))
 
     def tell(self) -> None:
         """Print the notice, at once: what takes long comes after it."""

@@ -18,7 +18,8 @@ from agentrl.config import Config
 from agentrl.env import load_config, resolve
 from agentrl.errors import ConfigError
 from agentrl.plan import choose
-from agentrl.settings import RESUMABLE, SHORT_FLAGS, keys, load
+from agentrl.run.scoring import is_read
+from agentrl.settings import RESUMABLE, SHORT_FLAGS, key_of, keys, load
 from tests.unit.config.test_plan import FOUR_GPUS, LAPTOP, ONE_GPU
 from tests.unit.rollout.templates import tokenizer
 
@@ -101,6 +102,7 @@ def check_command(words: list[str]) -> None:
     assert words[1] in COMMANDS
     own, overrides = split(words[2:])
     assert words[1] in (*RUNS, "resume") or not overrides, f"agentrl {words[1]} has no flags"
+    assert words[1] != "eval" or all(is_read(key_of(name)) for name, _ in overrides), overrides
     assert words[1] != "resume" or all(RESUMABLE.fullmatch(name) for name, _ in overrides), overrides
     if words[1] in RUNS:
         check_run(load(Path(own[1]) if own[:1] == ["--config"] and Path(own[1]).exists() else None, overrides))
@@ -127,6 +129,7 @@ def check_run(config: Config) -> None:
         ("agentrl trian", "trian"),
         ("agentrl resume runs/x --lr 3", "lr"),
         ("agentrl show runs/x --steps 3", "no flags"),
+        ("agentrl eval runs/x --steps 3", "steps"),
         ("make trane", "trane"),
         ("RAY_ADDRESS=auto agentrl train --env nowhere", "nowhere"),
     ],

@@ -31,8 +31,9 @@ def test_nothing_given_is_the_default_config() -> None:
 
 @pytest.mark.parametrize(("flag", "key"), SHORT_FLAGS.items())
 def test_each_short_flag_sets_its_key(flag: str, key: str) -> None:
-    config = load(None, [(flag, "7")])
-    assert str(value_of(config, key)) in ("7", "7.0")
+    text = "0.5" if flag == "lr" else "7"
+    config = load(None, [(flag, text)])
+    assert str(value_of(config, key)) == text
     assert value_of(config, key) != value_of(Config(), key)
 
 
@@ -95,7 +96,13 @@ def test_an_unknown_key_of_a_file_is_refused_with_its_line(toml: Path) -> None:
         ("steps", "many", "steps must be an integer"),
         ("learner.zero", "7", "learner.zero must be 0, 1, 2 or 3, got 7"),
         ("track.wandb", "maybe", "track.wandb must be a boolean"),
-        ("rollout.temperature", "0", "rollout.temperature must be greater than 0"),
+        ("rollout.temperature", "0", "rollout.temperature must be greater than or equal to 0.01"),
+        ("rollout.temperature", "100", "rollout.temperature must be less than or equal to 10"),
+        ("lr", "1e5", "learner.lr must be less than or equal to 1, got 100000.0 (--lr). Meaning: peak"),
+        ("steps", "0", "steps must be greater than or equal to 1, got 0 (--steps)"),
+        ("seed", "4294967296", "seed must be less than 4294967296"),
+        ("algorithm.clip_low", "1.5", "algorithm.clip_low must be less than or equal to 1"),
+        ("learner.weight-decay", "5", "learner.weight_decay must be less than or equal to 1"),
         ("env.name.x", "1", "env.name must be a string"),
     ],
 )

@@ -72,6 +72,18 @@ REFUSED = {
     "a shared with a framework's name": ("@shared\ndef resources(self): return 1", "@shared resources has the name"),
     "a reward that lost its mark": ("def right(self, ctx): return 1", "takes the place of a @reward"),
     "a tool that lost its mark": ("def look(self): return 1", "takes the place of a @tool"),
+    "a slip of respond": ("def response(self, turn, ctx): return None", r"nothing reads response\. .*'respond'"),
+    "a slip of teardown": ("def tear_down(self, ctx): return None", "Did you mean 'teardown'"),
+    "a slip of success": ("async def succes(self, ctx): return True", "Did you mean 'success'"),
+    "a slip of score": ("def scores(self, ctx): return 1", "Did you mean 'score'"),
+    "a slip of oracle": ("def orcale(self, task): return []", "Did you mean 'oracle'"),
+    "a slip of canaries": ("def canary(self, task): return {}", "Did you mean 'canaries'"),
+    "a slip of preflight": ("def pre_flight(self): return ''", "Did you mean 'preflight'"),
+    "a slip of tools": ("def tool(self, ctx): return []", "Did you mean 'tools'"),
+    "a static slip": ("@staticmethod\ndef response(turn, ctx): return None", "Did you mean 'respond'"),
+    "limits under another name": ("limit = Limits(max_turns=3)", "Did you mean 'limits'"),
+    "a config under another name": ("class Settings(EnvConfig):\n  n: int = 3", "Did you mean 'Config'"),
+    "a slip of blocking": ("blocks = False", "Did you mean 'blocking'"),
     "score beside a reward": ("def score(self, ctx): return 1\n@reward\ndef a(self, ctx): return 1", "keep one"),
 }
 
@@ -92,6 +104,11 @@ ACCEPTED = {
     "a static reward": "@staticmethod\n@reward\ndef a(ctx): return 1",
     "more parameters with defaults": "def setup(self, task, ctx, greeting='hi'): return []",
     "limits that depend on the config": "@property\ndef limits(self): return Limits(max_turns=3)",
+    "a helper with a near name": "def _response(self, turn, ctx): return ''",
+    "a helper beside what it resembles": "def score(self, ctx): return 1\ndef scores(self, ctx): return 1",
+    "a helper that could not be the hook": "def response(self): return ''",
+    "a helper of one's own": "def parse(self, ctx): return ''\ndef render_text(self, turn): return ''\nlimit = 3",
+    "a config written elsewhere": "class Settings(EnvConfig):\n  n: int = 3\nConfig = Settings",
     "tasks that yield": "def tasks(self, split):\n  yield Task('x')",
 }
 
@@ -101,6 +118,13 @@ def test_what_can_be_honoured_is_accepted(case: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEAD + "".join(f" {line}\n" for line in ACCEPTED[case].split("\n")))
     assert resolve(f"{file}:Mine").__name__ == "Mine"
+
+
+def test_a_slip_of_an_abstract_method_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(HEAD.replace("def setup(", "def set_up(") + "    pass\n")
+    with pytest.raises(ConfigError, match=r"nothing reads set_up\. Did you mean 'setup'\?"):
+        resolve(f"{file}:Mine")
 
 
 def test_every_fault_is_told_at_once(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from agentrl.algorithms import algorithm
 from agentrl.errors import LearnerError
-from agentrl.learner.batch import cut, minibatches, plan, train_sequences, trees
+from agentrl.learner.base import TrainSequence
+from agentrl.learner.batch import cut, groups_with_signal, minibatches, plan, train_sequences, trees
 from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
 from tests.unit.learner.synthetic import batch
 
@@ -30,6 +31,15 @@ def test_sequences_carry_what_was_sampled_and_those_without_a_sampled_token_are_
     assert (first.ids, first.mask, first.sampler_logprobs) == ([7, 8, 5, 5], [0, 0, 1, 1], [0.0, 0.0, -1.0, -1.0])
     assert (first.advantages, second.advantages) == ([0.0, 0.0, 1.0, 1.0], [0.0, 0.0, -1.0])
     assert (first.sample, first.temperature) == (SampleId(0, 0), 0.7)
+
+
+def test_a_group_teaches_where_a_sampled_token_has_an_advantage():
+    def sequence(group: int, *advantages: float) -> TrainSequence:
+        return TrainSequence(SampleId(group, 0), [7, 5, 5], [0, 1, 1], [0.0] * 3, list(advantages))
+
+    batch = [sequence(0, 0.0, 0.0, 0.5), sequence(1, 0.5, 0.0, 0.0), sequence(2, 0.0, 0.0, 0.0)]
+    assert [one.has_signal for one in batch] == [True, False, False]
+    assert groups_with_signal(batch) == {0}
 
 
 def test_a_sample_without_any_sampled_token_is_refused_instead_of_left_out_in_silence():

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.errors import DeadlineError, RunError
 from agentrl.rollout.orders import EpisodeOrder
-from agentrl.rollout.scheduler import MOST_SILENT_BATCHES, Outcome, Schedule, Scheduler, WorkerLostError
+from agentrl.rollout.scheduler import MOST_SILENT_BATCHES, Batch, Outcome, Schedule, Scheduler, WorkerLostError
 from agentrl.types import (
     Group,
     SampleId,
@@ -516,6 +516,33 @@ async def test_group_rewards_are_given_once_through_a_resume() -> None:
     scheduler.start()
     batch = await scheduler.next_batch(1)
     assert [t.reward for t in batch.groups[0].trajectories] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(("bound", "dropped"), [(8, 0), (0, 1)])
+async def test_tokens_that_a_resume_took_back_are_told_from_those_sampled_now(bound: int, dropped: int) -> None:
+    workers, journal = Workers(), MemoryJournal()
+    changes = {"prompts": 2, "group_size": 1, "min_valid": 1, "max_staleness": bound, "on_stale": "wait"}
+    scheduler = Scheduler(schedule(**changes), workers, journal, Version(1, 3), (0, 3), next_group=1)
+    [back] = stored(scheduler, journal, 0)
+    newer = Segment((5, 6, 7), True, (-0.5,) * 3, (VersionSpan(Version(0, 4), 0, 3),))
+    scheduler.restore([dataclasses.replace(back, sequences=(TokenSequence((newer,)),))], {back.sample: 0})
+    scheduler.start()
+    batch = await fed(scheduler, workers, Version(1, 3))
+    assert len(batch.dropped) == dropped
+    assert batch.restored_tokens == 3
+    scheduler.trained(Version(1, 4))
+    assert (await fed(scheduler, workers, Version(1, 4))).restored_tokens == 0
+    await scheduler.stop()
+
+
+async def fed(scheduler: Scheduler, workers: Workers, version: Version) -> Batch:
+    """The next batch, every episode being finished by `version` as soon as it is begun."""
+    batch = asyncio.ensure_future(scheduler.next_batch(5))
+    while not batch.done():
+        await settle_down()
+        for sample, _ in list(workers.open):
+            workers.finish(sample, version)
+    return batch.result()
 
 
 async def test_a_group_that_is_partly_back_scores_its_new_members_and_keeps_the_stored_rewards() -> None:

@@ -13,12 +13,14 @@ import pytest
 
 from agentrl.config import Config, TrackSection
 from agentrl.errors import ConfigError, RunError
+from agentrl.rollout.scheduler import Batch
+from agentrl.run.account import Learned, account
 from agentrl.run.folder import RunFolder
 from agentrl.run.metrics import Metrics, read_evaluations, read_steps
 from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
 from agentrl.run.statistics import Interval, wilson
-from agentrl.types import SampleId
-from tests.unit.run.synthetic import learner_report
+from agentrl.types import Group, SampleId, Version
+from tests.unit.run.synthetic import learner_report, trajectory
 
 
 def record(step: int, reward: float = 0.5, version: str = "0.1") -> StepRecord:
@@ -93,6 +95,16 @@ def test_every_sampled_token_is_counted_whatever_became_of_it() -> None:
     r = dataclasses.replace(record(1), dropped_tokens=50)
     assert r.sampled_tokens == 150
     assert r.sampled_per_s == 75.0
+
+
+def test_tokens_that_a_resume_took_back_count_in_the_sum_and_in_no_rate() -> None:
+    members = tuple(trajectory(0, member, version=3) for member in range(2))
+    tokens = sum(member.action_tokens for member in members)
+    batch = Batch((Group(0, members),), (("stale", "old", 50),), (0, 0), restored_tokens=members[0].action_tokens + 50)
+    r = account(4, Version(1, 4), batch, Learned((learner_report(4, random.Random(0)),), 1), Seconds(2.0, 3.0))
+    assert r.sampled_tokens == tokens + 50
+    assert r.sampled_per_s == members[1].action_tokens / 2.0
+    assert r.tokens_per_s == members[1].action_tokens / 5.0
 
 
 def test_rates_are_tokens_over_the_seconds_of_their_phase() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from agentrl.config import Config
 from agentrl.env import resolve
 from agentrl.run.folder import RunFolder
-from agentrl.run.opening import _describe
 from agentrl.run.subject import Subject
 
 SOURCE = """
@@ -26,10 +25,10 @@ def test_a_run_that_goes_on_with_another_source_says_which(tmp_path: Path) -> No
     (model / "config.json").write_text("{}")
     config = Config.model_validate({"env": {"name": str(source), "files": [str(data)]}})
     subject, run = Subject(resolve(str(source)), model, ""), RunFolder(tmp_path)
-    assert _describe(config, subject, run) == []
-    assert _describe(config, subject, run) == []
+    assert subject.record(config, run) == ""
+    assert subject.record(config, run) == ""
     source.write_text(SOURCE + "# another\n")
     data.write_text("[]")
-    [note] = _describe(config, subject, run)
+    note = subject.record(config, run)
     assert note == "This run did not begin with what it goes on with; changed: source: mine.py; data: rows.jsonl."
     assert (tmp_path / "manifest-1.json").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 import xml.etree.ElementTree as ElementTree
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.config import Config, TrackSection
+from agentrl.run import summary
 from agentrl.run.chart import Bars, Series, histogram, lines, number, running_mean, stacked, ticks
 from agentrl.run.folder import RunFolder
 from agentrl.run.ledger import Ledger
@@ -247,3 +249,14 @@ def test_numbers_are_as_short_as_they_can_be_read() -> None:
     assert [number(v) for v in (0, 1234, 12.345, 0.1234, 2e-5, 3.0, 12_345_678)] == [
         "0", "1,234", "12.3", "0.123", "2e-05", "3", "12.35 M",
     ]  # fmt: skip
+
+
+def test_the_seconds_of_a_resumed_run_are_those_since_the_resume(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", steps=2)
+    assert " in all, " in write_report(folder).read_text()
+    told = summary.read(folder)
+    assert told is not None
+    summary.write(folder, dataclasses.replace(told, incarnations=2))
+    text = write_report(folder).read_text()
+    assert " since the last resume, " in text
+    assert " in all, " not in text

@@ -10,15 +10,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from agentrl.cli.main import main
 from agentrl.config import Config
 from agentrl.env import resolve
 from agentrl.errors import ConfigError
+from agentrl.plan import choose
 from agentrl.run import loop
 from agentrl.run.folder import RunFolder
 from agentrl.run.metrics import read_evaluations
 from agentrl.run.record import EvaluationRecord
-from agentrl.run.scoring import to_score
+from agentrl.run.scoring import READ, SECTIONS, is_read, to_score
 from agentrl.run.subject import Subject
+from agentrl.settings import keys
+from tests.unit.config.test_plan import LAPTOP
 from tests.unit.run.synthetic import synthetic_run
 
 
@@ -59,6 +63,41 @@ def test_another_environment_or_file_has_the_say(run: RunFolder, tmp_path: Path)
     assert (config.seed, config.env.name) == (5, "math")
 
 
+def test_what_an_evaluation_reads_are_keys_and_none_of_them_is_the_learner_s() -> None:
+    assert {section for section in SECTIONS if not any(key.startswith(f"{section}.") for key in keys())} == set()
+    assert {key for key in READ if key not in keys()} == set()
+    assert [is_read(key) for key in ("env.high", "engine.count", "learner.lr", "eval.every", "steps")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_a_run_of_many_ranks_is_scored_where_they_would_find_no_room(run: RunFolder) -> None:
+    run.config.write_text(run.config.read_text() + "[learner]\nranks = 64\n")
+    config = to_score(None, [("model", str(run.path))])
+    assert choose(config, LAPTOP).config.learner.ranks == 1
+
+
+def test_a_run_that_a_file_names_stands_for_its_newest_checkpoint_too(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(f'[model]\nname = "{run.path}"\n')
+    assert to_score(tmp_path / "other.toml", []).model.name == str(run.checkpoints / "step-000004")
+
+
+def test_training_takes_the_newest_checkpoint_of_a_run_as_an_evaluation_does(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Config] = []
+
+    def choose(config: Config, _: object) -> None:
+        planned.append(config)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr("agentrl.cli.train.choose", choose)
+    monkeypatch.chdir(run.path.parent)
+    assert main(["train", "guess", "--model", "run"]) == 2
+    assert planned[0].model.name == to_score(None, [("model", "run")]).model.name
+    assert planned[0].model.name == str(run.checkpoints / "step-000004")
+
+
 @pytest.mark.parametrize("name", ["", "owner/name", "./none"])
 def test_a_model_of_no_run_is_taken_as_it_is(name: str) -> None:
     assert to_score(None, [("model", name)] if name else []).model.name == name
@@ -68,7 +107,7 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.config.touch()
     run.ledger.touch()
-    with pytest.raises(ConfigError, match="has no checkpoint to score"):
+    with pytest.raises(ConfigError, match="has no checkpoint yet"):
         to_score(None, [("model", str(tmp_path))])
 
 

@@ -19,12 +19,17 @@ import pytest
 from agentrl.config import Config
 from agentrl.embedded import EMBEDDED
 from agentrl.env import rehearsal
+from agentrl.env.tryout import Tried
 from agentrl.errors import ConfigError
+from agentrl.machine import detect
+from agentrl.plan import choose
 from agentrl.run import subject
+from agentrl.run.folder import RunFolder
 from agentrl.run.subject import Subject, anchored
+from agentrl.settings import to_toml
 
 HEAD = """
-import asyncio, os, random, sys, time
+import asyncio, os, random, sys, time; SEEN, COUNT = [], 0
 from pathlib import Path
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Reply, Task, reward, tool
 
@@ -51,11 +56,11 @@ Check = Callable[..., Subject]
 def check(apart: Check, monkeypatch: pytest.MonkeyPatch) -> Check:
     """The same, rehearsed in this process: a second less for each."""
 
-    def rehearsed(*order: Any) -> list[str]:
-        fault, notes = asyncio.run(rehearsal.verdict(*order))
-        if fault:
-            raise ConfigError(fault)
-        return list(notes)
+    def rehearsed(*order: Any) -> Tried:
+        tried = asyncio.run(rehearsal.verdict(*order))
+        if tried.fault:
+            raise ConfigError(tried.fault)
+        return tried
 
     monkeypatch.setattr(subject, "rehearse", rehearsed)
     return apart
@@ -189,6 +194,13 @@ def test_an_environment_that_ends_its_process_is_refused(apart: Check) -> None:
         apart("def setup(self, task, ctx): os._exit(3)")
 
 
+def test_a_rehearsal_may_say_more_than_a_pipe_holds(apart: Check) -> None:
+    [said] = apart(
+        "def setup(self, task, ctx): return [Message(role='user', content='word ' * 60_000)]"
+    ).notice.splitlines()
+    assert "leaves 0 of model.max_context 1024" in said
+
+
 def test_a_rehearsal_apart_says_the_same_as_one_here(apart: Check) -> None:
     with pytest.raises(ConfigError, match="speaks as 'human'"):
         apart("def setup(self, task, ctx): print('hello'); return [{'role': 'human', 'content': ''}]")
@@ -216,6 +228,21 @@ ACCEPTED = {
         "def setup(self, task, ctx): return [Message(role='user', content=str(ctx.rng.random()))]", "Whole",
     ),
     "a table that nobody changes": ("words = {'a': [1]}", "Whole"),
+    "a long prompt that fits": (
+        "def setup(self, task, ctx): return [Message(role='user', content='What is it? ' * 200)]", "Whole",
+    ),
+    "endless tasks that come again": (
+        "def tasks(self, split): return lambda rng: Task(f'{split}-{rng.randrange(3)}')", "Whole",
+    ),
+    "a respond that ends the only turn": ("def respond(self, turn, ctx): return Reply.end()", "Whole"),
+    "a respond with turns": (
+        "limits = Limits(max_turns=3)\ndef respond(self, turn, ctx): return Reply.say('No.')", "Whole",
+    ),
+    "examples by the assistant": (
+        "def setup(self, task, ctx):\n"
+        " return [*super().setup(task, ctx), Message(role='assistant', content='x'), *super().setup(task, ctx)]",
+        "Whole",
+    ),
     "an env that prints": ("def setup(self, task, ctx): print('hello'); return super().setup(task, ctx)", "Whole"),
     "an async env": ("async def setup(self, task, ctx): return [Message(role='user', content='')]", "Whole"),
 }  # fmt: skip
@@ -242,6 +269,46 @@ NOTES = {
     "state that all episodes share": (
         "seen = []\ndef setup(self, task, ctx):\n self.seen.append(task.id)\n return super().setup(task, ctx)",
         "Mine.seen changed in an episode: it is one for all episodes of a worker; use ctx.state.",
+    ),
+    "a module's state that all episodes share": (
+        "def setup(self, task, ctx):\n SEEN.append(task.id)\n return super().setup(task, ctx)",
+        "SEEN (mine.py) changed in an episode: it is one for all episodes of a worker; use ctx.state.",
+    ),
+    "a module's counter": (
+        "def setup(self, task, ctx):\n global COUNT\n COUNT += 1\n return super().setup(task, ctx)",
+        "COUNT (mine.py) changed in an episode",
+    ),
+    "a counter of the class": (
+        "count = 0\ndef teardown(self, ctx):\n Mine.count += 1", "Mine.count changed in an episode",
+    ),
+    "tasks that share an id": (
+        "def tasks(self, split): return [Task(f'{split}-{n // 2}', n) for n in range(5)]",
+        "4 of 5 tasks of 'train' share an id with another, as 'train-0': give each its own",
+    ),
+    "endless tasks of one id": (
+        "def tasks(self, split): return lambda rng: Task(split, rng.random())",
+        "tasks of 'train' share an id with another, as 'train'",
+    ),
+    "a conversation that the assistant begins": (
+        "def setup(self, task, ctx):\n"
+        " return [Message(role='assistant', content='Hi.'), *super().setup(task, ctx)]",
+        "Mine.setup begins with the assistant, which many chat templates refuse: begin with 'system' or 'user'.",
+    ),
+    "a conversation that the assistant ends": (
+        "def setup(self, task, ctx):\n"
+        " return [*super().setup(task, ctx), Message(role='assistant', content='Well,')]",
+        "Mine.setup ends with the assistant, so the model would answer itself: end with 'user'.",
+    ),
+    "an assistant that says nothing": (
+        "def setup(self, task, ctx): return [Message(role='assistant', content='')]", "ends with the assistant",
+    ),
+    "a reply that nobody reads": (
+        "def respond(self, turn, ctx): return Reply.say('No. Again.')",
+        "Mine.respond goes on after the only turn, so the model never reads what it says: write limits = Limits(",
+    ),
+    "a prompt beyond the context": (
+        "def setup(self, task, ctx): return [Message(role='user', content='What is it? ' * 1000)]",
+        "tokens, which leaves 0 of model.max_context 1024 for an answer of up to 1 (rollout.max_tokens): raise",
     ),
     "chance that no seed governs": (
         "def setup(self, task, ctx): return [Message(role='user', content=str(random.random()))]",
@@ -321,7 +388,10 @@ class Slow(Whole):
 )
 
 
-def test_ctrl_c_during_the_check_is_silent(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_the_check_ends_the_command_with_a_line(
+    number: signal.Signals, status: int, tmp_path: Path
+) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -333,9 +403,9 @@ def test_ctrl_c_during_the_check_is_silent(tmp_path: Path) -> None:
     )
     while not (tmp_path / "ready").exists() and run.poll() is None:
         time.sleep(0.01)
-    os.killpg(run.pid, signal.SIGINT)
+    (os.killpg if number is signal.SIGINT else os.kill)(run.pid, number)
     out, _ = run.communicate(timeout=60)
-    assert (run.returncode, out) == (130, "")
+    assert (run.returncode, out) == (status, f"stopped by {number.name}\n")
 
 
 BAD_OUT = {
@@ -368,19 +438,39 @@ def test_a_bad_out_is_refused_before_anything_is_asked_or_loaded(case: str, comm
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
 
 
+WITHOUT_WEIGHT = (
+    "import sys\nfrom agentrl.cli.main import main\n"
+    "class Stop:\n"
+    "    def find_spec(self, name, path=None, target=None):\n"
+    "        if name in ('torch', 'ray', 'transformers', 'agentrl.run.loop'): sys.exit(7)\n"
+    "sys.meta_path.insert(0, Stop())\nmain()"
+)
+"""The command in a process that ends with 7 as soon as anything heavy is imported."""
+
+
 def test_what_the_check_found_is_told_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         HEAD.replace("    def setup", "    def preflight(self): return 'On the third shelf.\\x1b[31m'\n    def setup")
     )
-    code = (
-        "import sys\nfrom agentrl.cli.main import main\n"
-        "class Stop:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name in ('torch', 'ray', 'transformers', 'agentrl.run.loop'): sys.exit(7)\n"
-        "sys.meta_path.insert(0, Stop())\nmain()"
-    )
     for command in (["train", "mine.py:Whole"], ["eval", "--env", "mine.py:Whole"]):
-        words = [sys.executable, "-c", code, *command, "--model", EMBEDDED]
+        words = [sys.executable, "-c", WITHOUT_WEIGHT, *command, "--model", EMBEDDED]
         answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
         assert answer.returncode == 7, answer.stderr
         assert answer.stdout.endswith("On the third shelf.␛[31m\n")
+
+
+def test_a_resume_tells_what_has_changed_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    source, run = tmp_path / "mine.py", RunFolder(tmp_path / "run")
+    source.write_text(HEAD)
+    config = Config.model_validate({"env": {"name": f"{source}:Whole"}, "model": {"name": EMBEDDED}, "out": run.path})
+    run.path.mkdir()
+    run.config.write_text(to_toml(choose(config, detect()).config))
+    run.ledger.touch()
+    assert Subject.of(config).record(config, run) == ""
+    source.write_text(HEAD + "# another\n")
+    words = [sys.executable, "-c", WITHOUT_WEIGHT, "resume", str(run.path)]
+    for _ in range(2):
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert answer.returncode == 7, answer.stderr
+        assert "This run did not begin with what it goes on with; changed: source: mine.py." in answer.stdout
+    assert len(list(run.path.glob("manifest-*.json"))) == 2
