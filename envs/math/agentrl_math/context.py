@@ -43,8 +43,7 @@ _PREDICATES = _words(
 )
 """Words of a sentence, which no answer has."""
 _FONTS = _words(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
-_CONDITIONS = _words("if suppose assume assuming")
-_MODALS = _words("could may might can")
+_CONDITIONS, _MODALS = _words("if suppose assume assuming"), _words("could may might can")
 _AUXILIARIES = _MODALS | _words("is are was were be does do did would will must should got looks that's it's which")
 _RETRACTIONS = _words(
     "mistake mistakes actually wait sorry oops correction edit erratum meant disregard retract misread miscalculated "
@@ -52,6 +51,7 @@ _RETRACTIONS = _words(
 )
 """Words that take an answer back where they open a clause behind it, or where the clause speaks of the answer."""
 _REPORTED = _words("say says said claim claims claimed think thinks thought believe believes believed pretend pretends")
+_SPEAKERS = ("we", "i", "can", "simply")
 _ASIDES = (
     "perhaps surprisingly", "maybe surprisingly", "not surprising", "no surprise", "without a doubt",
     "without doubt", "no doubt", "no wonder", "not hard", "not difficult", "whether or not",
@@ -154,8 +154,8 @@ def _is_refused(tokens: list[str]) -> bool:
             if is_claimed if token in FALSITIES else _VIEWS & set(claim[:3]):
                 return True
     return any(
-        (one == "possible" and other == "that") or (other in _REPORTED and one not in ("we", "i", "can"))
-        for one, other in pairwise(tokens)
+        (one == "possible" and other == "that") or (other in _REPORTED and one not in _SPEAKERS and third != "of")
+        for one, other, third in zip(tokens, tokens[1:], [*tokens[2:], ""], strict=False)
     )
 
 
