@@ -3,82 +3,80 @@
 from collections.abc import Collection
 from itertools import pairwise
 
-MAX_CONTEXT_CHARS, MAX_CONTEXT_WORDS = 400, 400
-"""How far before a mark, and in the sentences behind it, words are followed."""
+from agentrl_math.prose import number_said
+
+MAX_CONTEXT_CHARS, MAX_CONTEXT_WORDS, MAX_BEHIND_CHARS = 400, 400, 20_000
+"""How far before a mark, in each sentence behind it, and behind it at all, words are followed."""
 _ENDS = (". ", "! ", "? ", ".\n", "!\n", "?\n", "\n\n", ".$", ".\\]")
 _SPACED = {**dict.fromkeys('$*_`~#{}[]()<>/|"&%!…', " "), **{char: f" {char} " for char in ",;:=?"}}
 _TABLE = str.maketrans({**_SPACED, "\\": " \\", "\n": " ; ", "’": "'", "—": " , ", "–": " , "})  # noqa: RUF001
 
 
-def _words(text: str) -> frozenset[str]:
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list."""
     return frozenset(text.split())
 
 
-HEDGES = _words(
+HEDGES = words_of(
     "maybe perhaps possibly probably presumably supposedly allegedly might guess guessing guessed unlikely unsure "
     "uncertain unclear doubt doubts doubtful doubted deny denies denied reject rejects disagree dispute whether "
-    "refuse refuses unless kidding joking idk dunno"
+    "refuse refuses unless kidding joking idk dunno naively"
 )
-NEGATIONS = _words(
+NEGATIONS = words_of(
     "not never cannot neither nor hardly without except unlike instead rather nobody nothing anything no isnt arent "
     "wasnt dont doesnt didnt cant wont couldnt shouldnt wouldnt"
 )
-FALSITIES = _words(
+FALSITIES = words_of(
     "false wrong incorrect untrue mistaken lie lying lied myth nonsense absurd impossible rejected extraneous "
-    "excluded discarded invalid disproved eliminated ruled"
+    "excluded discarded invalid disproved eliminated ruled mistake"
 )
-_VERBS = _words(
+_VERBS = words_of(
     "is are was were be been equals get gets gives give have has make makes so but then thus therefore hence means "
     "yields becomes"
 )
 """Words behind which a negation no longer belongs to what follows."""
-_CONCLUSIONS = _words("so thus hence therefore then consequently")
-_VIEWS = _words(
+_CONCLUSIONS = words_of("so thus hence therefore then consequently")
+_VIEWS = words_of(
     "think believe know sure certain confident convinced true right correct case claim say says agree expect way "
     "means idea clue circumstances sane person"
 )
 """What a negation before them denies the rest of the sentence by: `I do not think that`."""
-_PREDICATES = _words(
-    "is are was were has have had do does did it he she they we you this that there which because since it's that's so"
-)
-"""Words of a sentence, which no answer has."""
-_FONTS = _words(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
-_CONDITIONS, _MODALS = _words("if suppose assume assuming"), _words("could may might can")
-_AUXILIARIES = _MODALS | _words("is are was were be does do did would will must should got looks that's it's which")
-_RETRACTIONS = _words(
+_CONDITIONS, _MODALS = words_of("if suppose assume assuming"), words_of("could may might can")
+_AUXILIARIES = _MODALS | words_of("is are was were be does do did would will must should got looks that's it's which")
+_RETRACTIONS = words_of(
     "mistake mistakes actually wait sorry oops correction edit erratum meant disregard retract misread miscalculated "
-    "scratch strike fails kidding joking"
+    "scratch strike fails kidding joking apologies erred nope rather ignore forget"
 )
 """Words that take an answer back where they open a clause behind it, or where the clause speaks of the answer."""
-_REPORTED = _words("say says said claim claims claimed think thinks thought believe believes believed pretend pretends")
-_SPEAKERS = ("we", "i", "can", "simply")
+_REPORTED = words_of(
+    "say says said claim claims claimed think thinks thought believe believes believed pretend pretends"
+)
 _ASIDES = (
     "perhaps surprisingly", "maybe surprisingly", "not surprising", "no surprise", "without a doubt",
     "without doubt", "no doubt", "no wonder", "not hard", "not difficult", "whether or not",
     "regardless of whether",
 )  # fmt: skip
 """Denials and doubts that are none."""
-_RESTRAINTS = _words("exceeds twice double half thrice avoid exclude excluding ignore disregard eliminate discard")
-"""Words directly before a mark that make its value another one, or none."""
-_PHRASES = (
-    " less than", " more than", " greater than", " fewer than", " larger than", " smaller than", " is at most",
-    " is at least", " opposite of", " rule out", " ruled out", " differs from", " different from", " far from",
-    " everything but", " all but", " other than", " no longer", " used to be",
+_RESTRAINTS = (
+    " exceeds", " twice", " double", " half", " thrice", " avoid", " exclude", " excluding", " ignore", " disregard",
+    " eliminate", " discard", " less than", " more than", " greater than", " fewer than", " larger than",
+    " smaller than", " is at most", " is at least", " opposite of", " rule out", " ruled out", " differs from",
+    " different from", " far from", " close to", " nearly", " almost", " everything but", " all but", " other than",
+    " no longer", " used to be",
 )  # fmt: skip
-_BACKWARD = _words("this that it which no not that's it's i i'm im or my above")
+"""What stands directly before a mark and makes its value another one, or none."""
+_BACKWARD = words_of("this that it which no not that's it's i i'm im or my above")
 """The first words of a clause that speaks of the answer before it."""
-_OPENINGS = _CONCLUSIONS | _words("just oh ah hmm well ok okay and but however the , ; : .")
+_TURNS = ("on second", "never mind", "hold on", "let me fix", "let me correct", "let me redo", "i take that")
+_OPENINGS = _CONCLUSIONS | words_of("just oh ah hmm well ok okay and but however , ; : .")
 """What may stand before them."""
 
 
 def is_touched(text: str, start: int, end: int, is_line: bool = False) -> bool:
-    """Whether the text around a mark denies it, doubts it, asks for it or names another answer beside it.
-
-    `is_line`: the mark is a line of its own, of which the lines above do not speak.
-    """
+    """Whether the text around a mark denies, doubts or asks for it; the lines above a line do not speak of it."""
     before = text[max(0, start - MAX_CONTEXT_CHARS) : start]
     said = _sentences(before.rpartition("\n")[2] if is_line else before)[-1]
-    own, *following = _sentences(text[end:])
+    own, *following = _sentences(text[end : end + MAX_BEHIND_CHARS])
     rest, led = _parted(own, ("since", "because"))[0], _parted(said, _CONCLUSIONS)[-1]
     is_alternative = (said[-1:] == ["or"] and said[-2:-1] != [","]) or rest[:1] == ["or"]
     clauses, is_conditional = _parted(rest, ",;:"), rest[:1] == ["if"] and "otherwise" not in said
@@ -87,42 +85,29 @@ def is_touched(text: str, start: int, end: int, is_line: bool = False) -> bool:
     if _is_restrained(said) or _is_negated(said) or _is_refuted(clauses[0]) or is_conditional:
         return True
     unasked = [later for earlier, later in pairwise([own, *following]) if earlier[-1:] != ["?"]]
-    return any(map(_is_withdrawn, (*clauses, *unasked)))
+    later, again = [*clauses, *unasked], {*tokens_of(text[start:end]), *FALSITIES}
+    return any(map(_is_withdrawn, later)) or any(_names(clause) and not again & set(clause) for clause in later)
+
+
+def _names(clause: list[str]) -> bool:
+    """`The answer is six`."""
+    at = next((i for i, pair in enumerate(pairwise(clause)) if pair == ("answer", "is")), len(clause))
+    return any(token[:1].isdigit() or number_said(token) is not None for token in clause[at + 2 : at + 4])
 
 
 def _is_restrained(said: list[str]) -> bool:
     """`less than …`, `twice …`, `rule out …` and `wrong: …` directly before a mark."""
     words = said[:-1] if said[-1:] in (["$"], [";"]) else said
-    if _RESTRAINTS & set(words[-1:]) or (words[-1:] == [":"] and FALSITIES & set(words[-2:-1])):
+    if words[-1:] == [":"] and FALSITIES & set(words[-2:-1]):
         return True
-    return f" {' '.join(words[-4:])}".endswith(_PHRASES) and words[-3:-2] != ["no"]
-
-
-def is_stated(content: str) -> bool:
-    """Whether a marked text states something: `5` and `no`, as against `not 5`, `maybe 5` and `5?`."""
-    if len(content) > MAX_CONTEXT_CHARS:
-        return True
-    tokens = _tokens(content)
-    if "?" in tokens or (len(tokens) > 1 and HEDGES & set(tokens)):
-        return False
-    is_value = any(char in "0123456789" for char in content) or any(t[0] == "\\" and t not in _FONTS for t in tokens)
-    return not (is_value and any(_denies(token) or token in FALSITIES for token in tokens))
-
-
-def is_sentence(content: str) -> bool:
-    """Whether a text is a sentence rather than an answer: `it is 5` and `nobody says x = 5`, not `area = 5`."""
-    tokens = _tokens(content)
-    if _PREDICATES & set(tokens):
-        return True
-    are_words = [t.isalpha() and t not in ("and", "or") for t in _tokens(content.rpartition("=")[0])]
-    return any(one and other for one, other in pairwise(are_words))
+    return f" {' '.join(words[-4:])}".endswith(_RESTRAINTS) and words[-3:-2] != ["no"]
 
 
 def _sentences(text: str) -> list[list[str]]:
     """The sentences of a text, none longer than matters; the last one is empty behind an end."""
     for end in _ENDS if text else ():
         text = text.replace(end, f"{end[0]} \0 ")
-    return [sentence[:MAX_CONTEXT_WORDS] for sentence in _parted(_tokens(text), "\0")]
+    return [sentence[:MAX_CONTEXT_WORDS] for sentence in _parted(tokens_of(text), "\0")]
 
 
 def _parted(tokens: list[str], signs: Collection[str]) -> list[list[str]]:
@@ -131,7 +116,7 @@ def _parted(tokens: list[str], signs: Collection[str]) -> list[list[str]]:
     return [tokens[start + 1 : end] for start, end in pairwise(ends)]
 
 
-def _tokens(text: str) -> list[str]:
+def tokens_of(text: str) -> list[str]:
     r"""Lower-case words, the signs that part clauses, and the rest; a \command is no word."""
     lowered = text.lower()
     for aside in _ASIDES:
@@ -139,14 +124,15 @@ def _tokens(text: str) -> list[str]:
     return [token.strip(".-") or "." for token in lowered.translate(_TABLE).split() if token not in ("\\", "-", "--")]
 
 
-def _denies(token: str) -> bool:
+def denies(token: str) -> bool:
+    """Whether a word is a negation."""
     return token in NEGATIONS or token.endswith("n't")
 
 
 def _is_refused(tokens: list[str]) -> bool:
     """`I do not think that …`, `it cannot be that …`, `it is false that …`, `some say that …`."""
     for i, token in enumerate(tokens):
-        if token in FALSITIES or _denies(token):
+        if token in FALSITIES or denies(token):
             claim = _parted(tokens[i + 1 : i + 16], ",;:")[0]
             if ("answer", "is") in pairwise(claim) or claim[:2] == ["be", "that"]:
                 return True
@@ -154,7 +140,8 @@ def _is_refused(tokens: list[str]) -> bool:
             if is_claimed if token in FALSITIES else _VIEWS & set(claim[:3]):
                 return True
     return any(
-        (one == "possible" and other == "that") or (other in _REPORTED and one not in _SPEAKERS and third != "of")
+        (one == "possible" and other == "that")
+        or (other in _REPORTED and one not in ("we", "i", "can", "simply") and third != "of")
         for one, other, third in zip(tokens, tokens[1:], [*tokens[2:], ""], strict=False)
     )
 
@@ -164,17 +151,17 @@ def _is_negated(said: list[str]) -> bool:
     clause = _parted(said, ",;:.")[-1]
     last = [token for token in said if token != ";"][-1:]
     led_by = {*clause[:2], *(said[:1] if "then" in said[-2:] else ())}
-    if any(map(_denies, last)) or _CONDITIONS & led_by or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
+    if any(map(denies, last)) or _CONDITIONS & led_by or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
         return True
     return any(
-        token != "no" and _denies(token) and len(clause) - i < 6 and not _VERBS & set(clause[i + 2 :])
+        token != "no" and denies(token) and len(clause) - i < 6 and not _VERBS & set(clause[i + 2 :])
         for i, token in enumerate(clause)
     )
 
 
 def _is_refuted(rest: list[str]) -> bool:
     """`… is wrong`, `… is not the answer`, `…, but I am not sure` behind a mark."""
-    is_denied = any(map(_denies, rest[: 4 if _AUXILIARIES & set(rest[:1]) else 1]))
+    is_denied = any(map(denies, rest[: 4 if _AUXILIARIES & set(rest[:1]) else 1]))
     return is_denied or bool(FALSITIES & set(rest[:1])) or _is_false(rest) or _is_refused(rest)
 
 
@@ -186,11 +173,13 @@ def _is_false(tokens: list[str]) -> bool:
 def _is_withdrawn(clause: list[str]) -> bool:
     """`That is wrong`, `Wait, …`, `I do not know`, `Actually no, …` and `Or is it 6?`, behind a mark."""
     said = clause[next((i for i, token in enumerate(clause) if token not in _OPENINGS), len(clause)) :]
-    if said and (said[0] in _RETRACTIONS | FALSITIES or said[:2] == ["on", "second"]):
+    if said and (said[0] in _RETRACTIONS | FALSITIES or " ".join(said[:3]).startswith(_TURNS)):
         return True
-    if not said or (said[0] not in _BACKWARD and clause[:2] != ["the", "answer"]):
+    if not said or (said[0] not in _BACKWARD and said[:2] not in (["the", "answer"], ["the", "above"])):
         return False
     is_doubted = bool((_RETRACTIONS | HEDGES) & set(said)) or (said[0] == "or" and "?" in said)
     if is_doubted or _is_false(said) or _is_refused(said):
         return True
-    return any(_denies(t) and said[i + 1 : i + 2] in ([], [","], ["."], ["really"]) for i, t in enumerate(said[:3]))
+    return any(
+        denies(t) and said[i + 1 : i + 2] in ([], [","], ["."], ["really"], ["it"]) for i, t in enumerate(said[:3])
+    )

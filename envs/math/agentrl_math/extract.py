@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from agentrl_math.beside import beside
 from agentrl_math.boxes import Mark, boxes
-from agentrl_math.context import is_sentence, is_stated, is_touched
+from agentrl_math.context import is_touched
 from agentrl_math.fallback import last_number
 from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_SEARCHED_CHARS, MAX_WHOLE_CHARS
 from agentrl_math.policy import Policy
+from agentrl_math.stated import is_sentence, is_stated
 
 _TAGS = [f"{name}>" for name in ("think", "thinking", "thought", "reasoning", "seed:think")]
 _OPENING = (*(f"<{tag}" for tag in _TAGS), "[think]", "◁think▷")

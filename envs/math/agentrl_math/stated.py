@@ -1,0 +1,31 @@
+"""What a marked text says by itself: whether it states something, and whether it is an answer or a sentence."""
+
+from itertools import pairwise
+
+from agentrl_math.context import FALSITIES, HEDGES, MAX_CONTEXT_CHARS, denies, tokens_of, words_of
+
+_PREDICATES = words_of(
+    "is are was were has have had do does did it he she they we you this that there which because since it's that's so"
+)
+"""Words of a sentence, which no answer has."""
+_FONTS = words_of(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
+
+
+def is_stated(content: str) -> bool:
+    """Whether a marked text states something: `5` and `no`, as against `not 5`, `maybe 5` and `5?`."""
+    if len(content) > MAX_CONTEXT_CHARS:
+        return True
+    tokens = tokens_of(content)
+    if "?" in tokens or (len(tokens) > 1 and HEDGES & set(tokens)):
+        return False
+    is_value = any(char in "0123456789" for char in content) or any(t[0] == "\\" and t not in _FONTS for t in tokens)
+    return not (is_value and any(denies(token) or token in FALSITIES for token in tokens))
+
+
+def is_sentence(content: str) -> bool:
+    """Whether a text is a sentence rather than an answer: `it is 5` and `nobody says x = 5`, not `area = 5`."""
+    tokens = tokens_of(content)
+    if _PREDICATES & set(tokens):
+        return True
+    are_words = [t.isalpha() and t not in ("and", "or") for t in tokens_of(content.rpartition("=")[0])]
+    return any(one and other for one, other in pairwise(are_words))
