@@ -32,7 +32,7 @@ class EnvSection(BaseModel):
 class ModelSection(Section):
     """The model that is trained."""
 
-    name: str = Field("", description="local folder or hub id; empty: the default for this machine")
+    name: str = Field("", description="folder, checkpoint, run or hub id; empty: the default for this machine")
     dtype: DType = Field("auto", description="compute type; auto: bfloat16")
     max_context: int = Field(1024, gt=0, description="longest sequence in tokens, prompt and answers together")
     gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass to save memory")
