@@ -1,287 +1,243 @@
-r"""What stands directly beside a box in its formula: a box that an operator, a sign, a bracket or a command changes is
-no answer, and a unit behind it belongs to it."""
-# ruff: noqa: RUF001  (models write these signs)
+r"""What stands directly beside a box, in its formula, the next one or the words: what changes the value of a box makes it
+no answer; a unit, a price, a scale, an equation and another form after "or" belong to it."""
+# ruff: noqa: RUF001, SIM905  (models write these signs; lists of words)
 
 import unicodedata
+from dataclasses import replace
 
-from agentrl_math.boxes import Mark, closing_brace
+from agentrl_math.boxes import Mark
 from agentrl_math.measures import is_measure
+from agentrl_math.neighbours import FONTS, Token, row_around
+from agentrl_math.prose import SCALES
 
-MAX_BESIDE_CHARS = 400
-"""How far before and behind a box its formula is followed."""
-
-
-def _commands(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-_LEADING = _commands(
-    "approx approxeq simeq cong equiv in Rightarrow rightarrow implies to Longrightarrow longrightarrow therefore iff "
-    "Leftrightarrow Longleftrightarrow leadsto"
-)
-_NEUTRAL = _commands(
-    "quad qquad text textbf textit textrm textsf mbox hbox mathrm mathbf mathit mathsf boldsymbol bm bf displaystyle "
-    "textstyle large Large LARGE huge Huge normalsize color textcolor underline emph bold hspace vspace item noindent "
-    "centering tag label phantom smallskip medskip bigskip hfill par newline hline nonumber notag left. right. boldmath"
-)
-_TRAILING = _NEUTRAL | _commands("blacksquare square Box qed checkmark pmod mod bmod therefore because boxed fbox")
-_CHANGING = _commands(
-    "ne neq not neg lnot lt gt le leq leqslant ge geq geqslant times cdot div pm mp notin subset sqrt frac sum sout "
-    "cancel ll gg nleq ngeq nless ngtr to mapsto propto"
-)
-_ARROWS, _SIGNS = frozenset("=≈→⇒⟹⟶∴≃≅≡∈⇔"), frozenset("+-−–^/*|%!~¬<>·")
-_MONEY = {"\\$": "\\$", "€": "€", "£": "£"}
-_SPACES = ("\\,", "\\;", "\\:", "\\!", "\\ ")
-_GRIDS = ("matrix", "array", "cases", "tabular")
-_OPENERS, _CLOSERS = ("\\(", "\\[", "$", "`"), ("\\)", "\\]", "$", "`")
-_WORDS_APART = frozenset("in a i am as at us are is do da pm min bar bars per point points".split())  # noqa: SIM905
+_RELATIONS = frozenset("= ≈ → ⇒ ⟹ ⟶ ∴ ≃ ≅ ≡ ∈ ⇔ -> => --> ==>".split()) | {
+    f"\\{name}" for name in (
+        "approx approxeq simeq cong equiv in Rightarrow rightarrow implies to Longrightarrow longrightarrow therefore "
+        "iff Leftrightarrow Longleftrightarrow leadsto"
+    ).split()
+}  # fmt: skip
+_EQUAL = ("=", "≈", "\\approx", "\\simeq")
+_CLOSING = frozenset("\\blacksquare \\square \\Box \\qed \\checkmark \\pmod \\bmod \\mod \\therefore \\because".split())
+_SIGNS, _BULLETS = frozenset("+-–^/*%~¬<>·×÷_([{|&~~<=>=!=/="), ("-", "*", "+", "•", ">", "–")
+_PRICES = ("\\$", "€", "£")
+_DENIALS = ("\\not", "!", "<", ">", "/", "¬", "~")
+_WORDS_APART = frozenset("in a i am as at us are is do da pm bar bars per point points second".split())
 """What is a word of a sentence behind a box, though a unit is written so."""
-_CHANGING_WORDS = frozenset("squared cubed factorial times plus minus choose".split())  # noqa: SIM905
+_CHANGING = frozenset("squared cubed factorial minus choose divided multiplied raised increased decreased".split())
+_JOINING = frozenset("times plus minus over to through and by x than".split())
+"""What makes one value of a box and a number behind them, or two values."""
+_HALVED = frozenset("half a one half quarter third".split())
+_LEADING = frozenset("minus negative plus twice double triple half thrice".split())
+_PARTS = frozenset("half root square cube third quarter fifth tenth divided multiplied power reciprocal inverse".split())
+_SCALES = frozenset([*SCALES, *(f"{scale}s" for scale in SCALES)]) - {"score", "scores", "gross"}
+_OPEN_UNITS = frozenset("per a an of the square cubic sq cu".split())
+_ROUGHLY = frozenset("about approximately roughly equivalently simply just".split())
+MAX_UNIT_TOKENS = 10
 
 
 def beside(text: str, mark: Mark) -> Mark | None:
     """The mark with the unit, the price or the equation that belongs to it; None where something changes it."""
-    before = text[max(0, mark.start - MAX_BESIDE_CHARS) : mark.start]
-    after = text[mark.end : mark.end + MAX_BESIDE_CHARS]
-    opened, bracket, inner = before.rpartition("(")
-    if bracket and after.lstrip()[:1] == ")" and (not inner.strip() or _is_remark(opened, inner)):
-        before, after = before if inner.strip() else opened, after.lstrip()[1:]
-    price = next((sign for sign in _MONEY if before.rstrip(" $").endswith(sign) or before.endswith(sign)), "")
-    if price:
-        before = before.rstrip(" ").removesuffix(price)
-    if not mark.content or not _is_free_before(before) or not _is_whole(before):
+    row = row_around(text, mark)
+    left, box, right = row.tokens[: row.place], row.tokens[row.place], row.tokens[row.place + 1 :]
+    if not mark.content or any(holder and holder not in FONTS for holder in row.holders):
         return None
-    belongs = "" if _is_label(mark.content, after) else _behind(after)
+    while left and right and left[-1].text == "(" and right[0].text == ")":
+        box, left, right = replace(left[-1], text=box.text, span=box.span), left[:-1], right[1:]
+    if right and right[0].text == ")" and _is_remark(left):
+        right = right[1:]
+    price = left.pop().text if left and left[-1].text in _PRICES else ""
+    if not _is_free(left, box):
+        return None
+    is_label = mark.content.startswith(("\\text{(", "\\textbf{(")) and right[:1] and right[0].is_apart
+    belongs = ("", "") if is_label else _behind(row.text, right, box)
     if belongs is None:
         return None
-    is_unit = belongs[:1] not in "=" and not belongs.startswith("\\approx")
-    if is_unit and ("," in mark.content or "\\text" in mark.content or "%" in mark.content):
-        belongs = ""
-    return mark._replace(content=f"{price}{mark.content}{belongs}")
+    unit, equation = belongs
+    if any(sign in mark.content for sign in (",", "\\text", "%")):
+        unit = ""
+    chained = _chained(left)
+    return mark._replace(content=f"{chained}{price}{mark.content}{unit}{equation}")
 
 
-def _is_label(content: str, after: str) -> bool:
-    """Whether a box holds the label of a choice, whose content stands behind it."""
-    return content.startswith("\\text{(") and after[:1] == " " and after[1:2].isalnum()
+def _is_remark(left: list[Token]) -> bool:
+    """Whether the open bracket before a box opens words, as in `(so it is \\boxed{5})`, rather than an argument."""
+    at = next((i for i in range(len(left) - 1, -1, -1) if left[i].text in ("(", ")")), None)
+    if at is None or left[at].text == ")" or at + 1 == len(left):
+        return False
+    first = left[at + 1]
+    return first.kind == "word" and len(first.text) > 1 and (at == 0 or left[at].is_apart or left[at].is_line)
 
 
-def _is_remark(before: str, inner: str) -> bool:
-    """Whether a bracket opens words, as in `(so it is \\boxed{5})`, rather than an argument."""
-    first = (inner.split() or [""])[0].rstrip(":,")
-    return len(first) > 1 and first.isalpha() and not before[-1:].strip()
+def _chained(left: list[Token]) -> str:
+    r"""`1=` of `\\boxed{1}=\\boxed{2}`, which must be true."""
+    is_chain = len(left) > 1 and left[-1].text in _EQUAL and left[-2].kind == "box"
+    return left[-2].text.partition("{")[2][:-1] + left[-1].text if is_chain else ""
 
 
 # --- before --------------------------------------------------------------------------------------------------------
 
 
-def _is_item(text: str) -> bool:
-    """Whether a box opens an item of a list, `- ` or `2) $`, outside of every formula."""
-    above, _, line = text.rpartition("\n")
-    sign, gap, rest = line.lstrip().partition(" ")
-    is_number = sign[-1:] in (".", ")") and sign[:-1].lstrip("(").isalnum() and len(sign) < 5
-    if not gap or not (is_number or sign in ("-", "*", "+", "•", ">")) or rest.strip(" $*\\[("):
-        return False
-    pairs = (("\\[", "\\]"), ("\\(", "\\)"), ("\\begin{", "\\end{"))
-    is_open = any(above.rfind(opening) > above.rfind(closing) for opening, closing in pairs)
-    return not (is_open or above.count("$") % 2 or above.count("$$") % 2)
-
-
-def _is_free_before(text: str) -> bool:
+def _is_free(left: list[Token], box: Token) -> bool:
     """Whether what directly precedes a box leaves it as it is."""
-    is_gap, is_line = False, False
-    if _is_item(text):
+    if not left or _is_item(left, box):
         return True
-    while text:
-        bare = text.rstrip()
-        is_gap, is_line = is_gap or bare != text, is_line or "\n" in text[len(bare) :]
-        if (name := _command_at_end(bare)) is not None:
-            if name in _LEADING:
-                return not _is_denied(bare[: -len(name) - 1])
-            if name not in _NEUTRAL:
-                return False
-            text, is_gap = bare[: -len(name) - 1], True
-        elif bare.endswith((*_SPACES, "\\\\", "&", "{", "~")) and not bare.endswith(("~~", "\\{")):
-            text, is_gap, is_line = bare[: -1 if bare[-1] in "&{~" else -2], True, is_line or bare.endswith("\\\\")
-        elif bare.endswith("}"):
-            opened = _opening_brace(bare)
-            name = _command_at_end(bare[:opened]) if opened is not None else None
-            return name in _NEUTRAL | {"begin"} or (is_gap if name in ("boxed", "fbox") else is_line)
-        else:
-            return _is_free_behind_sign(bare, is_gap, is_line)
-    return True
-
-
-def _is_free_behind_sign(text: str, is_gap: bool, is_line: bool) -> bool:
-    sign = text[-1:]
-    if text.endswith(_OPENERS):
-        return _is_outside_free(text)
-    if sign in _ARROWS:
-        return not _is_denied(text[:-1])
-    if sign in "*_":
-        return text.rstrip("*_")[-1:] in ("", *" \n$.:,>") and (not is_gap or text[-2:-1] == sign)
-    if sign == ">":
-        return text.endswith(("->", "=>")) or (text.rpartition("<")[2][:-1].strip("/ |_").isalpha() and "<" in text)
-    if sign in ".,:":  # 3:5, 3.5 and 3 : 5 are numbers, `3: 5` is not
-        return not (text[:-1].rstrip()[-1:].isdigit() and is_gap == text[-2:-1].isspace())
-    if sign == "!" or text.endswith(("--", "—")):
-        return is_gap
-    if sign in _SIGNS or sign in "([|\\" or unicodedata.category(sign) in ("Sm", "Sc"):
+    last, before = left[-1], left[-2] if len(left) > 1 else None
+    is_edge = last.span != box.span
+    if last.text in _RELATIONS or last.text == "!=":
+        return not _is_denied(last, before)
+    if _changes(last):
         return False
-    if sign.isalpha() and not is_line:
-        return is_gap and (text[-2:-1].isalpha() or text[-2:-1] in "'’" or text.split()[-1].lower() in ("a", "i"))
-    return is_line or not (unicodedata.category(sign)[0] == "N" or sign in ")]")
+    if last.kind == "box":
+        return box.is_apart or box.is_line
+    if last.kind == "word" and len(last.text) > 1:
+        is_part = last.text in ("of", "by") and before is not None and before.text.lower() in _PARTS
+        is_count = last.text == "times" and before is not None and before.kind == "number"
+        return not (last.text.lower() in _LEADING or is_part or is_count) and (box.is_apart or is_edge or box.is_line)
+    if last.kind == "sign" and last.text in ".,:":
+        is_list = last.text == "," and last.is_math and box.is_math and not is_edge
+        is_tight = before is not None and before.kind == "number" and last.is_apart == (box.is_apart or is_edge)
+        return not ((is_list and before is not None and before.kind == "number") or is_tight)
+    if last.kind == "sign" and last.text not in ")]":
+        return last.text not in ("!", "--") or box.is_apart
+    is_prose = last.kind != "number" and not last.is_math
+    is_word = is_prose and box.is_apart and last.text.lower() in ("a", "i")
+    return box.is_line or is_word or (is_edge and (is_prose or _has_relation(left, last.span)))
 
 
-def _is_outside_free(text: str) -> bool:
-    """Whether the sign before an opened formula leaves it as it is."""
-    bare = text.rstrip("$`\\([").rstrip(" \n*_")
-    if (name := _command_at_end(bare)) is not None:
-        return name not in _CHANGING
-    is_minus = bare.endswith("-") and not bare.endswith("--")
-    return not (is_minus or bare.endswith(tuple("¬≠<>≤≥−+^/×÷√")) or (bare[-1:] == "=" and _is_denied(bare[:-1])))
+def _is_denied(last: Token, before: Token | None) -> bool:
+    """Whether a relation is struck out or part of another one: `\\not=`, `!=`, `<=`; `3!=6` is none."""
+    if last.text == "!=":
+        return before is None or before.kind != "number" or last.is_apart
+    return before is not None and before.text in _DENIALS and not (before.text == "!" and not before.is_apart)
 
 
-def _is_denied(text: str) -> bool:
-    """Whether a relation is struck out or part of another one: `\\not=`, `!=`, `<=`."""
-    bare = text.rstrip(" {")
-    if bare.endswith("!") and bare[-2:-1].isdigit():  # 3! = 6
+def _changes(token: Token) -> bool:
+    """Whether a sign or command is an operation, wherever its formula ends."""
+    if token.kind == "command":
+        return token.text not in _CLOSING and token.text != "\\ldots"
+    is_sign = token.kind == "sign" and token.text not in ("∎", "--")
+    return is_sign and (token.text in _SIGNS or token.text[0] == "\\" or unicodedata.category(token.text[0])[1] in "mc")
+
+
+def _has_relation(tokens: list[Token], span: int) -> bool:
+    """Whether a formula is a statement of its own, as `x = 3`, rather than a factor."""
+    return any(token.span == span and (token.text in _RELATIONS or token.text in "<>") for token in tokens)
+
+
+def _is_item(left: list[Token], box: Token) -> bool:
+    """Whether a box opens an item of a list, `- `, `2) $` or `- [x]`, outside of every formula."""
+    if not box.is_apart or left[-1].is_math:
         return False
-    return bare.endswith(("\\not", "!", "<", ">", "/", "¬", "~"))
-
-
-def _is_whole(text: str) -> bool:
-    """Whether no command takes the box as its argument, and no matrix as an entry."""
-    depth, at = 0, len(text)
-    while (at := max(text.rfind("{", 0, at), text.rfind("}", 0, at))) >= 0:
-        if text[at - 1 : at] == "\\" and at:
-            continue
-        depth += 1 if text[at] == "}" else -1
-        if depth < 0:
-            depth, head = 0, text[:at].rstrip()
-            while head.endswith("}") and (opened := _opening_brace(head)) is not None:
-                head = head[:opened].rstrip()
-            name = _command_at_end(head)
-            if head.endswith(("^", "_")) or (name is not None and name not in _NEUTRAL | {"begin"}):
-                return False
-    started = text.rfind("\\begin{")
-    is_open = started > text.rfind("\\end{")
-    return not (is_open and any(grid in text[started : started + 20] for grid in _GRIDS))
-
-
-def _command_at_end(text: str) -> str | None:
-    r"""The name of the \command that a text ends with."""
-    at = len(text)
-    while at and len(text) - at < 24 and text[at - 1].isalpha():
-        at -= 1
-    return text[at:] if 0 < at < len(text) and text[at - 1] == "\\" and text[at - 2 : at] != "\\\\" else None
-
-
-def _opening_brace(text: str) -> int | None:
-    """Where the brace that closes a text was opened."""
-    depth = 0
-    for at in range(len(text) - 1, -1, -1):
-        if text[at] in "{}" and text[at - 1 : at] != "\\":
-            depth += 1 if text[at] == "}" else -1
-            if not depth:
-                return at
-    return None
+    if left[-1].text == "]":
+        left = left[: next((i for i in (-2, -3) if left[i:][:1] and left[i].text == "["), 0)]
+    if left and left[-1].text in _BULLETS:
+        return left[-1].is_line
+    is_label = len(left) > 1 and left[-1].text in (".", ")") and len(left[-2].text) < 4 and not left[-1].is_apart
+    return is_label and (left[-2].is_line or (len(left) > 2 and left[-3].text == "(" and left[-3].is_line))
 
 
 # --- behind --------------------------------------------------------------------------------------------------------
 
 
-def _behind(text: str) -> str | None:
-    """What behind a box belongs to it, "" for nothing; None where something there changes it."""
-    is_gap = is_outside = is_line = False
-    for _ in range(24):
-        bare = text.lstrip(" \t\n")
-        is_gap, is_line = is_gap or bare != text, is_line or "\n" in text[: len(text) - len(bare)]
-        if not bare:
-            return ""
-        if bare[:2] in (*_SPACES, "\\(", "\\["):
-            text, is_gap = bare[2:], True
-        elif bare.startswith(_CLOSERS):
-            text, is_outside = bare[2:] if bare[0] == "\\" else bare.lstrip("$`"), True
-        elif bare[0] == "}":
-            text = bare[1:]
-        elif bare[0] in "*_" and not (is_gap or bare[1:2].isalnum() or bare[1:2] == "{"):
-            text = bare.lstrip("*_")
-        elif bare[0] == "~" and bare[1:2] != "~":
-            text, is_gap = bare[1:], True
-        else:
-            return _token_behind(bare, is_gap, is_outside, is_line)
-    return None
-
-
-def _token_behind(text: str, is_gap: bool, is_outside: bool, is_line: bool) -> str | None:
-    sign, following = text[0], text[1:2]
-    if text.startswith(("\\%", "%", "°", "^\\circ", "^{\\circ}", "^°", "\\degree")):
-        return "\\%" if "%" in text[:2] else "^\\circ"
-    if sign == "\\":
-        return _command_behind(text, is_outside)
-    if sign == "=" or sign in "≈":
-        return _equation(text)
-    if sign in ".,:":
-        near = text[1:].lstrip(" ") if sign == "," and not is_outside else text[1:]
-        return None if near[:1].isdigit() else ""
-    if sign == "!":
-        return None if text[1:].lstrip().startswith(("$", "\\)", "\\]")) and not is_outside else ""
-    if sign == "<":
-        return "" if following in ("/", "|") or (following.isalpha() and ">" in text[:20]) else None
-    if is_line and sign in "-–—*>#_+)]|":
-        return ""
-    if sign in "-–":
-        return None if not is_outside or text[1:].lstrip()[:1].isdigit() else ""
-    if sign == "(":
-        return "" if is_gap else None
-    if sign in _SIGNS or sign in ")]|&_" or unicodedata.category(sign) == "Sm":
-        return "" if sign == ")" and is_outside else None
-    if unicodedata.category(sign)[0] == "N":
-        return "" if is_line or (is_gap and is_outside) else None
-    return _words_behind(text, is_gap or is_outside, is_line) if sign.isalpha() else ""
-
-
-def _command_behind(text: str, is_outside: bool) -> str | None:
-    size = next((i for i, char in enumerate(text[1:25]) if not char.isalpha()), len(text[1:25]))
-    name, rest = text[1 : 1 + size], text[1 + size :].lstrip()
-    if name in ("approx", "simeq"):
-        return _equation(text)
-    if rest[:1] == "{" and name in _NEUTRAL:
-        closed = closing_brace(rest, 0)
-        said = rest[1:closed].strip() if closed is not None else ""
-        if said.split()[:1] and said.split()[0].lower() in _CHANGING_WORDS:
-            return None
-        return _unit(said, rest[closed + 1 :].lstrip()) if closed is not None and is_measure(said) else ""
-    if name == "end":
-        return None if any(grid in rest[:20] for grid in _GRIDS) else ""
-    if is_outside:
-        return None if name in _CHANGING else ""
-    return "" if name in _TRAILING or text[:2] == "\\\\" else None
-
-
-def _unit(said: str, rest: str) -> str:
-    """`\\text{ cm}^2` from its letters and what is behind them."""
-    power = rest[: rest.find("}") + 1] if rest.startswith("^{") else rest[:2] if rest.startswith("^") else ""
-    return rf"\text{{ {said}}}{power}"
-
-
-def _equation(text: str) -> str:
-    """The rest of a formula behind a box, which must be true of the answer too."""
-    ends = [at for end in ("$", "\\)", "\\]", "\n", "\\\\", ". ", ", ", ";", "\\end", "\\quad", "\\text")
-            if (at := text.find(end)) >= 0]  # fmt: skip
-    return text[: min(ends, default=len(text))].rstrip(" .,")
-
-
-def _words_behind(text: str, is_gap: bool, is_line: bool) -> str | None:
-    if is_line:
-        return ""
-    words = [word.strip(".,;:!?)*") for word in text[:60].split("$")[0].split("\n")[0].split()[:3]]
-    is_compared = words[1:2] == ["than"] and "".join(words[2:])[:1].isdigit()
-    is_symbol = len(words[0]) == 1 and words[0] not in "aIAmgsLlh"
-    if not is_gap or is_symbol or is_compared or words[0].lower() in _CHANGING_WORDS:
+def _behind(text: str, right: list[Token], box: Token) -> tuple[str, str] | None:
+    """The unit and the equation behind a box; None where something there changes it."""
+    unit, size = _unit(text, right, box) if right and not right[0].is_line else ("", 0)
+    rest = right[size:]
+    if not rest:
+        return unit, ""
+    if size and (rest[0].kind == "number" or rest[0].text in ("^", "/")) and not rest[0].is_line:
         return None
-    for size in (3, 2, 1):
-        said = " ".join(words[:size])
-        if words[0].lower() not in _WORDS_APART and is_measure(said) and not text.lower().startswith("second "):
-            return rf"\text{{ {said}}}"
-    return None if len(words[0]) == 1 and words[0] not in "aIA" else ""
+    if rest[0].text == "(" and rest[1:] and rest[1].text == "or":
+        rest = rest[1:]
+    if rest[0].text in _EQUAL:
+        return unit, _equation(text, rest[0].at)
+    if rest[0].text.lower() == "or" and rest[1:]:
+        return _other_form(text, unit, rest[1:])
+    return None if _is_changed(rest, box) else (unit, "")
+
+
+def _equation(text: str, at: int) -> str:
+    """The rest of a formula behind a box, which must be true of the answer too."""
+    text = text[at:]
+    ends = [at for end in ("$", "\\)", "\\]", "\n", "\\\\", ". ", ", ", ";", "\\end", "\\quad", "\\text", "}")
+            if (at := text.find(end)) >= 0]  # fmt: skip
+    return text[: min(ends, default=len(text))].replace("&", "").rstrip(" .,")
+
+
+def _other_form(text: str, unit: str, rest: list[Token]) -> tuple[str, str] | None:
+    """`or 0.5` behind 1/2, which must be equal."""
+    while rest and rest[0].text.lower() in _ROUGHLY:
+        rest = rest[1:]
+    if not rest or (rest[0].kind == "word" and not rest[0].is_math):
+        return None
+    said = _equation(text, rest[0].at)
+    return unit, "=" + (said.rstrip(")") if said.count(")") > said.count("(") else said)
+
+
+def _is_changed(rest: list[Token], box: Token) -> bool:
+    """Whether what directly follows a box, or its unit, makes another value of it."""
+    first, following = rest[0], rest[1] if len(rest) > 1 else None
+    is_edge, is_number = first.span != box.span, following is not None and following.kind == "number"
+    if first.text in _RELATIONS or (first.is_line and not (first.is_math and _changes(first))):
+        return False
+    if first.kind == "word" and (first.is_worded or len(first.text) > 1):
+        said = first.text.lower()
+        if said in _CHANGING or (len(said) == 1 and first.text not in "aIA"):
+            return True
+        is_joined = following is not None and (is_number or following.text.lower() in _HALVED) and not following.is_line
+        is_than = is_number or (following is not None and following.text == "than" and rest[2:] and rest[2].kind == "number")
+        return bool(said in _JOINING and is_joined) or bool(is_than and not is_number) or not (first.is_apart or is_edge or first.is_math)
+    if first.text in ".,:" and first.kind == "sign":
+        is_near = not (is_edge or first.is_apart) if first.text == "," and first.is_math else not (following and following.is_apart)
+        return is_number and is_near
+    if first.text in ("!", "-", "–") and not first.is_math:
+        return first.text != "!" and (is_number or not (first.is_apart or is_edge))
+    if first.text in ("(", ")", "\\}"):
+        return not (is_edge or (first.text == "(" and first.is_apart))
+    if first.kind == "sign":
+        return _changes(first) or (first.text in "!]" and not is_edge)
+    if first.text in _CLOSING or first.kind == "box":
+        return False
+    return not (is_edge and first.is_math and _has_relation(rest, first.span)) or first.text in ("\\ne", "\\neq", "\\not")
+
+
+def _unit(text: str, right: list[Token], box: Token) -> tuple[str, int]:
+    """The unit directly behind a box, and how many tokens it takes; nothing where there is none."""
+    first, second = right[0], right[1] if len(right) > 1 else None
+    if first.text == "\\%":
+        return "\\%", 1
+    if (first.text, second and second.text) == ("^", "\\circ") or first.text == "\\circ":
+        size = 2 if first.text == "^" else 1
+        scale = right[size].text[0] if len(right) > size and right[size].text in ("C", "F") else ""
+        return f"^\\circ {scale}".rstrip(), size + bool(scale)
+    if first.text == "(" and second and second.kind == "word":
+        unit, size = _unit(text, right[1:], box)
+        is_closed = bool(unit) and len(right) > size + 1 and right[size + 1].text == ")"
+        return (unit, size + 2) if is_closed else ("", 0)
+    if first.text in ("\\frac", "\\dfrac", "\\tfrac") and len(right) > 2:
+        said = f"{right[1].text}/{right[2].text}"
+        return (rf"\text{{ {said}}}", 3) if right[1].is_worded and is_measure(said) else ("", 0)
+    scale = first.text if first.text.lower() in _SCALES else ""
+    unit, size = _measured(right[1:] if scale else right, box)
+    said = " ".join(filter(None, (scale, unit)))
+    return (rf"\text{{ {said}}}", size + bool(scale)) if said else ("", 0)
+
+
+def _measured(right: list[Token], box: Token) -> tuple[str, int]:
+    """The longest run of tokens that are known units alone: `m/s^2`, `miles per hour`."""
+    said, found, size = "", "", 0
+    for i, token in enumerate(right[:MAX_UNIT_TOKENS]):
+        is_power = token.kind == "number" and said.endswith(("^", "-"))
+        is_word = token.kind == "word" and not (token.text in "AIai" and not (i and token.is_worded))
+        if token.is_line or not (is_word or is_power or token.text in ("/", "^", "·", "*", "\\cdot", "-")):
+            break
+        following = right[i + 1] if i + 1 < len(right) else None
+        is_last = following is None or following.kind != "word" or following.is_line
+        if is_word and token.text.lower() in _WORDS_APART - _OPEN_UNITS and not (token.is_math and is_last):
+            break
+        if is_word and len(token.text) == 1 and not i and not (token.is_worded or token.text in "mgsLlh"):
+            break
+        said += (" " if is_word and said[-1:].isalnum() else "") + ("*" if token.text in ("·", "\\cdot") else token.text)
+        if (is_power or (is_word and token.text not in _OPEN_UNITS)) and is_measure(said):
+            found, size = said, i + 1
+    return found, size

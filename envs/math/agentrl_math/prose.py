@@ -25,13 +25,13 @@ _COUNTS = (
     "sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
 )
-_SCALES = (
+SCALES = (
     "hundred thousand million billion trillion quadrillion quintillion sextillion septillion "  # noqa: SIM905
     "octillion zillion bazillion gazillion googol dozen "
     "score gross lakh crore myriad".split()
 )
 _NUMBER_WORDS = frozenset(
-    [*_COUNTS, *_FRACTIONS, *_SCALES, *(f"{word}s" for word in (*_FRACTIONS, *_SCALES)), "half", "halves"]
+    [*_COUNTS, *_FRACTIONS, *SCALES, *(f"{word}s" for word in (*_FRACTIONS, *SCALES)), "half", "halves"]
 )
 CHANGERS = _NUMBER_WORDS | set(
     "st nd rd th squared cubed factorial factorials sine cosine tangent double doubled triple tripled "  # noqa: SIM905

@@ -3,6 +3,7 @@
 import pytest
 from agentrl_math import verify
 
+from envs.math.tests import cases_beside as near
 from envs.math.tests import cases_marks as rows
 
 
@@ -46,7 +47,7 @@ def test_a_denied_box_is_none_whichever_box_counts(response, gold, box, status):
     assert verify(response, gold, box=box).status == status
 
 
-@pytest.mark.parametrize("response", rows.CHANGED + rows.TAKEN_BACK)
+@pytest.mark.parametrize("response", rows.CHANGED + rows.TAKEN_BACK + near.CHANGED)
 def test_a_mark_that_its_formula_changes_or_its_text_takes_back_is_paid_nothing(response):
     verdict = verify(response, "5")
     assert (verdict.reward, verdict.valid) == (0.0, True)
@@ -57,12 +58,12 @@ def test_what_is_said_of_something_else_leaves_a_mark(response):
     assert verify(response, "5").status == "correct"
 
 
-@pytest.mark.parametrize("response", rows.ALONE)
+@pytest.mark.parametrize("response", rows.ALONE + near.ALONE)
 def test_a_box_that_nothing_changes_is_read(response):
     assert verify(response, "5").status == "correct"
 
 
-@pytest.mark.parametrize(("response", "gold", "reward"), rows.BELONGING)
+@pytest.mark.parametrize(("response", "gold", "reward"), rows.BELONGING + near.BELONGING)
 def test_a_unit_beside_a_box_belongs_to_it(response, gold, reward):
     assert verify(response, gold).reward == reward
 
