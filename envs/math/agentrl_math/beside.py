@@ -159,9 +159,10 @@ def _behind(text: str, right: list[Token], box: Token) -> tuple[str, str] | None
 def _equation(text: str, at: int) -> str:
     """The rest of a formula behind a box, which must be true of the answer too."""
     text = text[at:]
-    ends = [at for end in ("$", "\\)", "\\]", "\n", "\\\\", ". ", ", ", ";", "\\end", "\\quad", "\\text", "}")
+    ends = [at for end in ("$", "\\)", "\\]", "\n", "\\\\", ". ", ", ", ";", "\\end", "\\quad", "\\text")
             if (at := text.find(end)) >= 0]  # fmt: skip
-    return text[: min(ends, default=len(text))].replace("&", "").rstrip(" .,")
+    said = text[: min(ends, default=len(text))].replace("&", "").rstrip(" .,")
+    return said.rpartition("}")[0] if said.count("}") > said.count("{") else said
 
 
 def _other_form(text: str, unit: str, rest: list[Token]) -> tuple[str, str] | None:

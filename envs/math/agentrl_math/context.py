@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from itertools import pairwise
 
+from agentrl_math.boxes import Mark
 from agentrl_math.prose import number_said
 
 MAX_CONTEXT_CHARS, MAX_CONTEXT_WORDS, MAX_BEHIND_CHARS = 400, 400, 20_000
@@ -48,6 +49,9 @@ _RETRACTIONS = words_of(
     "scratch strike fails kidding joking apologies erred nope rather ignore forget"
 )
 """Words that take an answer back where they open a clause behind it, or where the clause speaks of the answer."""
+_EXCLUSIONS = words_of("no not without unlike instead rather")
+_CLAIMED = words_of("sure certain correct right true it the really possible confident a an")
+"""What a negation behind a mark denies it by, as against `(no units)`."""
 _REPORTED = words_of(
     "say says said claim claims claimed think thinks thought believe believes believed pretend pretends"
 )
@@ -67,47 +71,63 @@ _RESTRAINTS = (
 """What stands directly before a mark and makes its value another one, or none."""
 _BACKWARD = words_of("this that it which no not that's it's i i'm im or my above")
 """The first words of a clause that speaks of the answer before it."""
+_DENIED = ([], [","], ["."], ["really"], ["it"])
 _TURNS = ("on second", "never mind", "hold on", "let me fix", "let me correct", "let me redo", "i take that")
 _OPENINGS = _CONCLUSIONS | words_of("just oh ah hmm well ok okay and but however , ; : .")
 """What may stand before them."""
 
 
-def is_touched(text: str, start: int, end: int, is_line: bool = False) -> bool:
+def is_touched(text: str, mark: Mark, is_line: bool = False) -> bool:
     """Whether the text around a mark denies, doubts or asks for it; the lines above a line do not speak of it."""
-    before = text[max(0, start - MAX_CONTEXT_CHARS) : start]
-    said = _sentences(before.rpartition("\n")[2] if is_line else before)[-1]
-    own, *following = _sentences(text[end : end + MAX_BEHIND_CHARS])
+    before = text[max(0, mark.start - MAX_CONTEXT_CHARS) : mark.start]
+    bare = before.rstrip(" \n$\\[({")
+    led_in = before.rpartition("\n")[2] if is_line else f"{bare}\n" if "\n" in before[len(bare) :] else before
+    said = _sentences(led_in)[-1]
+    own, *following = _sentences(text[mark.end : mark.end + MAX_BEHIND_CHARS])
+    own = own[next((i for i, token in enumerate(own) if token != ";"), len(own)) :]
     rest, led = _parted(own, ("since", "because"))[0], _parted(said, _CONCLUSIONS)[-1]
-    is_alternative = (said[-1:] == ["or"] and said[-2:-1] != [","]) or rest[:1] == ["or"]
-    clauses, is_conditional = _parted(rest, ",;:"), rest[:1] == ["if"] and "otherwise" not in said
+    is_alternative = (said[-1:] == ["or"] and said[-2:-1] != [","]) or (rest[:1] == ["or"] and not mark.is_box)
+    clauses, is_conditional = _parted(rest, ",;:"), rest[:1] == ["if"] and bool({"if", "otherwise"} & set(rest[1:]))
     if "?" in own or HEDGES & {*led, *rest} or is_alternative or _is_refused(led):
         return True
     if _is_restrained(said) or _is_negated(said) or _is_refuted(clauses[0]) or is_conditional:
         return True
     unasked = [later for earlier, later in pairwise([own, *following]) if earlier[-1:] != ["?"]]
-    later, again = [*clauses, *unasked], {*tokens_of(text[start:end]), *FALSITIES}
-    return any(map(_is_withdrawn, later)) or any(_names(clause) and not again & set(clause) for clause in later)
+    later, answer = [*clauses, *unasked], {token for token in tokens_of(text[mark.start : mark.end]) if token[0] != "\\"}
+    return any(_is_withdrawn(clause, answer) or (_names(clause) and not (answer | FALSITIES) & set(clause)) for clause in later)
 
 
 def _names(clause: list[str]) -> bool:
-    """`The answer is six`."""
-    at = next((i for i, pair in enumerate(pairwise(clause)) if pair == ("answer", "is")), len(clause))
+    """`The answer is six`, `Answer: 6`."""
+    pairs = (("answer", "is"), ("answer", ":"))
+    at = next((i for i, pair in enumerate(pairwise(clause)) if pair in pairs), len(clause))
     return any(token[:1].isdigit() or number_said(token) is not None for token in clause[at + 2 : at + 4])
 
 
 def _is_restrained(said: list[str]) -> bool:
     """`less than …`, `twice …`, `rule out …` and `wrong: …` directly before a mark."""
     words = said[:-1] if said[-1:] in (["$"], [";"]) else said
-    if words[-1:] == [":"] and FALSITIES & set(words[-2:-1]):
+    if words[-1:] == [":"] and (FALSITIES & set(words[-2:-1]) or words[-4:-1] == ["not", "the", "answer"]):
         return True
     return f" {' '.join(words[-4:])}".endswith(_RESTRAINTS) and words[-3:-2] != ["no"]
 
 
 def _sentences(text: str) -> list[list[str]]:
     """The sentences of a text, none longer than matters; the last one is empty behind an end."""
+    for tag in ("<b>", "<i>", "<p>", "<br>", "<strong>", "<em>"):
+        text = text.replace(tag, " ")
+    above, *below = text.split("\n\n")
+    text = "".join([above, *("\n" + part if part.lstrip()[:1].islower() else "\n\n" + part for part in below)])
     for end in _ENDS if text else ():
         text = text.replace(end, f"{end[0]} \0 ")
-    return [sentence[:MAX_CONTEXT_WORDS] for sentence in _parted(tokens_of(text), "\0")]
+    tokens = tokens_of(text)
+    words = [token for before, token in pairwise(["", *tokens]) if _is_read(token) and before not in ("\\begin", "\\end")]
+    return [sentence[:MAX_CONTEXT_WORDS] for sentence in _parted(words, "\0")]
+
+
+def _is_read(token: str) -> bool:
+    """Whether a token is a word, a number or a sign of a sentence, as against a command or an ornament."""
+    return token[0] != "\\" and (token in ",;:.=?\0" or any(map(str.isalnum, token)))
 
 
 def _parted(tokens: list[str], signs: Collection[str]) -> list[list[str]]:
@@ -136,12 +156,12 @@ def _is_refused(tokens: list[str]) -> bool:
             claim = _parted(tokens[i + 1 : i + 16], ",;:")[0]
             if ("answer", "is") in pairwise(claim) or claim[:2] == ["be", "that"]:
                 return True
-            is_claimed = {"that", "answer"} & set(claim[:2]) or _REPORTED & set(claim[1:2])
+            is_claimed = {"that", "answer"} & set(claim[:3]) or _REPORTED & set(claim[1:2])
             if is_claimed if token in FALSITIES else _VIEWS & set(claim[:3]):
                 return True
     return any(
         (one == "possible" and other == "that")
-        or (other in _REPORTED and one not in ("we", "i", "can", "simply") and third != "of")
+        or (other in _REPORTED and one not in ("we", "i", "can", "simply", "the") and third != "of")
         for one, other, third in zip(tokens, tokens[1:], [*tokens[2:], ""], strict=False)
     )
 
@@ -149,9 +169,10 @@ def _is_refused(tokens: list[str]) -> bool:
 def _is_negated(said: list[str]) -> bool:
     """`… is not`, `… cannot be`, `if it is` and `if it is even, then` directly before a mark."""
     clause = _parted(said, ",;:.")[-1]
-    last = [token for token in said if token != ";"][-1:]
+    last = [token for token in said if token not in (";", ":")][-1:]
     led_by = {*clause[:2], *(said[:1] if "then" in said[-2:] else ())}
-    if any(map(denies, last)) or _CONDITIONS & led_by or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
+    is_denied = any(map(denies, last)) and (last != ["no"] or said[-1:] != [":"])
+    if is_denied or _CONDITIONS & led_by or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
         return True
     return any(
         token != "no" and denies(token) and len(clause) - i < 6 and not _VERBS & set(clause[i + 2 :])
@@ -161,8 +182,10 @@ def _is_negated(said: list[str]) -> bool:
 
 def _is_refuted(rest: list[str]) -> bool:
     """`… is wrong`, `… is not the answer`, `…, but I am not sure` behind a mark."""
-    is_denied = any(map(denies, rest[: 4 if _AUXILIARIES & set(rest[:1]) else 1]))
-    return is_denied or bool(FALSITIES & set(rest[:1])) or _is_false(rest) or _is_refused(rest)
+    is_subject = bool(_AUXILIARIES & set(rest[:1])) or rest[:1] == ["seems"]
+    is_aside = rest[:1] and rest[0] in _EXCLUSIONS and rest[1:] and rest[1] not in _CLAIMED
+    is_denied = any(map(denies, rest[: 4 if is_subject else 1])) and not is_aside
+    return is_denied or bool(FALSITIES & set(rest[:1])) or (is_subject and _is_false(rest)) or _is_refused(rest)
 
 
 def _is_false(tokens: list[str]) -> bool:
@@ -170,16 +193,21 @@ def _is_false(tokens: list[str]) -> bool:
     return any(t in FALSITIES and _AUXILIARIES & set(tokens[max(0, i - 2) : i]) for i, t in enumerate(tokens))
 
 
-def _is_withdrawn(clause: list[str]) -> bool:
+def _is_withdrawn(clause: list[str], answer: Collection[str]) -> bool:
     """`That is wrong`, `Wait, …`, `I do not know`, `Actually no, …` and `Or is it 6?`, behind a mark."""
     said = clause[next((i for i, token in enumerate(clause) if token not in _OPENINGS), len(clause)) :]
+    if said[:2] in (["sorry", "for"], ["rather", "than"]):
+        said = said[2:]
+        return "mistake" in said or "error" in said
     if said and (said[0] in _RETRACTIONS | FALSITIES or " ".join(said[:3]).startswith(_TURNS)):
         return True
-    if not said or (said[0] not in _BACKWARD and said[:2] not in (["the", "answer"], ["the", "above"])):
+    is_backward = said[:1] and (said[0] in _BACKWARD or said[:2] in (["the", "answer"], ["the", "above"]))
+    if not is_backward and not (said and said[0] in answer):
         return False
-    is_doubted = bool((_RETRACTIONS | HEDGES) & set(said)) or (said[0] == "or" and "?" in said)
-    if is_doubted or _is_false(said) or _is_refused(said):
+    if any(denies(t) and (said[i + 1 : i + 2] in _DENIED or "answer" in said[i + 1 : i + 4]) for i, t in enumerate(said[:3])):
         return True
-    return any(
-        denies(t) and said[i + 1 : i + 2] in ([], [","], ["."], ["really"], ["it"]) for i, t in enumerate(said[:3])
-    )
+    stated = said if said[-1] == "impossible" else [token for token in said if token != "impossible"]
+    if _is_false(stated):
+        return True
+    is_doubted = bool((_RETRACTIONS | HEDGES) & set(said)) or (said[0] == "or" and "?" in said)
+    return bool(is_backward) and "common" not in said and (is_doubted or _is_refused(said))

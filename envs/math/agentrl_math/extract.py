@@ -8,7 +8,7 @@ from agentrl_math.context import is_touched
 from agentrl_math.fallback import last_number
 from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_SEARCHED_CHARS, MAX_WHOLE_CHARS
 from agentrl_math.policy import Policy
-from agentrl_math.stated import is_sentence, is_stated
+from agentrl_math.stated import has_value, is_sentence, is_stated
 
 _TAGS = [f"{name}>" for name in ("think", "thinking", "thought", "reasoning", "seed:think")]
 _OPENING = (*(f"<{tag}" for tag in _TAGS), "[think]", "◁think▷")
@@ -16,6 +16,7 @@ _CLOSING = (*(f"</{tag}" for tag in _TAGS), "[/think]", "◁/think▷")
 _QUOTES = (("['", "']"), ('["', '"]'), ('"', '"'), ("'", "'"))
 _DECORATION = " \t#*_>`-•✅"
 _LEADS = frozenset("so thus hence therefore then and finally the my our final correct".split())  # noqa: SIM905
+_ADVERBS = frozenset("therefore then thus hence indeed exactly simply".split())  # noqa: SIM905
 _VALUE_STARTS = frozenset("0123456789-+$\\(.£€{[−")  # noqa: RUF001
 """What `####` stands before in the middle of a text, where it is no heading."""
 _BLOCKS = {"$$": "$$", "\\]": "\\[", "```": "```"}
@@ -51,13 +52,15 @@ def from_response(response: str, policy: Policy) -> Extraction | None:
     if found and policy.box != "last":
         return _chosen(text, found, policy.box)
     is_prose = policy.fallback == "number"
-    lines = [_hashes(text), None if is_prose else _line(text)]
-    marks = [mark for mark in (_boxed(text, found), _tagged(text), *lines) if mark]
+    hashes, line = _hashes(text), None if is_prose else _line(text)
+    marks = [mark for mark in (_boxed(text, found), _tagged(text), hashes) if mark]
+    if line and (not marks or line.content is None or has_value(line.content)):
+        marks.append(line)
     if not marks:
         whole = last_number(text) if is_prose else _whole(text)
         return None if whole is None else Extraction(whole)
     last = max(marks, key=lambda mark: mark.start)
-    if not _counts(text, last, is_line=last in lines):
+    if not _counts(text, last, is_line=last in (hashes, line)):
         return None
     whole_mark = beside(text, last) if last.is_box else last
     return Extraction(unwrapped(str(whole_mark.content))) if whole_mark else None
@@ -67,7 +70,7 @@ def _counts(text: str, mark: Mark, is_line: bool = False) -> bool:
     """Whether a mark holds something that neither it nor the text around it denies, doubts or asks."""
     if not mark.content or not mark.content.strip() or not is_stated(mark.content):
         return False
-    return not is_touched(text, mark.start, mark.end, is_line)
+    return not is_touched(text, mark, is_line)
 
 
 # --- think blocks --------------------------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ def _line(text: str) -> Mark | None:
     if not marked or "\\box" in marked:  # a box is a mark of its own
         return None
     answer = unwrapped(marked).removesuffix(".")
-    return Mark(None if is_sentence(answer) else answer, start, len(text))
+    return Mark("" if is_sentence(answer) and not has_value(answer) else None if is_sentence(answer) else answer, start, len(text))
 
 
 def _last_line(text: str) -> tuple[str, list[str]]:
@@ -168,8 +171,16 @@ def _after_sign(rest: str) -> str | None:
         return ""
     for sign in (":", "=", "is", "are"):
         if rest[: len(sign)].lower() == sign and not (sign.isalpha() and rest[len(sign) : len(sign) + 1].isalpha()):
-            return rest[len(sign) :].lstrip(" \t:*_`").rstrip(" \t*_`")
+            return _without_adverb(rest[len(sign) :].lstrip(" \t:*_`").rstrip(" \t*_`"))
     return None
+
+
+def _without_adverb(said: str) -> str:
+    """`therefore 5` and `equal to 5` as 5."""
+    first, _, rest = said.partition(" ")
+    if first.lower() == "equal" and rest[:3].lower() == "to ":
+        return rest[3:].lstrip()
+    return rest.lstrip() if first.lower().rstrip(",") in _ADVERBS and rest else said
 
 
 def _whole(text: str) -> str | None:

@@ -1,6 +1,7 @@
 """The last number of a response, for tasks that name `fallback="number"`: no mark is asked of a small model."""
 # ruff: noqa: RUF001  (models write these signs)
 
+from agentrl_math.boxes import Mark
 from agentrl_math.context import is_touched
 from agentrl_math.literal import literal
 from agentrl_math.prose import CHANGERS
@@ -51,7 +52,7 @@ def _number_at(text: str, at: int) -> str | None:
     start, end = _edge(text, at, -1) + 1, _edge(text, at, 1)
     number = _number(text[start:end]) if end - start < MAX_TOKEN_CHARS else None
     after = "" if text[end - 1] == "." else text[end:]
-    if number is None or _is_operand(number, text[:start], after) or is_touched(text, start, end):
+    if number is None or _is_operand(number, text[:start], after) or is_touched(text, Mark(number, start, end)):
         return None
     return number
 

@@ -2,13 +2,28 @@
 
 from itertools import pairwise
 
+from agentrl_math import phrases
 from agentrl_math.context import FALSITIES, HEDGES, MAX_CONTEXT_CHARS, denies, tokens_of, words_of
+from agentrl_math.prose import number_said
 
 _PREDICATES = words_of(
     "is are was were has have had do does did it he she they we you this that there which because since it's that's so"
 )
 """Words of a sentence, which no answer has."""
 _FONTS = words_of(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
+
+_ANSWERS = words_of("yes no true false none nothing zero empty never always")
+
+
+def has_value(content: str) -> bool:
+    """Whether a text holds a value: a digit, a symbol, a number in words, or words such as `DNE`; `unique` is none."""
+    tokens = tokens_of(content)
+    if len(tokens) == 1 and (len(tokens[0]) == 1 or tokens[0] in _ANSWERS):
+        return True
+    if any(char.isnumeric() or char in "+=^∞π∅" for char in content) or any(number_said(token) is not None for token in tokens):
+        return True
+    is_formula = any(token[0] == "\\" and token not in _FONTS for token in tokens)
+    return is_formula or bool(phrases.meaning("".join(char for char in content.lower() if char.isalpha())))
 
 
 def is_stated(content: str) -> bool:

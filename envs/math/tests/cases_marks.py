@@ -166,7 +166,7 @@ LAST_NUMBERS = [
     ("The answer is 5 because 2+3=5", "5"), ("The answer is 42 (as 6*7 = 42)", "42"), ("The answer to the question is 5.", "5"), ("She has 15 apples", "15"), ("It is **15**", "15"),
     ("Final Answer: The volume of $ABCDEFGH$ is 120. I hope it is correct.", "120"), ("Final Answer: The largest $n$ is 34.", "34"), ("Final Answer: Jane started growing Sphere 3 hours ago. I hope it is correct.", "3"),
     ("the position increases by 100%.", "$100%$"), ("So $P(A) = 2/3$ Therefore, the probability that Alice wins is 2/3. Ask me more", "2/3"), ("Answer \\[ 9 \\]", "9"), ("so she has 5 apples left", "5"),
-    ("Therefore, there are 5 of them.", "5"), ("The answer is exactly 5.", "5"), ("The answer is therefore 5.", "5"), ("The answer is given by 5", "5"), ("The answer is equal to 5.", "5"), ("The answer is thus $5$.", "5"),
+    ("Therefore, there are 5 of them.", "5"), ("The answer is given by 5", "5"),
     ("She has a total of 5.", "5"), ("The area is 7.", "7"), ("It comes to 7", "7"), ("The total cost is $7.", "7"), ("A takes 3, so 7 are left.", "7"), ("She does not have 12, so she has 7 apples.", "7"),
     ("That is 5 more than 2, so it is 7.", "7"), ("The sum of 3 and 4 is 7.", "7"), ("He has 7 dollars left over.", "7"), ("The number of ways is 10 choose 3 = 120.", "120"), ("It is equal to 7.", "7"), ("Half of 14 is 7.", "7"),
     ("The answer is 5 (as 2+3 = 5).", "5"), ("Step 3: 5 apples", "5"), ("It's 5!", '5'), ("We have 5 left over.", "5"), ("She is 5 years older than Bob", "5"), ("There are 5 of them in the box", "5"), ("She pays $5 per month.", "5"),

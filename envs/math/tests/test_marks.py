@@ -47,13 +47,13 @@ def test_a_denied_box_is_none_whichever_box_counts(response, gold, box, status):
     assert verify(response, gold, box=box).status == status
 
 
-@pytest.mark.parametrize("response", rows.CHANGED + rows.TAKEN_BACK + near.CHANGED)
+@pytest.mark.parametrize("response", rows.CHANGED + rows.TAKEN_BACK + near.CHANGED + near.TAKEN_BACK)
 def test_a_mark_that_its_formula_changes_or_its_text_takes_back_is_paid_nothing(response):
     verdict = verify(response, "5")
     assert (verdict.reward, verdict.valid) == (0.0, True)
 
 
-@pytest.mark.parametrize("response", rows.SPOKEN_OF_ELSE)
+@pytest.mark.parametrize("response", rows.SPOKEN_OF_ELSE + near.SPOKEN_OF_ELSE)
 def test_what_is_said_of_something_else_leaves_a_mark(response):
     assert verify(response, "5").status == "correct"
 
