@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -28,11 +28,11 @@ TUNNELS = [ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32", "19
 """Public ones that lead elsewhere: they hide an IPv4 address (6to4, Teredo), or are 6to4's relays."""
 GONE = (502, 503, 504)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": "agentrl"}
+MOST_REDIRECTS = 5
 MOST_URL, MOST_SHOWN = 8192, 200
 """Characters of an address, and of what an error shows of it."""
 MALFORMED = (
-    httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.DecodingError,
-    httpx.LocalProtocolError, UnicodeError,
+    httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.DecodingError, httpx.LocalProtocolError, UnicodeError,
 )  # fmt: skip
 """Errors that are the request's own, whatever state the host is in."""
 
@@ -91,13 +91,15 @@ class Http:
         return text
 
     async def _fetch(self, transport: CheckedTransport, method: str, url: str, body: str) -> tuple[int, str]:
-        async with (
-            httpx.AsyncClient(transport=transport, follow_redirects=True, max_redirects=5, trust_env=False) as client,
-            client.stream(method, url, content=body or None, headers=HEADERS, timeout=self.timeout_s) as response,
-        ):
-            if response.headers.get("content-encoding", "identity") != "identity":
-                raise BadCallError("the answer is compressed, which is not read")
-            return response.status_code, self._text(response, await self._content(response))
+        """Status and text of the answer behind redirects, whose own bodies are not read."""
+        async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=self.timeout_s) as client:
+            request = client.build_request(method, url, content=body or None, headers=HEADERS)
+            for _ in range(MOST_REDIRECTS + 1):
+                async with aclosing(await client.send(request, stream=True)) as response:
+                    if response.next_request is None:
+                        return response.status_code, await self._text(response)
+                    request = response.next_request
+        raise BadCallError(f"{url[:MOST_SHOWN]}: more than {MOST_REDIRECTS} redirects")
 
     async def _blamed(self, url: httpx.URL, what: str) -> BadCallError | ServiceError:
         """The error of a request that failed, at the hop that failed."""
@@ -124,13 +126,13 @@ class Http:
                 await asyncio.gather(*asking, return_exceptions=True)
         raise httpx.ConnectError(f"{addresses[0].host} answers nothing")
 
-    async def _content(self, response: httpx.Response) -> bytes:
+    async def _text(self, response: httpx.Response) -> str:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise BadCallError("the answer is compressed, which is not read")
         try:
-            return await bounded(response.aiter_raw(), self.max_bytes)
+            content = await bounded(response.aiter_raw(), self.max_bytes)
         except ValueError as error:
             raise BadCallError(str(error)) from error
-
-    def _text(self, response: httpx.Response, content: bytes) -> str:
         text = decoded(content, response.headers.get("content-type", ""))
         more = len(text) - self.max_characters
         cut = f"\n[{more} more characters]" if more > 0 else ""

@@ -18,7 +18,7 @@ from agentrl_tools.web import charset, decoded
 
 from agentrl.env import BadCallError
 from agentrl.errors import ConfigError
-from tests.unit.tools.web import web
+from tests.unit.tools.web import FLOOD, web
 
 LOOPBACK = ("127.0.0.0/8",)
 
@@ -83,6 +83,18 @@ async def test_every_hop_of_a_redirect_is_checked(server: ThreadingHTTPServer) -
     with pytest.raises(BadCallError, match=r"[Rr]edirect"):
         await tool.http(f"{home}/loop")
     assert len([path for _, path in server.seen if path == "/hello"]) == 1  # type: ignore[attr-defined]
+
+
+async def test_the_body_of_a_redirect_is_not_read(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server, max_bytes=10_000)
+    assert await tool.http(f"{home}/flood?url=/flood%3Furl=/hello") == "200 OK\nhello"
+    assert server.sent < FLOOD // 2  # type: ignore[attr-defined]
+
+
+async def test_a_redirect_drops_what_was_posted_unless_it_says_to_keep_it(server: ThreadingHTTPServer) -> None:
+    tool, home = tool_for(server, methods=("GET", "POST"))
+    assert await tool.http(f"{home}/post/302?url=/hello", "POST", "hi") == "200 OK\nhello"
+    assert await tool.http(f"{home}/post/307?url=/echo", "POST", "hi") == "200 OK\nhi"
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked(

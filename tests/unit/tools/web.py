@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
+
+FLOOD = 64 << 20
+"""Bytes."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -27,6 +30,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.say(200, b"\x1f\x8b", {"Content-Encoding": "gzip"})
             case "/to":
                 self.say(302, b"", {"Location": query["url"][0]})
+            case "/flood":
+                self.flood({"Location": query["url"][0]})
             case "/loop":
                 self.say(302, b"", {"Location": "/loop"})
             case "/picky" if '"' in query["q"][0]:
@@ -67,11 +72,27 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+        if path.startswith("/post/"):
+            return self.say(int(path.removeprefix("/post/")), b"", {"Location": query["url"][0]})
         if self.path != "/retrieve":
             return self.say(200, sent)
         asked = json.loads(sent)
         found = [{"document": {"title": asked["queries"][0], "contents": "Text."}}] * asked["topk"]
         return self.say(200, json.dumps({"result": [found]}).encode())
+
+    def flood(self, headers: dict[str, str]) -> None:
+        """A redirect with a body; `server.sent` counts its bytes."""
+        self.send_response(302)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(FLOOD))
+        self.end_headers()
+        with suppress(ConnectionError):
+            for _ in range(FLOOD // 65_536):
+                self.wfile.write(b"x" * 65_536)
+                self.server.sent += 65_536  # type: ignore[attr-defined]
+        self.close_connection = True
 
     def say(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -95,7 +116,7 @@ class Server(ThreadingHTTPServer):
 @contextmanager
 def web() -> Iterator[ThreadingHTTPServer]:
     server = Server(("127.0.0.1", 0), Handler)
-    server.seen, server.release = [], threading.Event()  # type: ignore[attr-defined]
+    server.seen, server.sent, server.release = [], 0, threading.Event()  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
