@@ -34,13 +34,26 @@ TOOLS = {
     "many": ("Answer with very many values.", NOTHING),
     "table": ("Answer with a text that has very many commas.", NOTHING),
     "nap": ("Answer after three seconds.", NOTHING),
+    "twins": ("Answer with very many objects, of which the schema promises that no two are the same.", NOTHING),
+    "untold": ("Answer with a text alone, though the schema promises more.", NOTHING),
+    "progress": ("Write a bar of progress that has no end of a line to stderr.", NOTHING),
+}
+
+
+PROMISED = {
+    "twins": {"type": "object", "properties": {"x": {"uniqueItems": True}}},
+    "untold": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]},
 }
 
 
 def listed(cursor: str | None) -> dict[str, Any]:
     """Two pages of tools."""
     names = list(TOOLS)[5:] if cursor else list(TOOLS)[:5]
-    tools = [{"name": n, "description": TOOLS[n][0], "inputSchema": TOOLS[n][1]} for n in names]
+    tools = [
+        {"name": n, "description": TOOLS[n][0], "inputSchema": TOOLS[n][1]}
+        | ({"outputSchema": PROMISED[n]} if n in PROMISED else {})
+        for n in names
+    ]
     return {"tools": tools} if cursor else {"tools": tools, "nextCursor": "2"}
 
 
@@ -69,6 +82,16 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             return text("a") | {"structuredContent": {"x": [[]] * 60_000}}
         case "table":
             return text('",[{\\' * 60_000)
+        case "twins":
+            return text("different") | {"structuredContent": {"x": [{"n": n} for n in range(500)]}}
+        case "untold":
+            return text("plain") | ({"structuredContent": {"x": "y"}} if arguments else {})
+        case "progress":
+            for done in range(200):
+                sys.stderr.write("#" * 50_000 + f" {done}" + arguments["end"])
+            sys.stderr.write("shown\n")
+            sys.stderr.flush()
+            return text("done")
         case "nap":
             time.sleep(3)
             return text("awake")

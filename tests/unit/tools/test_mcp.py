@@ -266,6 +266,47 @@ async def test_an_answer_of_very_many_values_is_the_calls_and_nothing_is_made_of
     await env.aclose()
 
 
+async def test_an_answer_is_not_checked_by_the_schema_that_its_server_promises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That takes the loop the square of their number, or for ever; and what does not fit is an answer all the same."""
+    compared = list[object]()
+
+    def equal(one: object, two: object) -> bool:
+        compared.append(one)
+        return one == two
+
+    for place in ("jsonschema._utils.equal", "jsonschema._keywords.equal"):
+        monkeypatch.setattr(place, equal)
+    env = guest()
+    await env.areset(Task("t"))
+    assert await say(env, "twins") == "different"
+    assert compared == []
+    assert await say(env, "untold") == "plain"
+    assert await say(env, "untold", wrong=1) == "plain"
+    await env.aclose()
+
+
+@pytest.mark.parametrize("end", ["", "\r"])
+async def test_a_server_may_write_to_stderr_without_end(end: str) -> None:
+    env = guest()
+    await env.areset(Task("t"))
+    pid = await say(env, "pid")
+    assert await say(env, "progress", end=end) == "done"
+    assert await say(env, "pid") == pid
+    await env.aclose()
+
+
+async def test_the_last_words_are_lines_whatever_ends_them() -> None:
+    from agentrl_tools.mcp import process
+
+    script = "import sys; sys.stderr.write('x' * 5_000_000 + '\\rone\\r\\n\\ntwo\\rthree'); sys.exit(4)"
+    server = await process.ServerProcess.start([sys.executable, "-c", script], {}, None)
+    await server.listen()
+    assert (await server.obituary()) == f" (it ended with code 4: {'x' * 300}; one; two; three)"
+    await server.end()
+
+
 @pytest.mark.parametrize(
     ("server", "said"),
     [

@@ -93,7 +93,13 @@ def answer(number: int, method: str, params: dict[str, Any]) -> bytes:
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "test", "version": "1"},
         },
-        "tools/list": {"tools": [{"name": name, "description": name, "inputSchema": schema} for name in TOOLS]},
+        "tools/list": {
+            "tools": [
+                {"name": name, "description": name, "inputSchema": schema}
+                | ({"outputSchema": schema | {"required": ["x"]}} if name in FINE else {})
+                for name in TOOLS
+            ]
+        },
     }
     if method in results:
         return json.dumps({"jsonrpc": "2.0", "id": number, "result": results[method]}).encode()
@@ -171,6 +177,7 @@ async def test_a_call_that_always_asks_for_too_much_is_the_models_and_the_episod
 async def test_long_answers_are_read_again_and_again_and_their_text_costs_no_values(
     server: ThreadingHTTPServer,
 ) -> None:
+    """Though they are not what their schema promises."""
     session = module.Connection(module.Address("test", url=url(server)))
     await session.open()
     for name in [*FINE, *FINE]:

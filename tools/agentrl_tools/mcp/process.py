@@ -18,6 +18,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.mcp.allowance import MOST_BYTES, Allowance, values_of
+from agentrl_tools.mcp.unpromised import Unpromised
 
 LONGEST_LINE = MOST_BYTES
 """Bytes of one message."""
@@ -26,6 +27,9 @@ GRACE_S = 0.5
 REAPED_S = 4.0
 """How long a busy machine may take to tell of the end of a process that was killed."""
 TOLD_LINES = 5
+CHUNK = 1 << 16
+MOST_HEARD = 1200
+"""Bytes of a line of stderr."""
 
 
 class ServerProcess:
@@ -117,14 +121,20 @@ class ServerProcess:
                     await self.process.stdin.drain()
 
     async def listen(self) -> None:
-        """Keep the last lines of its stderr."""
+        """Keep the last lines of its stderr, whatever ends them and however long they are."""
         assert self.process.stderr is not None
-        async for line in self.process.stderr:
+        line = b""
+        while chunk := await self.process.stderr.read(CHUNK):
+            *lines, line = (line + chunk).replace(b"\r", b"\n").split(b"\n")
+            for whole in filter(bytes.strip, lines):
+                self.hear(whole)
+            line = line[:MOST_HEARD]
+        if line.strip():
             self.hear(line)
 
     def hear(self, line: bytes) -> None:
         """Keep a line, for the obituary."""
-        self.last_words.append(line[:1200].decode(errors="replace").strip()[:300])
+        self.last_words.append(line[:MOST_HEARD].decode(errors="replace").strip()[:300])
 
 
 def as_message(line: bytes) -> SessionMessage | Exception:
@@ -147,7 +157,7 @@ async def connected(server: ServerProcess, allowance: Allowance) -> AsyncIterato
     for pump in pumps:
         pump.add_done_callback(server.kill_if_broken)
     try:
-        yield inbox, outbox
+        yield Unpromised(inbox), outbox
     finally:
         try:
             await server.end()

@@ -10,6 +10,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from agentrl_tools.mcp.allowance import MOST_BYTES, Allowance, values_of
+from agentrl_tools.mcp.unpromised import Unpromised
 
 TIMEOUT = httpx2.Timeout(30.0, read=300.0)
 """Seconds, as the library has them: a server may be silent while a tool runs; calls have deadlines of their own."""
@@ -22,9 +23,9 @@ async def connected_to(url: str, allowance: Allowance) -> AsyncIterator[tuple[An
     headers, hooks = {"Accept-Encoding": "identity"}, {"response": [bounding(allowance)]}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=TIMEOUT, event_hooks=hooks) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=MOST_BYTES) as streams,
+        streamable_http_client(url, http_client=client, max_sse_event_size=MOST_BYTES) as (inbox, outbox),
     ):
-        yield streams
+        yield Unpromised(inbox), outbox
 
 
 def bounding(allowance: Allowance) -> Callable[[httpx2.Response], Awaitable[None]]:
