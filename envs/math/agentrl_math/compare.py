@@ -82,7 +82,8 @@ class Comparison:
             vector = self._as_sum(gold, given) or self._as_ratio(gold, given)
             if vector is not None:
                 return vector
-        a, b = _as_items(gold), _as_items(given)
+        kind = "list" if any(isinstance(side, Items) and side.kind == "list" for side in (gold, given)) else "set"
+        a, b = _as_items(gold, kind), _as_items(given, kind)
         if a is None or b is None:
             return False
         if a.kind == b.kind == ":":
@@ -205,10 +206,11 @@ def _said_alike(gold: str, given: str) -> bool:
     return len(a) == 1 or not (is_formula(gold) and is_formula(given)) or squeeze(gold) == squeeze(given)
 
 
-def _as_items(answer: Answer) -> Items | None:
+def _as_items(answer: Answer, kind: str) -> Items | None:
+    """Several answers; a single one as a list or set of one."""
     if isinstance(answer, Items):
         return answer
-    return Items("set", (answer,)) if isinstance(answer, Scalar | Based) else None
+    return Items(kind, (answer,)) if isinstance(answer, Scalar | Based) else None
 
 
 def _as_vector(answer: Answer, kinds: tuple[str, ...]) -> Answer | None:

@@ -6,7 +6,8 @@ from agentrl_math.beside import beside
 from agentrl_math.boxes import Mark, boxes
 from agentrl_math.context import is_touched
 from agentrl_math.fallback import last_number
-from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_SEARCHED_CHARS, MAX_WHOLE_CHARS
+from agentrl_math.limits import MAX_ANSWER_CHARS, MAX_ITEMS, MAX_SEARCHED_CHARS, MAX_WHOLE_CHARS
+from agentrl_math.literal import literal
 from agentrl_math.policy import Policy
 from agentrl_math.stated import has_value, is_sentence, is_stated
 
@@ -222,11 +223,22 @@ def _chosen(text: str, found: list[Mark], which: str) -> Extraction | None:
     box = found[0] if which == "first" else _boxed(text, found)
     if box is None or not _counts(text, box) or beside(text, box) is None:
         return None
-    whole = [box.content for box in found if box.content and box.content.strip()]
+    counted = found if which == "first" else _counted(text, found, box)
+    whole = [box.content for box in counted if box.content and box.content.strip()]
     if which == "all":
         return Extraction(", ".join(whole))
-    conflict = which == "only" and len({"".join(content.split()) for content in whole}) > 1
+    conflict = which == "only" and len({literal(content) or "".join(content.split()) for content in whole}) > 1
     return Extraction(unwrapped(str(box.content if which == "first" else found[-1].content)), conflict)
+
+
+def _counted(text: str, found: list[Mark], last: Mark) -> list[Mark]:
+    """The boxes that neither their formula nor the text up to the next one takes back; too many are left unread."""
+    earlier = [box for box in found if box.start < last.start]
+    if not 0 < len(earlier) <= MAX_ITEMS:
+        return found
+    ends = [*(box.start for box in earlier[1:]), last.start]
+    kept = [box for box, end in zip(earlier, ends, strict=True) if beside(text, box) and _counts(text[:end], box)]
+    return [*kept, *found[len(earlier) :]]
 
 
 def _boxed(text: str, found: list[Mark]) -> Mark | None:

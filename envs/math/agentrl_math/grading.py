@@ -130,7 +130,7 @@ def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
     if len(found.text) > MAX_ANSWER_CHARS:
         reason = f"the answer is no answer: longer than {MAX_ANSWER_CHARS} characters"
         return Verdict(Status.INCORRECT, reason, found.text[:MAX_ANSWER_CHARS])
-    value = literal(found.text) if target.number is not None else None
+    value = literal(found.text) if target.number is not None and not _is_computed(found.text, policy) else None
     if value is not None and target.number is not None:
         return _verdict(close(target.number, value, policy.rounding), found.text)
     if len(found.text) > MAX_READ_CHARS:
@@ -191,10 +191,19 @@ def _with_point(text: str) -> str | None:
     return f"{whole}.{decimals}" if digits == "0" or len(decimals) != 3 else None
 
 
+def _is_computed(text: str, policy: Policy) -> bool:
+    """Whether a text may still have to be computed, 30/2, where a plain number is wanted."""
+    return policy.form == "value" and ("/" in text or "frac" in text)
+
+
 def _is_plain(answer: Answer) -> bool:
     if isinstance(answer, Relation):
         return _is_plain(answer.sides[-1])
-    return isinstance(answer, Scalar) and is_value(answer.node)
+    if not isinstance(answer, Scalar) or not is_value(answer.node):
+        return False
+    value = small(answer.node)
+    is_quotient = "/" in answer.text or "frac" in answer.text
+    return not (is_quotient and isinstance(value, Fraction) and value.denominator == 1)
 
 
 def _verdict(same: bool, extracted: str) -> Verdict:

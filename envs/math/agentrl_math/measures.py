@@ -53,6 +53,11 @@ _COMPOUND = {
     "kwh": "kilowatt hour", "mwh": "megawatt hour", "wh": "watt hour", "watthour": "watt hour", "bps": "bit/second",
     "kbps": "kilobit/second", "mbps": "megabit/second", "gbps": "gigabit/second", "ccs": "centimeter^3",
 }  # fmt: skip
+_PRODUCTS = {
+    "Nm": "newton meter", "kNm": "kilonewton meter", "Ns": "newton second", "Js": "joule second", "Vs": "volt second",
+    "Ah": "ampere hour", "mAh": "milliampere hour",
+}  # fmt: skip
+"""Symbols written together, in their own case: Nm is no nm."""
 _PHRASES = re.compile(
     r"\b(?:(fl)\.?|(fluid|metric|short|nautical|light|us|u\.s\.|percentage|pound)s?)[ -](oz|ounce|ton|tonne|mile|year|"
     r"dollar|point|sterling)(?:s|es)?\b",
@@ -132,6 +137,8 @@ def _powers(unit: str) -> tuple[tuple[str, int], ...]:
         elif bare in _RAISED or _POWER.fullmatch(token):
             factor = _RAISED.get(bare) or int(_POWER.fullmatch(token).group(1))  # type: ignore[union-attr]
             factors[last[0]] = factors.get(last[0], 0) + last[1] * (factor - 1)
+            if not factor:  # 5 in^0 is no 5
+                factors[f"{last[0]}^0"] = 1
         else:
             for name, power in _single(token):
                 last = (name, power * size * sign * held)
@@ -154,6 +161,8 @@ def _single(token: str) -> tuple[tuple[str, int], ...]:
     """The units that one word or symbol stands for; a word that is no unit stands for itself."""
     bare = token.strip(".").replace("\u00b5", "u").replace("\u03bc", "u").replace(" ", "").replace("-", "")
     lower = bare.lower()
+    if bare in _PRODUCTS:
+        return _powers(_PRODUCTS[bare])
     if lower in _COMPOUND and bare not in _KNOWN:
         return _powers(_COMPOUND[lower])
     name = _KNOWN.get(bare) or _UNCASED.get(lower) or lower

@@ -13,8 +13,11 @@ from agentrl_math.prose import is_formula
 
 _CHOICE = re.compile(r"^\(?\s*([A-Z])\s*\)?$|^\\text\s*\{\s*\(?\s*([A-Za-z])\s*\)?\s*[.:]?\s*\}$")
 _LABELLED = re.compile(r"^(?:\(\s*([A-Z])\s*\)|\\text\s*\{\s*\(?([A-Z])\s*[).:]\s*\}|([A-Z])\s*[).:])\s*(?=\S)(.+)$")
-_JOINED = re.compile(r"[,;/|]|(?:and|or)\b|\\(?:cup|cap|lor|text\s*\{\s*(?:or|and)\b)")
-"""What makes of `(A) or 7` two answers, rather than a label and its content."""
+_JOINED = re.compile(
+    r"[,;/|+*^=<>_]|not\W*$|(?:and|or|is|isn't|was|cannot)\b|\\(?:cup|cap|lor|ne|le|ge|approx|equiv|in|to|pm)(?![A-Za-z])"
+    r"|\\text\s*\{\s*(?:not\s*\}|(?:or|and|is|isn't|was|cannot)\b)"
+)
+"""What makes of `(A) or 7`, `(A) + 1` and `(A) is wrong` something else than a label and its content."""
 _WORDY = re.compile(r"^[A-Za-z][A-Za-z' ,.\-]*$")
 _FONT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _EXCEPT = re.compile(

@@ -121,6 +121,10 @@ EQUAL = {
         (r"\sum_{k=1}^{10} k", "55"), (r"\int_0^1 x dx", r"\frac12"), (r"\prod_{k=1}^{5} k", "120"), (r"\gcd(12,18)", "6"), (r"\max(1,2)", "2"),
         (r"\lim_{x\to 0} \frac{\sin x}{x}", "1"), (r"\sum_{k=1}^{\infty} \frac{1}{2^k}", "1"),
     ],
+    "labels, products of units and repeated values": [
+        ("(E) not enough information", "E"), ("(C) -5", "C"), (r"\textbf{(C)}\ -5", "-5"), (r"5\text{ N·m}", r"5\text{ Nm}"), (r"5\,N\,m", r"5\text{ Nm}"), (r"5\text{ N m}", r"5\text{ Nm}"), (r"5\text{ N}\cdot\text{m}", r"5\text{ Nm}"),
+        (r"5\text{ mA h}", r"5\text{ mAh}"), (r"5\text{ Ah}", r"5\text{ A h}"), (r"5\text{ Ns}", r"5\text{ N s}"), ("1", r"\{1,1\}"), ("1", r"\{1\}"),
+    ],
 }  # fmt: skip
 
 UNEQUAL = {
@@ -198,6 +202,10 @@ UNEQUAL = {
         ("__import__('os').system('touch PWNED')", "5"), ("exec(\"open('PWNED','w')\")", "5"), ("().__class__.__bases__[0].__subclasses__()", "5"), ("lambda: 5", "5"), ("5 if True else 0", "5"),
         ("[5 for x in range(10)]", "5"), ("open('/etc/passwd').read()", "5"), (r"\text{__import__('os')}", "5"), ("eval('5')", "5"), ("int('5')", "5"), ("5; import os", "5"), ("print(5)", "5"),
         (r"\operatorname{__import__('os').system('touch PWNED')}", "5"), ("S('5')", "5"), ("\\write18{touch PWNED}", "5"), ("\\input{/etc/passwd}", "5"), ("Symbol('x').__class__", "x"),
+    ],
+    "labels, products of units and repeated values": [
+        ("(C) not", "(C)"), (r"(C)\neq 5", "(C)"), ("(C)+1", "(C)"), ("(C)+1", "1"), (r"(C)\text{ isn't it}", "C"), (r"(C)\cdot 2", "C"), ("(C)^2", "C"), (r"(C)\text{ is it}", "C"),
+        (r"5\text{ nm}", r"5\text{ Nm}"), (r"5\text{ N·m}", r"5\text{ N}"), (r"5\text{ mAh}", r"5\text{ mA}"), ("1", "1,1"), ("1,1", "1"), ("2,3", "2,2,3"), (r"5\text{ in}^0", r"5\text{ in}^2"), (r"5\text{ cm}^0", r"5\text{ cm}"),
     ],
 }  # fmt: skip
 

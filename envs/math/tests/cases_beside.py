@@ -182,3 +182,19 @@ SPOKEN_OF_ELSE = [
     "The answer is equal to 5.",
 ]
 """Of the gold 5: remarks about something else, and closing sentences without a value."""
+
+POLICIES = [
+    # (response, gold, policy, reward)
+    (r"\boxed{30/2}", "15", {"form": "value"}, 0),
+    (r"\boxed{\frac{30}{2}}", "15", {"form": "value"}, 0),
+    (r"\boxed{30/2\text{ cm}}", "15", {"form": "value"}, 0),
+    (r"\boxed{1/2}", "0.5", {"form": "value"}, 1),
+    (r"\boxed{30/2}", "15", {}, 1),
+    (r"not \boxed{6}. So \boxed{5}", "5", {"box": "all"}, 1),
+    (r"\boxed{6} is wrong. \boxed{5}", "5", {"box": "all"}, 1),
+    (r"$-\boxed{6}$ and so \boxed{5}", "5", {"box": "all"}, 1),
+    (r"\boxed{5} is wrong, \boxed{6}", "5,6", {"box": "all"}, 0),
+    (r"\boxed{5} is \boxed{5.0}", "5", {"box": "only"}, 1),
+    (r"\boxed{5} is \boxed{6}", "6", {"box": "only"}, 0),
+    (r"\boxed{6} is wrong. \boxed{5}", "5", {"box": "only"}, 1),
+]

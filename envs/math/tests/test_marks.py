@@ -47,6 +47,11 @@ def test_a_denied_box_is_none_whichever_box_counts(response, gold, box, status):
     assert verify(response, gold, box=box).status == status
 
 
+@pytest.mark.parametrize(("response", "gold", "policy", "reward"), near.POLICIES)
+def test_a_policy_counts_no_box_that_is_taken_back_and_no_number_to_be_computed(response, gold, policy, reward):
+    assert verify(response, gold, **policy).reward == reward
+
+
 @pytest.mark.parametrize("response", rows.CHANGED + rows.TAKEN_BACK + near.CHANGED + near.TAKEN_BACK)
 def test_a_mark_that_its_formula_changes_or_its_text_takes_back_is_paid_nothing(response):
     verdict = verify(response, "5")
