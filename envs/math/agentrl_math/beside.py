@@ -28,7 +28,9 @@ _JOINING = frozenset("times plus minus over to through and by x than".split())
 """What makes one value of a box and a number behind them, or two values."""
 _HALVED = frozenset("half a one half quarter third".split())
 _LEADING = frozenset("minus negative plus twice double triple half thrice".split())
-_PARTS = frozenset("half root square cube third quarter fifth tenth divided multiplied power reciprocal inverse".split())
+_PARTS = frozenset(
+    "half root square cube third quarter fifth tenth divided multiplied power reciprocal inverse".split()
+)
 _SCALES = frozenset([*SCALES, *(f"{scale}s" for scale in SCALES)]) - {"score", "scores", "gross"}
 _OPEN_UNITS = frozenset("per a an of the square cubic sq cu".split())
 _ROUGHLY = frozenset("about approximately roughly equivalently simply just".split())
@@ -186,10 +188,20 @@ def _is_changed(rest: list[Token], box: Token) -> bool:
         if said in _CHANGING or (len(said) == 1 and first.text not in "aIA"):
             return True
         is_joined = following is not None and (is_number or following.text.lower() in _HALVED) and not following.is_line
-        is_than = is_number or (following is not None and following.text == "than" and rest[2:] and rest[2].kind == "number")
-        return bool(said in _JOINING and is_joined) or bool(is_than and not is_number) or not (first.is_apart or is_edge or first.is_math)
+        is_than = is_number or (
+            following is not None and following.text == "than" and rest[2:] and rest[2].kind == "number"
+        )
+        return (
+            bool(said in _JOINING and is_joined)
+            or bool(is_than and not is_number)
+            or not (first.is_apart or is_edge or first.is_math)
+        )
     if first.text in ".,:" and first.kind == "sign":
-        is_near = not (is_edge or first.is_apart) if first.text == "," and first.is_math else not (following and following.is_apart)
+        is_near = (
+            not (is_edge or first.is_apart)
+            if first.text == "," and first.is_math
+            else not (following and following.is_apart)
+        )
         return is_number and is_near
     if first.text in ("!", "-", "–") and not first.is_math:
         return first.text != "!" and (is_number or not (first.is_apart or is_edge))
@@ -199,7 +211,11 @@ def _is_changed(rest: list[Token], box: Token) -> bool:
         return _changes(first) or (first.text in "!]" and not is_edge)
     if first.text in _CLOSING or first.kind == "box":
         return False
-    return not (is_edge and first.is_math and _has_relation(rest, first.span)) or first.text in ("\\ne", "\\neq", "\\not")
+    return not (is_edge and first.is_math and _has_relation(rest, first.span)) or first.text in (
+        "\\ne",
+        "\\neq",
+        "\\not",
+    )
 
 
 def _unit(text: str, right: list[Token], box: Token) -> tuple[str, int]:
@@ -219,12 +235,12 @@ def _unit(text: str, right: list[Token], box: Token) -> tuple[str, int]:
         said = f"{right[1].text}/{right[2].text}"
         return (rf"\text{{ {said}}}", 3) if right[1].is_worded and is_measure(said) else ("", 0)
     scale = first.text if first.text.lower() in _SCALES else ""
-    unit, size = _measured(right[1:] if scale else right, box)
+    unit, size = _measured(right[1:] if scale else right)
     said = " ".join(filter(None, (scale, unit)))
     return (rf"\text{{ {said}}}", size + bool(scale)) if said else ("", 0)
 
 
-def _measured(right: list[Token], box: Token) -> tuple[str, int]:
+def _measured(right: list[Token]) -> tuple[str, int]:
     """The longest run of tokens that are known units alone: `m/s^2`, `miles per hour`."""
     said, found, size = "", "", 0
     for i, token in enumerate(right[:MAX_UNIT_TOKENS]):
@@ -238,7 +254,9 @@ def _measured(right: list[Token], box: Token) -> tuple[str, int]:
             break
         if is_word and len(token.text) == 1 and not i and not (token.is_worded or token.text in "mgsLlh"):
             break
-        said += (" " if is_word and said[-1:].isalnum() else "") + ("*" if token.text in ("·", "\\cdot") else token.text)
+        said += (" " if is_word and said[-1:].isalnum() else "") + (
+            "*" if token.text in ("·", "\\cdot") else token.text
+        )
         if (is_power or (is_word and token.text not in _OPEN_UNITS)) and is_measure(said):
             found, size = said, i + 1
     return found, size

@@ -82,8 +82,8 @@ class Comparison:
             vector = self._as_sum(gold, given) or self._as_ratio(gold, given)
             if vector is not None:
                 return vector
-        kind = "list" if any(isinstance(side, Items) and side.kind == "list" for side in (gold, given)) else "set"
-        a, b = _as_items(gold, kind), _as_items(given, kind)
+        is_repeated = isinstance(gold, Items) and gold.kind == "list"  # by the gold; an answer may name two forms
+        a, b = _as_items(gold, "set"), _as_items(given, "list" if is_repeated else "set")
         if a is None or b is None:
             return False
         if a.kind == b.kind == ":":

@@ -93,8 +93,13 @@ def is_touched(text: str, mark: Mark, is_line: bool = False) -> bool:
     if _is_restrained(said) or _is_negated(said) or _is_refuted(clauses[0]) or is_conditional:
         return True
     unasked = [later for earlier, later in pairwise([own, *following]) if earlier[-1:] != ["?"]]
-    later, answer = [*clauses, *unasked], {token for token in tokens_of(text[mark.start : mark.end]) if token[0] != "\\"}
-    return any(_is_withdrawn(clause, answer) or (_names(clause) and not (answer | FALSITIES) & set(clause)) for clause in later)
+    later, answer = (
+        [*clauses, *unasked],
+        {token for token in tokens_of(text[mark.start : mark.end]) if token[0] != "\\"},
+    )
+    return any(
+        _is_withdrawn(clause, answer) or (_names(clause) and not (answer | FALSITIES) & set(clause)) for clause in later
+    )
 
 
 def _names(clause: list[str]) -> bool:
@@ -121,7 +126,9 @@ def _sentences(text: str) -> list[list[str]]:
     for end in _ENDS if text else ():
         text = text.replace(end, f"{end[0]} \0 ")
     tokens = tokens_of(text)
-    words = [token for before, token in pairwise(["", *tokens]) if _is_read(token) and before not in ("\\begin", "\\end")]
+    words = [
+        token for before, token in pairwise(["", *tokens]) if _is_read(token) and before not in ("\\begin", "\\end")
+    ]
     return [sentence[:MAX_CONTEXT_WORDS] for sentence in _parted(words, "\0")]
 
 
@@ -160,7 +167,7 @@ def _is_refused(tokens: list[str]) -> bool:
             if is_claimed if token in FALSITIES else _VIEWS & set(claim[:3]):
                 return True
     return any(
-        (one == "possible" and other == "that")
+        (one == "possible" and other == "that" and (third != "the" or "answer" in tokens))
         or (other in _REPORTED and one not in ("we", "i", "can", "simply", "the") and third != "of")
         for one, other, third in zip(tokens, tokens[1:], [*tokens[2:], ""], strict=False)
     )
@@ -204,7 +211,10 @@ def _is_withdrawn(clause: list[str], answer: Collection[str]) -> bool:
     is_backward = said[:1] and (said[0] in _BACKWARD or said[:2] in (["the", "answer"], ["the", "above"]))
     if not is_backward and not (said and said[0] in answer):
         return False
-    if any(denies(t) and (said[i + 1 : i + 2] in _DENIED or "answer" in said[i + 1 : i + 4]) for i, t in enumerate(said[:3])):
+    if any(
+        denies(t) and (said[i + 1 : i + 2] in _DENIED or "answer" in said[i + 1 : i + 4])
+        for i, t in enumerate(said[:3])
+    ):
         return True
     stated = said if said[-1] == "impossible" else [token for token in said if token != "impossible"]
     if _is_false(stated):

@@ -137,7 +137,11 @@ def _line(text: str) -> Mark | None:
     if not marked or "\\box" in marked:  # a box is a mark of its own
         return None
     answer = unwrapped(marked).removesuffix(".")
-    return Mark("" if is_sentence(answer) and not has_value(answer) else None if is_sentence(answer) else answer, start, len(text))
+    return Mark(
+        "" if is_sentence(answer) and not has_value(answer) else None if is_sentence(answer) else answer,
+        start,
+        len(text),
+    )
 
 
 def _last_line(text: str) -> tuple[str, list[str]]:

@@ -87,7 +87,11 @@ class Row:
         if char == "&" or (char == "~" and text[at + 1 : at + 2] != "~") or (char in "#|" and self._is_cell(at)):
             self.is_apart, self.is_line = True, self.is_line or char != "~"
             return at + 1
-        if char == "<" and (end := text.find(">", at, at + 24)) > 0 and (text[at + 1].isalpha() or text[at + 1] in "/|"):
+        if (
+            char == "<"
+            and (end := text.find(">", at, at + 24)) > 0
+            and (text[at + 1].isalpha() or text[at + 1] in "/|")
+        ):
             return self._tag(at, end + 1)
         if char in "*_" and not self.math and (end := _emphasis_end(text, at)):
             return end
@@ -203,10 +207,14 @@ def _size(text: str, at: int) -> int:
     """How many characters the word, number or sign at this place has."""
     end = at + 1
     if text[at].isalpha():
-        while text[end : end + 1].isalpha() or (text[end : end + 1] in ("'", "’") and text[end + 1 : end + 2].isalpha()):
+        while text[end : end + 1].isalpha() or (
+            text[end : end + 1] in ("'", "’") and text[end + 1 : end + 2].isalpha()
+        ):
             end += 1
     elif text[at].isdecimal():
-        while text[end : end + 1].isdecimal() or (text[end : end + 1] in (".", ",") and text[end + 1 : end + 2].isdecimal()):
+        while text[end : end + 1].isdecimal() or (
+            text[end : end + 1] in (".", ",") and text[end + 1 : end + 2].isdecimal()
+        ):
             end += 1
     else:
         end = at + len(next((sign for sign in _JOINED if text.startswith(sign, at)), text[at]))

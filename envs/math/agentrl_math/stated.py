@@ -20,7 +20,9 @@ def has_value(content: str) -> bool:
     tokens = tokens_of(content)
     if len(tokens) == 1 and (len(tokens[0]) == 1 or tokens[0] in _ANSWERS):
         return True
-    if any(char.isnumeric() or char in "+=^∞π∅" for char in content) or any(number_said(token) is not None for token in tokens):
+    if any(char.isnumeric() or char in "+=^∞π∅" for char in content) or any(
+        number_said(token) is not None for token in tokens
+    ):
         return True
     is_formula = any(token[0] == "\\" and token not in _FONTS for token in tokens)
     return is_formula or bool(phrases.meaning("".join(char for char in content.lower() if char.isalpha())))

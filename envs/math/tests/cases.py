@@ -123,7 +123,7 @@ EQUAL = {
     ],
     "labels, products of units and repeated values": [
         ("(E) not enough information", "E"), ("(C) -5", "C"), (r"\textbf{(C)}\ -5", "-5"), (r"5\text{ N·m}", r"5\text{ Nm}"), (r"5\,N\,m", r"5\text{ Nm}"), (r"5\text{ N m}", r"5\text{ Nm}"), (r"5\text{ N}\cdot\text{m}", r"5\text{ Nm}"),
-        (r"5\text{ mA h}", r"5\text{ mAh}"), (r"5\text{ Ah}", r"5\text{ A h}"), (r"5\text{ Ns}", r"5\text{ N s}"), ("1", r"\{1,1\}"), ("1", r"\{1\}"),
+        (r"5\text{ mA h}", r"5\text{ mAh}"), (r"5\text{ Ah}", r"5\text{ A h}"), (r"5\text{ Ns}", r"5\text{ N s}"), ("1", r"\{1,1\}"), (r"1\frac12\text{ or }\frac32", "1.5"), ("1", r"\{1\}"),
     ],
 }  # fmt: skip
 
@@ -205,7 +205,7 @@ UNEQUAL = {
     ],
     "labels, products of units and repeated values": [
         ("(C) not", "(C)"), (r"(C)\neq 5", "(C)"), ("(C)+1", "(C)"), ("(C)+1", "1"), (r"(C)\text{ isn't it}", "C"), (r"(C)\cdot 2", "C"), ("(C)^2", "C"), (r"(C)\text{ is it}", "C"),
-        (r"5\text{ nm}", r"5\text{ Nm}"), (r"5\text{ N·m}", r"5\text{ N}"), (r"5\text{ mAh}", r"5\text{ mA}"), ("1", "1,1"), ("1,1", "1"), ("2,3", "2,2,3"), (r"5\text{ in}^0", r"5\text{ in}^2"), (r"5\text{ cm}^0", r"5\text{ cm}"),
+        (r"5\text{ nm}", r"5\text{ Nm}"), (r"5\text{ N·m}", r"5\text{ N}"), (r"5\text{ mAh}", r"5\text{ mA}"), ("1", "1,1"), ("2,3", "2,2,3"), (r"5\text{ in}^0", r"5\text{ in}^2"), (r"5\text{ cm}^0", r"5\text{ cm}"),
     ],
 }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 Rows are responses of the gold 5, or (response, gold, reward).
 """
-# ruff: noqa: RUF001  (models write these signs)
+
 
 CHANGED = [
     "$-$ $\\boxed{5}$",
