@@ -11,6 +11,7 @@ from agentrl.cli.folders import trained_run
 from agentrl.machine import detect
 from agentrl.plan import choose
 from agentrl.run.folder import RunFolder
+from agentrl.run.resumption import check_resumable
 from agentrl.settings import resumed
 
 
@@ -28,6 +29,7 @@ def run(words: list[str]) -> int:
     own, overrides = split(words)
     folder = trained_run(parser.parse_args(own).run)
     config = choose(resumed(folder, overrides), detect(folder)).config
+    check_resumable(RunFolder(folder), config.steps)
     from agentrl.run.subject import Subject
 
     subject = Subject.again(config, RunFolder(folder))

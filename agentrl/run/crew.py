@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
@@ -43,7 +42,6 @@ async def crew(
 ) -> AsyncIterator[Crew]:
     """The crew at work; when the context is left, however that happens, every process has ended."""
     registry = Processes(folder.path)
-    registry.register("driver", os.getpid())
     shared = [{"GPU": 1.0}] * max(config.engine.count, config.learner.ranks) if is_shared(config) else None
     clock = view.clock
     with clock.part("ray"):

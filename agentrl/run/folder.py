@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl.errors import ConfigError
+from agentrl.run.hold import check_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def check_out(out: Path | None) -> None:
     path = (out or Path("runs")).absolute()
     try:
         if out is not None and RunFolder(path).config.exists():
+            check_free(path)
             raise taken(out)
         nearest = next(place for place in (path, *path.parents) if place.exists())
         with TemporaryDirectory(prefix=".agentrl-", dir=nearest):

@@ -17,15 +17,17 @@ from agentrl.run.checkpoints import step_of, steps_in
 from agentrl.run.clock import Clock
 from agentrl.run.ending import conclude
 from agentrl.run.folder import RunFolder, taken, unwritable
+from agentrl.run.hold import held
 from agentrl.run.lines import write_whole
 from agentrl.run.live import View, score_words
 from agentrl.run.metrics import Metrics
 from agentrl.run.opening import examined, opened
 from agentrl.run.record import EvaluationRecord
+from agentrl.run.resumption import check_resumable
 from agentrl.run.session import Session
 from agentrl.run.stop import Stop, Stopped
 from agentrl.run.subject import HELD_OUT, Subject, anchored
-from agentrl.run.summary import Summary, time_words
+from agentrl.run.summary import FINISHED, Summary, time_words
 from agentrl.types import Version
 
 
@@ -58,7 +60,9 @@ def train(config: Config, subject: Subject | None = None, began: float | None = 
     clock = Clock(began)
     config = anchored(config)
     subject = subject or _told(config)
-    return asyncio.run(_run(config, subject, new_folder(config), None, clock))
+    folder = new_folder(config)
+    with held(folder.path):
+        return asyncio.run(_run(config, subject, folder, None, clock))
 
 
 def resume(path: Path, config: Config, subject: Subject | None = None, began: float | None = None) -> Summary:
@@ -66,10 +70,12 @@ def resume(path: Path, config: Config, subject: Subject | None = None, began: fl
     clock = Clock(began)
     folder = RunFolder(path)
     config = choose(config, detect(path)).config
+    check_resumable(folder, config.steps)
     subject = subject or _told(config, folder)
-    write_whole(folder.config, settings.to_toml(config).encode())
-    steps = steps_in(folder.checkpoints)
-    return asyncio.run(_run(config, subject, folder, steps[-1] if steps else 0, clock))
+    with held(path):
+        write_whole(folder.config, settings.to_toml(config).encode())
+        steps = steps_in(folder.checkpoints)
+        return asyncio.run(_run(config, subject, folder, steps[-1] if steps else 0, clock))
 
 
 def evaluate(config: Config, subject: Subject | None = None, began: float | None = None) -> EvaluationRecord:
@@ -77,7 +83,9 @@ def evaluate(config: Config, subject: Subject | None = None, began: float | None
     clock = Clock(began)
     config = anchored(config)
     subject = subject or _told(config, splits=(HELD_OUT,))
-    return asyncio.run(_evaluate(config, subject, new_folder(config), clock))
+    folder = new_folder(config)
+    with held(folder.path):
+        return asyncio.run(_evaluate(config, subject, folder, clock))
 
 
 def _told(config: Config, folder: RunFolder | None = None, splits: Sequence[str] = ()) -> Subject:
@@ -119,7 +127,7 @@ async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: 
         with stop.on_signals():
             async with opened(config, subject, folder, stop, view, resumed_at) as run, closing(run):
                 await loop(run)
-        return conclude(folder, subject.model, view, f"finished {config.steps} steps")
+        return conclude(folder, subject.model, view, f"{FINISHED} {config.steps} steps")
     except (AgentRLError, Stopped, asyncio.CancelledError) as error:
         reason = stop.reason(error)
         with suppress(AgentRLError, OSError):  # what ended the run may end its summary too: a full disk
@@ -148,11 +156,12 @@ def new_folder(config: Config) -> RunFolder:
     """Make the run folder and write the configuration into it. Raises ConfigError when there is a run already."""
     path = config.out or Path("runs") / f"{Path(config.env.name).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder = RunFolder(path.absolute())
-    if folder.config.exists():
-        raise taken(path)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        folder.config.write_text(settings.to_toml(config))
+        with folder.config.open("x") as file:
+            file.write(settings.to_toml(config))
+    except FileExistsError:
+        raise taken(path) from None
     except OSError as error:
         raise unwritable(folder.path, error) from error
     return folder

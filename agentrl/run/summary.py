@@ -18,6 +18,9 @@ from agentrl.run.record import EvaluationRecord, Seconds, StepRecord
 from agentrl.run.still import still_words
 from agentrl.run.terminal import visible
 
+FINISHED = "finished"
+"""How the words begin that say why a run ended, where it came to its last step."""
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -43,6 +46,11 @@ class Summary:
     restarts: int = 0
     start_parts: dict[str, float] = field(default_factory=dict)
     no_update: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """True when the run came to its last step."""
+        return self.ended.startswith(FINISHED)
 
 
 def summarize(

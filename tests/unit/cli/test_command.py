@@ -284,6 +284,65 @@ def test_an_evaluation_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"nothing was trained in {tmp_path}: begin with `agentrl train --config" in capsys.readouterr().err
 
 
+DRIVES = "import sys; from pathlib import Path; from agentrl.run.hold import held\n"
+DRIVES += "with held(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+
+
+class ReachedError(Exception):
+    """What must not be asked any more was asked."""
+
+
+@pytest.fixture
+def going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run of two steps, both done; whatever would start raises ReachedError."""
+
+    def reached(*_: object) -> None:
+        raise ReachedError
+
+    monkeypatch.setattr("agentrl.run.subject.Subject.again", reached)
+    folder = synthetic_run(tmp_path / "run", steps=2)
+    folder.config.write_text('steps = 2\n[env]\nname = "guess"\n')
+    (folder.checkpoints / "step-000002").mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize(("command", "last"), [("resume", ["--steps", "9"]), ("train", ["--out"])])
+def test_a_run_that_is_going_on_is_left_alone(
+    going_on: RunFolder, command: str, last: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(going_on.path)
+    words = [path, *last] if command == "resume" else ["--env", "guess", *last, path]
+    with subprocess.Popen([sys.executable, "-c", DRIVES, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        assert main([command, *words]) == 2
+        assert f"{path} is a run that is going on: process {driver.pid} drives it" in capsys.readouterr().err
+        assert driver.poll() is None
+    with pytest.raises(ReachedError):
+        main(["resume", path, "--steps", "9"])
+
+
+@pytest.mark.parametrize("flags", [[], ["--steps", "1"]])
+def test_a_run_whose_steps_are_done_is_left_as_it_is(
+    going_on: RunFolder, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = going_on.summary.read_bytes()
+    assert main(["resume", str(going_on.path), *flags]) == 2
+    wanted = flags[-1] if flags else "2"
+    assert f"2 of {wanted} steps are done: say --steps N, with N above 2, for more" in capsys.readouterr().err
+    assert going_on.summary.read_bytes() == before
+
+
+@pytest.mark.parametrize("ended", ["SIGTERM", None])
+def test_a_run_that_lacks_its_last_evaluation_goes_on(going_on: RunFolder, ended: str | None) -> None:
+    text = going_on.summary.read_text()
+    going_on.summary.unlink()
+    if ended:
+        going_on.summary.write_text(text.replace("finished 30 steps", ended))
+    with pytest.raises(ReachedError):
+        main(["resume", str(going_on.path)])
+
+
 def test_show_lists_trajectories(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(run_folder)]) == 0
     text = capsys.readouterr().out

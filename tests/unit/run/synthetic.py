@@ -185,7 +185,7 @@ class SyntheticRun:
         seconds = replace(Seconds(**of_steps), evaluate=36.0, start=40.0, close=5.0)
         parts, versions = {"ray": 5.0, "engines": 31.0, "learner": 22.0}, manifest.packages()
         done = summary.summarize(
-            "30 of 30 steps done", seconds, parts, steps, evaluations, self.ledger.counts(), verdict, 1, versions, 2
+            "finished 30 steps", seconds, parts, steps, evaluations, self.ledger.counts(), verdict, 1, versions, 2
         )
         summary.write(self.folder, done)
         source = manifest.EnvSource("math", "agentrl-math", "0.1.0", "0" * 64)

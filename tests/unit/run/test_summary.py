@@ -51,7 +51,7 @@ def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
     told = summary.read(run)
     assert told is not None
     text = said(told, run)
-    for words in ("30 of 30 steps done", " → ", "holds", "stale", "report.html", "rollout", "2 processes replaced"):
+    for words in ("finished 30 steps", " → ", "holds", "stale", "report.html", "rollout", "2 processes replaced"):
         assert words in text
     broken = dataclasses.replace(told, conservation=Verdict(("sample 1-1: trained 2 times, in steps [1, 2]",)))
     assert "BROKEN: 1 violations, first: sample 1-1" in said(broken, run)
