@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from http.server import ThreadingHTTPServer
 from typing import Any
 
@@ -17,7 +18,7 @@ from agentrl_tools.http import Http
 from agentrl_tools.loops import ByLoop
 from agentrl_tools.search import HttpSearch
 
-from agentrl.env import Context, Env, Limits, Message, Task, Tool
+from agentrl.env import BadCallError, Context, Env, Limits, Message, Task, Tool
 from tests.unit.env.test_tools import calls
 from tests.unit.tools.web import web
 
@@ -84,6 +85,108 @@ async def test_a_host_that_hangs_over_one_scheme_is_asked_over_the_other_meanwhi
         patch.setattr("agentrl_tools.http.CheckedTransport", lambda _: Transport())
         assert await Http(["svc"], timeout_s=5.0)._is_well(httpx.URL("http://svc/"))
     assert met == ["http"]
+
+
+Say = Callable[[bytes], Awaitable[bytes]]
+
+
+@pytest.fixture
+def again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_good, "ASKED_S", 30.0)
+    monkeypatch.setattr(known_good, "PAUSE_S", 0.01)
+
+
+@asynccontextmanager
+async def one_at_a_time(say: Say, third: asyncio.Event | None = None) -> AsyncIterator[str]:
+    """A server that reads a request once the one before is answered; `third` is set when the third has come."""
+    came, turn = list[object](), asyncio.Lock()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(writer)
+        if third and len(came) == 3:
+            third.set()
+        async with turn:
+            status = await say(await reader.readline())
+            writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n[]")
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        if third:
+            third.set()
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=20)
+
+
+async def ask_http(place: str) -> str:
+    known = {place: f"http://{place}/health"}
+    tool = Http([place], networks=["127.0.0.0/8"], timeout_s=0.3, known_good=known)
+    return await asked(tool.http(f"http://{place}/slow"))
+
+
+async def ask_search(place: str) -> str:
+    return await asked(HttpSearch(f"http://{place}/{{query}}", "", timeout_s=0.3).find("slow", 1))
+
+
+async def asked(answer: Awaitable[object]) -> str:
+    """The answer, or what the model is told instead."""
+    try:
+        return str(await answer)
+    except BadCallError as error:
+        return f"error: {error}"
+
+
+@pytest.mark.parametrize("ask", [ask_http, ask_search])
+async def test_a_request_that_keeps_the_service_busy_for_a_while_is_the_models(
+    ask: Callable[[str], Awaitable[str]], again: None
+) -> None:
+    third, came = asyncio.Event(), list[bytes]()
+
+    async def say(line: bytes) -> bytes:
+        came.append(line)
+        if b"slow" in line:
+            await third.wait()
+        return b"200 OK"
+
+    async with one_at_a_time(say, third) as place:
+        assert (await ask(place)).startswith("error: ")
+    assert b"slow" in came[0]
+    assert len(came) >= 3
+
+
+@pytest.mark.parametrize("ask", [ask_http, ask_search])
+async def test_a_request_that_ends_a_service_which_starts_again_is_the_models(
+    ask: Callable[[str], Awaitable[str]], again: None
+) -> None:
+    came = list[bytes]()
+
+    async def say(line: bytes) -> bytes:
+        came.append(line)
+        return b"503 Gone" if len(came) < 4 else b"200 OK"
+
+    async with one_at_a_time(say) as place:
+        assert "503" in await ask(place)
+    assert len(came) == 4
+
+
+async def test_who_asks_while_a_known_good_request_runs_shares_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_good, "HELD_S", 0.0)
+    asked, began, ready = list[int](), asyncio.Event(), asyncio.Event()
+
+    async def request() -> None:
+        asked.append(len(asked))
+        began.set()
+        await ready.wait()
+
+    def ask() -> asyncio.Future[bool]:
+        return asyncio.ensure_future(known_good.works("service", request, 20.0))
+
+    first = ask()
+    await began.wait()
+    others = [ask() for _ in range(3)]
+    asyncio.get_running_loop().call_soon(ready.set)
+    assert await asyncio.gather(first, *others) == [True] * 4
+    assert asked == [0]
 
 
 class Brief(Env):

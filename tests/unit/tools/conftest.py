@@ -1,0 +1,11 @@
+"""A service that fails is asked for a known-good answer once, except where a test is about asking it again."""
+
+from __future__ import annotations
+
+import pytest
+from agentrl_tools import known_good
+
+
+@pytest.fixture(autouse=True)
+def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_good, "ASKED_S", 0.0)
