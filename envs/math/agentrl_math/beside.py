@@ -1,5 +1,5 @@
-r"""What stands directly beside a box, in its formula, the next one or the words: what changes the value of a box makes it
-no answer; a unit, a price, a scale, an equation and another form after "or" belong to it."""
+r"""What stands directly beside a box: what changes its value makes it no answer; a unit, a price, a scale, an equation
+and another form after "or" belong to it."""
 # ruff: noqa: RUF001, SIM905  (models write these signs; lists of words)
 
 import unicodedata
@@ -18,7 +18,7 @@ _RELATIONS = frozenset("= ≈ → ⇒ ⟹ ⟶ ∴ ≃ ≅ ≡ ∈ ⇔ -> => --> 
 }  # fmt: skip
 _EQUAL = ("=", "≈", "\\approx", "\\simeq")
 _CLOSING = frozenset("\\blacksquare \\square \\Box \\qed \\checkmark \\pmod \\bmod \\mod \\therefore \\because".split())
-_SIGNS, _BULLETS = frozenset("+-–^/*%~¬<>·×÷_([{|&~~<=>=!=/="), ("-", "*", "+", "•", ">", "–")
+_SIGNS, _BULLETS = frozenset([*"+-–^/*%~¬<>·×÷_([{|&", "!=", "/="]), ("-", "*", "+", "•", ">", "–")
 _PRICES = ("\\$", "€", "£")
 _DENIALS = ("\\not", "!", "<", ">", "/", "¬", "~")
 _WORDS_APART = frozenset("in a i am as at us are is do da pm bar bars per point points second".split())
@@ -29,7 +29,7 @@ _JOINING = frozenset("times plus minus over to through and by x than".split())
 _HALVED = frozenset("half a one half quarter third".split())
 _LEADING = frozenset("minus negative plus twice double triple half thrice".split())
 _PARTS = frozenset(
-    "half root square cube third quarter fifth tenth divided multiplied power reciprocal inverse".split()
+    "half root square cube third quarter fifth tenth divided multiplied power reciprocal inverse negative double".split()
 )
 _SCALES = frozenset([*SCALES, *(f"{scale}s" for scale in SCALES)]) - {"score", "scores", "gross"}
 _OPEN_UNITS = frozenset("per a an of the square cubic sq cu".split())
@@ -47,10 +47,12 @@ def beside(text: str, mark: Mark) -> Mark | None:
         box, left, right = replace(left[-1], text=box.text, span=box.span), left[:-1], right[1:]
     if right and right[0].text == ")" and _is_remark(left):
         right = right[1:]
-    price = left.pop().text if left and left[-1].text in _PRICES else ""
+    price = left[-1].text if left and left[-1].text in _PRICES else ""
+    if price:
+        box, left = replace(left[-1], text=box.text), left[:-1]
     if not _is_free(left, box):
         return None
-    is_label = mark.content.startswith(("\\text{(", "\\textbf{(")) and right[:1] and right[0].is_apart
+    is_label = mark.content.startswith(("\\text{(", "\\textbf{(")) and right and right[0].kind in ("number", "word")
     belongs = ("", "") if is_label else _behind(row.text, right, box)
     if belongs is None:
         return None
@@ -152,7 +154,7 @@ def _behind(text: str, right: list[Token], box: Token) -> tuple[str, str] | None
     if rest[0].text == "(" and rest[1:] and rest[1].text == "or":
         rest = rest[1:]
     if rest[0].text in _EQUAL:
-        return unit, _equation(text, rest[0].at)
+        return unit, "" if unit else _equation(text, rest[0].at)  # 5 km = 5000 m
     if rest[0].text.lower() == "or" and rest[1:]:
         return _other_form(text, unit, rest[1:])
     return None if _is_changed(rest, box) else (unit, "")

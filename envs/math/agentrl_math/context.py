@@ -216,7 +216,9 @@ def _is_withdrawn(clause: list[str], answer: Collection[str]) -> bool:
         for i, t in enumerate(said[:3])
     ):
         return True
-    stated = said if said[-1] == "impossible" else [token for token in said if token != "impossible"]
+    stated = (
+        said if _parted(said, ",")[0][-1:] == ["impossible"] else [token for token in said if token != "impossible"]
+    )
     if _is_false(stated):
         return True
     is_doubted = bool((_RETRACTIONS | HEDGES) & set(said)) or (said[0] == "or" and "?" in said)

@@ -20,7 +20,7 @@ _LAYOUT = frozenset(
 )
 _LINES = frozenset("par newline item begin end hline".split())
 _ARGUMENTS = {"color": 1, "textcolor": 1, "colorbox": 1, "fcolorbox": 2, "hspace": 1, "vspace": 1, "tag": 1,
-              "label": 1, "phantom": 1, "begin": 1, "end": 1}  # fmt: skip
+              "label": 1, "phantom": 1, "begin": 1, "end": 1, "stackrel": 2, "overset": 2}  # fmt: skip
 _UNSET = ("itemize", "enumerate", "center", "tabular", "document", "table", "quote")
 _JOINED = ("~~", "<=", ">=", "!=", "/=", "-->", "==>", "->", "=>", "--")
 _SAME = {"°": "\\circ", "\\degree": "\\circ", "%": "\\%", "²": "2", "³": "3", "—": "--", "−": "-"}
@@ -136,7 +136,7 @@ class Row:
         return at + size
 
     def _tag(self, at: int, end: int) -> int:
-        if self.text[at + 1 : end - 1].strip("/") in _STRUCK:
+        if self.text[at + 1 : end - 1] in _STRUCK:
             return self._token("~~", at, end)
         self.is_apart = True
         return end
@@ -156,11 +156,11 @@ class Row:
         if name in ("boxed", "fbox", "framebox") and text[end : end + 1] == "{":
             end = (closing_brace(text, end) or end) + 1
             return self._token(text[at:end], at, end)
-        if name not in _LAYOUT | FONTS:
-            return self._token(text[at:end], at, end)
         first = end
         for _ in range(_ARGUMENTS.get(name, 0)):
             end = (closing_brace(text, end) or end - 1) + 1 if text[end : end + 1] == "{" else end
+        if name not in _LAYOUT | FONTS:
+            return self._token(f"\\{name}", at, end)
         if name in ("begin", "end"):
             end = self._environment(name, text[first + 1 : end - 1], end)
         end += name in ("left", "right") and text[end : end + 1] == "."

@@ -3,7 +3,6 @@
 Rows are responses of the gold 5, or (response, gold, reward).
 """
 
-
 CHANGED = [
     "$-$ $\\boxed{5}$",
     "$2$ $\\boxed{5}$",
@@ -26,6 +25,8 @@ CHANGED = [
     "half of \\boxed{5}",
     "$x=\\text{half of }\\boxed{5}$",
     "the square root of $\\boxed{5}$",
+    "$$x\\stackrel{?}{=}\\boxed{5}$$",
+    "The answer is the negative of \\boxed{5}.",
     "30 divided by \\boxed{5}",
     "2 times \\boxed{5}",
     "\\boxed{5} divided by 2",
@@ -40,6 +41,8 @@ CHANGED = [
     "\\boxed{5} through 6",
     "\\boxed{5} and 6",
     "$\\boxed{5}$ and $6$",
+    "\\boxed{5} != 6",
+    "\\boxed{\\text{(C)}} + 1",
     "$4, \\boxed{5}$",
     "$\\boxed{5}\\text{ or }6$",
     "\\[x=\\boxed{5}\\ \\text{or}\\ x=6\\]",
@@ -56,6 +59,7 @@ CHANGED = [
 """Of the gold 5: another value by the formula, the next formula or the words beside the box."""
 
 ALONE = [
+    "The answer is \\boxed{5}</s>",
     "| sum | \\boxed{5} |",
     "| sum | value |\n|---|---|\n| all | $\\boxed{5}$ |\n",
     "\\begin{tabular}{l|r}\nsum & \\boxed{5} \\\\\n\\end{tabular}",
@@ -84,6 +88,8 @@ ALONE = [
 """Of the gold 5: a box that stands alone in a table, an environment, a list or its words."""
 
 BELONGING = [
+    (r"It costs \$\boxed{5}.", r"\$5", 1),
+    (r"$\boxed{5}$ km $= 5000$ m", "5 km", 1),
     (r"$\boxed{5}$ cm$^2$", r"5\text{ cm}^2", 1),
     (r"$\boxed{5}$ cm$^2$", r"5\text{ cm}", 0),
     (r"$\boxed{5}$ m/s$^2$", r"5\text{ m/s}^2", 1),
@@ -145,6 +151,7 @@ TAKEN_BACK = [
     "Not the answer: \\boxed{5}",
     "<del>\\boxed{5}</del> 6",
     "\\boxed{5}. That is impossible.",
+    "\\boxed{5}. But this is impossible, since x must be even.",
     "\\boxed{5}. Sorry for the mistake, it is 6.",
     "We get \\boxed{5}.\n\nAnswer: 6",
     "We get \\boxed{5}.\n\nThe answer is none.",
