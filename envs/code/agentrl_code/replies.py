@@ -119,6 +119,6 @@ def handled() -> Iterator[None]:
 
 def foreign(kind: str, key: object, name: object, of: object = 0, rest: Any = ()) -> Foreign | Named:
     """What stands here for a reference to something of the program's."""
-    if kind == "name" or not (isinstance(key, int) and isinstance(name, str) and isinstance(of, int)):
+    if kind in ("name", "slice") or not (isinstance(key, int) and isinstance(name, str) and isinstance(of, int)):
         raise UnreadableError("a reference of no known form")
     return Named(name, rest) if kind == "named" else Foreign(name, is_true=rest is True)

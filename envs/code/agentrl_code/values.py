@@ -28,8 +28,11 @@ MOST_FRACTION_BITS = 1 << 14
 SMALL = 1 << 53
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 MAPPINGS = ("dict", "Counter", "OrderedDict", "defaultdict")
-REFERENCES = ("ref", "class", "name", "named")
-"""What stays where it is: an object, a class, whatever has a name; of a named tuple the values come along."""
+REFERENCES = ("ref", "class", "name", "named", "slice")
+"""What stays where it is: an object, a class, whatever has a name; of a named tuple the values come along.
+
+A slice is a reference too, of the one direction: tests give it, and programs answer with none.
+"""
 KEYS: type = type({}.keys())
 TYPES = {kind.__name__: kind for kind in (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)}
 ON_HEAP = 1 << 9
@@ -165,7 +168,7 @@ def _value(name: str, parts: list[Any], find: Callable[..., Any] | None, depth: 
         raise UnreadableError("a bad Fraction")
     if name == "Fraction" and max(item.bit_length() for item in items) > MOST_FRACTION_BITS:
         raise UnplainError("a Fraction of too many digits")
-    return _from_library(name)(items) if name == "deque" else _from_library(name)(*items)
+    return from_library(name)(items) if name == "deque" else from_library(name)(*items)
 
 
 def _keys(keys: list[Any]) -> list[Any]:
@@ -178,22 +181,23 @@ def _from_text(name: str, text: Any) -> Any:
     if type(text) is not str:
         raise UnreadableError(f"a bad {name}")
     if name == "type":
-        return TYPES[text] if text in TYPES else _from_library("")
+        return TYPES[text] if text in TYPES else from_library("")
     if name == "int":
         return int(text, 16)
     if name in ("bytes", "bytearray"):
         return (bytes if name == "bytes" else bytearray).fromhex(text)
-    return _from_library(name)(text) if name == "Decimal" else _from_library(name).fromisoformat(text)
+    return from_library(name)(text) if name == "Decimal" else from_library(name).fromisoformat(text)
 
 
 def _mapping(name: str, entries: dict[Any, Any]) -> Any:
     if name == "dict":
         return entries
-    kind = _from_library(name)
+    kind = from_library(name)
     return kind(None, entries) if name == "defaultdict" else kind(entries)
 
 
-def _from_library(name: str) -> Any:
+def from_library(name: str) -> Any:
+    """A type of the standard library that is carried."""
     if name not in LIBRARY:
         raise UnreadableError(f"a value of the type {name[:40]!r}")
     return getattr(__import__(LIBRARY[name]), name)

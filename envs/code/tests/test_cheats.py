@@ -509,3 +509,108 @@ async def test_what_a_test_makes_itself_is_the_tasks(grade, given):
     test = f"class Own:\n    def g(self): pass\nassert f(2) == 2\nassert f({given}) == 2"
     verdict = await grade("def f(x): return x", Assert(test))
     assert verdict.fault == "task", verdict
+
+
+# --- what an answer may be handed ----------------------------------------------------------------------------------
+
+LEARNING = """
+KNOWN = []
+def learn(*args): KNOWN.append(args)
+class Base:
+    def __len__(self): return 0
+    def __getattr__(self, name): return learn
+    {specials} = learn
+class E(Base): pass
+class Solution(Base):
+    def f(self, *args): return self
+f = Solution().f
+def told(): return KNOWN[:]
+""".format(
+    specials=" = ".join(
+        f"__{name}__"
+        for name in "contains getitem setitem delitem sub rsub isub ifloordiv add radd round divmod format".split()
+    )
+)
+HANDED = [
+    *(f"r.{name}(4)" for name in "remove discard append add pop get setdefault index count insert fromkeys".split()),
+    *(f"r.{name}('a')" for name in "strip split partition replace startswith encode format join isoformat".split()),
+    *(f"r.{name}([4])" for name in "difference_update symmetric_difference_update update subtract extend rotate".split()),
+    "r.compare(4)",
+    "r.__contains__(4)",
+    "r.__sub__(4)",
+    "list(map(r.__contains__, [4]))",
+    "type(r).remove(r, 4)",
+    "r[4]",
+    "r[4] = 1",
+    "del r[4]",
+    "r - 4",
+    "4 - r",
+    "r //= 4",
+    "4 in r",
+    "round(r, 4)",
+    "format(r, '4')",
+    "r[:2]",
+    "r[::-1]",
+    "r[1:2, 3:4]",
+    "del r[:1]",
+    "r[:1] = [4]",
+    "r.sort(key=lambda p: p)",
+    "r.join(map(str, [4]))",
+    "r.join(str(i) for i in [4])",
+    "r.update(zip('ab', [4]))",
+    "r.get('a', object())",
+    "r.get('a', Exception)",
+    "r.replace(memoryview(b'a'), b'')",
+    "r(lambda: 4)",
+    "r.push(lambda: 4)",
+]
+
+
+@pytest.mark.parametrize("answer", ["f(3)", "Solution().f(3)"])
+async def test_an_answer_is_handed_nothing_that_plain_data_could_be_handed(grade, answer):
+    tests = [Assert(f"r = {answer}\n{line}\nassert len(r) == 0") for line in HANDED]
+    program = LEARNING.replace("    def f(self, *args): return self\n", "    def f(self, *args): return self\n    __call__ = f\n")
+    verdict = await grade(program, *tests, Assert("assert told() == []"))
+    assert [(test.source, result.fault, result.status) for test, result in zip(tests, verdict.results, strict=False)
+            if result.status == "passed" or result.fault not in ("", "program")] == []  # fmt: skip
+    assert verdict.results[-1].status == "passed", verdict.results[-1]
+    assert verdict.fault == "program"
+
+
+OWN = """
+class Shelf:
+    def __init__(self, *items): self.items = list(items)
+    def __getitem__(self, key): return self.items[key]
+    def __contains__(self, item): return item in self.items
+    def __add__(self, item): return Shelf(*self.items, item)
+    def append(self, item):
+        self.items.append(item)
+        return self
+    def get(self, key, default=None): return default
+    def push(self, item): self.items.append(item)
+    def same(self): return self
+def shelf(*items): return Shelf(*items)
+def adder(n): return lambda m: n + m
+def summing():
+    total = 0
+    while True: total += yield total
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "s = Shelf(1, 2)\nassert s[:1] == [1] and s[::-1] == [2, 1] and 2 in s and s[-1] == 2",
+        "s = Shelf(1)\nassert s.append(2).append(3).items == [1, 2, 3]",
+        "assert (Shelf(1) + 2).items == [1, 2] and Shelf().get(1, 5) == 5",
+        "s = shelf(1)\ns.push(2)\nassert s.items == [1, 2] and len(s.items) == 2",
+        "s = shelf(1)\nassert isinstance(s, Shelf) and s[0] == 1",
+        "s = Shelf(1)\nassert s[0] == 1 and s.same()[0] == 1",
+        "s = Shelf(1)\ns.left = Shelf(2)\nassert s.left.items == [2]",
+        "assert adder(3)(4) == 7 and next(summing()) == 0",
+        "g = summing()\nnext(g)\nassert g.send(4) == 4",
+    ],
+)
+async def test_what_a_test_made_itself_and_what_is_no_plain_datas_is_handed_what_the_test_hands(grade, source):
+    verdict = await grade(OWN, Assert(source))
+    assert verdict.status == "passed", verdict

@@ -133,7 +133,9 @@ def _is_named(kind: Any) -> bool:
     return is_tuple and all(getattr(kind, name) is getattr(tuple, name) for name in AS_TUPLE)
 
 
-def _find(kind: str, key: Any, *_: Any) -> Any:
+def _find(kind: str, key: Any, *rest: Any) -> Any:
+    if kind == "slice":
+        return slice(*[from_tree(part, _find) for part in (key, *rest)])
     if kind != "name":
         return kept[key]
     if key in names:

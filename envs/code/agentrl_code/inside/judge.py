@@ -22,6 +22,7 @@ from agentrl_code.inside.standins import (
     facts,
     frames,
     is_function,
+    is_instance,
     of_name,
     refusals,
 )
@@ -37,6 +38,7 @@ MODULE = "solution"
 MOST_TEXT = 500
 channel = Channel()
 asserted = 0
+builtins.isinstance = is_instance
 
 
 def begin(nonce: bytes, order: bytes) -> None:

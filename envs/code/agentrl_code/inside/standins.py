@@ -11,7 +11,7 @@ import sys
 from _collections_abc import MutableMapping, MutableSequence, MutableSet
 from _queue import SimpleQueue
 
-from agentrl_code.values import LIBRARY, ON_HEAP, TYPES, UnplainError, from_tree, to_tree
+from agentrl_code.values import KEYS, LIBRARY, ON_HEAP, TYPES, UnplainError, from_library, from_tree, to_tree
 
 TYPE_CHECKING = False  # typing is not loaded inside, nor what can be had without
 if TYPE_CHECKING:
@@ -28,14 +28,6 @@ SPECIAL = tuple(
     f"__{name}__" for name in UNARY.split() + [way + name for name in BINARY.split() for way in ("", "r", "i")]
 )
 """The special methods that are asked of the program's objects which have them: not those that compare."""
-WEIGHED = {f"__{way}{name}__" for name in BINARY.split() for way in ("", "r", "i")} | {"__contains__", "__divmod__"}
-"""Those that weigh an object against something, which a program must not see where it is the test's: it is expected."""
-METHODS_OF_DATA = (
-    "count difference endswith find index intersection isdisjoint issubset issuperset removeprefix removesuffix rfind "
-    "rindex startswith symmetric_difference union"
-)
-WEIGHING = set(METHODS_OF_DATA.split())
-"""Methods of plain data that weigh it against something: asked only of objects whose class the test names."""
 UNASKED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__hash__")
 COPIES = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
 OF_CLASS = ("__class__", "__mro__", "__bases__", "__dict__", "__name__", "__qualname__", "__flags__")
@@ -93,13 +85,18 @@ class Class(type):
         raise (UnsentError if is_answers else TestError)("the test derives a class from the program's")
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """What the program's own gives."""
-        return _ask("call", cls, args, kwargs)
+        """What the program's own gives; the test means what it makes of a class that it names."""
+        value = _ask("call", cls, args, kwargs, find=_find)
+        if cls in named and cls in type.__getattribute__(type(value), "__mro__"):
+            made.add(_number(value))
+        return value
 
     def __getattribute__(cls, name: str) -> Any:
         if name in OF_CLASS:
             return type.__getattribute__(cls, name)
-        return _get(cls, name) if cls in named else _get_of_answer(cls, name)
+        if name in COPIES:
+            return lambda value, *_: _ask("copy", value, (COPIES[name],))
+        return _get(cls, name)
 
     def __setattr__(cls, name: str, value: Any) -> None:
         _ask("set", cls, (name, value))
@@ -131,7 +128,7 @@ class Remote:
             _refuse(self)
         if name in COPIES:
             return lambda *_: _ask("copy", self, (COPIES[name],))
-        return _get_of(self, name)
+        return _get(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         _ask("set", self, (name, value))
@@ -180,12 +177,63 @@ metaclasses: dict[tuple[str, ...], type] = {}
 remotes: dict[int, Remote] = {}
 named: set[type] = set()
 """Classes that the test names; a class is named with a capital."""
+made: set[int] = set()
+"""The numbers of the objects that the test made of them, by calling them."""
+checked: set[int] = set()
+"""Of those that it found to be instances of them."""
+answered: set[int] = set()
+"""Of those that the program has answered with: a method may answer with its own object in the place of plain data."""
+meant: set[tuple[type, str]] = set()
+"""The operations that a test has asked of objects that it made."""
+methods: dict[int, list[tuple[Any, str]]] = {}
+"""As whose attributes a test got hold of an object, by the object's number."""
 coroutines: dict[int, tuple[Any, list[Any]]] = {}
 place, truth = Remote.__dict__["_target"], Remote.__dict__["_is_true"]
 
 
-def _refuse(value: Remote) -> Any:
-    raise ForeignError(f"gave an object of its own type {type(value).__name__}, which is not compared")
+def _refuse(value: Any, what: str = "which is not compared") -> Any:
+    raise ForeignError(f"gave an object of its own type {type(value).__name__}, {what}")
+
+
+def _guard(receiver: Any, name: str, given: list[Any]) -> None:
+    """Refuse to hand an answer what plain data in its place would be handed: that may be what is expected."""
+    is_told = not all(type(each) in facts for each in given)
+    if is_told and not _is_meant(receiver, name) and name in _plain_names():
+        _refuse(receiver, f"whose {name} is handed nothing of the test's: it neither made it nor checked what it is")
+
+
+def _is_meant(receiver: Any, name: str) -> bool:
+    """Whether the test knows this object: it made it, and asks the same once the program has answered with it."""
+    if issubclass(type(receiver), Class):
+        return receiver in named
+    number, classes = _number(receiver), type.__getattribute__(type(receiver), "__mro__")
+    if number in checked or (number in made and number not in answered):
+        meant.update((each, name) for each in classes)
+        return True
+    return any((each, name) in meant for each in named.intersection(classes))
+
+
+def is_instance(value: Any, kind: Any) -> bool:
+    """Python's `isinstance`, which takes down what a test has found an object of the program's to be."""
+    is_one = pythons_isinstance(value, kind)
+    if is_one and type(value) in facts and named.intersection(kind if type(kind) is tuple else (kind,)):
+        checked.add(_number(value))
+    return is_one
+
+
+pythons_isinstance = isinstance
+
+
+def _plain_names() -> set[str]:
+    """What plain data can be asked, with operators or by name."""
+    if not plain_names:
+        kinds = [*PLAIN - {type}, KEYS, *map(from_library, LIBRARY)]
+        plain_names.update(*map(dir, kinds), SPECIAL)
+        plain_names.discard("__call__")
+    return plain_names
+
+
+plain_names: set[str] = set()
 
 
 def _is_by_identity(value: object) -> bool:
@@ -253,8 +301,8 @@ def _special(name: str) -> Any:
     """A special method that is asked of the program. What a block raised is no affair of the program's."""
 
     def ask(self: Any, *args: Any) -> Any:
-        if name in WEIGHED and not all(type(arg) in facts for arg in args):
-            _refuse(self)
+        if args and (name, args) != ("__format__", ("",)):
+            _guard(self, name, list(args))
         return _ask("special", self, (name, *args))
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -267,32 +315,33 @@ def _special(name: str) -> Any:
 
 
 def _get(self: Any, name: str) -> Any:
-    return _ask("get", self, (name,))
-
-
-def _get_of(self: Any, name: str) -> Any:
-    return _get(self, name) if named.intersection(type(self).__mro__) else _get_of_answer(self, name)
-
-
-def _get_of_answer(self: Any, name: str) -> Any:
-    """An attribute of what is put in the place of an answer, where `startswith` would be told what is expected."""
-    return _refuse(self) if name in WEIGHING else _get(self, name)
+    value = _ask("get", self, (name,))
+    if (number := _number(value)) is not None:
+        methods.setdefault(number, []).append((self, name))
+    return value
 
 
 METHODS: dict[str, dict[str, Any]] = {
     "error": {
-        "__getattr__": _get_of,
+        "__getattr__": _get,
         "__str__": _special("__str__"),
         "__repr__": _special("__repr__"),
         "args": property(lambda self: _get(self, "args")),
     },
-    "named": {"__getattr__": _get_of, "__str__": _special("__str__"), "__repr__": _special("__repr__")},
+    "named": {"__getattr__": _get, "__str__": _special("__str__"), "__repr__": _special("__repr__")},
 }
 
 
 async def _awaited(target: list[Any]) -> Any:
     """A coroutine of the program's: awaiting it runs it there, to its end."""
     return _ask("await", target)
+
+
+def _answer(kind: str, key: int, *rest: Any) -> Any:
+    """What the program answers with, which may be an object that the test has."""
+    if kind != "class":
+        answered.add(key)
+    return _find(kind, key, *rest)
 
 
 def _find(kind: str, key: int, _: str = "", of: int = -1, items: Any = ()) -> Any:
@@ -321,9 +370,18 @@ def _stand_in(made: type, target: list[Any], items: Any = ()) -> Any:
     return value
 
 
-def _target(value: Any, _: int = 0) -> list[Any]:
-    """Where something of the program's is. A test gives it nothing else that is no plain data."""
+def _number(value: Any) -> Any:
+    """The number of an object or a class of the program's; None of what is known by its name, and of plain data."""
+    is_its = type(value) in facts or issubclass(type(value), Class)
+    target = _target(value) if is_its else ["name"]
+    return None if target[0] == "name" else target[1]
+
+
+def _target(value: Any, depth: int = 0) -> list[Any]:
+    """Where something of the program's is. Of what else is no plain data, a test gives it slices alone."""
     kind = type(value)
+    if kind is slice:
+        return ["slice", *[to_tree(part, _target, depth + 1) for part in (value.start, value.stop, value.step)]]
     if issubclass(kind, Class):
         return facts[value].target
     if kind in facts:
@@ -347,15 +405,23 @@ def _is_tests_own(value: Any) -> bool:
     return is_of_own_class or any(getattr(each, "co_filename", "") in (FILE, "<setup>") for each in code)
 
 
-def _ask(operation: str, subject: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+def _ask(
+    operation: str, subject: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, find: Any = None
+) -> Any:
     """Ask the program, and wait for the answer: a value, or its exception, by Python's name for it."""
     given = [*args, *(kwargs or {}).values()]
+    for owner, name in methods.get(_number(subject), ()) if operation == "call" else ():
+        _guard(owner, name, given)
     is_in_place = operation == "call" and any(map(_is_changeable, given)) and _is_in_place()
     try:
         target, trees = subject if type(subject) is list else _target(subject), to_tree(list(args), _target)
         question = ["ask", operation, target, trees, to_tree(kwargs or {}, _target), is_in_place]
     except UnplainError as problem:
         raise UnsentError(f"the test gives the program {problem}, which cannot be sent") from None
+    except TestError as problem:
+        if _is_answer(subject):
+            raise UnsentError(str(problem)) from None
+        raise
     with asking:
         frames.put(question)
         kind, *parts = answers.get()
@@ -366,7 +432,18 @@ def _ask(operation: str, subject: Any, args: tuple[Any, ...] = (), kwargs: dict[
     if is_in_place:
         for arg, new in zip(given, from_tree(parts[1], _find), strict=True):
             _replace(arg, new)
-    return from_tree(parts[0], _find)
+    return from_tree(parts[0], find or _answer)
+
+
+def _is_answer(subject: Any) -> bool:
+    """Whether this, or whatever it is a method of, came as an answer: the program may have put it there."""
+    number = _number(subject)
+    if number is None:
+        return False
+    owners = methods.get(number)
+    if owners:
+        return any(map(_is_answer, [owner for owner, _ in owners]))
+    return subject not in named if issubclass(type(subject), Class) else number not in made or number in answered
 
 
 def _is_in_place() -> bool:
