@@ -435,6 +435,7 @@ async def test_a_server_of_the_sdk_answers_over_http_and_its_death_is_the_infras
         env.limits = Limits(max_turns=50, tool_timeout_s=0.3)
         assert (await say(env, "hang")).startswith("error: 'hang' ended the server, or was not answered")
         env.limits = Limits(max_turns=50)
+        monkeypatch.setattr(toolset, "BUSY_S", 0.0)
         with pytest.raises(AgentRLError) as caught:
             await say(env, "die")
         assert caught.value.fault == "infra"

@@ -6,8 +6,8 @@ import gzip
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ ENDLESS: dict[str, tuple[str, bytes, bytes]] = {
     "plain": ("text/plain", b"", b"x" * 65_536),
 }
 FINE = {"fine": "application/json", "fine events": "text/event-stream"}
-TOOLS = [*ENDLESS, *FINE, "gzip", "down"]
+TOOLS = [*ENDLESS, *FINE, "gzip", "down", "block"]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -56,6 +56,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.say(200, gzip.compress(b" " * FLOOD), encoding="gzip")
         if name == "down":
             return self.say(503, b"busy", "text/plain")
+        if name == "block":
+            self.server.free.wait(PATIENCE_S)  # type: ignore[attr-defined]
+            self.server.free.clear()  # type: ignore[attr-defined]
+            return self.say(503, b"late", "text/plain")
         said = {"content": [{"type": "text", "text": ',[{"\\' * 250_000}], "isError": False}
         body = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": said}).encode()
         return self.say(200, body if name == "fine" else b"data: " + body + b"\n\n", FINE[name])
@@ -106,21 +110,46 @@ def answer(number: int, method: str, params: dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no"}}).encode()
 
 
+class OneConnection(Handler):
+    """Closes each connection, for a server without threads."""
+
+    protocol_version = "HTTP/1.0"
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):
+            super().handle()
+
+
 @pytest.fixture
 def server() -> Iterator[ThreadingHTTPServer]:
     running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     running.daemon_threads, running.sent = True, 0  # type: ignore[attr-defined]
+    with serving(running):
+        yield running
+
+
+@pytest.fixture
+def single() -> Iterator[HTTPServer]:
+    running = HTTPServer(("127.0.0.1", 0), OneConnection)
+    running.free = threading.Event()  # type: ignore[attr-defined]
+    with serving(running):
+        yield running
+        running.free.set()  # type: ignore[attr-defined]
+
+
+@contextmanager
+def serving(running: HTTPServer) -> Iterator[None]:
     thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield running
+        yield
     finally:
         running.shutdown()
         thread.join(20)
         running.server_close()
 
 
-def url(server: ThreadingHTTPServer) -> str:
+def url(server: HTTPServer) -> str:
     return f"http://127.0.0.1:{server.server_port}/mcp"
 
 
@@ -183,6 +212,28 @@ async def test_long_answers_are_read_again_and_again_and_their_text_costs_no_val
     for name in [*FINE, *FINE]:
         assert (await session.call(name, {})).startswith(',[{"\\')
     await session.close()
+
+
+@pytest.mark.timeout(PATIENCE_S)
+async def test_a_call_that_keeps_a_server_of_one_thread_busy_for_a_while_is_the_models(
+    single: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = module.Connection.open
+
+    async def open_(self: module.Connection) -> Any:
+        try:
+            return await opened(self)
+        except ServiceError:
+            single.free.set()  # type: ignore[attr-defined]
+            raise
+
+    env = guest(McpServer(url(single)), tool_timeout_s=0.3)
+    await env.areset(Task("t"))
+    monkeypatch.setattr(module.Connection, "open", open_)
+    monkeypatch.setattr(module, "START_TIMEOUT_S", 1.0)
+    assert (await say(env, "block")).startswith("error: 'block' ended the server, or was not answered")
+    assert (await say(env, "down")).startswith("error: 'down' ended the server, or was not answered")
+    await env.aclose()
 
 
 def test_an_allowance_is_used_up_and_renewed() -> None:

@@ -30,6 +30,8 @@ SPARE_S = 5.0
 """A call that was answered may take twice as long again, and five seconds; one that was not has what it had."""
 REPLAY_S = 60.0
 """What the calls before the last may take again together."""
+BUSY_S, PAUSE_S = 60.0, 1.0
+"""How long a URL is tried again after a call: that may still keep the server busy, or have it started anew."""
 
 
 @dataclass(slots=True)
@@ -106,6 +108,17 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         self._opened.append(connection)
         return connection, await connection.open()
 
+    async def _afresh(self) -> Connection:
+        """A fresh server after a call that broke one; ServiceError where there is none in time."""
+        until = time.monotonic() + (BUSY_S if self.url else 0.0)
+        while True:
+            try:
+                return (await self._open())[0]
+            except ServiceError:
+                if time.monotonic() > until:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+
     def _chosen(self, specs: list[ToolSpec]) -> list[Tool]:
         known = [spec["name"] for spec in specs]
         for name in self.only:
@@ -136,7 +149,7 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
             await self._opened[-1].close(patience_s=0)
             if not await self._breaks_again():
                 return ""
-            fresh, _specs = await self._open()
+            fresh = await self._afresh()
         except ServiceError:
             return ""
         self._played.clear()
@@ -153,7 +166,7 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         """
         if len(self._played) > MOST_PLAYED:
             return True
-        fresh, _ = await self._open()
+        fresh = await self._afresh()
         try:
             *before, last = self._played
             async with asyncio.timeout(REPLAY_S):
