@@ -21,6 +21,9 @@ SAME = {"PYTHONHASHSEED": "0"}
 
 ENVIRONMENT = {"LANG": "C.UTF-8", "TMPDIR": "/tmp", "USER": "sandbox"} | SAME
 
+ROOMS = ("/tmp", "/dev/shm")
+"""What is writable in a sandbox with file systems of its own."""
+
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """For OpenBLAS, MKL and OpenMP, which would start a thread for every core, against the limit of processes."""
 
@@ -41,6 +44,8 @@ class Setup:
     """A seccomp filter for the warden to install, for itself and all programs, where the backend cannot."""
     packages: str = ""
     """The folder in the sandbox where the packages are that programs may import; "" where there are none."""
+    rooms: tuple[str, ...] = ()
+    """The folders that programs can write to and nobody else has; the working folder alone where none is named."""
 
     def frame(self) -> bytes:
         """The boot frame; see `inside.child.Cell` for the other side."""
@@ -61,6 +66,7 @@ class Setup:
                 wire.pack(*(f"{name}={value}" for name, value in environment.items())),
                 wire.pack(*(wire.pack(*meter) for meter in self.meters)),
                 self.rules,
+                wire.pack(*(self.rooms or (self.work,))),
             ),
         )
 

@@ -53,6 +53,7 @@ class OrderedSandbox:
         stdin: bytes = b"",
         limits: Limits | None = None,
         on_output: OnOutput | None = None,
+        is_clean: bool = False,
     ) -> ExecResult:
         """Run a program to its end."""
         if isinstance(program, Python):
@@ -61,6 +62,7 @@ class OrderedSandbox:
             words = ("command", *program.args)
         else:
             raise TypeError(f"exec({program!r:.40}): give Python(source), Command(words) or shell(script)")
+        words = ("clean", *words) if is_clean else words
         return await self.order(words, stdin, limits or self._limits, on_output)
 
     async def run(self, source: str, limits: Limits | None = None, on_output: OnOutput | None = None) -> ExecResult:

@@ -149,10 +149,12 @@ class Sandbox(Protocol):
         stdin: bytes = b"",
         limits: Limits | None = None,
         on_output: OnOutput | None = None,
+        is_clean: bool = False,
     ) -> ExecResult:
         """Run a program to its end; everything it started is gone when this returns.
 
         `limits` replaces the run's own (wall_s, cpu_s, output_bytes); `on_output` gets the output while it is written.
+        `is_clean`: files that earlier programs have left are removed first, in the program's time.
         """
 
     async def run(self, source: str, limits: Limits | None = None, on_output: OnOutput | None = None) -> ExecResult:

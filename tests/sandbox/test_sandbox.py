@@ -46,6 +46,13 @@ async def test_a_python_program_ends_as_it_would_by_itself(any_sandbox: Sandbox)
     assert result.peak_memory_bytes > 1 << 20
 
 
+async def test_the_sandbox_s_own_addresses_have_a_name(any_sandbox: Sandbox) -> None:
+    source = "import socket; print(*sorted({a[4][0] for a in socket.getaddrinfo('localhost', 80)}))"
+    result = await any_sandbox.exec(Python(source))
+    assert result.stderr == b""
+    assert b"127.0.0.1" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("source", "code"),
     [
@@ -386,3 +393,13 @@ def test_ok_means_zero_within_the_limits() -> None:
     assert result.is_ok
     assert not replace(result, hits=frozenset({Limit.MEMORY})).is_ok
     assert not replace(result, exit_code=1).is_ok
+
+
+async def test_a_run_may_begin_in_an_empty_folder(any_sandbox: Sandbox) -> None:
+    nested = "import os\nfor _ in range(1200): os.mkdir('a'); open('f', 'w'); os.chdir('a')"
+    assert (await any_sandbox.exec(Python(nested))).is_ok
+    await any_sandbox.write("kept/file", b"x")
+    listed = Python("import os; print(sorted(os.listdir()))")
+    assert (await any_sandbox.exec(listed)).stdout == b"['a', 'f', 'kept']\n"
+    result = await any_sandbox.exec(listed, is_clean=True)
+    assert (result.exit_code, result.stdout) == (0, b"[]\n"), result.stderr

@@ -34,6 +34,7 @@ from agentrl_sandbox.types import Limits
 
 WORK = "/tmp/work"
 METERS = "/run/meters"
+HOSTS = b"127.0.0.1 localhost\n::1 localhost\n"
 SHARED_BYTES = 8 << 20
 PACKAGE_DATABASE = Path("/usr/lib/sysimage")  # rpm's, which waits for locks that programs could hold
 BACKSTOP = 8  # processes beyond the cgroup's limit, which tells its hits, at which RLIMIT_NPROC would hold too
@@ -120,16 +121,19 @@ def _spawn(lease: Lease, walls: list[str], cage: Cage | None, info: int) -> Host
 
     Not a pipe: bwrap would die of a reader that was killed, and leave its child waiting for ever.
     """
-    words = [*walls, *_privileges(), "--info-fd", str(info)]
+    hosts = _in_memory(HOSTS)
+    words = [*walls, "--perms", "0444", "--file", str(hosts), "/etc/hosts", "--remount-ro", "/"]
+    words += [*_privileges(), "--info-fd", str(info)]
+    given = [info, hosts]
     program = seccomp.program(has_internet=cage is not None and cage.counts_sockets())
-    if program is None:
-        return HostProcess(lease, [*words, "--", *boot.command(boot.interpreter(), lease.id)], cage, [info])
-    rules = _in_memory(program)
+    if program is not None:
+        given.append(_in_memory(program))
+        words += ["--seccomp", str(given[-1])]
     try:
-        words += ["--seccomp", str(rules), "--", *boot.command(boot.interpreter(), lease.id)]
-        return HostProcess(lease, words, cage, [info, rules])
+        return HostProcess(lease, [*words, "--", *boot.command(boot.interpreter(), lease.id)], cage, given)
     finally:
-        os.close(rules)
+        for file in given[1:]:
+            os.close(file)
 
 
 def _setup(limits: Limits, cage: Cage | None, has_packages: bool) -> boot.Setup:
@@ -145,11 +149,12 @@ def _setup(limits: Limits, cage: Cage | None, has_packages: bool) -> boot.Setup:
         processes=limits.processes + (BACKSTOP if cage else 0),
         meters=tuple(meters),
         packages=FOLDER if has_packages else "",
+        rooms=boot.ROOMS,
     )
 
 
 def _walls(limits: Limits, cage: Cage | None, packages: tuple[str, ...] = ()) -> list[str]:
-    """What the sandbox sees of the file system, and the namespaces."""
+    """What the sandbox sees of the file system, whose root can still be written, and the namespaces."""
     words = [
         shutil.which("bwrap") or "bwrap",
         "--unshare-pid",
@@ -168,7 +173,7 @@ def _walls(limits: Limits, cage: Cage | None, packages: tuple[str, ...] = ()) ->
     words += ["--perms", "0700", "--dir", METERS]
     for meter in cage.meters() if cage else ():
         words += ["--ro-bind", str(meter.folder), f"{METERS}/{meter.limit}"]
-    return [*words, "--remount-ro", "/dev", "--remount-ro", "/"]
+    return [*words, "--remount-ro", "/dev"]
 
 
 def _devices() -> Iterator[str]:

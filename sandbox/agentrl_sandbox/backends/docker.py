@@ -114,6 +114,7 @@ class DockerBackend:
                 meters=meters,
                 rules=self._rules,
                 packages=FOLDER if self._packages else "",
+                rooms=boot.ROOMS,
             )
             channel = Channel(transport)
             await boot.load(channel, is_compiled=False)

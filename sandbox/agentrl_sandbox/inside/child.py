@@ -16,9 +16,10 @@ class Cell:
     """What holds for every program of one sandbox; travels as the fields of the boot frame, in this order."""
 
     def __init__(self, payload: bytes) -> None:
-        work, *numbers, environment, meters, self.rules = unpack(payload)
+        work, *numbers, environment, meters, self.rules, rooms = unpack(payload)
         self.work = work.decode()
         self.uid, self.memory_bytes, self.processes, self.file_bytes, self.open_files = map(int, numbers)
+        self.rooms = [room.decode() for room in unpack(rooms)]
         self.environment = dict(entry.split("=", 1) for entry in map(bytes.decode, unpack(environment)))
         self.meters = [(limit.decode(), path.decode(), key) for limit, path, key in map(unpack, unpack(meters))]
 

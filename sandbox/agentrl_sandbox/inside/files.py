@@ -6,6 +6,8 @@ import os
 import stat
 
 CHUNK_BYTES = 1 << 16
+NAME = f".{os.urandom(8).hex()}-"
+"""Of what is being removed: no program can have taken it."""
 
 
 def read(work: str, path: str) -> None:
@@ -46,6 +48,28 @@ def restore(work: str) -> None:
 
     with open(0, "rb", closefd=False) as source, tarfile.open(fileobj=source, mode="r|") as archive:
         archive.extractall(work, filter=_replace)
+
+
+def clear(room: str) -> None:
+    """Remove what programs have put into a folder, however deep; OSError for what cannot be removed.
+
+    What is in a folder moves up into the room before that goes: no path grows long, and nothing recurs.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    top, moved, mine = os.open(room, flags), 0, os.getuid()
+    while names := [entry.name for entry in os.scandir(top) if entry.stat(follow_symlinks=False).st_uid == mine]:
+        for name in names:
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
+                os.unlink(name, dir_fd=top)
+                continue
+            os.chmod(name, 0o700, dir_fd=top)
+            folder = os.open(name, flags, dir_fd=top)
+            for inner in os.listdir(folder):
+                moved += 1
+                os.rename(inner, f"{NAME}{moved}", src_dir_fd=folder, dst_dir_fd=top)
+            os.close(folder)
+            os.rmdir(name, dir_fd=top)
+    os.close(top)
 
 
 def _keep(member):  # type: ignore[no-untyped-def]  # TarInfo, which is not imported for its name alone

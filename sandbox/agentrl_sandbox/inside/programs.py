@@ -7,7 +7,7 @@ import os
 import sys
 
 from agentrl_sandbox.inside import files
-from agentrl_sandbox.inside.child import Cell
+from agentrl_sandbox.inside.child import Cell, enter
 from agentrl_sandbox.inside.kernel import default_signals
 from agentrl_sandbox.inside.wire import MOST_BYTES
 
@@ -17,7 +17,12 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
 
 def perform(verb: bytes, args: list[bytes], cell: Cell) -> int:
-    """Do what the order says; its exit code."""
+    """Do what the order says; its exit code. `clean` stands before what is done in an empty sandbox."""
+    if verb == b"clean":
+        for room in cell.rooms:
+            files.clear(room)
+        enter(cell.work)
+        verb, *args = args
     if verb == b"python":
         return _python(args[0], [os.fsdecode(arg) for arg in args[1:]])
     if verb == b"command":
