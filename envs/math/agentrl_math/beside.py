@@ -29,7 +29,7 @@ _JOINING = frozenset("times plus minus over to through and by x than".split())
 _HALVED = frozenset("half a one half quarter third".split())
 _LEADING = frozenset("minus negative plus twice double triple half thrice".split())
 _PARTS = frozenset(
-    "half root square cube third quarter fifth tenth divided multiplied power reciprocal inverse negative double".split()
+    "half root square cube third quarter fifth tenth divided multiplied power reciprocal inverse negative".split()
 )
 _SCALES = frozenset([*SCALES, *(f"{scale}s" for scale in SCALES)]) - {"score", "scores", "gross"}
 _OPEN_UNITS = frozenset("per a an of the square cubic sq cu".split())
@@ -181,43 +181,47 @@ def _other_form(text: str, unit: str, rest: list[Token]) -> tuple[str, str] | No
 
 def _is_changed(rest: list[Token], box: Token) -> bool:
     """Whether what directly follows a box, or its unit, makes another value of it."""
-    first, following = rest[0], rest[1] if len(rest) > 1 else None
-    is_edge, is_number = first.span != box.span, following is not None and following.kind == "number"
+    first, is_edge = rest[0], rest[0].span != box.span
     if first.text in _RELATIONS or (first.is_line and not (first.is_math and _changes(first))):
         return False
     if first.kind == "word" and (first.is_worded or len(first.text) > 1):
-        said = first.text.lower()
-        if said in _CHANGING or (len(said) == 1 and first.text not in "aIA"):
-            return True
-        is_joined = following is not None and (is_number or following.text.lower() in _HALVED) and not following.is_line
-        is_than = is_number or (
-            following is not None and following.text == "than" and rest[2:] and rest[2].kind == "number"
-        )
-        return (
-            bool(said in _JOINING and is_joined)
-            or bool(is_than and not is_number)
-            or not (first.is_apart or is_edge or first.is_math)
-        )
-    if first.text in ".,:" and first.kind == "sign":
-        is_near = (
-            not (is_edge or first.is_apart)
-            if first.text == "," and first.is_math
-            else not (following and following.is_apart)
-        )
-        return is_number and is_near
-    if first.text in ("!", "-", "–") and not first.is_math:
-        return first.text != "!" and (is_number or not (first.is_apart or is_edge))
-    if first.text in ("(", ")", "\\}"):
-        return not (is_edge or (first.text == "(" and first.is_apart))
+        return _is_changed_by_words(rest, is_edge)
     if first.kind == "sign":
-        return _changes(first) or (first.text in "!]" and not is_edge)
+        return _is_changed_by_sign(rest, is_edge)
     if first.text in _CLOSING or first.kind == "box":
         return False
-    return not (is_edge and first.is_math and _has_relation(rest, first.span)) or first.text in (
-        "\\ne",
-        "\\neq",
-        "\\not",
-    )
+    is_statement = is_edge and first.is_math and _has_relation(rest, first.span)
+    return not is_statement or first.text in ("\\ne", "\\neq", "\\not")
+
+
+def _is_changed_by_words(rest: list[Token], is_edge: bool) -> bool:
+    """`squared`, `times 2`, `and a half`, `to 6` and `more than 7`, as against `times as many`."""
+    first, said = rest[0], rest[0].text.lower()
+    if (
+        said in _CHANGING
+        or (len(said) == 1 and first.text not in "aIA")
+        or not (first.is_apart or is_edge or first.is_math)
+    ):
+        return True
+    joint = 1 if [token.text for token in rest[1:2]] == ["than"] else 0
+    if rest[joint].text.lower() not in _JOINING or not rest[joint + 1 :]:
+        return False
+    other = rest[joint + 1]
+    return (other.kind == "number" or other.text.lower() in _HALVED) and not other.is_line
+
+
+def _is_changed_by_sign(rest: list[Token], is_edge: bool) -> bool:
+    """An operator, a bracket, 5.5, 5:6 and 5!, as against the end of a sentence and `5-gon`."""
+    first, is_before_number = rest[0], bool(rest[1:]) and rest[1].kind == "number"
+    is_loose = is_edge or first.is_apart
+    if first.text in ".,:":
+        is_list = first.text == "," and first.is_math
+        return is_before_number and not (is_loose if is_list else rest[1].is_apart)
+    if first.text in "-–" and not first.is_math:
+        return is_before_number or not is_loose
+    if first.text in ("(", ")", "\\}"):
+        return not (is_edge or (first.text == "(" and first.is_apart))
+    return _changes(first) or (first.text in "!]" and not is_edge and first.is_math)
 
 
 def _unit(text: str, right: list[Token], box: Token) -> tuple[str, int]:
@@ -256,9 +260,8 @@ def _measured(right: list[Token]) -> tuple[str, int]:
             break
         if is_word and len(token.text) == 1 and not i and not (token.is_worded or token.text in "mgsLlh"):
             break
-        said += (" " if is_word and said[-1:].isalnum() else "") + (
-            "*" if token.text in ("·", "\\cdot") else token.text
-        )
+        gap = " " if is_word and said[-1:].isalnum() else ""
+        said += gap + ("*" if token.text in ("·", "\\cdot") else token.text)
         if (is_power or (is_word and token.text not in _OPEN_UNITS)) and is_measure(said):
             found, size = said, i + 1
     return found, size

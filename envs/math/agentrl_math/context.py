@@ -71,7 +71,7 @@ _RESTRAINTS = (
 """What stands directly before a mark and makes its value another one, or none."""
 _BACKWARD = words_of("this that it which no not that's it's i i'm im or my above")
 """The first words of a clause that speaks of the answer before it."""
-_DENIED = ([], [","], ["."], ["really"], ["it"])
+_DENIED: tuple[list[str], ...] = ([], [","], ["."], ["really"], ["it"])
 _TURNS = ("on second", "never mind", "hold on", "let me fix", "let me correct", "let me redo", "i take that")
 _OPENINGS = _CONCLUSIONS | words_of("just oh ah hmm well ok okay and but however , ; : .")
 """What may stand before them."""
@@ -93,10 +93,7 @@ def is_touched(text: str, mark: Mark, is_line: bool = False) -> bool:
     if _is_restrained(said) or _is_negated(said) or _is_refuted(clauses[0]) or is_conditional:
         return True
     unasked = [later for earlier, later in pairwise([own, *following]) if earlier[-1:] != ["?"]]
-    later, answer = (
-        [*clauses, *unasked],
-        {token for token in tokens_of(text[mark.start : mark.end]) if token[0] != "\\"},
-    )
+    later, answer = [*clauses, *unasked], set(tokens_of(str(mark.content)))
     return any(
         _is_withdrawn(clause, answer) or (_names(clause) and not (answer | FALSITIES) & set(clause)) for clause in later
     )
@@ -211,15 +208,11 @@ def _is_withdrawn(clause: list[str], answer: Collection[str]) -> bool:
     is_backward = said[:1] and (said[0] in _BACKWARD or said[:2] in (["the", "answer"], ["the", "above"]))
     if not is_backward and not (said and said[0] in answer):
         return False
-    if any(
-        denies(t) and (said[i + 1 : i + 2] in _DENIED or "answer" in said[i + 1 : i + 4])
-        for i, t in enumerate(said[:3])
-    ):
+    at = next((i for i, token in enumerate(said[:3]) if denies(token)), len(said))
+    if at < len(said) and (said[at + 1 : at + 2] in _DENIED or "answer" in said[at + 1 : at + 4]):
         return True
-    stated = (
-        said if _parted(said, ",")[0][-1:] == ["impossible"] else [token for token in said if token != "impossible"]
-    )
-    if _is_false(stated):
+    is_whole = _parted(said, ",")[0][-1:] == ["impossible"]
+    if _is_false([token for token in said if token != "impossible" or is_whole]):
         return True
     is_doubted = bool((_RETRACTIONS | HEDGES) & set(said)) or (said[0] == "or" and "?" in said)
     return bool(is_backward) and "common" not in said and (is_doubted or _is_refused(said))

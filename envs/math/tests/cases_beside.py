@@ -142,6 +142,7 @@ TAKEN_BACK = [
     "\\boxed{5}. The correct answer is 6.",
     "\\boxed{5}. The real answer is 6.",
     "\\boxed{5}. Answer: 6, as we see.\nDone.",
+    "<answer>5</answer>. The answer is 6, as we see.\nDone.",
     "\\boxed{5}. Ignore that.",
     "\\boxed{5}. I take that back.",
     "\\boxed{5}. Let me redo this.",
