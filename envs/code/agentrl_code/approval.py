@@ -72,7 +72,7 @@ class Checkers:
         if verb == "foreign":
             raise ForeignError(said)
         takes_right = verb != "unfit" and (  # without an expectation there is nothing right to try
-            expected is MISSING or (await self._asked((checker, given, (), expected), timeout_s))[0] == "said"
+            not _says_something(expected) or (await self._asked((checker, given, (), expected), timeout_s))[0] == "said"
         )
         raise CheckerError(said, is_answers_doing=takes_right)
 
@@ -150,6 +150,11 @@ class _Process:
             return "ended", "EOFError: its process ended"
         verb, said = json.loads(line)
         return verb, said
+
+
+def _says_something(expected: Any) -> bool:
+    """Whether an expectation is one beside a checker, where None and an empty text stand for none."""
+    return expected is not MISSING and expected is not None and not (type(expected) is str and not expected.strip())
 
 
 def why_unfit(checker: Checker, expected: Any) -> str:

@@ -73,8 +73,8 @@ def _read(frames: tuple[Any, ...]) -> tuple[Reply, ...]:
 
 
 async def run_script(program: str, stdin: str, sandbox: Sandbox, limits: Limits) -> Printed:
-    """Run the program as `__main__`; it must end by itself, with exit code 0."""
-    ending = await sandbox.exec(Python(program), stdin.encode("utf-8", "surrogateescape"), limits)
+    """Run the program as `__main__`, where no file of an earlier run is; it must end by itself, with exit code 0."""
+    ending = await sandbox.exec(Python(program), stdin.encode("utf-8", "surrogateescape"), limits, is_clean=True)
     return Printed(ending.stdout.decode("utf-8", "surrogateescape"), _complaint(ending), bool(ending.hits))
 
 

@@ -528,13 +528,48 @@ def told(): return KNOWN[:]
 """.format(
     specials=" = ".join(
         f"__{name}__"
-        for name in "contains getitem setitem delitem sub rsub isub ifloordiv add radd round divmod format".split()
+        for name in [
+            "contains",
+            "getitem",
+            "setitem",
+            "delitem",
+            "sub",
+            "rsub",
+            "isub",
+            "ifloordiv",
+            "add",
+            "radd",
+            "round",
+            "divmod",
+            "format",
+        ]
     )
 )
 HANDED = [
-    *(f"r.{name}(4)" for name in "remove discard append add pop get setdefault index count insert fromkeys".split()),
-    *(f"r.{name}('a')" for name in "strip split partition replace startswith encode format join isoformat".split()),
-    *(f"r.{name}([4])" for name in "difference_update symmetric_difference_update update subtract extend rotate".split()),
+    *(
+        f"r.{name}(4)"
+        for name in [
+            "remove",
+            "discard",
+            "append",
+            "add",
+            "pop",
+            "get",
+            "setdefault",
+            "index",
+            "count",
+            "insert",
+            "fromkeys",
+        ]
+    ),
+    *(
+        f"r.{name}('a')"
+        for name in ["strip", "split", "partition", "replace", "startswith", "encode", "format", "join", "isoformat"]
+    ),
+    *(
+        f"r.{name}([4])"
+        for name in ["difference_update", "symmetric_difference_update", "update", "subtract", "extend", "rotate"]
+    ),
     "r.compare(4)",
     "r.__contains__(4)",
     "r.__sub__(4)",
@@ -569,7 +604,9 @@ HANDED = [
 @pytest.mark.parametrize("answer", ["f(3)", "Solution().f(3)"])
 async def test_an_answer_is_handed_nothing_that_plain_data_could_be_handed(grade, answer):
     tests = [Assert(f"r = {answer}\n{line}\nassert len(r) == 0") for line in HANDED]
-    program = LEARNING.replace("    def f(self, *args): return self\n", "    def f(self, *args): return self\n    __call__ = f\n")
+    program = LEARNING.replace(
+        "    def f(self, *args): return self\n", "    def f(self, *args): return self\n    __call__ = f\n"
+    )
     verdict = await grade(program, *tests, Assert("assert told() == []"))
     assert [(test.source, result.fault, result.status) for test, result in zip(tests, verdict.results, strict=False)
             if result.status == "passed" or result.fault not in ("", "program")] == []  # fmt: skip

@@ -151,3 +151,18 @@ async def test_a_checker_of_a_single_file_is_sent_with_what_it_uses(grade, tmp_p
 
 def test_a_request_that_cannot_be_read_is_told():
     assert [verb for verb, _ in replies(b"junk")] == ["raised"]
+
+
+@pytest.mark.parametrize("expected", [{}, {"expected_stdout": " \n"}])
+async def test_a_checker_of_output_that_raises_without_an_expectation_fails_the_answer(grade, expected):
+    test = Io("4", checker=lambda given, got, expected: int(got) % 7 == 0, **expected)
+    assert (await grade("print(14)", test)).status == "passed"
+    verdict = await grade("print('garbage')", test)
+    assert (verdict.status, verdict.fault) == ("failed", "program"), verdict
+
+
+async def test_none_is_no_expectation_that_a_checker_is_tried_on(grade):
+    test = Call("f", expected=None, checker=lambda given, got, expected: sorted(got) == [1, 2])
+    assert (await grade("def f(): return [2, 1]", test)).status == "passed"
+    verdict = await grade("def f(): return 5", test)
+    assert (verdict.status, verdict.fault) == ("failed", "program"), verdict

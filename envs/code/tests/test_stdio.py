@@ -168,3 +168,21 @@ async def test_checkers_that_hang_end_in_time_together(grade):
 
     verdict = await grade("print('x')", *[Io("", "x", checker=checker)] * 9, checker_s=1, total_s=2)
     assert verdict.results[-1].reason == "was not reached"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os\nos.makedirs('out/in')\nos.chmod('out/in', 0)\nos.chmod('out', 0o500)",
+        "open('a', 'x').write('x')",
+        "import sqlite3\nsqlite3.connect('a.db').execute('create table t (x)')",
+        "open('log', 'a').write('x')\nassert open('log').read() == 'x'",
+        "open('/tmp/a', 'x')\nopen('/dev/shm/a', 'x')\nimport os\nos.symlink('/usr', '/tmp/usr')",
+        "import os\nfor i in range(2000):\n    os.mkdir('a')\n    os.chdir('a')",
+        "import os\nos.chdir('/')\nos.rmdir('/tmp/work')\nopen('/tmp/work', 'x')",
+        "import os\nassert os.listdir() == [] and os.listdir('/tmp') == ['work']\nfor i in range(9): open(str(i), 'x')",
+    ],
+)
+async def test_each_run_of_a_script_begins_with_no_file_of_another(grade, program):
+    verdict = await grade(f"{program}\nprint(2 * int(input()))", *TESTS, *TESTS)
+    assert verdict.status == "passed", verdict

@@ -6,8 +6,9 @@ import os
 import stat
 
 CHUNK_BYTES = 1 << 16
-NAME = f".{os.urandom(8).hex()}-"
-"""Of what is being removed: no program can have taken it."""
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+MOVED = f".{os.urandom(8).hex()}-"
+"""Begins the names of what is being removed; no program has them by accident."""
 
 
 def read(work: str, path: str) -> None:
@@ -55,21 +56,28 @@ def clear(room: str) -> None:
 
     What is in a folder moves up into the room before that goes: no path grows long, and nothing recurs.
     """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    top, moved, mine = os.open(room, flags), 0, os.getuid()
+    top, moved, mine = os.open(room, FOLDER), 0, os.getuid()
     while names := [entry.name for entry in os.scandir(top) if entry.stat(follow_symlinks=False).st_uid == mine]:
         for name in names:
-            if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
+            if not _opened_up(name, top):
                 os.unlink(name, dir_fd=top)
                 continue
-            os.chmod(name, 0o700, dir_fd=top)
-            folder = os.open(name, flags, dir_fd=top)
+            folder = os.open(name, FOLDER, dir_fd=top)
             for inner in os.listdir(folder):
                 moved += 1
-                os.rename(inner, f"{NAME}{moved}", src_dir_fd=folder, dst_dir_fd=top)
+                _opened_up(inner, folder)  # its parent is an entry of it, which changes
+                os.rename(inner, f"{MOVED}{moved}", src_dir_fd=folder, dst_dir_fd=top)
             os.close(folder)
             os.rmdir(name, dir_fd=top)
     os.close(top)
+
+
+def _opened_up(name: str, parent: int) -> bool:
+    """Give a folder the rights that its removal takes; False for what is none."""
+    is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode)
+    if is_folder:
+        os.chmod(name, 0o700, dir_fd=parent)
+    return is_folder
 
 
 def _keep(member):  # type: ignore[no-untyped-def]  # TarInfo, which is not imported for its name alone
@@ -95,15 +103,14 @@ def _parent(work: str, path: str, is_made: bool) -> tuple[int, str]:
     names = [name for name in path.split("/") if name not in ("", ".")]
     if path.startswith("/") or ".." in names or not names or "\0" in path:
         raise OSError("not a path inside the working folder")
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    folder = os.open(work, flags)
+    folder = os.open(work, FOLDER)
     for name in names[:-1]:
         if is_made:
             try:
                 os.mkdir(name, 0o755, dir_fd=folder)
             except FileExistsError:
                 pass
-        inner = os.open(name, flags, dir_fd=folder)
+        inner = os.open(name, FOLDER, dir_fd=folder)
         os.close(folder)
         folder = inner
     return folder, names[-1]
