@@ -219,8 +219,11 @@ def _is_changed_by_sign(rest: list[Token], is_edge: bool) -> bool:
         return is_before_number and not (is_loose if is_list else rest[1].is_apart)
     if first.text in "-–" and not first.is_math:
         return is_before_number or not is_loose
-    if first.text in ("(", ")", "\\}"):
-        return not (is_edge or (first.text == "(" and first.is_apart))
+    if first.text in ("(", "["):
+        is_remark = not first.is_math or (rest[1:] and rest[1].is_worded) or _has_relation(rest, first.span)
+        return not (is_edge or (first.is_apart and is_remark))
+    if first.text in (")", "\\}"):
+        return not is_edge
     return _changes(first) or (first.text in "!]" and not is_edge and first.is_math)
 
 

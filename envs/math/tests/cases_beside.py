@@ -42,6 +42,8 @@ CHANGED = [
     "\\boxed{5} and 6",
     "$\\boxed{5}$ and $6$",
     "\\boxed{5} != 6",
+    "$\\boxed{5} (x+1)$",
+    "$\\boxed{5}\\ [x+1]$",
     "\\boxed{\\text{(C)}} + 1",
     "$4, \\boxed{5}$",
     "$\\boxed{5}\\text{ or }6$",
@@ -59,6 +61,9 @@ CHANGED = [
 """Of the gold 5: another value by the formula, the next formula or the words beside the box."""
 
 ALONE = [
+    "$\\boxed{5}$ [asy] draw((0,0)--(1,1)); [/asy]",
+    "$\\boxed{5}\\quad (x > 0)$",
+    "$\\boxed{5}\\ (\\text{since }x > 0)$",
     "The answer is \\boxed{5}</s>",
     "| sum | \\boxed{5} |",
     "| sum | value |\n|---|---|\n| all | $\\boxed{5}$ |\n",
