@@ -16,6 +16,7 @@ from agentrl_sandbox.errors import LostError, SandboxError
 from agentrl_sandbox.leases import MARK, Lease
 from agentrl_sandbox.local import sandbox
 from agentrl_sandbox.ordered import OrderedSandbox
+from agentrl_sandbox.threads import in_thread
 from agentrl_sandbox.types import Limits
 
 REMOVAL_S = 5.0
@@ -73,7 +74,7 @@ class HostProcess:
         await self._end()
         left = list(self._cage.paths) if self._cage else []
         for _ in range(RETRIES):
-            if not left or not (left := await asyncio.to_thread(cgroups.try_remove, left)):  # it waits for the kernel
+            if not left or not (left := await in_thread(cgroups.try_remove, left)):  # it waits for the kernel
                 break
             await asyncio.sleep(RETRY_S)
         if left:
@@ -170,7 +171,7 @@ class Making:
     async def made(self) -> None:
         """Wait until it is made, if there is one to make."""
         if self._cage:
-            await asyncio.to_thread(self._make, self._cage)
+            await in_thread(self._make, self._cage)
 
     def undo(self) -> None:
         """Remove what is made, and make nothing more."""
@@ -194,4 +195,4 @@ def _undo(lease: Lease, making: Making, process: HostProcess | None) -> None:
 
 async def add_to_cage(cage: Cage, pid: int) -> None:
     """Put a process in; in a thread, for the kernel takes milliseconds to move one."""
-    await asyncio.to_thread(cage.add, pid)
+    await in_thread(cage.add, pid)

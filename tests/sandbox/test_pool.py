@@ -294,6 +294,31 @@ def test_a_process_that_forgets_its_pool_leaves_nothing(name: str) -> None:
     assert remains() == []
 
 
+LATE = """
+import asyncio, atexit, sys, threading, warnings
+warnings.simplefilter("ignore")
+from agentrl_sandbox import Pool, Python
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+def wait(work): return asyncio.run_coroutine_threadsafe(work, loop).result(60)
+async def use():
+    global pool
+    pool = Pool(sys.argv[1], ready=4, most=4)
+    async with pool.lease() as sandbox:
+        print((await sandbox.exec(Python("print(42)"))).stdout)
+atexit.register(lambda: print(wait(pool.close())))
+wait(use())
+"""
+
+
+def test_a_pool_can_be_closed_while_the_interpreter_ends(name: str) -> None:
+    """Executors take nothing more by then."""
+    ended = subprocess.run([sys.executable, "-c", LATE, name], capture_output=True, text=True, timeout=60, check=False)
+    IDS.update(lease.id for lease in leases.recorded())
+    assert (ended.stdout, ended.stderr) == ("b'42\\n'\nNone\n", "")
+    assert remains() == []
+
+
 def test_after_kill_9_a_container_is_removed() -> None:
     backend("docker")
     process = owner("docker", "stay")

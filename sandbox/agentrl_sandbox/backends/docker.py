@@ -33,6 +33,7 @@ from agentrl_sandbox.leases import Lease
 from agentrl_sandbox.local import sandbox
 from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.packages import FOLDER, checked
+from agentrl_sandbox.threads import in_thread
 from agentrl_sandbox.types import Limits
 
 IMAGE = "agentrl-sandbox:latest"
@@ -314,6 +315,6 @@ def _path(client: docker.DockerClient) -> str:
 async def _in_thread(call: Callable[[], T]) -> T:
     """The engine's client blocks; SandboxError for whatever it raises."""
     try:
-        return await asyncio.to_thread(call)
+        return await in_thread(call)
     except (DockerException, OSError) as error:
         raise SandboxError(f"docker: {error}") from error
