@@ -34,6 +34,7 @@ TOOLS = {
     "many": ("Answer with very many values.", NOTHING),
     "table": ("Answer with a text that has very many commas.", NOTHING),
     "nap": ("Answer after three seconds.", NOTHING),
+    "tired": ("Hang, unless that was done before: then answer after a second and a half.", NOTHING),
     "twins": ("Answer with very many objects, of which the schema promises that no two are the same.", NOTHING),
     "untold": ("Answer with a text alone, though the schema promises more.", NOTHING),
     "progress": ("Write a bar of progress that has no end of a line to stderr.", NOTHING),
@@ -82,6 +83,13 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             return text("a") | {"structuredContent": {"x": [[]] * 60_000}}
         case "table":
             return text('",[{\\' * 60_000)
+        case "tired" if Path(os.environ["MARK"]).exists():
+            time.sleep(1.5)
+            return text("awake")
+        case "tired":
+            Path(os.environ["MARK"]).touch()
+            time.sleep(600)
+            return {}
         case "twins":
             return text("different") | {"structuredContent": {"x": [{"n": n} for n in range(500)]}}
         case "untold":

@@ -162,10 +162,19 @@ async def test_a_call_that_hangs_every_fresh_server_is_the_models() -> None:
 
 
 async def test_a_call_that_outlasts_its_deadline_is_the_models_though_it_would_end() -> None:
-    """Made again it has the deadline that it had, so being slow is no way out of an episode."""
+    """Made again it has no more time, so being slow is no way out of an episode."""
     env = guest(tool_timeout_s=0.3)
     await env.areset(Task("t"))
     assert (await say(env, "nap")).startswith("error: 'nap' ended the server, or was not answered")
+    await env.aclose()
+
+
+async def test_a_call_that_is_nearly_as_long_as_its_deadline_is_the_models_though_it_once_ends_in_time(
+    tmp_path: Path,
+) -> None:
+    env = guest(McpServer(command(), env={"MARK": str(tmp_path / "mark")}), tool_timeout_s=2.0)
+    await env.areset(Task("t"))
+    assert (await say(env, "tired")).startswith("error: 'tired' ended the server, or was not answered")
     await env.aclose()
 
 

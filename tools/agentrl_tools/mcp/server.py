@@ -27,7 +27,9 @@ MOST_BREAKS = 3
 """How often a server is started anew for an episode whose calls end it."""
 LEEWAY = 2
 SPARE_S = 5.0
-"""A call that was answered may take twice as long again, and five seconds; one that was not has what it had."""
+"""A call that was answered may take twice as long again, and five seconds."""
+NEARLY = 0.5
+"""Of its deadline, a call that ran until that has so much again: one that takes nearly as long is no accident."""
 REPLAY_S = 60.0
 """What the calls before the last may take again together."""
 BUSY_S, PAUSE_S = 60.0, 1.0
@@ -42,12 +44,12 @@ class Played:
     arguments: dict[str, Any]
     took_s: float = 0.0
     is_cut: bool = False
-    """It ran until its deadline, and has no more than that when it is made again."""
+    """It ran until its deadline."""
 
     @property
     def patience_s(self) -> float:
         """How long it may take again."""
-        return self.took_s if self.is_cut else LEEWAY * self.took_s + SPARE_S
+        return NEARLY * self.took_s if self.is_cut else LEEWAY * self.took_s + SPARE_S
 
 
 class McpServer(AbstractAsyncContextManager[list[Tool]]):
