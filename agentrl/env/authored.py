@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
-from agentrl.env.blame import describe
+from agentrl.env.blame import ExitedError, describe
 from agentrl.env.threads import THREADS
 from agentrl.errors import DeadlineError, EnvError, Fault
 
@@ -33,7 +34,7 @@ class Outcome(AbstractContextManager["Outcome"]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         if error is None or isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)):
             return False
-        self.error = error if isinstance(error, Exception) else EnvError(f"raised {describe(error)}")
+        self.error = error if isinstance(error, Exception) else ExitedError(error)
         return True
 
     def unwrap(self, what: str) -> Any:
@@ -73,6 +74,25 @@ def caught(function: Callable[..., Any], args: tuple[Any, ...]) -> Outcome:
     with Outcome() as outcome:
         outcome.value = function(*args)
     return outcome
+
+
+def survived(function: Callable[..., Any], args: tuple[Any, ...]) -> Outcome:
+    """The same for code that the command itself runs: `os._exit` in it is an error too, or it would end without a word.
+
+    For the main thread alone; what the code forks may exit as it likes.
+    """
+    real, ours = os._exit, os.getpid()
+
+    def exits(status: int) -> NoReturn:
+        if os.getpid() != ours:
+            real(status)
+        raise SystemExit(status)
+
+    os._exit = exits
+    try:
+        return caught(function, args)
+    finally:
+        os._exit = real
 
 
 async def in_thread(function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float, what: str) -> Outcome:

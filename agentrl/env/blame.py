@@ -16,11 +16,21 @@ FRAMEWORK = str(Path(__file__).parents[1])
 STANDARD = sysconfig.get_paths()["stdlib"]
 
 
+class ExitedError(Exception):
+    """What an author's code raised that is no Exception, such as SystemExit; it is told as what was `raised`."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(f"{type(raised).__name__}: {raised}")
+        self.raised = raised
+        self.__traceback__ = raised.__traceback__
+
+
 def describe(error: BaseException, called: object = None) -> str:
     """'KeyError: 'x' (env.py:12)': what was raised, and the innermost line of the author's own code.
 
     Where none of it was reached, the line is that of what was `called`.
     """
+    error = error.raised if isinstance(error, ExitedError) else error
     frame = authors_frame(error)
     where = f" ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
     is_reached = frame is not None and is_foreign(frame.filename)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from agentrl.env.base import Env
@@ -34,10 +34,19 @@ def _rewards(env_class: type[Env]) -> Iterator[str]:
 
 
 def _tools(env: Env, max_turns: int) -> Iterator[str]:
-    turns = max_turns or env.limits.max_turns
-    if (tools := tools_of(type(env))) and turns == 1:
-        where = "--rollout.max_turns 1 leaves" if max_turns else "limits leave"
-        yield (
-            f"{where} one turn, so the model never reads what its tools ({', '.join(tools)}) answer: "
-            "write limits = Limits(max_turns=8), or what a solution takes"
-        )
+    if (tools := tools_of(type(env))) and has_one_turn(env, max_turns):
+        yield unread(tools, max_turns)
+
+
+def has_one_turn(env: Env, max_turns: int) -> bool:
+    """True where an episode has one turn; `max_turns` is the run's (0: the env's)."""
+    return (max_turns or env.limits.max_turns) == 1
+
+
+def unread(tools: Iterable[str], max_turns: int) -> str:
+    """What is wrong with an episode of one turn that offers these tools."""
+    where = "--rollout.max_turns 1 leaves" if max_turns else "limits leave"
+    return (
+        f"{where} one turn, so the model never reads what its tools ({', '.join(tools)}) answer: "
+        "write limits = Limits(max_turns=8), or what a solution takes"
+    )

@@ -14,6 +14,7 @@ from agentrl.env.rewards import MARK as REWARD
 from agentrl.env.rewards import Reward
 from agentrl.env.settings import EnvConfig
 from agentrl.env.tools import MARK as TOOL
+from agentrl.env.tools import why_no_method
 from agentrl.errors import ConfigError
 
 HOOKS = {
@@ -94,6 +95,10 @@ def _marked(name: str, value: Any, function: Any, kind: str) -> Iterator[str]:
         yield f"@{kind} {name} is a {type(value).__name__}, which would not be found; make it a method"
     elif kind != "shared" and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
         yield f"@{kind} {name} yields; it must return its value"
+    elif kind == "tool" and (fault := why_no_method(value)):
+        yield f"@tool {name}: {fault}"
+    elif isinstance(value, Shared) and (fault := _call_fault(value.make, ())):
+        yield f"@shared {name} is called as {_call(name, ())}: {fault}"
     elif isinstance(reward := getattr(function, REWARD, None), Reward):
         wanted = ("episodes",) if reward.scope == "group" else ("ctx",)
         if fault := _call_fault(value, wanted) or _context_fault(function, reward):

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.env.authored import caught
+from agentrl.env.authored import survived
 from agentrl.env.base import Env
+from agentrl.env.blame import ExitedError
 from agentrl.errors import ConfigError, UnknownNameError
 
 FILES = ("env.py", "agent_func.py")
@@ -70,7 +71,7 @@ def load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is no Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    outcome = caught(spec.loader.exec_module, (module,))
+    outcome = survived(spec.loader.exec_module, (module,))
     if outcome.error is not None:
         del sys.modules[name]
         raise ConfigError(
@@ -81,7 +82,7 @@ def load_file(path: Path) -> ModuleType:
 
 def import_fault(error: Exception, path: Path) -> str:
     """What the import of a file raised, and what to do where that can be known."""
-    text = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, ConfigError | ExitedError) else f"{type(error).__name__}: {error}"
     name = (error.name or "") if isinstance(error, ImportError) else ""
     beside = path.parent / name.partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and (beside.is_dir() or beside.with_suffix(".py").is_file()):
@@ -145,7 +146,7 @@ def load_target(folder: Path, target: str) -> type[Env]:
     """Import the class an environment package in source form announces, from the folder itself."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    outcome = caught(EntryPoint("env", target, "agentrl.envs").load, ())
+    outcome = survived(EntryPoint("env", target, "agentrl.envs").load, ())
     if outcome.error is not None:
         raise ConfigError(f"{folder}: {target}: {type(outcome.error).__name__}: {outcome.error}") from outcome.error
     if not (isinstance(outcome.value, type) and issubclass(outcome.value, Env)):

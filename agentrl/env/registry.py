@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 
-from agentrl.env.authored import caught
+from agentrl.env.authored import survived
 from agentrl.env.base import Env
 from agentrl.env.blame import describe
 from agentrl.env.files import is_path, load_path
@@ -86,7 +86,7 @@ def package_name(name: str) -> str:
 
 def load(item: Announced) -> type[Env]:
     """Import the class; ConfigError names the package and what its import raised."""
-    outcome = caught(item.entry.load, ())
+    outcome = survived(item.entry.load, ())
     if outcome.error is not None:
         raise ConfigError(
             f"environment {item.name!r} of {item.distribution} {item.version} ({item.target}) does not import: "

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 
 class EnvConfig(BaseModel):
-    """The base of every env's `class Config`: unknown keys are refused, values are checked, nothing changes later."""
+    """The base of every env's `class Config`: unknown keys are refused, values are checked, nothing changes.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Defaults are checked too.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 LISTS = {"tuple_type", "list_type", "set_type", "frozen_set_type"}

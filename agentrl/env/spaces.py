@@ -12,6 +12,7 @@ from agentrl.errors import EnvError, did_you_mean
 from agentrl.types import Message
 
 ROLES = ("system", "user", "assistant", "tool")
+PARTS = ("text", "thinking", "image")
 SPOKEN = {"human": "user", "gpt": "assistant", "ai": "assistant", "bot": "assistant", "function": "tool"}
 """Other words for them, in data sets."""
 MOST_SHOWN = 80
@@ -20,7 +21,15 @@ WORDS = ("yes", "no", "1", "2", "3", "higher", "lower", "I", "think", "the", "an
 
 def is_message(value: Any) -> bool:
     """True for a chat message: a known role, and text or typed parts as content."""
-    return isinstance(value, dict) and value.get("role") in ROLES and isinstance(value.get("content"), str | list)
+    if not isinstance(value, dict) or value.get("role") not in ROLES:
+        return False
+    content = value.get("content")
+    return isinstance(content, str) or (isinstance(content, list) and all(map(is_part, content)))
+
+
+def is_part(value: Any) -> bool:
+    """True for a part of a content, such as {"type": "text", "text": "…"}: its type names where its words are."""
+    return isinstance(value, dict) and value.get("type") in PARTS and isinstance(value.get(value["type"]), str)
 
 
 def spoken(value: Any, what: str) -> list[Message]:
@@ -30,6 +39,8 @@ def spoken(value: Any, what: str) -> list[Message]:
     for message in value:
         if not isinstance(message, dict) or not isinstance(message.get("content"), str | list):
             raise EnvError(f"{what} said {short(message)}; a message has a role, and text or typed parts as content")
+        if isinstance(content := message["content"], list) and not all(map(is_part, content)):
+            raise EnvError(f"{what} said {short(message)}; a part of a content is typed: {{'type': 'text', 'text': …}}")
         if (role := message.get("role")) not in ROLES:
             raise EnvError(
                 f"{what} speaks as {role!r}: unknown role.{did_you_mean(SPOKEN.get(str(role), str(role)), ROLES)}"

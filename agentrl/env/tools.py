@@ -96,9 +96,20 @@ def marked(owner: type, mark: str) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield name, method
 
 
+def why_no_method(method: Callable[..., Any]) -> str:
+    """Why a `@tool` would lose its first parameter to the object it is called on, '' when it would not."""
+    first = next(iter(inspect.signature(method).parameters.values()), None)
+    is_static = isinstance(method, staticmethod)
+    if is_static or (first and (first.name == "self" or first.annotation is first.empty)):
+        return ""
+    return f"its first parameter is {first or 'missing'}: write self before the arguments of the model"
+
+
 def describe_tool(owner: type, name: str, method: Callable[..., Any]) -> Tool:
     """Build the tool from the method's signature; ConfigError says which annotation is missing or cannot be used."""
     where = f"@tool {owner.__name__}.{name}"
+    if fault := why_no_method(method):
+        raise ConfigError(f"{where}: {fault}")
     summary, told = read_docstring(method)
     arguments = argument_model(method, told, where)
     try:
@@ -119,7 +130,8 @@ def argument_model(method: Callable[..., Any], told: dict[str, str], where: str)
     except NameError as error:
         raise ConfigError(f"{where}: {error}; its annotations must be names of its module") from error
     fields: dict[str, Any] = {}
-    for number, parameter in enumerate(list(inspect.signature(method).parameters.values())[1:]):
+    own = 0 if isinstance(method, staticmethod) else 1
+    for number, parameter in enumerate(list(inspect.signature(method).parameters.values())[own:]):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise ConfigError(f"{where}: parameter {parameter} cannot be given by name; write plain parameters")
         if parameter.name not in hints:

@@ -11,6 +11,7 @@ from typing import Any
 from agentrl.env.authored import caught_async
 from agentrl.env.base import Env
 from agentrl.env.blame import describe, told
+from agentrl.env.completeness import has_one_turn, unread
 from agentrl.env.episode import Episode
 from agentrl.env.observed import observed
 from agentrl.env.play import SILENCE, aplay
@@ -19,7 +20,7 @@ from agentrl.env.registry import resolve
 from agentrl.env.resources import close_shared
 from agentrl.env.settings import load_config
 from agentrl.env.tasks import Task
-from agentrl.env.tools import tools_of
+from agentrl.env.tools import read_docstring, tools_of
 from agentrl.env.unpaid import refusal, without_value
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.types import Message, StopReason, text_of
@@ -58,6 +59,7 @@ async def _tried(name: str, options: dict[str, Any], splits: list[str], seed: in
     began = time.monotonic()
     firsts = [await first_task(env, split, seed) for split in splits]
     is_quick = time.monotonic() - began < MOMENT_S
+    await _check_lent(env, firsts[0], seed, max_turns)
     turns = min(MOST_TURNS, max_turns or env.limits.max_turns)
     episode, notes = await _played(env, firsts[0], seed, turns)
     read = [await read_ids(env, split, seed) for split in splits]
@@ -65,6 +67,19 @@ async def _tried(name: str, options: dict[str, Any], splits: list[str], seed: in
     for ids in read if is_quick else ():
         await check_reread(env, ids, seed)
     return Tried("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MOST_PROMPT])
+
+
+async def _check_lent(env: Env, task: Task, seed: int, max_turns: int) -> None:
+    """ConfigError where an episode of one turn is lent tools."""
+    if type(env).tools is Env.tools or not has_one_turn(env, max_turns):
+        return
+    own = type(env)(env.config)
+    try:
+        await own.areset(task, seed=seed)
+        if own.ctx.tools:
+            raise ConfigError(f"{type(env).__name__}: {unread(own.ctx.tools, max_turns)}")
+    finally:
+        await own.aclose()
 
 
 async def _played(env: Env, task: Task, seed: int, turns: int) -> tuple[Episode, list[str]]:
@@ -115,6 +130,9 @@ def _unheard(env: Env, episode: Episode, turns: int) -> Iterator[str]:
 def _dumb_tools(env: Env) -> Iterator[str]:
     if dumb := [name for name, tool in tools_of(type(env)).items() if not tool.spec["description"]]:
         yield f"The model is told nothing of {', '.join(dumb)}: write a docstring."
+    for name, tool in tools_of(type(env)).items():
+        if lost := [word for word in read_docstring(tool.run)[1] if word not in tool.spec["parameters"]["properties"]]:
+            yield f"The docstring of {name} speaks of {', '.join(lost)}, which {name} does not take."
 
 
 def described(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -33,9 +33,12 @@ TONES = ("on blue", "on dark_orange3", "on dark_green", "on purple4")
 MOST_ROWS = 200
 
 
-def show(folder: Path, sample: str | None = None, decode: Decode | None = None) -> RenderableType:
+def show(
+    folder: Path, sample: str | None = None, decoder: Callable[[], Decode | None] = lambda: None
+) -> RenderableType:
     """The newest samples of the run in `folder`, or the one called "12-3" ("12-3.1": its second attempt; "40/12-3": of
-    the evaluation after step 40). `decode` gives the text of token ids. Raises RunError for what is not there.
+    the evaluation after step 40). `decoder` brings what gives the text of token ids, and is asked once there is a
+    sample to show. Raises RunError for what is not there.
     """
     run = RunFolder(folder)
     if sample is None:
@@ -45,7 +48,8 @@ def show(folder: Path, sample: str | None = None, decode: Decode | None = None) 
         raise RunError(f"{sample!r} names no sample. Say 12-3, 12-3.1 (an attempt) or 40/12-3 (in an evaluation).")
     store = TrajectoryStore(run.evaluated(int(name["step"])) if name["step"] else run.trajectories)
     attempt = int(name["attempt"]) if name["attempt"] else None
-    return render(store.read(SampleId(int(name["group"]), int(name["member"])), attempt), decode)
+    found = store.read(SampleId(int(name["group"]), int(name["member"])), attempt)
+    return render(found, decoder())
 
 
 def listing(run: RunFolder) -> RenderableType:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import Config
-from agentrl.env.authored import caught
+from agentrl.env.authored import survived
 from agentrl.env.base import Env
 from agentrl.env.blame import describe
 from agentrl.env.completeness import check_complete
@@ -76,7 +76,7 @@ def made(config: Config) -> Env:
     """One object of the environment that `config` names. Raises ConfigError."""
     env_class = resolve(config.env.name)
     settings = load_config(env_class, config.env.options)
-    outcome = caught(env_class, (settings,))
+    outcome = survived(env_class, (settings,))
     if isinstance(outcome.error, AgentRLError):
         raise outcome.error
     if outcome.error:
@@ -120,7 +120,7 @@ def paths_in(options: dict[str, Any]) -> Iterator[Path]:
 
 def _preflight(env: Env) -> str:
     """What the env says; ConfigError for whatever it raises."""
-    said = caught(env.preflight, ())
+    said = survived(env.preflight, ())
     if isinstance(said.error, AgentRLError):
         raise said.error
     if said.error:

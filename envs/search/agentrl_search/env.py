@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from agentrl_tools import Document, HttpSearch, Index, Search, read_corpus
 from agentrl_tools.search import Retriever
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Signal, Task, reward, shared
 from agentrl.types import ToolCall
@@ -36,6 +36,14 @@ class SearchConfig(EnvConfig):
     searches: int = Field(4, ge=1, le=32, description="searches of one episode; further ones are refused")
     score: Literal["exact", "f1"] = Field("exact", description="what `right` is: exact match, or F1 of the words")
     template: str = Field(TEMPLATE, description="user message, with {question} in it")
+
+    @field_validator("template")
+    @classmethod
+    def asks(cls, template: str) -> str:
+        """A template without the question would say the same of every task."""
+        if "{question}" not in template:
+            raise ValueError("write {question} where the question is to stand")
+        return template
 
 
 class SearchEnv(Env):

@@ -340,3 +340,8 @@ def test_files_that_are_not_there_are_refused_before_anything_starts(tmp_path: P
         SearchEnv(data=tmp_path / "none.jsonl").preflight()
     with pytest.raises(FileNotFoundError, match=r"none\.jsonl"):
         SearchEnv(corpus=tmp_path / "none.jsonl").preflight()
+
+
+def test_a_template_without_the_question_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"env\.template.*write \{question\} where the question is to stand"):
+        load_config(SearchEnv, {"template": "Answer!"})

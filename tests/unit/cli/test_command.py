@@ -312,7 +312,9 @@ def test_a_run_that_is_going_on_is_left_alone(
 ) -> None:
     path = str(going_on.path)
     words = [path, *last] if command == "resume" else ["--env", "guess", *last, path]
-    with subprocess.Popen([sys.executable, "-c", DRIVES, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVES, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as driver:
         assert driver.stdout is not None
         driver.stdout.readline()
         assert main([command, *words]) == 2
@@ -369,6 +371,18 @@ def test_show_refuses_a_sample_that_is_not_there(
 ) -> None:
     assert main(["show", str(run_folder), sample]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_sample_that_is_not_there_costs_no_tokenizer(run_folder: Path) -> None:
+    RunFolder(run_folder).config.write_text(f'[model]\nname = "{run_folder / "model"}"\n')
+    code = (
+        "import sys\nfrom agentrl.cli.main import main\nmain()\n"
+        f"print('heavy', [m for m in {HEAVY} if m in sys.modules])"
+    )
+    for sample in ("foo", "999-9"):
+        command = [sys.executable, "-c", code, "show", str(run_folder), sample]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert answer.stdout == "heavy []\n"
 
 
 def test_gc_tells_what_it_removed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,13 @@ def test_a_laptop_gets_the_embedded_model_and_shared_memory() -> None:
     assert (config.engine.threads, config.learner.threads, config.engine.kv_cache_gib) == (8, 8, 2.0)
 
 
+@pytest.mark.parametrize("key", ["engine.threads", "learner.threads"])
+def test_more_threads_than_cores_are_refused(key: str) -> None:
+    assert choose(load(None, [(key, "8")]), LAPTOP)
+    with pytest.raises(ConfigError, match=f"{key} is 9, and this machine has 8 cores: lower it, or leave it out"):
+        choose(load(None, [(key, "9")]), LAPTOP)
+
+
 def test_sampling_and_learning_at_once_share_the_cores() -> None:
     config = choose(load(None, flags(rollout__max_staleness=1)), LAPTOP).config
     assert (config.engine.threads, config.learner.threads) == (4, 4)

@@ -89,10 +89,20 @@ async def test_a_hanging_thread_is_replaced_and_its_slot_comes_back() -> None:
 
 
 async def test_waiting_for_a_thread_does_not_count_against_the_deadline() -> None:
-    threads = Threads(size=1)
-    results = await asyncio.gather(*(threads.run(lambda: time.sleep(0.04), 0.1, "slow") for _ in range(6)))
-    assert results == [None] * 6
-    assert threads.lost == 0
+    threads, held, release = Threads(size=1), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        release.wait(30)
+
+    holding = asyncio.create_task(threads.run(hold, 30, "hold"))
+    assert await asyncio.to_thread(held.wait, 30)
+    limit_s = 2.0
+    waiting = asyncio.create_task(threads.run(lambda: 7, limit_s, "waits"))
+    done, _ = await asyncio.wait({waiting}, timeout=2 * limit_s)
+    assert not done
+    release.set()
+    assert (await waiting, await holding, threads.lost) == (7, None, 0)
 
 
 async def test_too_many_hanging_threads_are_refused_by_name() -> None:

@@ -54,7 +54,7 @@ def test_the_table_tells_what_became_of_each_sample(run: RunFolder) -> None:
 
 
 def test_a_sample_is_told_whole(run: RunFolder) -> None:
-    text = printed(show(run.path, "2-1", decode))
+    text = printed(show(run.path, "2-1", lambda: decode))
     for words in ("sample 2-1, attempt 0", "What is", "assistant", "correct", '"gold": "2"', "env_done", "version 0.0"):
         assert words in text
 

@@ -134,7 +134,27 @@ REFUSED = {
         "@reward(scope='group')\ndef a(self, episodes): return 1.0", "Whole", "one value for each",
     ),
     "a constructor of its own": ("def __init__(self): pass", "Whole", r"cannot be made: TypeError.*\(mine\.py:22\)$"),
-    "an exit": ("def setup(self, task, ctx): sys.exit('bye')", "Whole", r"raised SystemExit: bye"),
+    "lent tools and one turn": (
+        "class Handy:\n @tool\n def count(self): return 1\ndef tools(self, ctx): return [self.Handy()]", "Whole",
+        r"limits leave one turn.*its tools \(count\) answer",
+    ),
+    "parts that are text": (
+        "def setup(self, task, ctx): return [{'role': 'user', 'content': ['x', 'y']}]", "Whole",
+        r"Mine\.setup said .*'y'.*; a part of a content is typed: \{'type': 'text', 'text': …\}",
+    ),
+    "parts without words": (
+        "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text'}]}]", "Whole", "is typed",
+    ),
+    "an exit at once": ("def preflight(self): os._exit(0)", "Whole", "cannot run here: .*SystemExit: 0"),
+    "an exit when made": ("def __init__(self, config): os._exit(0)", "Whole", "cannot be made: .*SystemExit: 0"),
+    "an exit when it is read": ("os._exit(0)", "Whole", r"mine\.py:22: SystemExit: 0$"),
+    "a default out of bounds": (
+        "class Config(EnvConfig):\n high: int = __import__('pydantic').Field(2, ge=4)", "Whole",
+        "env.high.*greater than or equal to 4",
+    ),
+    "an exit": (
+        "def setup(self, task, ctx): sys.exit('bye')", "Whole", r"Mine\.setup raised SystemExit: bye \(mine\.py:22\)",
+    ),
     "a need of the machine": ("def preflight(self): raise OSError('no shelf')", "Whole", "cannot run here: .*no shelf"),
 }  # fmt: skip
 
@@ -243,6 +263,10 @@ ACCEPTED = {
         " return [*super().setup(task, ctx), Message(role='assistant', content='x'), *super().setup(task, ctx)]",
         "Whole",
     ),
+    "lent no tools": ("def tools(self, ctx): return []", "Whole"),
+    "typed parts": (
+        "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text', 'text': '?'}]}]", "Whole",
+    ),
     "an env that prints": ("def setup(self, task, ctx): print('hello'); return super().setup(task, ctx)", "Whole"),
     "an async env": ("async def setup(self, task, ctx): return [Message(role='user', content='')]", "Whole"),
 }  # fmt: skip
@@ -260,6 +284,10 @@ NOTES = {
     ),
     "a tool that nobody describes": (
         "limits = Limits(max_turns=2)\n@tool\ndef a(self): return 1", "told nothing of a: write a docstring",
+    ),
+    "a docstring of another parameter": (
+        "limits = Limits(max_turns=2)\n@tool\ndef a(self, n: int):\n 'Count.\\n\\nArgs:\\n  m: a number'\n return 1",
+        "The docstring of a speaks of m, which a does not take.",
     ),
     "no signal for silence": ("def score(self, ctx): return ()", "no signal at all"),
     "a service that is away": (
