@@ -46,6 +46,12 @@ async def test_a_python_program_ends_as_it_would_by_itself(any_sandbox: Sandbox)
     assert result.peak_memory_bytes > 1 << 20
 
 
+async def test_processes_are_forked(any_sandbox: Sandbox) -> None:
+    source = "import multiprocessing\ndef f(n): return n + 1\nprint(multiprocessing.Pool(2).map(f, range(3)))"
+    result = await any_sandbox.exec(Python(source))
+    assert (result.stdout, result.stderr) == (b"[1, 2, 3]\n", b"")
+
+
 async def test_the_sandbox_s_own_addresses_have_a_name(any_sandbox: Sandbox) -> None:
     source = "import socket; print(*sorted({a[4][0] for a in socket.getaddrinfo('localhost', 80)}))"
     result = await any_sandbox.exec(Python(source))
