@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 import random
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -23,6 +24,7 @@ from agentrl.env import (
     Turn,
     reward,
     shared,
+    waiting,
 )
 from agentrl.env.rows import is_in_share
 from agentrl.errors import EnvError
@@ -30,12 +32,15 @@ from agentrl_code import generator
 from agentrl_code.cases import Call, Io, Test
 from agentrl_code.data import load
 from agentrl_code.extract import defines, extract, is_program
-from agentrl_code.grader import Grader
+from agentrl_code.grader import RETRY, Grader
 from agentrl_code.policy import Policy as Grading
 from agentrl_code.problem import Problem
 from agentrl_code.verdict import Result, Status, Verdict
 
 PLEA = "Answer with the whole program in one ```python block."
+LAST = "No time is left to try programs: the next one is final."
+LEAST_S = 1.0
+"""With less, no program is tried any more."""
 MOST_TOLD = 1500
 STAGES = 4
 """Of a scoring: waiting for a sandbox, the tests, the tests again where a sandbox is lost, and what is around them."""
@@ -89,19 +94,26 @@ class CodeEnv(Env):
         return [Message(role="system", content=self.config.system), user] if self.config.system else [user]
 
     async def respond(self, turn: Turn, ctx: Context) -> Reply:
-        """Run the public tests and tell of the first that fails; the episode ends when none does, or with the turns."""
+        """Run the public tests and tell of the first that fails; the episode ends when none does, or with the turns.
+
+        It also ends when no time is left to try programs, after a reply that says so: the deadline is not reached.
+        """
         public = ctx.task.data.public
         if len(ctx.turns) >= self.config.turns or not public:
+            return Reply.end()
+        if (left_s := _left_s(ctx)) < LEAST_S:
             return Reply.end()
         answer = extract(turn.text)
         if answer is None:
             return Reply.say(f"I cannot find a program. {PLEA}")
-        verdict = await self._grade(ctx.task.data, answer, public)
+        with ctx.tool_time.charged():
+            verdict = await self._grade(ctx.task.data, answer, public, left_s)
         if verdict.fault == "infra":
             raise SandboxError(verdict.reason)
         if verdict.status is Status.PASSED or verdict.fault == "task":
             return Reply.end()
-        return Reply.say(f"{verdict.feedback[:MOST_TOLD]}\n\nMend the program. {PLEA}")
+        last = f"{LAST} " if _left_s(ctx) < LEAST_S else ""
+        return Reply.say(f"{verdict.feedback[:MOST_TOLD]}\n\n{last}Mend the program. {PLEA}")
 
     @reward
     async def solved(self, ctx: Context) -> Signal:
@@ -161,13 +173,19 @@ class CodeEnv(Env):
         verdict: Verdict = ctx.state.verdict
         return verdict
 
-    async def _grade(self, problem: Problem, answer: str, tests: tuple[Test, ...]) -> Verdict:
+    async def _grade(self, problem: Problem, answer: str, tests: tuple[Test, ...], left_s: float = math.inf) -> Verdict:
+        """The verdict within the stages of a scoring, and within `left_s` even where a sandbox is lost."""
         config = self.config
         stage_s = min(self.limits.score_timeout_s, self.limits.turn_timeout_s) / STAGES
         policy = Grading(
-            problem.entry, problem.setup, config.timeout_s, config.float_tolerance, wait_s=stage_s, total_s=stage_s
+            problem.entry,
+            problem.setup,
+            config.timeout_s,
+            config.float_tolerance,
+            wait_s=stage_s,
+            total_s=min(stage_s, left_s / (1 + RETRY)),
         )
-        return await self.grader.grade(problem.program(answer), tests, policy)
+        return await self.grader.grade(problem.program(answer), tests, policy, waiting)
 
     def _problems(self, split: str) -> list[Problem]:
         if not self.config.data_heldout:
@@ -196,6 +214,11 @@ _LOOK = """import gc, sys
     found += [x["expected"] for x in gc.get_objects() if type(x) is dict and "expected" in x]
     return next((x for x in found if x is not None), None)
 """
+
+
+def _left_s(ctx: Context) -> float:
+    """What is left of the time that an episode has for tools, of which trying a program is one."""
+    return ctx.tool_time.limit_s - ctx.tool_time.spent_s
 
 
 def _signal(name: str, verdict: Verdict, value: float | None) -> Signal:

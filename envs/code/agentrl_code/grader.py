@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 from agentrl_sandbox import BrokenError, Limits, LostError, Pool, Sandbox, SandboxError, UnavailableError, retry
 
@@ -23,6 +23,7 @@ from agentrl_code.verdict import Result, Status, Verdict
 MOST_PROGRAM_CHARS = 1 << 18
 SANDBOX = Limits(memory_bytes=512 * MIB, disk_bytes=32 * MIB, processes=128)
 Question = Claim | Call
+Waiting = Callable[[], AbstractContextManager[None]]
 RETRY = 1.2
 """A second attempt's time in that of the first, which ends by itself unless the sandbox hangs."""
 LATE = "was not reached"
@@ -38,24 +39,31 @@ class Grader:
         self.pool = pool or Pool(limits=SANDBOX, ready=self._at_once, most=4 * self._at_once, packages=packages)
         self._checkers = Checkers()
         self._seats = asyncio.Semaphore(self._at_once)
+        self._clocks: dict[asyncio.Timeout, float] = {}
+        """Of who waits for a seat: how long nothing may move."""
 
     async def aclose(self) -> None:
         """End every sandbox, and the checkers' processes."""
         await self._checkers.aclose()
         await self.pool.close()
 
-    async def grade(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
-        """The verdict; what fails without the program's doing makes it invalid, with the fault "task" or "infra"."""
+    async def grade(
+        self, program: str, tests: Sequence[Test], policy: Policy, waiting: Waiting = nullcontext
+    ) -> Verdict:
+        """The verdict; what fails without the program's doing makes it invalid, with the fault "task" or "infra".
+
+        `waiting()` is entered while others have all the seats: that time is not the program's.
+        """
         program = program.removeprefix(BOM)
         if reason := why_unusable(tests, policy.setup) or _why_unchecked(tests):
             return Verdict.invalid(reason, "task")
         if reason := _why_no_program(program):
             return Verdict.of((Result(Status.ERROR, reason=reason),))
         try:
-            async with asyncio.timeout(policy.wait_s):
-                await self._seats.acquire()
+            with waiting():
+                await self._seat(policy.wait_s)
         except TimeoutError:
-            return Verdict.invalid(f"no sandbox was free within {policy.wait_s:g} s", "infra")
+            return Verdict.invalid(f"no sandbox became free within {policy.wait_s:g} s", "infra")
         try:
             return await self._judged(program, tests, policy)
         except UnreadableError as problem:
@@ -63,7 +71,24 @@ class Grader:
         except SandboxError as problem:
             return Verdict.invalid(f"the sandbox failed: {problem}", "infra")
         finally:
-            self._seats.release()
+            self._leave()
+
+    async def _seat(self, wait_s: float) -> None:
+        """Wait for a seat; TimeoutError when none becomes free for anybody within this time."""
+        async with asyncio.timeout(wait_s) as clock:
+            self._clocks[clock] = wait_s
+            try:
+                await self._seats.acquire()
+            finally:
+                del self._clocks[clock]
+
+    def _leave(self) -> None:
+        """Give back a seat; the queue has moved."""
+        self._seats.release()
+        now = asyncio.get_running_loop().time()
+        for clock, wait_s in self._clocks.items():
+            if not clock.expired():
+                clock.reschedule(now + wait_s)
 
     async def _judged(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
         """The verdict; a sandbox lost is an accident once, and the program's doing if it breaks a second one too."""
@@ -230,6 +255,7 @@ async def _texts(
             printed = await run_script(program, test.stdin, sandbox, policy.limits)
             is_over = printed.is_over
             results[number] = await _text_result(asked, test, printed, clock, checkers)
+            clock.charge(printed.wall_s, printed.cpu_s)
     return results
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from agentrl_sandbox import Limits
 
 WALL_PER_CPU = 3
+STARTING_S = 0.5
+"""Wall clock that a run itself takes of a busy machine."""
 PRINTED_BYTES = 4 << 20
 ANSWERED_BYTES = 32 << 20
 MIB = 1 << 20
@@ -24,7 +26,7 @@ class Policy:
     float_tolerance: float = 0.0
     """Of `Call` and `Io`, relative or absolute; 0: exact. An `Assert` states its own."""
     wait_s: float = 600.0
-    """The longest wait for a free sandbox."""
+    """The longest that no sandbox becomes free; a queue that moves is waited in."""
     checker_s: float = 10.0
     """The longest time for one call of a checker."""
 
@@ -53,13 +55,19 @@ class Policy:
 
 
 class Clock:
-    """The wall clock of all tests of one program together, from now on."""
+    """The wall clock of all tests of one program together, from now on, and the time that it may be idle in them."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy, self.until = policy, time.monotonic() + policy.total_s
+        self._idle_s = 0.0
 
     @property
     def policy(self) -> Policy | None:
         """The policy within the time that is left; None when none is."""
         left_s = self.until - time.monotonic()
-        return self._policy.within(left_s) if left_s > 0 else None
+        is_idle = self._idle_s >= WALL_PER_CPU * self._policy.timeout_s
+        return self._policy.within(left_s) if left_s > 0 and not is_idle else None
+
+    def charge(self, wall_s: float, cpu_s: float) -> None:
+        """Count one run: who computes gets as much wall clock as a busy machine takes for it, who sleeps does not."""
+        self._idle_s += max(0.0, wall_s - STARTING_S - WALL_PER_CPU * cpu_s)

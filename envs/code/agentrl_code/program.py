@@ -22,11 +22,13 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a script printed, what went wrong with it ('' for nothing), and whether that was a limit."""
+    """What a script printed, what went wrong with it ('' for nothing), whether that was a limit, and what it took."""
 
     stdout: str
     complaint: str
     is_over: bool
+    wall_s: float
+    cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ def _read(frames: tuple[Any, ...]) -> tuple[Reply, ...]:
 async def run_script(program: str, stdin: str, sandbox: Sandbox, limits: Limits) -> Printed:
     """Run the program as `__main__`, where no file of an earlier run is; it must end by itself, with exit code 0."""
     ending = await sandbox.exec(Python(program), stdin.encode("utf-8", "surrogateescape"), limits, is_clean=True)
-    return Printed(ending.stdout.decode("utf-8", "surrogateescape"), _complaint(ending), bool(ending.hits))
+    stdout = ending.stdout.decode("utf-8", "surrogateescape")
+    return Printed(stdout, _complaint(ending), bool(ending.hits), ending.wall_s, ending.cpu_s)
 
 
 def _complaint(ending: ExecResult) -> str:

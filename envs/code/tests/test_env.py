@@ -376,7 +376,7 @@ async def test_a_grading_that_is_cut_short_is_not_made_again(data, monkeypatch):
 async def test_all_tests_of_a_program_end_well_before_the_scoring_does(data, monkeypatch):
     env, policies = CodeEnv(data=data), []
 
-    async def grade(_, __, ___, policy):
+    async def grade(_, __, ___, policy, *____):
         policies.append(policy)
         return Verdict.of((Result(Status.PASSED),))
 
@@ -387,3 +387,38 @@ async def test_all_tests_of_a_program_end_well_before_the_scoring_does(data, mon
     for policy in policies:
         assert policy.wait_s + 2 * RETRY * policy.total_s < env.limits.score_timeout_s
         assert policy.limits.wall_s == 3 * env.config.timeout_s
+
+
+class Slow(CodeEnv):
+    """Each trial of a program takes two fifths of the time for trials."""
+
+    async def respond(self, turn, ctx):
+        self.tool_time = ctx.tool_time
+        return await super().respond(turn, ctx)
+
+    async def _grade(self, *args):
+        verdict = await super()._grade(*args)
+        self.tool_time.spent_s += 0.4 * self.tool_time.limit_s
+        return verdict
+
+
+async def test_trying_programs_takes_a_share_of_an_episode_and_no_more(monkeypatch):
+    granted, plain = [], Grader.grade
+
+    async def grade(self, program, tests, policy, *options):
+        granted.append(policy.total_s)
+        return await plain(self, program, tests, policy, *options)
+
+    monkeypatch.setattr(Grader, "grade", grade)
+    env = Slow(turns=8)
+    task = await env.atask("train", 0)
+    await env.areset(task, deadline_s=100.0)
+    wrong = "```python\ndef f(*args): return 'no'\n```"
+    said = [await env.astep(wrong) for _ in range(4)]
+    most = [50.0 * left / (1 + RETRY) for left in (1.0, 0.6, 0.2)]
+    assert [total_s <= limit_s for total_s, limit_s in zip(granted, most, strict=True)] == [True] * 3
+    assert ["No time is left" in text_of(reply.messages[0]) for reply in said[:3]] == [False, False, True]
+    assert [reply.done for reply in said] == [False, False, False, True]
+    signals = await env.afinish(StopReason.ENV_DONE)
+    assert signals[0].value == 0.0
+    await env.aclose()

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from agentrl_code import Assert, Call, Grader, Io, Policy, agrade, grading
+from agentrl_code import Assert, Call, Grader, Io, Policy, Status, Verdict, agrade, grading
 from agentrl_code import grade as grade_now
 from agentrl_code.grader import SANDBOX
 from agentrl_sandbox import Limits, Pool, SandboxError, UnavailableError, leases
@@ -554,4 +554,21 @@ async def test_without_packages_there_are_none(grade):
 async def lender(backend):
     grader = Grader(at_once=1, packages=["numpy", "sympy"])
     yield grader
+    await grader.aclose()
+
+
+async def test_a_wait_in_a_queue_that_moves_is_no_accident(backend, monkeypatch):
+    """Each in front takes less than `wait_s`, all of them together more."""
+    grader = Grader(at_once=1)
+
+    async def judged(self, program, tests, policy):
+        await asyncio.sleep(0.6)
+        return Verdict(Status.PASSED)
+
+    monkeypatch.setattr(Grader, "_judged", judged)
+    asked = [grader.grade("def f(): return 5", (Call("f", expected=5),), Policy(wait_s=1.5)) for _ in range(5)]
+    assert {verdict.status for verdict in await asyncio.gather(*asked)} == {"passed"}
+    await grader._seats.acquire()
+    verdict = await grader.grade("def f(): return 5", (Call("f", expected=5),), Policy(wait_s=0.1))
+    assert (verdict.status, verdict.fault) == ("invalid", "infra")
     await grader.aclose()

@@ -186,3 +186,13 @@ async def test_checkers_that_hang_end_in_time_together(grade):
 async def test_each_run_of_a_script_begins_with_no_file_of_another(grade, program):
     verdict = await grade(f"{program}\nprint(2 * int(input()))", *TESTS, *TESTS)
     assert verdict.status == "passed", verdict
+
+
+async def test_a_program_that_sleeps_in_every_run_uses_up_its_time_for_all_of_them(grade):
+    tests = [Io("4\n", "8\n")] * 6
+    program = "import time\ntime.sleep(1.2)\nprint(2 * int(input()))"
+    verdict = await grade(program, *tests, timeout_s=0.5)
+    assert (verdict.status, verdict.fault) == ("error", "program"), verdict
+    assert [result.status for result in verdict.results][-3:] == ["error"] * 3
+    assert "was not reached" in verdict.results[-1].reason
+    assert (await grade(program, *tests[:2], timeout_s=5)).status == "passed"
