@@ -409,3 +409,27 @@ async def test_a_run_may_begin_in_an_empty_folder(any_sandbox: Sandbox) -> None:
     assert (await any_sandbox.exec(listed)).stdout == b"['a', 'f', 'kept']\n"
     result = await any_sandbox.exec(listed, is_clean=True)
     assert (result.exit_code, result.stdout) == (0, b"[]\n"), result.stderr
+
+
+HELD = "out = open(1, 'w', closefd=False)\nout.write('b')\n"
+DAEMON = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{HELD}class C: held = out\ndel out",
+        f"{HELD}cycle = [out]\ncycle.append(cycle)\ndel cycle, out",
+        f"{HELD}import math\nmath.held = out",
+        f"{HELD}import builtins\nbuiltins.held = out",
+        f"{HELD}import colorsys\ncolorsys.held = out\ncolorsys.me = colorsys",
+        f"{HELD}{DAEMON}",
+        f"{HELD}{DAEMON}class C: held = out",
+        "class C:\n    def __del__(self): print('b')\nc = C()\nc.me = c",
+        "class C:\n    def __del__(self): print('b')\nclass D: held = C()",
+        "import sys\nout = open(1, 'wb', closefd=False)\nout.write(b'b')\nsys.path_hooks.append(out)",
+    ],
+)
+async def test_what_python_writes_at_its_end_is_written(any_sandbox: Sandbox, source: str) -> None:
+    result = await any_sandbox.exec(Python(f"print('a')\n{source}"))
+    assert (result.stdout.split(), result.stderr, result.exit_code) == ([b"a", b"b"], b"", 0)

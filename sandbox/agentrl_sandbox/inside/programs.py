@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _io
 import builtins
+import gc
 import os
 import sys
 
@@ -13,6 +15,7 @@ from agentrl_sandbox.inside.wire import MOST_BYTES
 
 NAME = "<program>"
 ONLY_AST = 0x400
+WRITERS = (_io.TextIOWrapper, _io.BufferedWriter, _io.BufferedRandom)
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
 
@@ -60,6 +63,7 @@ def _command(args: list[bytes]) -> int:
 
 def _python(source: bytes, args: list[str]) -> int:
     """As `python -I -S` would run a file of this content, with one hash seed for all."""
+    gc.freeze()  # what the end looks through is the program's alone
     names = _main_module()
     names["__file__"] = NAME
     sys.argv = [NAME, *args]
@@ -113,6 +117,7 @@ def _ending(body, names: dict[str, object]) -> int:  # type: ignore[no-untyped-d
     code = code if _finish() else 120
     _forget(names)
     _flush()
+    _flush_files()
     return code
 
 
@@ -158,7 +163,24 @@ def _forget(names: dict[str, object]) -> None:
         return
     for name in [name for name in names if name != "__builtins__"]:
         names[name] = None
+    _flush_files()  # a collection closes a text's buffer before the text
+    gc.collect()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+
+
+def _flush_files() -> None:
+    """Flush what is still open: files that modules and classes hold, and those of threads that go on."""
+    try:
+        files = [each for each in gc.get_objects() if issubclass(type(each), WRITERS)]
+    except MemoryError:
+        return
+    for kind in WRITERS:  # a text goes into its buffer first
+        for file in files:
+            try:
+                if issubclass(type(file), kind) and not kind.closed.__get__(file):  # type: ignore[attr-defined]
+                    kind.flush(file)
+            except (OSError, ValueError, AttributeError, TypeError):
+                pass
 
 
 def _flush() -> bool:
