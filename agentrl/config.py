@@ -5,16 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]
 
 
-class Section(BaseModel):
-    """A group of keys; unknown keys are refused."""
+class Keys(BaseModel):
+    """Checked keys: unknown ones are refused, and so is a point in a whole number (1.000 for 1000)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def whole(cls, value: Any, info: ValidationInfo) -> Any:
+        """Whole numbers are written without a point."""
+        field = cls.model_fields.get(info.field_name or "")
+        if field is not None and field.annotation is int and isinstance(value, float | bool):
+            raise PydanticCustomError("whole", "Input should be a whole number, without a point")
+        return value
+
+
+class Section(Keys):
+    """A group of keys of a run."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 class EnvSection(BaseModel):

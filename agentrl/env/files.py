@@ -24,7 +24,7 @@ PACKAGE = "a pyproject.toml (docs/share-an-env.md)"
 
 def is_path(name: str) -> bool:
     """True for `./x`, `../x`, `/x`, `~/x` and `x.py`, `:Class` behind it or not; all else is a registered name."""
-    return name.startswith(("./", "../", "/", "~")) or name in (".", "..") or parted(name)[0].endswith(".py")
+    return name.startswith(("./", "../", "/", "~")) or name in (".", "..") or parted(name)[0].endswith((".py", ".py:"))
 
 
 def parted(name: str) -> tuple[str, str]:
@@ -46,6 +46,8 @@ def load_path(name: str) -> type[Env]:
     A file or folder that defines several is named with the class: `file.py:Class`.
     """
     given, chosen = parted(name)
+    if given.endswith(":"):
+        raise ConfigError(f"environment {name!r}: one colon stands before the class, as in {given}{chosen}")
     path = Path(given).expanduser().resolve()
     if path.is_file():
         return env_in(load_file(path), path, chosen)
@@ -105,7 +107,8 @@ def env_in(module: ModuleType, path: Path, chosen: str = "") -> type[Env]:
     found: dict[str, Any] = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Env)}
     if chosen and (chosen not in found or found[chosen].__abstractmethods__):
         whole = [name for name, value in found.items() if not value.__abstractmethods__]
-        raise UnknownNameError(f"environment class of {path}", chosen, whole, wanting(found.get(chosen)))
+        half = f"{chosen}{wanting(found[chosen])}." if chosen in found else ""
+        raise UnknownNameError(f"environment class of {path}", chosen, whole, half)
     if chosen:
         return found[chosen]  # type: ignore[no-any-return]
     own = {value: name for name, value in found.items() if value.__module__ == module.__name__}

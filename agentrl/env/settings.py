@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
+from agentrl.config import Config, Keys
 from agentrl.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from agentrl.env.base import Env
 
 
-class EnvConfig(BaseModel):
-    """The base of every env's `class Config`: unknown keys are refused, values are checked, nothing changes.
+class EnvConfig(Keys):
+    """The base of every env's `class Config`: unknown keys are refused, values and defaults checked."""
 
-    Defaults are checked too.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(validate_default=True)
 
 
 LISTS = {"tuple_type", "list_type", "set_type", "frozen_set_type"}
@@ -33,9 +32,9 @@ def load_config(env_class: type[Env], options: dict[str, Any]) -> EnvConfig:
     schema = env_class.Config
     for key in options:
         if key not in schema.model_fields:
-            raise UnknownNameError(
-                f"key of {env_class.__name__}", f"env.{key}", [f"env.{k}" for k in schema.model_fields]
-            )
+            above = f"A file has {key} above its first section." if key in Config.model_fields else ""
+            known = [f"env.{k}" for k in schema.model_fields]
+            raise UnknownNameError(f"key of {env_class.__name__}", f"env.{key}", known, above)
     try:
         try:
             return schema.model_validate(options)
@@ -44,8 +43,20 @@ def load_config(env_class: type[Env], options: dict[str, Any]) -> EnvConfig:
                 raise
             return schema.model_validate(options | lists)
     except ValidationError as error:
-        faults = [f"env.{'.'.join(map(str, e['loc'])) or '*'}: {e['msg']}" for e in error.errors(include_url=False)]
+        faults = map(_explained, error.errors(include_url=False))
         raise ConfigError(f"{env_class.__name__}: {'; '.join(faults)}") from error
+
+
+def _explained(fault: ErrorDetails) -> str:
+    """One of pydantic's complaints in the words of a run's own keys: key, what is wrong, what was given."""
+    key = ".".join(map(str, ("env", *fault["loc"])))
+    if fault["type"] == "missing":
+        return f"{key} is required: give --{key} VALUE"
+    what = fault["msg"].removeprefix("Value error, ")
+    if not fault["loc"]:
+        return what
+    must = what.replace("Input should", "must", 1)
+    return f"{key}{'' if must.startswith('must') else ':'} {must}, got {fault['input']!r} (--{key})"
 
 
 def _lists(error: ValidationError) -> dict[str, list[str]]:

@@ -115,7 +115,7 @@ def describe_tool(owner: type, name: str, method: Callable[..., Any]) -> Tool:
     try:
         parameters = arguments.model_json_schema(schema_generator=Schema)
     except PydanticUserError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{where}: {unusable(error)}") from error
     for schema in (parameters, *parameters.get("$defs", {}).values()):
         schema.pop("title", None)
     parameters.setdefault("properties", {})
@@ -144,7 +144,12 @@ def argument_model(method: Callable[..., Any], told: dict[str, str], where: str)
     try:
         return create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
     except PydanticUserError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{where}: {unusable(error)}") from error
+
+
+def unusable(error: PydanticUserError) -> str:
+    """What is wrong with an annotation, in one line."""
+    return f"annotate with what JSON can hold, such as int, str or list[str] ({str(error).partition('. ')[0]})"
 
 
 def read_docstring(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:

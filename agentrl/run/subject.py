@@ -12,7 +12,7 @@ from typing import Any
 from agentrl.config import Config
 from agentrl.env.authored import survived
 from agentrl.env.base import Env
-from agentrl.env.blame import describe
+from agentrl.env.blame import defined_at, describe
 from agentrl.env.completeness import check_complete
 from agentrl.env.files import absolute, is_path
 from agentrl.env.registry import resolve
@@ -84,6 +84,11 @@ def made(config: Config) -> Env:
             f"{env_class.__name__} cannot be made: {describe(outcome.error, env_class.__init__)}"
         ) from outcome.error
     env: Env = outcome.value
+    if env.config is not settings:
+        raise ConfigError(
+            f"{env_class.__name__}{defined_at(env_class.__init__)} loses its config: "
+            "write def __init__(self, config), and super().__init__(config) in it"
+        )
     return env
 
 

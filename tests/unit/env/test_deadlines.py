@@ -99,7 +99,7 @@ async def test_waiting_for_a_thread_does_not_count_against_the_deadline() -> Non
     assert await asyncio.to_thread(held.wait, 30)
     limit_s = 2.0
     waiting = asyncio.create_task(threads.run(lambda: 7, limit_s, "waits"))
-    done, _ = await asyncio.wait({waiting}, timeout=2 * limit_s)
+    done, _ = await asyncio.wait({waiting}, timeout=limit_s + 0.5)
     assert not done
     release.set()
     assert (await waiting, await holding, threads.lost) == (7, None, 0)

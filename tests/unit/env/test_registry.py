@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 import gymnasium
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from agentrl.env import Env, EnvConfig, load_config, make_env, registry, resolve
 from agentrl.env.files import absolute
@@ -167,15 +169,62 @@ def test_a_text_is_a_list_with_commas() -> None:
     config = load_config(Maze, {"doors": "1, 2", "names": "a"})
     assert (config.doors, config.names) == ((1, 2), ["a"])  # type: ignore[attr-defined]
     assert load_config(Maze, {"doors": [3]}).doors == (3,)  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"env\.doors\.1: Input should be a valid integer"):
+    with pytest.raises(ConfigError, match=r"env\.doors\.1 must be a valid integer, .*got 'x'"):
         load_config(Maze, {"doors": "1,x"})
 
 
 def test_bad_env_keys_are_explained() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown key of Maze 'env\.widht'\. Did you mean 'env\.width'\?"):
         load_config(Maze, {"widht": 4})
-    with pytest.raises(ConfigError, match=r"Maze: env\.width: Input should be greater than or equal to 2"):
+    with pytest.raises(
+        ConfigError, match=r"Maze: env\.width must be greater than or equal to 2, got 1 \(--env\.width\)"
+    ):
         load_config(Maze, {"width": 1})
+
+
+class Wants(EnvConfig):
+    data: str
+    high: int = 4
+
+    @model_validator(mode="after")
+    def fits(self) -> Self:
+        if self.high > 9:
+            raise ValueError("high goes to 9")
+        return self
+
+
+class Wanting(Echo):
+    Config = Wants
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "Wanting: env.data is required: give --env.data VALUE"),
+        ({"data": "x", "high": "ten"}, "env.high must be a valid integer, .*, got 'ten' (--env.high)"),
+        ({"data": "x", "high": 5.0}, "env.high must be a whole number, without a point, got 5.0 (--env.high)"),
+        ({"data": "x", "high": 10}, "Wanting: high goes to 9"),
+        ({"data": "x", "steps": 3}, "unknown key .*'env.steps'.* A file has steps above its first section."),
+    ],
+)
+def test_a_key_is_explained_as_those_of_a_run_are(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"{re.escape(said)}$".replace(r"\.\*", ".*")):
+        load_config(Wanting, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("{}:Env", r"Known: Guess\. Env lacks setup and tasks\.$"),
+        ("{}::Guess", r"one colon stands before the class, as in .*mine\.py:Guess$"),
+    ],
+)
+def test_a_class_that_is_named_amiss_is_told_how(name: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from agentrl.env import Env\nclass Guess(Env):\n def tasks(self, split): return []\n")
+    file.write_text(file.read_text() + " def setup(self, task, ctx): return []\n")
+    with pytest.raises(ConfigError, match=said):
+        resolve(name.format(file))
 
 
 def test_make_env_takes_its_keys_by_name() -> None:

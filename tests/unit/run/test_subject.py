@@ -145,6 +145,13 @@ REFUSED = {
     "parts without words": (
         "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text'}]}]", "Whole", "is typed",
     ),
+    "a tool of odd annotations": (
+        "limits = Limits(max_turns=2)\n@tool\ndef a(self, x: random.Random): return 1", "Whole",
+        r"@tool Mine\.a: annotate with what JSON can hold, such as int, str or list\[str\] \([^\n]*Random'>\)$",
+    ),
+    "a config that is lost": (
+        "def __init__(self, path): super().__init__()", "Whole", r"^Mine \(mine\.py:22\) loses its config: write def",
+    ),
     "an exit at once": ("def preflight(self): os._exit(0)", "Whole", "cannot run here: .*SystemExit: 0"),
     "an exit when made": ("def __init__(self, config): os._exit(0)", "Whole", "cannot be made: .*SystemExit: 0"),
     "an exit when it is read": ("os._exit(0)", "Whole", r"mine\.py:22: SystemExit: 0$"),
