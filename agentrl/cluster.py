@@ -24,6 +24,7 @@ from agentrl.env.authored import caught
 from agentrl.errors import AgentRLError, DeadlineError, RunError
 
 CONCURRENT_CALLS = 100_000
+CONNECT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ class Cluster:
 
     def __init__(self, namespace: str, bundles: list[dict[str, float]] | None = None) -> None:
         _quiet()
+        if not self.is_local:
+            _check_reached(os.environ["RAY_ADDRESS"])
         with _own_handlers():
             started = caught(_start_ray, (namespace, self.is_local))
         if started.error is not None:
@@ -192,6 +195,17 @@ def free_port() -> int:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _check_reached(address: str) -> None:
+    """Raise RunError where nothing listens at `host:port`: Ray itself would try for a minute without a word."""
+    host, _, port = address.rpartition(":")
+    if "/" in host or not (host and port.isdigit()):  # "auto", "ray://…": Ray knows what they mean
+        return
+    reached = caught(socket.create_connection, ((host.strip("[]"), int(port)), CONNECT_S))
+    if reached.error is not None:
+        raise RunError(_why_not(reached.error, is_local=False)) from reached.error
+    reached.value.close()
 
 
 def _quiet() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Awaitable, Iterator
@@ -12,6 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 15.0
+STOPPING = "\n{}: stopping, which may take some seconds; a second one waits for no checkpoint\n"
 
 
 class Stopped(Exception):  # noqa: N818 - no error: somebody asked for it
@@ -29,16 +31,21 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask for a stop; a second one does not wait. Afterwards the handlers before it are back."""
+        """SIGINT and SIGTERM ask for a stop; a second one does not wait. Afterwards the handlers before it are back.
+
+        The stop is told at once, even while something holds the loop, as the start of Ray does for seconds.
+        """
         loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number in before:
-            loop.add_signal_handler(number, self._on_signal, number)
+
+        def hear(number: int, _: object) -> None:
+            os.write(2, STOPPING.format(signal.Signals(number).name).encode())  # as safe as a handler must be
+            loop.call_soon_threadsafe(self._on_signal, signal.Signals(number))
+
+        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
             for number, handler in before.items():
-                loop.remove_signal_handler(number)
                 signal.signal(number, handler)
 
     def _on_signal(self, number: signal.Signals) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from typing import Any
 
 import pytest
@@ -39,6 +40,17 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
         raise ConnectionError("no route")
 
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(socket, "create_connection", lambda *_: socket.socket())
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     with pytest.raises(RunError, match=r"Ray did not start: no route\. RAY_ADDRESS is head:6379: check that cluster"):
         Cluster("test")
+
+
+def test_an_address_where_nothing_listens_is_told_before_ray_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:  # bound and not listening: a connection to it is refused
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(RunError, match=rf"Connection refused\. RAY_ADDRESS is {address}: check that cluster"):
+            Cluster("test")
