@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Any
 
+from agentrl.env.doubled import doubled
 from agentrl.env.limits import Limits
 from agentrl.env.resources import Shared
 from agentrl.env.rewards import MARK as REWARD
@@ -52,6 +53,8 @@ def faults_of(env_class: type) -> Iterator[str]:
             yield from _unmarked(env_class, name, value)
             yield from _misspelled(env_class, name, value)
     yield from _unread_rewards(env_class)
+    if lost := doubled(env_class):
+        yield f"{', '.join(lost)} is defined twice, and Python keeps the last alone: give each its own name"
 
 
 def mark_of(value: Any) -> str:

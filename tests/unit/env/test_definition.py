@@ -90,6 +90,10 @@ REFUSED = {
     "limits under another name": ("limit = Limits(max_turns=3)", "Did you mean 'limits'"),
     "a config under another name": ("class Settings(EnvConfig):\n  n: int = 3", "Did you mean 'Config'"),
     "a slip of blocking": ("blocks = False", "Did you mean 'blocking'"),
+    "two rewards of one name": (
+        "@reward\ndef a(self, ctx): return 1\n@reward\ndef a(self, ctx): return 2",
+        "a is defined twice, and Python keeps",
+    ),
     "score beside a reward": ("def score(self, ctx): return 1\n@reward\ndef a(self, ctx): return 1", "keep one"),
 }
 
@@ -108,6 +112,9 @@ ACCEPTED = {
     "a reward decorated again": "@reward(weight=2)\ndef right(self, ctx): return 1",
     "a score in the place of inherited rewards": "def score(self, ctx): return 1",
     "a static reward": "@staticmethod\n@reward\ndef a(ctx): return 1",
+    "a property with a setter": (
+        "@property\ndef a(self): return 1\n@a.setter\ndef a(self, value): pass\ndef b(self): return 2"
+    ),
     "a static tool": "@staticmethod\n@tool\ndef a(first: int): return first",
     "a tool whose self has another name": "@tool\ndef a(this, first: int): return first",
     "more parameters with defaults": "def setup(self, task, ctx, greeting='hi'): return []",
