@@ -39,7 +39,8 @@ def same(wanted: Any, got: Any, tolerance: float = 0.0) -> bool:
         ours = {_exact(key): value for key, value in wanted.items()}
         return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key], tolerance) for key in ours)
     if isinstance(wanted, set | frozenset | KeysView):
-        return {_exact(item) for item in wanted} == {_exact(item) for item in got}
+        is_as_large = len(wanted) == len(got)
+        return is_as_large and {_exact(item) for item in wanted} == {_exact(item) for item in got}
     if name == "Decimal" and (wanted.is_nan() or got.is_nan()):
         return bool(wanted.is_qnan() and got.is_qnan())
     try:

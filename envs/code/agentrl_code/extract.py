@@ -12,7 +12,7 @@ import re2
 from agentrl_code.scripts import parse
 
 _OPENED, _CLOSED = "<think>", "</think>"
-_FENCE, _BLANKS = "```", " \t"
+_FENCES, _BLANKS = ("```", "~~~"), " \t"
 _PYTHON = ("python", "py", "python3")
 _MOST_LANGUAGE = 20
 MOST_PARSED = 1 << 14
@@ -39,13 +39,15 @@ def extract(text: str) -> str | None:
     A block that is not closed reaches to the end. Blocks marked as Python go before blocks without a mark.
     """
     said = text.rpartition(_CLOSED)[2]
-    if _OPENED in said:
+    if said.lstrip().startswith(_OPENED):
         return None
     blocks = list(_blocks(said))
+    if len(blocks) > (thoughts := blocks.count((_OPENED, ""))) > 0:
+        return None
     for names in (_PYTHON, ("",)):
         if found := [code for name, code in blocks if name in names and code.strip()]:
             return found[-1]
-    return said if not blocks and is_program(said) else None
+    return said if len(blocks) == thoughts and is_program(said) else None
 
 
 def is_program(text: str) -> bool:
@@ -59,24 +61,46 @@ def defines(text: str, name: str) -> bool:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """The language and the content of each fenced block, the last one perhaps unclosed; one pass over the lines."""
-    language, inside = "", None
+    """The language and the content of each fenced block, the last one perhaps unclosed; one pass over the lines.
+
+    A line outside of them that opens a think block is an empty block of that name.
+    """
+    opening, inside = "", None
     for line in text.split("\n"):
-        is_fence = line.lstrip(_BLANKS).startswith(_FENCE)
-        if inside is None and is_fence:
-            language, inside = _language(line), list[str]()
-        elif inside is not None and is_fence:
-            yield language, "".join(inside)
+        fence = line.lstrip(_BLANKS)[:3]
+        if inside is None and fence in _FENCES:
+            opening, inside = line, list[str]()
+        elif inside is not None and fence in _FENCES and fence == opening.lstrip(_BLANKS)[:3]:
+            yield _language(opening), "".join(_outdented(inside, opening))
             inside = None
         elif inside is not None:
             inside.append(f"{line}\n")
+        elif _OPENED in line:
+            yield _OPENED, ""
     if inside:
-        yield language, "".join(inside)[:-1]
+        yield _language(opening), "".join(_outdented(_closed(inside, opening), opening))
+
+
+def _outdented(lines: list[str], opening: str) -> list[str]:
+    """The lines without the indentation of their fence, which stands in a list, where all of them have it."""
+    indent = opening[: len(opening) - len(opening.lstrip(_BLANKS))]
+    if not all(line.startswith(indent) or not line.strip() for line in lines):
+        return lines
+    return [line[len(indent) :] if line.startswith(indent) else line.lstrip(_BLANKS) for line in lines]
+
+
+def _closed(lines: list[str], opening: str) -> list[str]:
+    """The lines of a block that no line of its own closes: up to one that ends with a fence, else to the end."""
+    fence = opening.lstrip(_BLANKS)[:3]
+    for number, line in enumerate(lines):
+        if line.rstrip().endswith(fence):
+            return [*lines[:number], f"{line.rstrip().removesuffix(fence)}\n"]
+    return [*lines[:-1], lines[-1][:-1]]
 
 
 def _language(line: str) -> str:
-    """What stands behind the backticks: `python` of "```python3.12"."""
-    named = line.lstrip(_BLANKS)[len(_FENCE) :].lstrip(_BLANKS)[:_MOST_LANGUAGE]
+    """What stands behind the fence: `python` of "```python3.12"."""
+    named = line.lstrip(_BLANKS + "`~")[:_MOST_LANGUAGE]
     return "".join(takewhile(lambda sign: sign.isalnum() or sign == "_", named)).lower()
 
 

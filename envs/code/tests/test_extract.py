@@ -34,6 +34,17 @@ A, B = "def f(x):\n    return 1\n", "def f(x):\n    return 2\n"
         ("5", None),
         ("```text\nx = 1\n```", None),
         ("x = 1", "x = 1"),
+        ("1. So:\n   ```python\n   def f(x):\n\n       return 1\n   ```\n", "def f(x):\n\n    return 1\n"),
+        (f"- So:\n\t```python\n\tx = 1\n\t```\n\n```text\n{A}```", "x = 1\n"),
+        ("```python\nx = '<think>'\n```", "x = '<think>'\n"),
+        ("x = '<think>'", "x = '<think>'"),
+        (f"```python\n{A}```\nor <think> hm", None),
+        (f"so <think>\n```python\n{A}```", None),
+        (f"~~~python\n{A}~~~", A),
+        (f"~~~~python\n{A}~~~~\n", A),
+        ('~~~python\ns = """\n```\n"""\n~~~', 's = """\n```\n"""\n'),
+        (f"```python\n{A.rstrip()}```", A),
+        (f"```python\n{A.rstrip()}``` \nIt works.", A),
     ],
 )
 def test_the_last_python_block_or_the_whole_text(text, program):

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from agentrl_code import Assert, Call, Grader, Io, Policy, Status, Verdict, agrade, grading
+from agentrl_code import Assert, Call, Grader, Io, Policy, Status, Verdict, agrade, compare, grading
 from agentrl_code import grade as grade_now
 from agentrl_code.grader import SANDBOX
 from agentrl_sandbox import Limits, Pool, SandboxError, UnavailableError, leases
@@ -572,3 +572,13 @@ async def test_a_wait_in_a_queue_that_moves_is_no_accident(backend, monkeypatch)
     verdict = await grader.grade("def f(): return 5", (Call("f", expected=5),), Policy(wait_s=0.1))
     assert (verdict.status, verdict.fault) == ("invalid", "infra")
     await grader.aclose()
+
+
+def test_a_set_of_another_size_is_not_gone_through(monkeypatch):
+    seen = []
+    monkeypatch.setattr(compare, "_exact", lambda key: seen.append(key) or key)
+    assert not compare.same({1, 2}, set(range(1000)))
+    assert not compare.same({1: 1}.keys(), dict.fromkeys(range(1000)).keys())
+    assert seen == []
+    assert compare.same({1, 2}, {2, 1})
+    assert len(seen) == 4
