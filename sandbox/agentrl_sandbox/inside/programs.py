@@ -177,7 +177,7 @@ def _flush_files() -> None:
     for kind in WRITERS:  # a text goes into its buffer first
         for file in files:
             try:
-                if issubclass(type(file), kind) and not kind.closed.__get__(file):  # type: ignore[attr-defined]
+                if issubclass(type(file), kind) and not kind.closed.__get__(file):
                     kind.flush(file)
             except (OSError, ValueError, AttributeError, TypeError):
                 pass
