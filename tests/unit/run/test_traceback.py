@@ -23,11 +23,11 @@ SOURCE = """
 from agentrl.env import Env, Message, Task, reward
 class Mine(Env):
     def tasks(self, split): return [Task("a")]
-    def setup(self, task, ctx): return [Message(role="user", content="?")]
     {body}
 """
 SETUP = "def setup(self, task, ctx): return {}['no key']"
-REWARD = "@reward\n    def right(self, ctx): return {}['no key']"
+ASKS = "def setup(self, task, ctx): return [Message(role='user', content='?')]"
+REWARD = f"{ASKS}\n    @reward\n    def right(self, ctx): return {{}}['no key']"
 
 
 @pytest.mark.parametrize(("body", "ended"), [(SETUP, StopReason.ENV_ERROR), (REWARD, StopReason.VERIFIER_ERROR)])
