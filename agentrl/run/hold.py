@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 from agentrl.errors import RunError
 
 FILE = "driver.lock"
+UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""How file systems without locks answer, such as Lustre as it is often mounted: there nothing can be checked."""
 
 
 @contextmanager
@@ -22,6 +25,9 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(f"{folder} is a run that is going on: process {path.read_text()} drives it") from None
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
