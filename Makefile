@@ -14,6 +14,9 @@ SUM    := $(firstword $(shell cat pyproject.toml envs/*/pyproject.toml | cksum))
 STACK  := .venv/.installed-$(EXTRA)-$(SUM)
 TOOLS  := .venv/.installed-dev-$(SUM)
 
+# Bytecode is kept: else each of a run's processes compiles the whole stack anew when it starts.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: train test check lint install clean
 
 train: $(STACK)
