@@ -204,7 +204,7 @@ def learner_role(config: Config, model: Path, staging: Path, rank: int) -> Role:
         f"learner rank {rank}",
         make_learner,
         (config, model, staging, rank),
-        # Large tensors in huge pages: on a CPU a third of an update was page faults (docs/performance.md).
+        # Large tensors in huge pages: fewer page faults in an update on a CPU (docs/performance.md).
         env={
             "OMP_NUM_THREADS": str(config.learner.threads),
             "THP_MEM_ALLOC_ENABLE": "1",
