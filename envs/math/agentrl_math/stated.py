@@ -11,7 +11,6 @@ _PREDICATES = words_of(
 )
 """Words of a sentence, which no answer has."""
 _FONTS = words_of(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
-
 _ANSWERS = words_of("yes no true false none nothing zero empty never always")
 
 
@@ -24,8 +23,7 @@ def has_value(content: str) -> bool:
         number_said(token) is not None for token in tokens
     ):
         return True
-    is_formula = any(token[0] == "\\" and token not in _FONTS for token in tokens)
-    return is_formula or bool(phrases.meaning("".join(char for char in content.lower() if char.isalpha())))
+    return _is_formula(tokens) or bool(phrases.meaning("".join(char for char in content.lower() if char.isalpha())))
 
 
 def is_stated(content: str) -> bool:
@@ -35,7 +33,7 @@ def is_stated(content: str) -> bool:
     tokens = tokens_of(content)
     if "?" in tokens or (len(tokens) > 1 and HEDGES & set(tokens)):
         return False
-    is_value = any(char in "0123456789" for char in content) or any(t[0] == "\\" and t not in _FONTS for t in tokens)
+    is_value = any(char in "0123456789" for char in content) or _is_formula(tokens)
     return not (is_value and any(denies(token) or token in FALSITIES for token in tokens))
 
 
@@ -46,3 +44,8 @@ def is_sentence(content: str) -> bool:
         return True
     are_words = [t.isalpha() and t not in ("and", "or") for t in tokens_of(content.rpartition("=")[0])]
     return any(one and other for one, other in pairwise(are_words))
+
+
+def _is_formula(tokens: list[str]) -> bool:
+    r"""Whether there is a \command among them that is more than a font."""
+    return any(token[0] == "\\" and token not in _FONTS for token in tokens)
