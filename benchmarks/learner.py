@@ -23,9 +23,9 @@ import torch
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
-from agentrl.config import LearnerSection
-from agentrl.learner.base import TrainSequence
+from agentrl.config.schema import LearnerSection
 from agentrl.learner.deepspeed import DTYPES, DeepSpeedLearner, LearnerSpec
+from agentrl.learner.protocol import TrainSequence
 from agentrl.types import SampleId
 
 GROUPS, MEMBERS, PROMPT, COMPLETION, LR = 8, 8, 35, 48, 1e-6

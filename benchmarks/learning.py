@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentrl.run.folder import RunFolder
-from agentrl.run.metrics import read_evaluations
-from agentrl.run.record import EvaluationRecord
-from agentrl.run.statistics import Interval, over_seeds
+from agentrl.metrics.statistics import Interval, over_seeds
+from agentrl.metrics.step import EvaluationRecord
+from agentrl.metrics.trackers import read_evaluations
+from agentrl.records.folder import RunFolder
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 360, 48, 40, 32, 16
 INK, GRID, SCORE, TOOLS = "#57606a", "#d0d7de", "#0969da", "#bf8700"

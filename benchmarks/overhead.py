@@ -23,20 +23,20 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from agentrl.cluster import Cluster, Role
-from agentrl.config import Config, EnvSection, ModelSection, RolloutSection
+from agentrl.cluster.ray import Cluster, Role
+from agentrl.cluster.roles import RemoteEngine, worker_role
+from agentrl.cluster.workers import Workers
+from agentrl.config.machine import detect
+from agentrl.config.models import locate
+from agentrl.config.resolve import choose
+from agentrl.config.schema import Config, EnvSection, ModelSection, RolloutSection
 from agentrl.engine.client import EngineServer
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.errors import EngineDiedError
-from agentrl.machine import detect
-from agentrl.models import locate
-from agentrl.plan import choose
+from agentrl.records.folder import RunFolder
+from agentrl.records.journal import RunJournal
 from agentrl.rollout.scheduler import Scheduler
-from agentrl.run.folder import RunFolder
-from agentrl.run.journal import RunJournal
-from agentrl.run.opening import schedule_of
-from agentrl.run.roles import RemoteEngine, worker_role
-from agentrl.run.workers import Workers
+from agentrl.training.setup import schedule_of
 from agentrl.types import Manifest, Version
 from benchmarks.timing import cpu_seconds, last_line, median, memory_bytes
 

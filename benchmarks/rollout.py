@@ -15,19 +15,19 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from agentrl.config import Config, EngineSection, EnvSection, ModelSection, RolloutSection
+from agentrl.cluster.actors import Crew
+from agentrl.cluster.signals import Stop
+from agentrl.config.machine import detect
+from agentrl.config.models import locate
+from agentrl.config.resolve import choose
+from agentrl.config.schema import Config, EngineSection, EnvSection, ModelSection, RolloutSection
 from agentrl.engine.vllm import VllmSpec, environment
-from agentrl.machine import detect
-from agentrl.models import locate
-from agentrl.plan import choose
+from agentrl.records.folder import RunFolder
+from agentrl.records.journal import RunJournal
+from agentrl.report.terminal import View
 from agentrl.rollout.scheduler import Batch, Scheduler, stable_hash
-from agentrl.run.crew import Crew
-from agentrl.run.folder import RunFolder
-from agentrl.run.journal import RunJournal
-from agentrl.run.live import View
-from agentrl.run.opening import examined, schedule_of
-from agentrl.run.stop import Stop
-from agentrl.run.subject import Subject
+from agentrl.training.inputs import Subject
+from agentrl.training.setup import examined, schedule_of
 from agentrl.types import Trajectory, Version
 from benchmarks.arms import Arm
 from benchmarks.raw import RawBatch, RawRequest, RawVllm

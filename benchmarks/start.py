@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentrl.models import locate
-from agentrl.run.folder import RunFolder
-from agentrl.run.ledger import Ledger
-from agentrl.run.processes import Processes
+from agentrl.cluster.processes import Processes
+from agentrl.config.models import locate
+from agentrl.records.folder import RunFolder
+from agentrl.records.ledger import Ledger
 from benchmarks.timing import last_line, median
 
 LIMIT_S = 600.0

@@ -19,18 +19,18 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from agentrl.config import Config
+from agentrl.cluster.actors import Crew, crew
+from agentrl.cluster.roles import RemoteEngine
+from agentrl.cluster.signals import Stop
+from agentrl.config.models import locate
+from agentrl.config.schema import Config
 from agentrl.engine.client import EngineClient
-from agentrl.models import locate
-from agentrl.run.crew import Crew, crew
-from agentrl.run.folder import RunFolder
-from agentrl.run.live import View
-from agentrl.run.opening import CANARY_TEXT
-from agentrl.run.roles import RemoteEngine
-from agentrl.run.stop import Stop
+from agentrl.records.folder import RunFolder
+from agentrl.report.terminal import View
+from agentrl.training.setup import CANARY_TEXT
 from agentrl.types import Prompt, Sampling, Version
 from agentrl.weights.canary import Canary
-from agentrl.weights.publish import Probe, publish
+from agentrl.weights.publisher import Probe, publish
 from benchmarks.learner import samples
 from benchmarks.rollout import config_of, flags
 from benchmarks.timing import alternated, column, last_line, median

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from agentrl.machine import detect
+from agentrl.config.machine import detect
 
 
 def machine() -> dict[str, Any]:

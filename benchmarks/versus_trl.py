@@ -22,18 +22,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentrl.config import CheckpointSection, Config, EvalSection, LearnerSection
+from agentrl.cluster.signals import Stop
+from agentrl.config.models import locate
+from agentrl.config.schema import CheckpointSection, Config, EvalSection, LearnerSection
 from agentrl.engine.vllm import VllmSpec
-from agentrl.learner.base import TrainSequence
 from agentrl.learner.batch import train_sequences
-from agentrl.models import locate
+from agentrl.learner.protocol import TrainSequence
+from agentrl.records.folder import RunFolder
+from agentrl.report.terminal import View
 from agentrl.rollout.scheduler import Batch
-from agentrl.run.folder import RunFolder
-from agentrl.run.live import View
-from agentrl.run.opening import opened
-from agentrl.run.session import Session
-from agentrl.run.stop import Stop
-from agentrl.run.subject import Subject
+from agentrl.training.inputs import Subject
+from agentrl.training.session import Session
+from agentrl.training.setup import opened
 from agentrl.types import SampleId
 from benchmarks.arms import Arm
 from benchmarks.learner import Bare, free_port

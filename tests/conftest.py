@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from agentrl.machine import detect
+from agentrl.config.machine import detect
 
 settings.register_profile("agentrl", deadline=None, database=None)
 settings.load_profile("agentrl")

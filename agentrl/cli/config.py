@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 
 from agentrl.cli.flags import ENV, parse
+from agentrl.config.loading import to_toml
+from agentrl.config.machine import detect
+from agentrl.config.resolve import choose, idle_keys
+from agentrl.env.config import load_config
 from agentrl.env.registry import resolve
-from agentrl.env.settings import load_config
-from agentrl.machine import detect
-from agentrl.plan import choose, idle_keys
-from agentrl.settings import to_toml
 
 
 def run(words: list[str]) -> int:

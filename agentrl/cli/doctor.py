@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from agentrl.doctor import examine
-from agentrl.machine import detect
+from agentrl.config.doctor import examine
+from agentrl.config.machine import detect
 
 
 def run(words: list[str]) -> int:

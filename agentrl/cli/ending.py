@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 def exit_code(work: Callable[[], object]) -> int:
     """Do `work`; 0 when it came to its end, that of `stopped_by` when a signal ended it."""
-    from agentrl.run.stop import Stopped  # with asyncio: too much for `agentrl --help`
+    from agentrl.cluster.signals import Stopped  # with asyncio: too much for `agentrl --help`
 
     try:
         work()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import MODEL, asked
-from agentrl.machine import detect
-from agentrl.plan import choose
-from agentrl.run.folder import check_out
-from agentrl.run.scoring import FLAGS, to_score
+from agentrl.config.machine import detect
+from agentrl.config.resolve import choose
+from agentrl.records.folder import check_out
+from agentrl.training.eval_config import FLAGS, to_score
 
 
 def run(words: list[str]) -> int:
@@ -18,11 +18,11 @@ def run(words: list[str]) -> int:
     )
     plan = choose(to_score(*asked("eval", meaning, words, MODEL, FLAGS)), detect())
     check_out(plan.config.out)
-    from agentrl.run.subject import HELD_OUT, Subject
+    from agentrl.training.inputs import HELD_OUT, Subject
 
     subject = Subject.of(plan.config, HELD_OUT)
     subject.tell()
-    from agentrl.run.clock import process_began
-    from agentrl.run.loop import evaluate
+    from agentrl.metrics.timer import process_began
+    from agentrl.training.loop import evaluate
 
     return exit_code(lambda: evaluate(plan.config, subject, process_began()))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
+from agentrl.config.loading import SHORT_FLAGS, Settings, keys, meaning_of, read
 from agentrl.errors import ConfigError
-from agentrl.settings import SHORT_FLAGS, Settings, keys, meaning_of, read
 
 ENV, MODEL = "env", "model"
 """What may stand without its flag behind a command."""

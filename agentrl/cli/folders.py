@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentrl.errors import ConfigError, did_you_mean
-from agentrl.run.folder import RunFolder
+from agentrl.records.folder import RunFolder
 
 
 def existing_run(path: Path) -> Path:

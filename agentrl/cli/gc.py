@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import metadata
 
-from agentrl.env.authored import survived
+from agentrl.env.driver.user_code import survived
 
 CLEANUPS_GROUP = "agentrl.cleanups"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import split
 from agentrl.cli.folders import trained_run
-from agentrl.machine import detect
-from agentrl.plan import choose
-from agentrl.run.folder import RunFolder
-from agentrl.run.resumption import check_resumable
-from agentrl.settings import resumed
+from agentrl.config.loading import resumed
+from agentrl.config.machine import detect
+from agentrl.config.resolve import choose
+from agentrl.records.folder import RunFolder
+from agentrl.training.resumption import check_resumable
 
 
 def run(words: list[str]) -> int:
@@ -30,11 +30,11 @@ def run(words: list[str]) -> int:
     folder = trained_run(parser.parse_args(own).run)
     config = choose(resumed(folder, overrides), detect(folder)).config
     check_resumable(RunFolder(folder), config.steps)
-    from agentrl.run.subject import Subject
+    from agentrl.training.inputs import Subject
 
     subject = Subject.again(config, RunFolder(folder))
     subject.tell()
-    from agentrl.run.clock import process_began
-    from agentrl.run.loop import resume
+    from agentrl.metrics.timer import process_began
+    from agentrl.training.loop import resume
 
     return exit_code(lambda: resume(folder, config, subject, process_began()))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agentrl import settings
 from agentrl.cli.folders import existing_run
+from agentrl.config import loading as settings
+from agentrl.config.models import locate
 from agentrl.errors import ConfigError
-from agentrl.models import locate
-from agentrl.run.folder import RunFolder
-from agentrl.run.show import show
-from agentrl.run.transcript import Decode, decoder
+from agentrl.records.folder import RunFolder
+from agentrl.report.show import show
+from agentrl.report.transcript import Decode, decoder
 
 SAMPLE = "group-member, as in 12-3 (12-3.1: its second attempt; 40/12-3: of the evaluation after step 40); else a list"
 

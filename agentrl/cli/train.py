@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import ENV, parse
-from agentrl.machine import detect
-from agentrl.plan import choose
-from agentrl.run.checkpoints import of_newest
-from agentrl.run.folder import check_out
+from agentrl.config.machine import detect
+from agentrl.config.resolve import choose
+from agentrl.records.checkpoints import of_newest
+from agentrl.records.folder import check_out
 
 
 def run(words: list[str]) -> int:
@@ -15,12 +15,12 @@ def run(words: list[str]) -> int:
     settings = parse("train", "Train a model in an environment.", words, ENV)
     plan = choose(of_newest(settings.config), detect())
     check_out(plan.config.out)
-    from agentrl.run.subject import Subject
+    from agentrl.training.inputs import Subject
 
     subject = Subject.of(plan.config)
     print(f"{plan.explanation}\n", flush=True)
     subject.tell()
-    from agentrl.run.clock import process_began
-    from agentrl.run.loop import train
+    from agentrl.metrics.timer import process_began
+    from agentrl.training.loop import train
 
     return exit_code(lambda: train(plan.config, subject, process_began()))

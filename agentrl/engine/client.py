@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
-from agentrl.engine.base import Engine
+from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError
 from agentrl.types import Completion, Prompt, Sampling, Version, VersionSpan
 

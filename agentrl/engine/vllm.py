@@ -92,7 +92,7 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
 
 
 class VllmEngine:
-    """See `agentrl.engine.base.Engine`."""
+    """See `agentrl.engine.protocol.Engine`."""
 
     def __init__(self, spec: VllmSpec) -> None:
         self.spec = spec

@@ -2,16 +2,16 @@
 
 from agentrl.env.arguments import BadCallError
 from agentrl.env.base import Env, Policy
-from agentrl.env.episode import Context, Episode, Reply, Start, StepResult, Turn
+from agentrl.env.config import EnvConfig, load_config
+from agentrl.env.context import Context, Episode, Reply, Start, StepResult, Turn
+from agentrl.env.driver.resources import close_shared, shared
+from agentrl.env.driver.tooltime import waiting
 from agentrl.env.limits import Limits
 from agentrl.env.play import play
 from agentrl.env.registry import announced, make_env, register_with_gymnasium, resolve
-from agentrl.env.resources import close_shared, shared
 from agentrl.env.rewards import reward
-from agentrl.env.settings import EnvConfig, load_config
 from agentrl.env.tasks import Task, Tasks, TaskSource
 from agentrl.env.tools import Tool, tool
-from agentrl.env.tooltime import waiting
 from agentrl.types import Message, Signal, StopReason, text_of
 
 __all__ = [

@@ -10,19 +10,19 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from agentrl.env.authored import AuthorCode
+from agentrl.env.config import EnvConfig, load_config
+from agentrl.env.context import Context, Episode, Reply, Start, StepResult, Turn
 from agentrl.env.definition import check_definition
-from agentrl.env.episode import Context, Episode, Reply, Start, StepResult, Turn
-from agentrl.env.face import Face
-from agentrl.env.judging import judge, judge_group, judge_success, passes, score
+from agentrl.env.driver.resources import Resources, resources_of
+from agentrl.env.driver.scoring import judge, judge_group, judge_success, passes, score
+from agentrl.env.driver.toolbox import Toolbox
+from agentrl.env.driver.toolcalls import answers
+from agentrl.env.driver.user_code import AuthorCode
+from agentrl.env.gymnasium import Face
 from agentrl.env.limits import Limits
-from agentrl.env.resources import Resources, resources_of
 from agentrl.env.rewards import rewards_of
-from agentrl.env.settings import EnvConfig, load_config
 from agentrl.env.spaces import short, spoken
 from agentrl.env.tasks import IndexedTasks, Task, Tasks
-from agentrl.env.toolbox import Toolbox
-from agentrl.env.toolcalls import answers
 from agentrl.env.tools import Tool
 from agentrl.errors import EnvError
 from agentrl.types import Message, Signal, StopReason
@@ -98,7 +98,7 @@ class Env(Face):
         """Whether a finished episode solved its task: what pass@k of an evaluation counts.
 
         Asked in evaluations, once the episode is scored; `ctx.signals` has its rewards. Where it is not written, the
-        rewards decide, those of the group included (see `agentrl.env.judging.passes`).
+        rewards decide, those of the group included (see `agentrl.env.driver.scoring.passes`).
         """
         return passes(ctx.signals)
 

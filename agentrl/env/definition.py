@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Any
 
+from agentrl.env.config import EnvConfig
 from agentrl.env.doubled import doubled
+from agentrl.env.driver.resources import Shared
 from agentrl.env.limits import Limits
-from agentrl.env.resources import Shared
 from agentrl.env.rewards import MARK as REWARD
 from agentrl.env.rewards import Reward
-from agentrl.env.settings import EnvConfig
 from agentrl.env.tools import MARK as TOOL
 from agentrl.env.tools import why_no_method
 from agentrl.errors import ConfigError

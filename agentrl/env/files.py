@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.env.authored import survived
 from agentrl.env.base import Env
-from agentrl.env.blame import ExitedError
+from agentrl.env.driver.user_code import survived
+from agentrl.env.tracebacks import ExitedError
 from agentrl.errors import ConfigError, UnknownNameError
 
 FILES = ("env.py", "agent_func.py")

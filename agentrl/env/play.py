@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agentrl.env.base import Env, Policy
-from agentrl.env.episode import Episode
-from agentrl.env.loop import run_on_private_loop
+from agentrl.env.context import Episode
+from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.tasks import Task
 from agentrl.types import Message, StopReason
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import gymnasium
 
-from agentrl.env.authored import survived
 from agentrl.env.base import Env
-from agentrl.env.blame import describe
+from agentrl.env.config import load_config
+from agentrl.env.driver.user_code import survived
 from agentrl.env.files import is_path, load_path
-from agentrl.env.settings import load_config
+from agentrl.env.tracebacks import describe
 from agentrl.errors import ConfigError, UnknownNameError
 
 GROUP = "agentrl.envs"

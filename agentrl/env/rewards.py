@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, get_args, overload
 
-from agentrl.env.blame import describe, evidence_of
 from agentrl.env.tools import marked
+from agentrl.env.tracebacks import describe, evidence_of
 from agentrl.errors import ConfigError, did_you_mean
 from agentrl.types import Scope, Signal
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agentrl.algorithms.base import Advantages, Algorithm
 from agentrl.errors import LearnerError
-from agentrl.learner.base import TrainSequence
+from agentrl.learner.protocol import TrainSequence
 from agentrl.types import Group
 
 

@@ -23,17 +23,17 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from agentrl.algorithms import algorithm
-from agentrl.config import MICRO_BATCH_TOKENS, AlgorithmSection, LearnerSection
+from agentrl.config.schema import MICRO_BATCH_TOKENS, AlgorithmSection, LearnerSection
 from agentrl.errors import LearnerError, RunError
 from agentrl.learner import checkpoint
-from agentrl.learner.base import StepReport, TrainSequence
 from agentrl.learner.batch import minibatches, plan, trees
+from agentrl.learner.lr_schedule import rate
+from agentrl.learner.micro_batch import Pack, filler, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.learner.objective import Measured, Objective
-from agentrl.learner.pack import Pack, filler, pack
-from agentrl.learner.schedule import rate
+from agentrl.learner.protocol import StepReport, TrainSequence
 from agentrl.types import SampleId, Version
-from agentrl.weights.sender import Staged, stage
+from agentrl.weights.staging import Staged, stage
 
 DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, EOFError, AssertionError, pickle.UnpicklingError)

@@ -14,10 +14,10 @@ from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedMod
 from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.errors import ConfigError
-from agentrl.learner.base import TrainSequence
 from agentrl.learner.batch import trees
-from agentrl.learner.head import ActionLoss, ChunkLoss, logprobs
-from agentrl.learner.pack import Block, Pack, pack
+from agentrl.learner.heads import ActionLoss, ChunkLoss, logprobs
+from agentrl.learner.micro_batch import Block, Pack, pack
+from agentrl.learner.protocol import TrainSequence
 from agentrl.types import SampleId
 
 ATTENTION = "agentrl_trees"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from agentrl.algorithms.losses import LOSSES, kl_k3, kl_penalty, truncated_importance
-from agentrl.config import AlgorithmSection
-from agentrl.learner.pack import Pack
+from agentrl.config.schema import AlgorithmSection
+from agentrl.learner.micro_batch import Pack
+from agentrl.losses.policy import LOSSES, kl_k3, kl_penalty, truncated_importance
 
 MEASURED = ("tokens", "entropy", "kl_sampler", "kl_reference", "clipped", "importance", "capped")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agentrl.env.blame import describe, traceback_of, traced
+from agentrl.env.tracebacks import describe, traceback_of, traced
 from agentrl.errors import AgentRLError, EngineDiedError, EngineError, EnvError, VerifierError
 from agentrl.types import Signal, StopReason
 

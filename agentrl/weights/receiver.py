@@ -104,7 +104,7 @@ class SharedMemoryInit(WeightTransferInitInfo):  # type: ignore[misc]
 
 @dataclass
 class SharedMemoryBucket(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """A bucket as `agentrl.weights.sender` describes it."""
+    """A bucket as `agentrl.weights.staging` describes it."""
 
     path: str
     tensors: list[dict[str, Any]]

@@ -17,7 +17,7 @@ from typing import Literal
 
 import pytest
 
-from agentrl.engine.base import Engine
+from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, EngineDiedError, EngineRefusedError, WeightsError
 from agentrl.types import Capabilities, Completion, Prompt, Sampling, Version
 

@@ -15,9 +15,9 @@ import torch
 
 from agentrl.algorithms import algorithm
 from agentrl.errors import AgentRLError
-from agentrl.learner.base import StepReport
 from agentrl.learner.batch import train_sequences
 from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+from agentrl.learner.protocol import StepReport
 from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory, Version
 from agentrl.weights.digest import tensor_digest
 from tests.unit.learner.synthetic import batch

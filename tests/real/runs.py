@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from agentrl.run.folder import RunFolder
-from agentrl.run.ledger import Ledger, Row
-from agentrl.run.processes import Process, Processes
-from agentrl.run.scratch import scratch_of
-from agentrl.run.summary import Summary, read
+from agentrl.cluster.processes import Process, Processes
+from agentrl.cluster.scratch import scratch_of
+from agentrl.records.folder import RunFolder
+from agentrl.records.ledger import Ledger, Row
+from agentrl.report.summary import Summary, read
 from agentrl.types import SampleId
-from agentrl.weights.sender import staging_prefix
+from agentrl.weights.staging import staging_prefix
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class StagedEnv(Env):
         return [Message(role="user", content=f"Say {task.data}.")]
 
     def respond(self, turn: Turn, ctx: Context) -> Reply:
-        if turn.index or "agentrl.env.rehearsal" in sys.orig_argv:
+        if turn.index or "agentrl.env.tryout.process" in sys.orig_argv:
             return Reply.end()
         card = Path(self.config.stage, uuid.uuid4().hex)
         card.touch()

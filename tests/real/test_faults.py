@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.run.folder import RunFolder
-from agentrl.run.restarts import read_restarts
-from agentrl.run.summary import Summary
+from agentrl.records.folder import RunFolder
+from agentrl.records.restarts import read_restarts
+from agentrl.report.summary import Summary
 from tests.real.runs import BATCH, PROMPTS, Run, Stage, is_running
 from tests.tiny import tiny_model
 

@@ -14,7 +14,7 @@ from agentrl.learner.batch import train_sequences
 from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import Completion, Group, Prompt, SampleId, Sampling, Trajectory, Version
-from agentrl.weights.publish import publish
+from agentrl.weights.publisher import publish
 from tests.real.vllm_kit import UNCLOSED, Trainer, model_at, spec
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings(UNCLOSED), pytest.mark.timeout(300)]

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentrl.algorithms import algorithms
-from agentrl.config import AlgorithmSection, LearnerSection
+from agentrl.config.schema import AlgorithmSection, LearnerSection
 from agentrl.learner import checkpoint
 from agentrl.learner.deepspeed import LearnerSpec
 from tests.real.learner_ranks import Job

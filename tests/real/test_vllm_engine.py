@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from agentrl.engine.base import Engine
+from agentrl.engine.protocol import Engine
 from agentrl.engine.vllm import VllmEngine
 from tests.conformance.engine import EngineConformance, publish
 from tests.real.vllm_kit import UNCLOSED, VllmKit, model_at, spec, without_eos

@@ -14,9 +14,9 @@ from agentrl.engine.vllm import VllmEngine
 from agentrl.errors import EngineRefusedError
 from agentrl.types import Completion, Prompt, Sampling, VersionSpan
 from agentrl.weights.canary import FLOAT32_TOLERANCE, Canary
-from agentrl.weights.publish import Probe, PublicationError, publish
-from agentrl.weights.sender import Staged
-from agentrl.weights.trainer import Source, SyncClient
+from agentrl.weights.collective import Source, SyncClient
+from agentrl.weights.publisher import Probe, PublicationError, publish
+from agentrl.weights.staging import Staged
 from tests.real.vllm_kit import UNCLOSED, Trainer, in_worker, model_at, skip_a_layer, spec
 from tests.tiny import tiny_tokenizer
 

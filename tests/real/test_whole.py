@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.run.folder import RunFolder
-from agentrl.run.metrics import read_evaluations, read_steps
+from agentrl.metrics.trackers import read_evaluations, read_steps
+from agentrl.records.folder import RunFolder
 from tests.real.runs import BATCH, Run
 from tests.tiny import tiny_model
 

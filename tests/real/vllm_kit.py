@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
-from agentrl.engine.base import Engine
+from agentrl.engine.protocol import Engine
 from agentrl.engine.vllm import VllmEngine, VllmSpec
 from agentrl.types import Capabilities, Prompt, Version
-from agentrl.weights.sender import Staged, stage
+from agentrl.weights.staging import Staged, stage
 from tests.conformance.engine import Fault, Kit
 from tests.tiny import tiny_model
 

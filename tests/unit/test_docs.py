@@ -14,13 +14,13 @@ import pytest
 
 from agentrl.cli.flags import split
 from agentrl.cli.main import COMMANDS
-from agentrl.config import Config
+from agentrl.config.loading import RESUMABLE, SHORT_FLAGS, key_of, keys, load
+from agentrl.config.resolve import choose
+from agentrl.config.schema import Config
 from agentrl.env import load_config, resolve
 from agentrl.errors import ConfigError
-from agentrl.plan import choose
-from agentrl.run.scoring import is_read
-from agentrl.settings import RESUMABLE, SHORT_FLAGS, key_of, keys, load
-from tests.unit.config.test_plan import FOUR_GPUS, LAPTOP, ONE_GPU
+from agentrl.training.eval_config import is_read
+from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP, ONE_GPU
 from tests.unit.rollout.templates import tokenizer
 
 ROOT = Path(__file__).parents[2]

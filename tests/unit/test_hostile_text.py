@@ -17,11 +17,11 @@ from tests.unit.test_architecture import ROOT, Source, imports, plant, sources
 BACKTRACKING = {"re", "regex", "sre_compile", "sre_parse", "fnmatch"}
 OURS = {
     "agentrl/env/tools.py": "docstrings of an environment's author",
-    "agentrl/models.py": "names of models",
-    "agentrl/run/checkpoints.py": "names of a run's own folders",
-    "agentrl/run/manifest.py": "names of installed packages",
-    "agentrl/run/show.py": "an argument of the command line",
-    "agentrl/settings.py": "keys of a configuration",
+    "agentrl/config/models.py": "names of models",
+    "agentrl/records/checkpoints.py": "names of a run's own folders",
+    "agentrl/records/manifest.py": "names of installed packages",
+    "agentrl/report/show.py": "an argument of the command line",
+    "agentrl/config/loading.py": "keys of a configuration",
     "sandbox/agentrl_sandbox/image/rootfs.py": "what ldd prints",
     "sandbox/agentrl_sandbox/leases.py": "command lines and environments of processes, by a pattern of fixed length",
     "sandbox/agentrl_sandbox/packages.py": "metadata of installed packages",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
-from agentrl.env.authored import within
+from agentrl.env.driver.user_code import within
 from agentrl_tools.loops import ByLoop
 
 HELD_S = 3.0

@@ -14,7 +14,7 @@ from agentrl_sandbox import Pool, SandboxError, leases
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.env import StopReason, close_shared, load_config, resolve, shared, text_of
-from agentrl.env.loop import run_on_private_loop
+from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.errors import ConfigError, DataError, EnvError
 from tests import evidence
 

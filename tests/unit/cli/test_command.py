@@ -18,14 +18,14 @@ from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import split
 from agentrl.cli.gc import CLEANUPS_GROUP
 from agentrl.cli.main import COMMANDS, main
+from agentrl.cluster.signals import Stopped
+from agentrl.config.loading import SHORT_FLAGS, load
+from agentrl.config.resolve import choose
 from agentrl.errors import ConfigError
-from agentrl.plan import choose
-from agentrl.run.folder import RunFolder
-from agentrl.run.stop import Stopped
-from agentrl.settings import SHORT_FLAGS, load
+from agentrl.records.folder import RunFolder
 from tests.tiny import tiny_model
-from tests.unit.config.test_plan import FOUR_GPUS, LAPTOP
-from tests.unit.run.synthetic import synthetic_run
+from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP
+from tests.unit.records.synthetic import synthetic_run
 
 HEAVY = ("torch", "ray", "vllm", "deepspeed", "transformers")
 
@@ -294,7 +294,7 @@ def test_an_evaluation_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"nothing was trained in {tmp_path}: begin with `agentrl train --config" in capsys.readouterr().err
 
 
-DRIVES = "import sys; from pathlib import Path; from agentrl.run.hold import held\n"
+DRIVES = "import sys; from pathlib import Path; from agentrl.records.hold import held\n"
 DRIVES += "with held(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
 
 
@@ -309,7 +309,7 @@ def going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     def reached(*_: object) -> None:
         raise ReachedError
 
-    monkeypatch.setattr("agentrl.run.subject.Subject.again", reached)
+    monkeypatch.setattr("agentrl.training.inputs.Subject.again", reached)
     folder = synthetic_run(tmp_path / "run", steps=2)
     folder.config.write_text('steps = 2\n[env]\nname = "guess"\n')
     (folder.checkpoints / "step-000002").mkdir(parents=True)

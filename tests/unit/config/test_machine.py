@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrl import machine
-from agentrl.machine import Gpu, detect
+from agentrl.config import machine
+from agentrl.config.machine import Gpu, detect
 
 
 def test_detection_finds_this_machine() -> None:
@@ -24,7 +24,7 @@ def test_detection_finds_this_machine() -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     code = (
-        "import sys, agentrl.machine, agentrl.plan, agentrl.doctor; agentrl.machine.detect();"
+        "import sys, agentrl.config.machine, agentrl.config.resolve, agentrl.config.doctor; agentrl.config.machine.detect();"
         "heavy = 'torch ray vllm deepspeed transformers huggingface_hub'.split();"
         "print([name for name in heavy if name in sys.modules])"
     )

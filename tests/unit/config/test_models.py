@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentrl import embedded
-from agentrl.embedded import EMBEDDED, embedded_model, is_intact
+from agentrl.config import embedded
+from agentrl.config.embedded import EMBEDDED, embedded_model, is_intact
+from agentrl.config.models import locate
 from agentrl.errors import ConfigError, DeadlineError
-from agentrl.models import locate
 
 
 def folder_with(path: Path, *names: str) -> Path:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import pytest_asyncio
 
-from agentrl.engine.base import Engine
+from agentrl.engine.protocol import Engine
 from agentrl.engine.scripted import CAPABILITIES, Delay, Die, Hang, Raise, ScriptedEngine
 from agentrl.engine.zipf import ZipfPolicy
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError, WeightsError

@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.env import BadCallError, Message, Task, Tool
 from agentrl.env.arguments import MOST_DEPTH, as_object, as_unicode, is_unicode, why_unsendable
-from agentrl.env.toolcalls import MOST_CALLS
+from agentrl.env.driver.toolcalls import MOST_CALLS
 from agentrl.env.tools import MOST_CHARACTERS, MOST_NAME
 from agentrl.types import text_of
 from tests.unit.env.test_tools import calls

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from agentrl.env import Context, Limits, Message, Reply, StopReason, Task, Turn
-from agentrl.env.authored import AuthorDeadlineError
-from agentrl.env.threads import THREADS, Threads
+from agentrl.env.driver.threads import THREADS, Threads
+from agentrl.env.driver.user_code import AuthorDeadlineError
 from agentrl.errors import DeadlineError, EnvError
 from tests.unit.env.worlds import Echo, InfraError, Talk
 
@@ -134,7 +134,7 @@ async def test_a_cancelled_episode_gives_its_thread_up() -> None:
 def test_a_hanging_env_does_not_keep_the_process_alive() -> None:
     program = """
 import asyncio, threading
-from agentrl.env.threads import THREADS
+from agentrl.env.driver.threads import THREADS
 from agentrl.errors import DeadlineError
 async def main():
     try:
@@ -150,7 +150,7 @@ asyncio.run(main())
 def test_a_forked_child_starts_threads_of_its_own() -> None:
     program = """
 import asyncio, os
-from agentrl.env.threads import THREADS
+from agentrl.env.driver.threads import THREADS
 def ask():
     return asyncio.run(THREADS.run(lambda: 7, 5, "ask"))
 ask()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentrl.env import Context, Env, Message, Signal, Task, reward
-from agentrl.env.judging import passes
+from agentrl.env.driver.scoring import passes
 from agentrl.types import StopReason
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from agentrl.config import AlgorithmSection
-from agentrl.learner.base import TrainSequence
+from agentrl.config.schema import AlgorithmSection
+from agentrl.learner.protocol import TrainSequence
 from agentrl.types import SampleId
 
 

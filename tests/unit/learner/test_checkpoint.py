@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from agentrl.config.models import locate
 from agentrl.learner.checkpoint import MODEL, write_model
-from agentrl.models import locate
 from tests.tiny import tiny_model
 
 

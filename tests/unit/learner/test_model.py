@@ -14,15 +14,15 @@ from torch import Tensor
 from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from agentrl.config import AlgorithmSection
+from agentrl.config.schema import AlgorithmSection
 from agentrl.errors import ConfigError, LearnerError
-from agentrl.learner import head
-from agentrl.learner import pack as packing
-from agentrl.learner.base import TrainSequence
+from agentrl.learner import heads as head
+from agentrl.learner import micro_batch as packing
 from agentrl.learner.batch import plan, trees
+from agentrl.learner.micro_batch import filler, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.learner.objective import Measured, Objective
-from agentrl.learner.pack import filler, pack
+from agentrl.learner.protocol import TrainSequence
 from agentrl.types import SampleId
 from tests.tiny import tiny_model
 from tests.unit.learner.synthetic import batch, padded, plain_kl, plain_logprobs, plain_loss, plain_model

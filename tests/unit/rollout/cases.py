@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.env.base import Env
-from agentrl.env.episode import Context, Episode, Reply, Turn
+from agentrl.env.config import EnvConfig
+from agentrl.env.context import Context, Episode, Reply, Turn
+from agentrl.env.driver.resources import shared
 from agentrl.env.limits import Limits
-from agentrl.env.resources import shared
 from agentrl.env.rewards import reward
-from agentrl.env.settings import EnvConfig
 from agentrl.env.tasks import Task, Tasks
 from agentrl.env.tools import tool
 from agentrl.rollout.episode import Stage

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentrl.engine.scripted import Delay, Die, Hang, Raise, Sampled, ScriptedEngine
-from agentrl.env.episode import Context
+from agentrl.env.context import Context
 from agentrl.errors import EngineError
 from agentrl.rollout.episode import Episode
 from agentrl.types import Completion, Manifest, StopReason, Trajectory, Version, text_of

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from agentrl.embedded import EMBEDDED, cache_folder
+from agentrl.config.embedded import EMBEDDED, cache_folder
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.renderer import FamilyRenderer, TemplateRenderer, load_renderer
 from agentrl.types import Message, ToolSpec

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.env import BadCallError
-from agentrl.env.authored import Outcome, caught_async, within
+from agentrl.env.driver.user_code import Outcome, caught_async, within
 from agentrl.errors import ConfigError
 from agentrl.types import ToolSpec
 from agentrl_tools.errors import ServiceError

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.env import BadCallError, Tool
-from agentrl.env.authored import AuthorDeadlineError, Outcome, within
+from agentrl.env.driver.user_code import AuthorDeadlineError, Outcome, within
 from agentrl.errors import ConfigError, UnknownNameError
 from agentrl.types import ToolSpec
 from agentrl_tools.errors import ServiceError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from agentrl.env.authored import Outcome, within
+from agentrl.env.driver.user_code import Outcome, within
 from agentrl.errors import ConfigError
 from agentrl_tools.loops import ByLoop
 

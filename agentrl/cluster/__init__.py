@@ -1,0 +1,1 @@
+"""Ray actors and processes: engines, rollout workers, learner ranks."""

@@ -1,0 +1,259 @@
+"""All of Ray: plain objects get processes of their own here, and calls to them get deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.placement_group import PlacementGroup, placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from agentrl.env.driver.user_code import caught
+from agentrl.errors import AgentRLError, DeadlineError, RunError
+
+CONCURRENT_CALLS = 100_000
+CONNECT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Role:
+    """A plain object that wants a process: `factory(*args)` makes it there, when `Remote.make` is called.
+
+    `is_blocking` objects answer one call at a time in their main thread; others live on an asyncio loop. `gpus` may be
+    a fraction; roles with the same `bundle` share its GPUs. `died` is what a caller gets when the process is gone.
+    """
+
+    name: str
+    factory: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpus: float = 0.0
+    bundle: int | None = None
+    is_blocking: bool = False
+    died: type[AgentRLError] = AgentRLError
+
+
+class _Host:
+    """The process of a role whose methods are coroutines (or cheap)."""
+
+    def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._factory, self._args = factory, args
+        self._object: Any = None
+
+    async def make(self, *args: Any) -> int:
+        self._object = self._factory(*self._args, *args)
+        return os.getpid()
+
+    async def call(self, method: str, *args: Any) -> Any:
+        result = getattr(self._object, method)(*args)
+        return await result if inspect.isawaitable(result) else result
+
+
+class _BlockingHost:
+    """The process of a role that computes in its main thread."""
+
+    def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._factory, self._args = factory, args
+        self._object: Any = None
+
+    def address(self) -> tuple[str, int]:
+        return ray.util.get_node_ip_address(), free_port()
+
+    def make(self, *args: Any) -> int:
+        self._object = self._factory(*self._args, *args)
+        return os.getpid()
+
+    def call(self, method: str, *args: Any) -> Any:
+        return getattr(self._object, method)(*args)
+
+
+class Remote:
+    """A role's object as its callers see it. Picklable: it may be sent to other roles."""
+
+    def __init__(self, name: str, actor: Any, died: type[AgentRLError]) -> None:
+        self.name, self._actor, self._died = name, actor, died
+        self.key = uuid.uuid4().hex
+
+    async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
+        """Call a method. Raises what it raises, DeadlineError, or the role's own error when its process is gone.
+
+        Cancelling the caller, or running out of time, cancels the call in the process.
+        """
+        ref = self._actor.call.remote(method, *args)
+        return await self._answer(ref, method, deadline_s)
+
+    async def make(self, *args: Any, deadline_s: float) -> int:
+        """Make the role's object, `args` after those of the role; returns the id of its process."""
+        pid: int = await self._answer(self._actor.make.remote(*args), "start", deadline_s)
+        return pid
+
+    async def address(self, deadline_s: float) -> tuple[str, int]:
+        """The address of a blocking role's machine and a port that is free there, before its object is made."""
+        address: tuple[str, int] = await self._answer(self._actor.address.remote(), "start", deadline_s)
+        return address
+
+    def kill(self) -> None:
+        """End the process at once. Idempotent."""
+        ray.kill(self._actor, no_restart=True)
+
+    async def _answer(self, ref: Any, method: str, deadline_s: float) -> Any:
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await ref
+        except TimeoutError:
+            ray.cancel(ref)
+            raise DeadlineError(f"{self.name}: {method} took longer than {deadline_s:.0f} s") from None
+        except asyncio.CancelledError:
+            ray.cancel(ref)
+            raise
+        except RayTaskError as error:
+            raise self._unwrapped(error, method) from error
+        except RayActorError as error:
+            raise self._died(f"{self.name}: its process died during {method} ({_first_line(error)})") from None
+
+    def _unwrapped(self, error: RayTaskError, method: str) -> BaseException:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, AgentRLError):
+            return cause
+        raised = error if cause is None else cause
+        return AgentRLError(f"{self.name}: {method} raised {type(raised).__name__}: {raised}")
+
+
+class Cluster:
+    """The Ray side of one run: a cluster of its own on this machine, or the one that RAY_ADDRESS names."""
+
+    def __init__(self, namespace: str, bundles: list[dict[str, float]] | None = None) -> None:
+        _quiet()
+        if not self.is_local:
+            _check_reached(os.environ["RAY_ADDRESS"])
+        with _own_handlers():
+            started = caught(_start_ray, (namespace, self.is_local))
+        if started.error is not None:
+            ray.shutdown()  # what it had started already
+            raise RunError(_why_not(started.error, self.is_local)) from started.error
+        self._group: PlacementGroup | None = placement_group(bundles, strategy="PACK") if bundles else None
+
+    async def ready(self, deadline_s: float) -> None:
+        """Wait until the cluster has given what the bundles ask for."""
+        if self._group is None:
+            return
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._group.ready()
+        except TimeoutError:
+            raise RunError(
+                f"the cluster did not provide {self._group.bundle_specs} within {deadline_s:.0f} s; it has "
+                f"{ray.cluster_resources()}. Ask for fewer engines or ranks, or wait for the nodes."
+            ) from None
+
+    def spawn(self, role: Role) -> Remote:
+        """Start a process for a role; `Remote.make` then makes its object."""
+        host = _BlockingHost if role.is_blocking else _Host
+        options: dict[str, Any] = {"num_cpus": 0, "num_gpus": role.gpus, "max_restarts": 0}
+        if not role.is_blocking:
+            options["max_concurrency"] = CONCURRENT_CALLS
+        if role.env:
+            options["runtime_env"] = {"env_vars": dict(role.env)}
+        if role.bundle is not None and self._group is not None:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, role.bundle)
+        actor = ray.remote(host).options(**options).remote(role.factory, role.args)
+        return Remote(role.name, actor, role.died)
+
+    @property
+    def is_local(self) -> bool:
+        """True when Ray runs on this machine alone, started by this run."""
+        return not os.environ.get("RAY_ADDRESS")
+
+    def pids(self) -> list[int]:
+        """Ray's own processes, when this run started them."""
+        return [child.pid for child in psutil.Process().children(recursive=True)] if self.is_local else []
+
+    def share(self, value: Any) -> Any:
+        """Put a value where every role can read it without sending it twice; pass the result as an argument."""
+        return ray.put(value)
+
+    def close(self) -> None:
+        """End every process of the run. Idempotent."""
+        ray.shutdown()
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _check_reached(address: str) -> None:
+    """Raise RunError where nothing listens at `host:port`: Ray itself would try for a minute without a word."""
+    host, _, port = address.rpartition(":")
+    if "/" in host or not (host and port.isdigit()):  # "auto", "ray://…": Ray knows what they mean
+        return
+    reached = caught(socket.create_connection, ((host.strip("[]"), int(port)), CONNECT_S))
+    if reached.error is not None:
+        raise RunError(_why_not(reached.error, is_local=False)) from reached.error
+    reached.value.close()
+
+
+def _quiet() -> None:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+    # Ray lets its workers yield to every other process (niceness 15); here they are the work itself.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # It says that the cluster asks for a token, which Ray itself makes and passes on.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+
+
+def _start_ray(namespace: str, is_local: bool) -> None:
+    quiet: dict[str, Any] = {"namespace": namespace, "log_to_driver": False, "configure_logging": False}
+    if is_local:
+        ray.init(address="local", include_dashboard=False, object_store_memory=_object_store_bytes(), **quiet)
+    else:
+        ray.init(address="auto", **quiet)
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Ray puts handlers of its own in place of ours, which print a stack and end the process."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _why_not(error: Exception, is_local: bool) -> str:
+    """Why Ray did not start, and what to do. It raises errors of any class, a bare Exception for a timeout."""
+    remedy = (
+        "Check memory, /dev/shm and disk with `agentrl doctor`, wait until the machine is less busy, and start the "
+        "command again; Ray's own log is in /tmp/ray/session_latest/logs"
+        if is_local
+        else f"RAY_ADDRESS is {os.environ['RAY_ADDRESS']}: check that cluster with `ray status`, or unset the variable"
+    )
+    return f"Ray did not start: {_first_line(error).rstrip('.')}. {remedy}."
+
+
+def _object_store_bytes() -> int:
+    free = psutil.virtual_memory().available
+    return int(min(2 << 30, max(128 << 20, free // 10)))
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,52 @@
+"""A learner rank that sends its weights from GPU to GPU. Not yet verified on a GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentrl.cluster.ray import Remote, free_port
+from agentrl.cluster.roles import RemoteEngine
+from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+from agentrl.types import Version
+from agentrl.weights.collective import GpuSender, Rendezvous, Source, SyncClient
+
+
+@dataclass(frozen=True)
+class Route:
+    """How weights travel: vLLM's backend, the ranks that send, the workers of each engine that receive."""
+
+    backend: Literal["nccl", "ipc"]
+    ranks: int
+    workers_per_engine: int
+
+
+class SendingLearner(DeepSpeedLearner):
+    """A DeepSpeedLearner with vLLM's trainer side of `nccl` or `ipc`; every rank calls `send` together."""
+
+    def __init__(self, spec: LearnerSpec, rank: int, address: str, port: int, route: Route) -> None:
+        super().__init__(spec, rank, route.ranks, address, port)
+        self._route, self._address = route, address
+        self._sender: GpuSender | None = None
+        self._met: tuple[str, ...] = ()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="engine calls", daemon=True).start()
+
+    def send(self, version: Version, engines: Sequence[Remote], deadline_s: float) -> None:
+        """Bring the present weights to these paused engines; other engines than last time are met first."""
+        keys = tuple(engine.key for engine in engines)
+        if self._sender is None or keys != self._met:
+            self._sender, self._met = self._meet(engines, deadline_s), keys
+        self._sender.send(version)
+
+    def _meet(self, engines: Sequence[Remote], deadline_s: float) -> GpuSender:
+        if self._sender is not None:
+            self._sender.close()
+        route = self._route
+        remote = [RemoteEngine(engine) for engine in engines]
+        client = SyncClient(remote, self._loop, deadline_s, route.workers_per_engine)
+        meet = Rendezvous(self._address, free_port(), 1 + route.workers_per_engine * len(engines))
+        return GpuSender(route.backend, Source(self.weights), client, self.rank, meet)

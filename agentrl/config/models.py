@@ -1,0 +1,79 @@
+"""Where a model's files are: a local folder, a hub id, or the small model that comes without a hub."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from agentrl.config.embedded import EMBEDDED, embedded_model
+from agentrl.errors import ConfigError
+
+IN_CHECKPOINT = "model"
+HUB_DEFAULT = "Qwen/Qwen2.5-0.5B-Instruct"
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+_TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
+# Weights and text only: no pickles, no code, nothing from subfolders (other formats of the same weights).
+_WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+
+
+def locate(name: str, cache: Path | None = None) -> Path:
+    """The folder of model `name`, ready for `from_pretrained`; '' is the embedded model.
+
+    Downloads or converts into `cache` (default: $AGENTRL_CACHE, else ~/.cache/agentrl; hub models go to the hub's own
+    cache) when the files are not there yet. Raises ConfigError, saying what to do, when there is no such model.
+    """
+    if name in ("", EMBEDDED):
+        return embedded_model(cache)
+    folder = Path(name).expanduser()
+    if folder.exists():
+        return _checked(folder.absolute())
+    if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
+        raise ConfigError(f"model {name!r}: there is no such folder, and it is no hub id (owner/name)")
+    return _checked(_download(name))
+
+
+def _checked(folder: Path) -> Path:
+    """`folder`, or the `model` inside a checkpoint, when it holds a model and its tokenizer.
+
+    Raises ConfigError, saying what is missing, for any other.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"model {folder} is a file; give the folder with config.json, weights and tokenizer")
+    if (inside := folder / IN_CHECKPOINT).is_dir() and not (folder / "config.json").is_file():
+        folder = inside
+    missing = [] if (folder / "config.json").is_file() else ["config.json"]
+    if not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
+        missing.append("weights (*.safetensors; convert others with save_pretrained)")
+    if not any((folder / file).is_file() for file in _TOKENIZER):
+        missing.append(f"tokenizer ({' or '.join(_TOKENIZER)})")
+    if missing:
+        raise ConfigError(f"model {folder} cannot be loaded; missing: {', '.join(missing)}")
+    return folder
+
+
+def _download(name: str) -> Path:
+    """The local snapshot of a hub model, fetched where it is not there yet."""
+    try:
+        import httpx
+        from huggingface_hub import errors, snapshot_download
+    except ImportError:
+        raise ConfigError(f"model {name!r} is no folder here, and huggingface_hub is not installed") from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
+    except errors.GatedRepoError:
+        raise ConfigError(f"model {name!r} is gated: accept its terms on its page, then run `hf auth login`") from None
+    except errors.RepositoryNotFoundError:
+        raise ConfigError(
+            f"model {name!r} is neither a folder here nor a public model of the hub: check the name "
+            "(a private one needs `hf auth login`)"
+        ) from None
+    except errors.HFValidationError as error:
+        raise ConfigError(f"model {name!r} is no folder here and no valid hub id: {error}") from None
+    except (OSError, httpx.HTTPError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"model {name!r} is no folder here and the hub cannot be reached ({reason}). Give a local folder with "
+            f"--model, or leave --model out on a machine without a GPU: {EMBEDDED} needs no hub"
+        ) from None

@@ -1,0 +1,1 @@
+"""What drives the author's object: nobody outside agentrl imports it."""

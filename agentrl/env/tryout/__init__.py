@@ -1,0 +1,1 @@
+"""The check of an environment before a run: nobody outside agentrl imports it."""

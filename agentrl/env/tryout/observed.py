@@ -1,0 +1,92 @@
+"""What can be observed while an episode is played: values that outlive it, an event loop that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import reprlib
+import sys
+import time
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import AsyncIterator, Iterator, Sized
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import NoneType, SimpleNamespace
+from typing import Any
+
+from agentrl.env.tracebacks import is_foreign_class
+
+TICK_S, LONG_S = 0.05, 1.0
+PLAIN = (
+    list, dict, set, deque, Counter, OrderedDict, defaultdict, SimpleNamespace, bytearray,
+    int, float, bool, str, NoneType,
+)  # fmt: skip
+"""The types of values that are compared; a cache of functools, a pool or a lock may well outlive an episode."""
+MOST_ENTRIES = 10_000
+BRIEF = reprlib.Repr()
+BRIEF.maxlevel, BRIEF.maxstring, BRIEF.maxother = 4, 1000, 1000
+BRIEF.maxlist = BRIEF.maxdict = BRIEF.maxset = BRIEF.maxdeque = BRIEF.maxtuple = 100
+
+
+@asynccontextmanager
+async def observed(env_class: type) -> AsyncIterator[list[str]]:
+    """Notes on the body, complete when it has ended: what it changed for all later episodes, how long it blocked."""
+    notes: list[str] = []
+    before = lasting(env_class)
+    async with pulse() as longest:
+        yield notes
+    changed = [name for name, value in lasting(env_class).items() if value != before.get(name, value)]
+    if changed:
+        notes.append(
+            f"{', '.join(changed)} changed in an episode: it is one for all episodes of a worker; use ctx.state."
+        )
+    if max(longest) > LONG_S:
+        notes.append(
+            f"The environment held its event loop for {max(longest):.1f} s, in which no other episode goes on: "
+            "what blocks belongs in plain methods, without blocking = False, or in asyncio.to_thread."
+        )
+
+
+@asynccontextmanager
+async def pulse() -> AsyncIterator[list[float]]:
+    """How long the event loop stood still at most while the body ran, as the largest of a list."""
+    longest = [0.0]
+
+    async def beat() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(TICK_S)
+            longest.append(time.monotonic() - began - TICK_S)
+
+    beating = asyncio.ensure_future(beat())
+    await asyncio.sleep(0)
+    try:
+        yield longest
+    finally:
+        await asyncio.sleep(0)
+        beating.cancel()
+
+
+def lasting(env_class: type) -> dict[str, str]:
+    """The plain values of the author's classes and of the modules that these stand in, as short texts by name."""
+    return {name: _brief(value) for name, value in _held(env_class) if type(value) in PLAIN}
+
+
+def _held(env_class: type) -> Iterator[tuple[str, Any]]:
+    authors = [base for base in env_class.__mro__ if is_foreign_class(base)]
+    for base in authors:
+        yield from ((f"{base.__name__}.{name}", value) for name, value in vars(base).items() if _is_own(name))
+    for module in dict.fromkeys(sys.modules[base.__module__] for base in authors):
+        file = Path(str(module.__file__)).name
+        yield from ((f"{name} ({file})", value) for name, value in vars(module).items() if _is_own(name))
+
+
+def _is_own(name: str) -> bool:
+    return not (name.startswith("__") and name.endswith("__"))
+
+
+def _brief(value: Any) -> str:
+    """A short text that differs where the value does, as far as its size and its first entries show."""
+    if isinstance(value, dict | SimpleNamespace):
+        value = dict(value if isinstance(value, dict) else vars(value))
+    size = len(value) if isinstance(value, Sized) else 0
+    return str(size) if size > MOST_ENTRIES else f"{size} {BRIEF.repr(value)}"

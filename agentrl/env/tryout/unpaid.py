@@ -1,0 +1,60 @@
+"""Rewards that come to no value when an environment is tried out: whether only an empty answer is to blame."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agentrl.env.base import Env
+from agentrl.env.context import Episode
+from agentrl.env.driver.user_code import caught, caught_async
+from agentrl.env.play import aplay
+from agentrl.env.tasks import Task
+from agentrl.env.tracebacks import traceback_of
+from agentrl.types import Signal
+
+ANSWERS = ("1", "yes")
+ASK_S = 2.0
+
+
+def without_value(episode: Episode) -> Signal | None:
+    """The first reward or verdict on success of an episode that has no value: its sample would be dropped."""
+    counted = (signal for signal in episode.signals if signal.weight)
+    return next((signal for signal in (*counted, *_success(episode)) if not signal.valid), None)
+
+
+async def refusal(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> str:
+    """What is wrong with a reward without a value; where it is the empty answer, what to return for one."""
+    name = f"{type(env).__name__}.{failed.name}"
+    said = f"{name} has no value: {failed.reason}"
+    if await _is_of_silence(env, task, failed, seed, turns):
+        said = (
+            f"{name} has no value for an empty answer: {failed.reason}. A sample without a value is dropped, and no "
+            f"failing model must gain that: return {'False' if failed.name == 'success' else '0'}"
+        )
+    return f"{said}\n\n{traceback_of(failed)}".rstrip()
+
+
+async def _is_of_silence(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> bool:
+    """True when the same reward comes to something else for an answer that is not empty."""
+    oracle = caught(env.oracle, (task,)).value
+    for policy in filter(None, (oracle, *((answer,) * turns for answer in ANSWERS))):
+        most = 0 if policy is oracle else turns
+        played = await caught_async(asyncio.wait_for(aplay(env, (policy, policy), task, seed, most), ASK_S))
+        if played.error is None and _kinds(played.value[0], failed.name) - {_kind(failed)}:
+            return True
+    return False
+
+
+def _kinds(episode: Episode, name: str) -> set[str]:
+    return {_kind(signal) for signal in (*episode.signals, *_success(episode)) if signal.name == name}
+
+
+def _kind(signal: Signal) -> str:
+    """What a reward came to: a value, nothing that could be used, or an error of a kind."""
+    if signal.valid:
+        return "value"
+    return signal.reason.partition(":")[0] if traceback_of(signal) else "unusable"
+
+
+def _success(episode: Episode) -> tuple[Signal, ...]:
+    return (episode.success,) if episode.success else ()

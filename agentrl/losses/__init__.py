@@ -1,0 +1,1 @@
+"""Loss terms: pure functions on tensors."""

@@ -1,0 +1,1 @@
+"""Step and evaluation records, trackers, statistics, the phase timer."""

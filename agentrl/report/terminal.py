@@ -1,0 +1,177 @@
+"""The run as it goes: one quiet panel in a terminal, one line per step elsewhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from agentrl.metrics.step import EvaluationRecord, StepRecord
+from agentrl.metrics.timer import Clock
+from agentrl.records.folder import RunFolder
+from agentrl.report.still import still_words, why_still
+from agentrl.report.summary import Summary, closing, duration
+from agentrl.report.words import visible
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 96
+
+
+@dataclass
+class View:
+    """Shows a run of `steps` steps: a panel redrawn in place with lines above it in a terminal, lines only elsewhere.
+
+    `clock` says what the run does now. Calls are cheap, and safe in any order after `start`; `close` gives the terminal
+    back and is idempotent.
+    """
+
+    steps: int
+    console: Console = field(default_factory=Console)
+    clock: Clock = field(default_factory=Clock)
+    _live: Live | None = field(init=False, default=None)
+    _records: deque[StepRecord] = field(init=False, default_factory=lambda: deque(maxlen=64))
+    _evaluations: list[EvaluationRecord] = field(init=False, default_factory=list)
+
+    def start(self, line: str) -> None:
+        """Say what runs, and begin to draw."""
+        self._line(line)
+        if self.console.is_terminal:
+            self._live = Live(get_renderable=self._panel, console=self.console, refresh_per_second=4, transient=True)
+            self._live.start()
+
+    def step(self, record: StepRecord) -> None:
+        """A step is done."""
+        self._records.append(record)
+        if self._live is None:
+            self._line(step_words(record, self.steps) + self._left_words())
+
+    def evaluation(self, record: EvaluationRecord) -> None:
+        """An evaluation is done."""
+        self._evaluations.append(record)
+        self._line(evaluation_words(record))
+
+    def note(self, text: str) -> None:
+        """Something that a person should read: a fault, a restart, a checkpoint. Stays above the panel."""
+        self._line(text)
+
+    def close(self, summary: Summary | None = None, folder: RunFolder | None = None) -> None:
+        """Stop drawing; with a summary, say how the run ended."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if summary is not None and folder is not None:
+            self.console.print(closing(summary, folder), crop=False)
+
+    def left_s(self) -> float | None:
+        """Seconds that the remaining steps will take at the pace of the last ten, None before the first."""
+        recent = list(self._records)[-10:]
+        if not recent:
+            return None
+        return (self.steps - recent[-1].step) * sum(record.seconds.total for record in recent) / len(recent)
+
+    # --- drawing --------------------------------------------------------------------------------------------
+
+    def _line(self, text: str) -> None:
+        self.console.print(Text(visible(text)), soft_wrap=True)
+
+    def _left_words(self) -> str:
+        left = self.left_s()
+        return f" · {duration(left)} left" if left else ""
+
+    def _panel(self) -> RenderableType:
+        """Asked for by rich four times a second, on its own thread: reads only."""
+        done = self._records[-1].step if self._records else 0
+        head = Table.grid(padding=(0, 1), expand=True)
+        head.add_column(no_wrap=True)
+        head.add_column(ratio=1)
+        head.add_column(justify="right", no_wrap=True)
+        left = self.left_s()
+        bar = ProgressBar(total=max(1, self.steps), completed=done, complete_style="cyan", finished_style="green")
+        head.add_row(Text(f"step {done}/{self.steps}", style="bold"), bar, f"{duration(left)} left" if left else "")
+        now = Text(f"{self.clock.current} · {self.clock.seconds_in_phase():.0f} s", style="dim")
+        return Panel(Group(head, self._facts(), now), width=min(WIDTH, self.console.width), border_style="dim")
+
+    def _facts(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(no_wrap=True, max_width=WIDTH)
+        for name, value, curve in self._rows():
+            table.add_row(name, Text.assemble(f"{value:<38}" if curve else value, (curve, "cyan")))
+        return table
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        rows = []
+        if self._evaluations:
+            scores = [record.pass_at_1.mean for record in self._evaluations]
+            rows.append(("held-out", f"pass@1 {self._evaluations[-1].pass_at_1}", sparkline(scores)))
+        if not self._records:
+            return rows
+        records = list(self._records)
+        r = records[-1]
+        ages = " ".join(f"{age}:{count}" for age, count in enumerate(r.staleness) if count)
+        lengths = f"{r.length_mean:.0f} tokens, {r.turns_mean:.1f} turns"
+        return [
+            *rows,
+            ("reward", f"{r.reward_mean:.3f} ± {r.reward_std:.2f}", sparkline([x.reward_mean for x in records])),
+            ("length", lengths, sparkline([x.length_mean for x in records])),
+            ("entropy", f"{r.entropy:.3f}", sparkline([x.entropy for x in records])),
+            *([("no update", still_words(records), "")] if any(map(why_still, records)) else []),
+            ("samples", f"{r.trained} trained{dropped_words(r)}", ""),
+            ("speed", speed_words(r), ""),
+            ("staleness", f"{r.staleness_mean:.2f} updates  ({ages})" if ages else "-", ""),
+        ]
+
+
+def sparkline(values: list[float], width: int = 32) -> str:
+    """The last values as little bars, lowest to highest."""
+    shown = [value for value in values[-width:] if value == value]
+    if len(shown) < 2:
+        return ""
+    low, span = min(shown), max(shown) - min(shown)
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1)) if span else 0] for value in shown)
+
+
+def speed_words(r: StepRecord) -> str:
+    """'512 tok/s sampled, 1,204 tok/s learned, 12.3 s a step'."""
+    learned = f"{r.trained_per_s:,.0f} learned, " if r.learner.has_learned else ""
+    return f"{r.sampled_per_s:,.0f} tok/s sampled, {learned}{r.seconds.total:.1f} s a step"
+
+
+def dropped_words(r: StepRecord) -> str:
+    """' · 2 invalid · 3 stale', '' when every sample was trained."""
+    fates = ("invalid", "unanswered", "stale", "filtered", "lost")
+    return "".join(f" · {count} {name}" for name in fates if (count := getattr(r, name)))
+
+
+def step_words(r: StepRecord, steps: int) -> str:
+    """A step in one line of plain text."""
+    return (
+        f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens · entropy {r.entropy:.2f}"
+        f" · {learned_words(r)} · staleness {r.staleness_mean:.2f}{dropped_words(r)} · {speed_words(r)}"
+    )
+
+
+def learned_words(r: StepRecord) -> str:
+    """'KL 0.0012', or why there was no update, or not every one."""
+    bad = r.learner.nonfinite_steps
+    some = f" · {bad} of {bad + r.learner.optimizer_steps} updates skipped: the gradient was not finite" if bad else ""
+    return why_still(r) or f"KL {r.learner.kl_sampler:.4f}{some}"
+
+
+def evaluation_words(r: EvaluationRecord) -> str:
+    """An evaluation of a run in one line of plain text."""
+    return f"evaluation after step {r.step} · {score_words(r)}"
+
+
+def score_words(r: EvaluationRecord) -> str:
+    """'pass@1 0.680 [0.562, 0.789] · 8 test tasks x 16 · 40 s'."""
+    more = f" · pass@{r.k} {r.pass_at_k}" if r.k > 1 else ""
+    return f"pass@1 {r.pass_at_1}{more} · {r.tasks} {r.split} tasks x {r.samples} · {r.seconds:.0f} s" + (
+        f" · {r.validity}" if r.validity else ""
+    )

@@ -1,0 +1,1 @@
+"""The training loop and the ways into it: train, resume, evaluate."""

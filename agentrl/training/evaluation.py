@@ -1,0 +1,178 @@
+"""Evaluation: one version on held-out tasks, outside the buffer and the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from agentrl.env.driver.scoring import passes
+from agentrl.errors import RunError
+from agentrl.metrics.statistics import score
+from agentrl.metrics.step import EvaluationRecord, signal_means, tool_use
+from agentrl.records.store import TrajectoryStore
+from agentrl.rollout.faults import Fault, commonest, fault_of
+from agentrl.rollout.orders import EpisodeOrder
+from agentrl.rollout.scheduler import WorkerLostError, stable_hash
+from agentrl.types import SampleId, StopReason, Trajectory, Version
+
+T = TypeVar("T")
+
+ATTEMPTS = 3
+
+
+class Players(Protocol):
+    """Who plays the episodes: `agentrl.cluster.workers.Workers`. The calls that ask a worker raise WorkerLostError."""
+
+    async def dispatch(self, order: EpisodeOrder) -> Trajectory:
+        """Run one episode."""
+
+    async def has_group_rewards(self) -> bool:
+        """True when a group's trajectories must pass through `score_group` before they count."""
+
+    async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        """The finished members of one group with their group rewards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What is evaluated: the first `tasks` tasks of `split`, `samples` episodes of each, the same seeds every time."""
+
+    split: str
+    tasks: int
+    samples: int
+    k: int
+    seed: int
+    temperature: float
+    max_tokens: int
+    max_turns: int
+    episode_timeout_s: float
+    turn_timeout_s: float
+
+    def order(self, sample: SampleId, attempt: int = 0) -> EpisodeOrder:
+        """The order for one sample; its randomness is not that of training."""
+        seed = stable_hash(self.seed, "evaluation")
+        return EpisodeOrder(
+            sample, attempt, self.split, sample.group, seed, self.temperature, self.max_tokens, self.max_turns,
+            self.episode_timeout_s, self.turn_timeout_s, asks_success=True,
+        )  # fmt: skip
+
+    async def run(self, players: Players, step: int, version: Version, folder: Path) -> EvaluationRecord:
+        """Run every episode and store it in `folder`; the samples of a task are a group.
+
+        Raises RunError when none has a reward, or when versions are mixed.
+        """
+        began = time.monotonic()
+        is_grouped = await players.has_group_rewards()
+        groups = await _gather([self._group(players, task, is_grouped=is_grouped) for task in range(self.tasks)])
+        trajectories = [trajectory for group in groups for trajectory in group]
+        shutil.rmtree(
+            folder, ignore_errors=True
+        )  # what an earlier incarnation evaluated at this step is of another lineage
+        store = TrajectoryStore(folder)
+        store.append(trajectories)
+        store.close()
+        _refuse(trajectories, version)
+        return self._record(trajectories, step, version, time.monotonic() - began)
+
+    async def _group(self, players: Players, task: int, *, is_grouped: bool) -> Sequence[Trajectory]:
+        """The samples of one task, with their group rewards."""
+        samples = [SampleId(task, member) for member in range(self.samples)]
+        members = await _gather([self._one(players, sample) for sample in samples])
+        if not is_grouped:
+            return members
+        return await _persistently(lambda _: players.score_group(members), f"the group rewards of task {task}")
+
+    async def _one(self, players: Players, sample: SampleId) -> Trajectory:
+        """One episode; what the infrastructure or an engine ended is asked again, as in training."""
+        for asked in range(ATTEMPTS):
+            trajectory = await _persistently(
+                lambda lost, asked=asked: players.dispatch(self.order(sample, asked + lost)),  # type: ignore[misc]
+                f"evaluation of sample {sample}",
+            )
+            if trajectory.stop_reason not in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):
+                break
+        return trajectory
+
+    def _record(
+        self, trajectories: Sequence[Trajectory], step: int, version: Version, seconds: float
+    ) -> EvaluationRecord:
+        faults = {t.sample: fault for t in trajectories if (fault := judgement_fault(t))}
+        valid = [t for t in trajectories if t.sample not in faults]
+        drawn, right = [0] * self.tasks, [0] * self.tasks
+        for trajectory in trajectories:
+            fault = faults.get(trajectory.sample)
+            if fault is None or fault.outcome == "unanswered":
+                drawn[trajectory.sample.group] += 1
+                right[trajectory.sample.group] += is_success(trajectory)
+        k = self.k or self.samples
+        return EvaluationRecord(
+            step=step,
+            version=str(version),
+            at=time.time(),
+            split=self.split,
+            tasks=self.tasks,
+            samples=self.samples,
+            pass_at_1=score(right, drawn, 1, self.seed),
+            pass_at_k=score(right, drawn, k, self.seed),
+            k=k,
+            reward_mean=statistics.fmean(t.reward for t in valid),
+            length_mean=statistics.fmean(t.action_tokens for t in valid),
+            invalid=sum(fault.outcome == "invalid" for fault in faults.values()),
+            unanswered=sum(fault.outcome == "unanswered" for fault in faults.values()),
+            cause=commonest(list(faults.values())) if faults else "",
+            tasks_at_1=sum(count >= 1 for count in drawn),
+            tasks_at_k=sum(count >= k for count in drawn),
+            seconds=seconds,
+            signals=signal_means(valid),
+            tool_use=tool_use(valid),
+        )
+
+
+def is_success(trajectory: Trajectory) -> bool:
+    """True when the environment says so, or else when its rewards pass (`agentrl.env.driver.scoring.passes`)."""
+    if trajectory.is_unanswered:
+        return False
+    return passes(trajectory.signals) if trajectory.success is None else bool(trajectory.success.value)
+
+
+def judgement_fault(trajectory: Trajectory) -> Fault | None:
+    """Why an episode says nothing of the model: it has no reward, no verdict on its success, or no answer."""
+    fault, verdict = fault_of(trajectory), trajectory.success
+    if fault is None and verdict is not None and not verdict.valid:
+        return Fault("invalid", f"{verdict.name}: {verdict.reason}")
+    return fault
+
+
+def _refuse(trajectories: Sequence[Trajectory], version: Version) -> None:
+    others = {span.version for t in trajectories for s in t.segments for span in s.versions} - {version}
+    if others:
+        raise RunError(f"evaluation of version {version} was sampled by {', '.join(map(str, sorted(others)))} too")
+    faults = [fault for t in trajectories if (fault := judgement_fault(t))]
+    if len(faults) == len(trajectories):
+        raise RunError(f"no valid episode among {len(trajectories)} in the evaluation. {commonest(faults)}")
+
+
+async def _persistently(ask: Callable[[int], Awaitable[T]], what: str) -> T:
+    """The answer to `ask(attempt)`, asked again of another worker when one is lost."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return await ask(attempt)
+        except WorkerLostError as error:
+            last = error
+    raise RunError(f"{what} was lost {ATTEMPTS} times: {last}") from last
+
+
+async def _gather(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results; the first failure cancels the rest."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -1,0 +1,51 @@
+"""How every run ends, well or not: its law is checked, its summary and report are written, its last words said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from agentrl.metrics.timer import Clock
+from agentrl.metrics.trackers import read_evaluations, read_steps
+from agentrl.records import manifest
+from agentrl.records.folder import RunFolder
+from agentrl.records.journal import RunJournal
+from agentrl.records.restarts import read_restarts
+from agentrl.report import summary
+from agentrl.report.html import write_report
+from agentrl.report.summary import Summary
+from agentrl.report.terminal import View
+from agentrl.report.transcript import decoder
+
+
+def conclude(folder: RunFolder, model: Path, view: View, ended: str) -> Summary:
+    """Sum up the run in `folder`, which nobody writes any more; `model` is the folder of its tokenizer."""
+    view.clock.enter("close")
+    decode = decoder(model)
+    summed = _summed(folder, view.clock, ended)
+    summary.write(folder, summed)
+    write_report(folder, decode)
+    spent = view.clock.spent()
+    summed = replace(summed, seconds=spent, seconds_total=spent.total)
+    summary.write(folder, summed)
+    view.close(summed, folder)
+    return summed
+
+
+def _summed(folder: RunFolder, clock: Clock, ended: str) -> Summary:
+    journal = RunJournal(folder)
+    try:
+        return summary.summarize(
+            ended=ended,
+            seconds=clock.spent(),
+            parts=clock.parts,
+            steps=read_steps(folder),
+            evaluations=read_evaluations(folder),
+            counts=journal.counts(),
+            conservation=journal.verdict(),
+            incarnations=len(journal.ledger.forks()),
+            packages=manifest.packages(),
+            restarts=len(read_restarts(folder)),
+        )
+    finally:
+        journal.close()

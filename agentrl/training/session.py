@@ -1,0 +1,147 @@
+"""One run while it lives: its parts, and the steps of its loop as verbs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from agentrl.algorithms.base import Algorithm
+from agentrl.cluster.learners import Learners
+from agentrl.cluster.signals import Stop
+from agentrl.cluster.workers import Workers
+from agentrl.config.schema import Config
+from agentrl.errors import LearnerError
+from agentrl.learner.batch import groups_with_signal, train_sequences
+from agentrl.metrics.account import Learned, account
+from agentrl.metrics.timer import Clock
+from agentrl.metrics.trackers import Metrics
+from agentrl.records.checkpoints import folder_of, prune
+from agentrl.records.folder import RunFolder
+from agentrl.records.journal import RunJournal
+from agentrl.report.terminal import View
+from agentrl.rollout.scheduler import Batch, Scheduler
+from agentrl.training.evaluation import Evaluation
+from agentrl.training.publication import Publication
+from agentrl.types import SampleId, Trajectory, Version
+
+SLACK_S = 600.0
+MOST_UNSTABLE_STEPS = 3
+
+
+@dataclass
+class Session:
+    """`step` counts the trained batches, `version` is what learner and engines hold.
+
+    `unstable_steps` counts the last steps in a row without an update, for no gradient was finite.
+    `is_whole` is False while the learner is ahead of the journal: a checkpoint of that moment would lie.
+    """
+
+    config: Config
+    folder: RunFolder
+    algorithm: Algorithm
+    journal: RunJournal
+    metrics: Metrics
+    view: View
+    stop: Stop
+    workers: Workers
+    learners: Learners
+    publication: Publication
+    scheduler: Scheduler
+    evaluation: Evaluation | None
+    version: Version
+    step: int
+    saved_step: int = field(init=False)
+    is_whole: bool = True
+    unstable_steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.saved_step = self.step
+
+    async def open(self, finished: list[Trajectory], attempts: dict[SampleId, int], unanswered: set[SampleId]) -> None:
+        """The first publication; then samples that an earlier incarnation finished take their places again."""
+        with self.clock.part("first publication"):
+            async with self.publication.still:
+                await self.publication.publish(self.version)
+        self.scheduler.restore(finished, attempts, unanswered)
+
+    @property
+    def clock(self) -> Clock:
+        """Where the command's time goes."""
+        return self.view.clock
+
+    async def sample(self) -> Batch:
+        """Complete groups for one batch, within the staleness bound."""
+        with self.clock.phase("rollout"):
+            patience_s = self.config.rollout.episode_timeout_s * self.scheduler.schedule.max_attempts + SLACK_S
+            return await self.stop.cut(self.scheduler.next_batch(patience_s))
+
+    async def update(self, batch: Batch) -> Learned:
+        """The batch becomes new weights in the learner, and those the engines', under the next version.
+
+        Where no weight moved nothing is published: the engines hold what the learner holds.
+        """
+        sequences = train_sequences(batch.groups, self.algorithm)
+        with_signal = groups_with_signal(sequences)
+        async with self.publication.still:
+            with self.clock.phase("learn"):
+                if with_signal or self.config.algorithm.kl_weight > 0:
+                    await self.publication.give_way()
+                self.is_whole = False
+                reports = await self.learners.step(sequences, self.config.learner.step_timeout_s)
+                has_moved = any(report.has_learned for report in reports)
+                self.step += 1
+                self.version = self.version.next if has_moved else self.version
+                self.journal.trained(self.version, self.step, [report.samples for report in reports])
+                self.is_whole = True
+            with self.clock.phase("publish"):
+                await (self.publication.publish(self.version) if has_moved else self.publication.keep())
+        self.scheduler.trained(self.version)
+        return Learned(tuple(reports), len(with_signal))
+
+    def record(self, batch: Batch, learned: Learned) -> None:
+        """Write down and show what the step did. Raises LearnerError where gradients are not finite step after step."""
+        record = account(self.step, self.version, batch, learned, self.clock.lap())
+        self.metrics.step(record)
+        self.view.step(record)
+        is_unstable = record.learner.nonfinite_steps > 0 and not record.learner.has_learned
+        self.unstable_steps = self.unstable_steps + 1 if is_unstable else 0
+        if self.unstable_steps == MOST_UNSTABLE_STEPS:
+            raise LearnerError(
+                f"the gradient was not finite in {MOST_UNSTABLE_STEPS} steps in a row, the last of them step "
+                f"{self.step}: lower learner.lr, and look for rewards of extreme size with `agentrl show`. No weight "
+                "was spoiled"
+            )
+
+    async def checkpoint(self) -> None:
+        """Write what a resume needs, unless it is written."""
+        if self.saved_step == self.step or not self.is_whole:
+            return
+        with self.clock.phase("checkpoint"):
+            self.journal.store.sync()
+            folder = folder_of(self.folder.checkpoints, self.step)
+            await self.learners.save(folder, self.stop.patience_s(self.config.learner.step_timeout_s))
+            self.journal.ledger.committed(self.step)
+            self.saved_step = self.step
+            prune(self.folder.checkpoints, self.config.checkpoint.keep)
+
+    async def evaluate(self) -> None:
+        """Score the present version on held-out tasks."""
+        if self.evaluation is None:
+            return
+        with self.clock.phase("evaluate"):
+            folder = self.folder.evaluated(self.step)
+            work = self.evaluation.run(self.workers, self.step, self.version, folder)
+            record = await self.stop.cut(work)
+        self.metrics.evaluation(record)
+        self.view.evaluation(record)
+
+    def is_due(self, every: int) -> bool:
+        """True at every `every`-th step (0: never)."""
+        return every > 0 and self.step % every == 0
+
+    async def close(self) -> None:
+        """Cancel what is in flight, and keep what was trained if there is time for it."""
+        self.clock.enter("close")
+        await self.scheduler.stop()
+        with suppress(LearnerError):
+            await self.checkpoint()

@@ -1,0 +1,160 @@
+"""The trainer's side of the transfers between GPUs: vLLM's own trainer engines behind a client of ours with deadlines.
+
+Not yet verified on a GPU. Every rank of the learner makes a `GpuSender` and calls `send`; rank 0 drives the engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from agentrl.engine.protocol import Engine
+from agentrl.errors import DeadlineError, WeightsError
+from agentrl.types import Manifest, TensorSpec, Version
+from agentrl.weights.digest import tensor_digest
+
+if TYPE_CHECKING:
+    from vllm.distributed.weight_transfer.base import ParamMeta
+
+Weights = Callable[[], Iterable[tuple[str, torch.Tensor]]]
+
+
+class SyncClient:
+    """vLLM's `VLLMWeightSyncClient` over paused engines: blocking calls into the loop that owns them, with deadlines.
+
+    Called from threads other than the loop's. `manifest` is what the next `finish_weight_update` is judged by.
+    """
+
+    def __init__(
+        self, engines: Sequence[Engine], loop: asyncio.AbstractEventLoop, deadline_s: float, workers_per_engine: int = 1
+    ) -> None:
+        self._engines, self._loop, self._deadline_s = engines, loop, deadline_s
+        self._workers_per_engine = workers_per_engine
+        self.manifest: Manifest | None = None
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Introduce the engines to the sender; where ranks are counted, each engine's workers follow the one before."""
+        self._all(
+            "meeting the sender",
+            lambda place, engine: engine.init_transfer(self._info(init_info, place), self._deadline_s),
+        )
+
+    def start_weight_update(self) -> None:
+        """Begin an update everywhere."""
+        self._all("starting an update", lambda _, engine: engine.start_update(self._deadline_s))
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Let every engine receive what is being sent."""
+        self._all("receiving weights", lambda _, engine: engine.load(update_info, self._deadline_s))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """End the update everywhere; the version is the manifest's."""
+        manifest = self.manifest
+        if manifest is None:
+            raise WeightsError(
+                f"no manifest for the update {weight_version or ''}: set SyncClient.manifest before sending"
+            )
+        self._all("finishing an update", lambda _, engine: engine.finish_update(manifest, self._deadline_s))
+
+    def _info(self, info: dict[str, Any], place: int) -> dict[str, Any]:
+        if "rank_offset" not in info:
+            return info
+        return info | {"rank_offset": info["rank_offset"] + place * self._workers_per_engine}
+
+    def _all(self, what: str, call: Callable[[int, Engine], Coroutine[Any, Any, None]]) -> None:
+        async def together() -> None:
+            await asyncio.gather(*(call(place, engine) for place, engine in enumerate(self._engines)))
+
+        future = asyncio.run_coroutine_threadsafe(together(), self._loop)
+        try:
+            future.result(self._deadline_s)
+        except TimeoutError:
+            future.cancel()
+            raise DeadlineError(
+                f"{what}: {len(self._engines)} engines did not answer in {self._deadline_s:g} s"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Source:
+    """vLLM's `WeightSource`: the learner's weights by checkpoint names, gathered anew on each pass."""
+
+    weights: Weights
+
+    def metadata(self) -> list[ParamMeta]:
+        """Name, dtype and shape of every tensor."""
+        from vllm.distributed.weight_transfer.base import ParamMeta
+
+        return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.weights()]
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return iter(self.weights())
+
+    def held_names(self) -> None:
+        """Every rank yields all of it."""
+
+    def manifest(self, version: Version) -> Manifest:
+        """What the engines must prove to hold; digests are taken on the tensors' own device."""
+        return Manifest(
+            version,
+            tuple(
+                TensorSpec(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor_digest(tensor))
+                for name, tensor in self.weights()
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where sender and workers meet for nccl: `world_size` counts the sender and every worker of every engine."""
+
+    address: str
+    port: int
+    world_size: int
+
+
+class GpuSender:
+    """Sends a learner's weights to paused engines; made once, on every rank of the learner."""
+
+    def __init__(
+        self,
+        backend: Literal["nccl", "ipc"],
+        source: Source,
+        client: SyncClient,
+        rank: int,
+        meet: Rendezvous | None = None,
+    ) -> None:
+        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+
+        self._source, self._client = source, client
+        self._engine = WeightTransferTrainerFactory.trainer_init(
+            _init_info(backend, rank, meet), client=client, source=source
+        )
+
+    def send(self, version: Version) -> Manifest:
+        """start_update, the transfer and finish_update on every engine; collective over the ranks of the learner."""
+        manifest = self._client.manifest = self._source.manifest(version)
+        self._engine.send_weights()
+        return manifest
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._engine.shutdown()
+
+
+def _init_info(backend: Literal["nccl", "ipc"], rank: int, meet: Rendezvous | None) -> Any:
+    if backend == "ipc":
+        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+
+        return IPCTrainerInitInfo(rank=rank, packed=True)
+    from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+    if meet is None:
+        raise WeightsError("nccl needs a rendezvous: address, port and world size")
+    return NCCLTrainerInitInfo(
+        rank=rank, master_address=meet.address, master_port=meet.port, world_size=meet.world_size
+    )

@@ -1,0 +1,56 @@
+"""Ray that does not start ends a run with what to do, whatever it raises."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from typing import Any
+
+import pytest
+import ray
+
+from agentrl.cluster.ray import Cluster
+from agentrl.errors import RunError
+
+TIMED_OUT = Exception(
+    "The current node timed out during startup. This could happen because some of the raylet failed to startup."
+)
+
+
+@pytest.mark.parametrize("error", [TIMED_OUT, ConnectionError("no GCS"), SystemExit(1)], ids=repr)
+def test_ray_that_does_not_start_is_told_with_what_to_do(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+
+    def init(**_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise error
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(RunError, match=r"Ray did not start: .*agentrl doctor.*start the command again"):
+        Cluster("test")
+    assert ended
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: Any) -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(socket, "create_connection", lambda *_: socket.socket())
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    with pytest.raises(RunError, match=r"Ray did not start: no route\. RAY_ADDRESS is head:6379: check that cluster"):
+        Cluster("test")
+
+
+def test_an_address_where_nothing_listens_is_told_before_ray_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:  # bound and not listening: a connection to it is refused
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(RunError, match=rf"Connection refused\. RAY_ADDRESS is {address}: check that cluster"):
+            Cluster("test")

@@ -1,0 +1,75 @@
+"""Scores and their intervals are what the textbooks say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+
+from agentrl.metrics.statistics import bootstrap, over_seeds, pass_at_k, score, wilson
+
+
+@pytest.mark.parametrize(("samples", "k"), [(n, k) for n in range(1, 7) for k in range(1, n + 1)])
+def test_pass_at_k_is_the_share_of_k_subsets_with_a_right_one(samples: int, k: int) -> None:
+    for correct in range(samples + 1):
+        right = [i < correct for i in range(samples)]
+        subsets = list(itertools.combinations(right, k))
+        assert pass_at_k(correct, samples, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+
+
+def test_pass_at_k_needs_k_samples() -> None:
+    with pytest.raises(ValueError, match="pass@8 needs at least 8 samples"):
+        pass_at_k(1, 4, 8)
+
+
+def test_wilson_gives_the_published_interval() -> None:
+    interval = wilson(8, 10)  # Brown, Cai, DasGupta 2001
+    assert (round(interval.low, 3), round(interval.high, 3)) == (0.490, 0.943)
+
+
+def test_an_interval_is_never_empty_though_all_tasks_agree() -> None:
+    for correct in (0, 8):
+        interval = score([correct] * 16, [8] * 16)
+        assert interval.method == "wilson"
+        assert interval.low < interval.high
+        assert interval.low <= interval.mean <= interval.high
+
+
+def test_one_sample_of_each_task_is_a_proportion() -> None:
+    assert score([1, 0, 1, 1], [1] * 4) == wilson(3, 4)
+
+
+def test_the_unit_is_the_task_not_the_sample() -> None:
+    alike = score([0, 16] * 8, [16] * 16)
+    spread = score([7, 9] * 8, [16] * 16)
+    assert alike.mean == spread.mean == 0.5
+    assert alike.high - alike.low > 4 * (spread.high - spread.low)
+
+
+def test_tasks_without_enough_samples_are_left_out() -> None:
+    assert score([1, 3, 0], [2, 4, 0], k=4).mean == 1.0
+    assert math.isnan(score([0], [0]).mean)
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    assert score([1, 2, 3], [4, 4, 4], seed=7) == score([1, 2, 3], [4, 4, 4], seed=7)
+
+
+def test_the_bootstrap_covers_the_truth_as_often_as_it_says() -> None:
+    rng = random.Random(0)
+    hits = 0
+    for _ in range(300):
+        interval = bootstrap([rng.betavariate(2, 2) for _ in range(48)], resamples=1000)
+        hits += interval.low <= 0.5 <= interval.high
+    assert 0.93 <= hits / 300 <= 0.97
+
+
+def test_a_mean_over_seeds_has_students_interval() -> None:
+    interval = over_seeds([0.80, 0.82, 0.87])
+    assert interval.mean == pytest.approx(0.83)
+    assert interval.high - interval.mean == pytest.approx(4.303 * 0.036056 / math.sqrt(3), rel=1e-3)
+    assert over_seeds([0.5]).method == "none"
+    many = over_seeds([0.0, 1.0] * 40)
+    assert many.high - many.mean == pytest.approx(1.9905 * 0.50315 / math.sqrt(80), rel=1e-3)

@@ -1,0 +1,108 @@
+"""The manifest names what a run was made of, and changes when any of it changes."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from agentrl.errors import ConfigError
+from agentrl.records import manifest
+from agentrl.records.folder import RunFolder
+
+
+def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    source = manifest.env_source("math", pydantic.BaseModel)
+    made = manifest.describe(source, [tmp_path / "config.json"], tmp_path)
+    manifest.write(RunFolder(tmp_path), made)
+    assert manifest.read(RunFolder(tmp_path)) == made
+    assert made.packages["pydantic"] == pydantic.VERSION
+    assert made.model[0].sha256 == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert manifest.read(RunFolder(tmp_path / "none")) is None
+
+
+def test_an_env_from_a_package_is_told_by_its_distribution() -> None:
+    source = manifest.env_source("math", pydantic.BaseModel)
+    assert (source.distribution, source.version) == ("pydantic", pydantic.VERSION)
+    assert len(source.sha256) == 64
+
+
+def test_an_env_in_a_file_is_told_by_the_hash_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "agent_func_for_test.py"
+    path.write_text("class Mine:\n    pass\n")
+    spec = importlib.util.spec_from_file_location("agent_func_for_test", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    source = manifest.env_source("./agent_func.py", module.Mine)
+    del sys.modules[spec.name]
+    one = manifest.hash_file(path)
+    assert source == manifest.EnvSource("./agent_func.py", "", "", one.sha256, (one,))
+
+
+def test_a_changed_byte_or_name_changes_the_hash_of_a_source(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "notes.txt").write_text("not source")
+    first = manifest.hash_source(tmp_path)
+    (tmp_path / "notes.txt").write_text("still not source")
+    assert manifest.hash_source(tmp_path) == first
+    (tmp_path / "a.py").write_text("x = 2\n")
+    second = manifest.hash_source(tmp_path)
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    assert len({first, second, manifest.hash_source(tmp_path)}) == 3
+
+
+def made_of(folder: Path) -> manifest.RunManifest:
+    files = tuple(manifest.hash_files(folder / "env"))
+    env = manifest.EnvSource("x", "", "", manifest.hash_source(folder / "env"), files)
+    return manifest.describe(env, [folder / "rows.jsonl"], folder / "model")
+
+
+def test_what_changed_since_a_run_began_is_told_by_name(tmp_path: Path) -> None:
+    for name, text in (("env/a.py", "1"), ("env/sub/b.py", "2"), ("rows.jsonl", "{}"), ("model/config.json", "{}")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    began = made_of(tmp_path)
+    assert manifest.changes(began, made_of(tmp_path)) == []
+    (tmp_path / "env/sub/b.py").write_text("3")
+    (tmp_path / "env/c.py").touch()
+    (tmp_path / "env/a.py").unlink()
+    (tmp_path / "rows.jsonl").write_text("[]")
+    (tmp_path / "model/config.json").write_text("[]")
+    now = made_of(tmp_path)
+    now.packages["pydantic"] = "0.1"
+    assert manifest.changes(began, now) == [
+        "source: a.py (gone)",
+        "source: c.py (new)",
+        "source: sub/b.py",
+        "data: rows.jsonl",
+        "model: config.json",
+        f"pydantic {pydantic.VERSION} → 0.1",
+    ]
+
+
+def test_a_manifest_of_an_earlier_time_tells_of_a_changed_source_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    old, new = manifest.EnvSource("x", "", "", "0" * 64), manifest.EnvSource("x", "", "", "1" * 64)
+    made = [manifest.describe(env, [], tmp_path) for env in (old, new)]
+    assert manifest.changes(made[0], made[1]) == ["the source"]
+
+
+def test_what_a_run_goes_on_with_is_kept_beside_what_it_began_with(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    made = manifest.describe(manifest.EnvSource("x", "", "", "0" * 64), [], tmp_path)
+    manifest.write(RunFolder(tmp_path), made)
+    manifest.write_later(RunFolder(tmp_path), made)
+    manifest.write_later(RunFolder(tmp_path), made)
+    assert sorted(p.name for p in tmp_path.glob("manifest*")) == ["manifest-1.json", "manifest-2.json", "manifest.json"]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone\.jsonl"):
+        manifest.hash_file(tmp_path / "gone.jsonl")

@@ -1,0 +1,95 @@
+"""`agentrl show`: a run's samples in a table, and one of them whole."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from agentrl.errors import RunError
+from agentrl.records.folder import RunFolder
+from agentrl.records.store import TrajectoryStore
+from agentrl.report.show import render, show
+from agentrl.report.transcript import headline, transcript
+from agentrl.types import Signal, StopReason
+from tests.unit.records.synthetic import synthetic_run, trajectory, with_tool
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return synthetic_run(tmp_path_factory.mktemp("run"), 3)
+
+
+def decode(ids: Sequence[int]) -> list[str]:
+    return [chr(token) for token in ids]
+
+
+def printed(what: object) -> str:
+    console = Console(file=io.StringIO(), width=140)
+    console.print(what)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_the_verdict_of_the_environment_stands_with_the_rewards() -> None:
+    verdict = Signal("success", 1.0, weight=0.0, verifier="Env.success")
+    text = printed(render(replace(trajectory(0, 0), success=verdict)))
+    assert "success" in text
+    assert "success" in transcript(replace(trajectory(0, 0), success=verdict))
+
+
+def test_an_episode_without_an_answer_is_called_so() -> None:
+    mute = replace(trajectory(0, 0), sequences=(), signals=(), stop_reason=StopReason.CONTEXT_OVERFLOW)
+    assert headline(mute).startswith("unanswered · context_overflow")
+
+
+def test_the_table_tells_what_became_of_each_sample(run: RunFolder) -> None:
+    text = printed(show(run.path))
+    assert "48 attempts" in text
+    assert "trained" in text
+    assert "11-3" in text
+
+
+def test_a_sample_is_told_whole(run: RunFolder) -> None:
+    text = printed(show(run.path, "2-1", lambda: decode))
+    for words in ("sample 2-1, attempt 0", "What is", "assistant", "correct", '"gold": "2"', "env_done", "version 0.0"):
+        assert words in text
+
+
+def test_tokens_are_ids_where_no_tokenizer_is_given(run: RunFolder) -> None:
+    assert f"{ord('W')} {ord('h')} {ord('a')} {ord('t')} " in printed(show(run.path, "2-1"))
+
+
+def test_an_evaluation_is_named_by_its_step(run: RunFolder) -> None:
+    store = TrajectoryStore(run.evaluated(40))
+    store.append([trajectory(7, 1, text="from the evaluation")])
+    store.close()
+    assert "from the evaluation" in printed(show(run.path, "40/7-1"))
+    assert "evaluations after steps 40" in printed(show(run.path))
+
+
+def test_what_is_not_there_is_named(run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no trajectory of sample 99-0"):
+        show(run.path, "99-0")
+    with pytest.raises(RunError, match="no trajectory of sample 2-1, attempt 4"):
+        show(run.path, "2-1.4")
+    with pytest.raises(RunError, match="names no sample"):
+        show(run.path, "the best")
+    with pytest.raises(RunError, match="no ledger"):
+        show(tmp_path)
+
+
+def test_calls_of_tools_are_told_with_their_answers() -> None:
+    text = printed(render(with_tool(trajectory(0, 0))))
+    assert 'calculator({"it": "6 * 7"})' in text
+    assert text.index("calculator(") < text.index("<42> & no more")
+
+
+def test_a_model_cannot_steer_the_terminal() -> None:
+    episode = trajectory(0, 0, text="\x1b]0;owned\x07\x1b[2J\x9b31m [red]x[/red]")
+    text = printed(render(episode, lambda ids: bytes(ids).decode("latin-1")))
+    assert not {"\x1b", "\x07", "\x9b"} & set(text)
+    assert "[red]x[/red]" in text

@@ -1,0 +1,61 @@
+"""A run tells which of its steps moved no weight, and why: in the line of the step, at its end and in its report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentrl.metrics.step import StepRecord
+from agentrl.metrics.trackers import read_steps
+from agentrl.report import summary
+from agentrl.report.html import write_report
+from agentrl.report.still import PAGE, still_words, why_still
+from agentrl.report.terminal import step_words
+from tests.unit.records.synthetic import synthetic_run
+from tests.unit.report.test_summary import said
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> StepRecord:
+    return read_steps(synthetic_run(tmp_path_factory.mktemp("run"), steps=2))[-1]
+
+
+def still(step: StepRecord, *, mean: float = 0.0, spread: float = 0.0, nonfinite: int = 0) -> StepRecord:
+    learner = replace(step.learner, optimizer_steps=0, skipped_steps=1, nonfinite_steps=nonfinite)
+    return replace(step, learner=learner, reward_mean=mean, reward_std=spread)
+
+
+def test_a_step_without_an_update_says_why(moved: StepRecord) -> None:
+    assert why_still(moved) == ""
+    assert "no update: every reward is 0, so there is nothing to compare" in step_words(still(moved), 9)
+    assert "no update: every reward is 0.5" in step_words(still(moved, mean=0.5), 9)
+    assert "no update: the rewards differ in no group" in step_words(still(moved, mean=0.5, spread=0.5), 9)
+    assert "no update: the gradient was not finite" in step_words(still(moved, nonfinite=1), 9)
+
+
+def test_the_steps_without_an_update_are_counted_by_their_commonest_reason(moved: StepRecord) -> None:
+    assert still_words([moved, moved]) == ""
+    steps = [moved, still(moved, mean=1.0), still(moved), still(moved)]
+    assert still_words(steps) == f"3 of 4 steps: every reward is 0, so there is nothing to compare; see {PAGE}"
+    assert (ROOT / PAGE).is_file()
+
+
+def test_a_run_without_an_update_says_so_at_its_end_and_in_its_report(tmp_path: Path, moved: StepRecord) -> None:
+    run = synthetic_run(tmp_path, steps=2)
+    told = summary.read(run)
+    assert told is not None
+    assert told.no_update == ""
+    assert "no update" not in said(told, run)
+    assert "No update" not in write_report(run).read_text()
+    steps = [still(step) for step in read_steps(run)]
+    one = summary.summarize("done", told.seconds, {}, steps, [], told.counts, told.conservation, 1, {})
+    assert "2 of 2 steps: every reward is 0" in said(one, run)
+    text = run.metrics.read_text()
+    run.metrics.write_text(text.replace('"optimizer_steps":1', '"optimizer_steps":0'))
+    page = write_report(run).read_text()
+    assert "No update" in page
+    assert "2 of 2 steps" in page

@@ -1,0 +1,137 @@
+"""What `agentrl eval` scores: a model by itself, or what a run wrote, as that run would."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from agentrl.cli.main import main
+from agentrl.config.loading import keys
+from agentrl.config.resolve import choose
+from agentrl.config.schema import Config
+from agentrl.env import resolve
+from agentrl.errors import ConfigError
+from agentrl.metrics.step import EvaluationRecord
+from agentrl.metrics.trackers import read_evaluations
+from agentrl.records.folder import RunFolder
+from agentrl.training import loop
+from agentrl.training.eval_config import READ, SECTIONS, is_read, to_score
+from agentrl.training.inputs import Subject
+from tests.unit.config.test_resolve import LAPTOP
+from tests.unit.records.synthetic import synthetic_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """A run of the guess environment with two checkpoints."""
+    run = RunFolder(tmp_path / "run")
+    for name in ("step-000002/model", "step-000004/model"):
+        (run.checkpoints / name).mkdir(parents=True)
+    run.ledger.touch()
+    run.config.write_text(f'out = "{run.path}"\n[env]\nname = "guess"\nhigh = 9\n[rollout]\nmax_tokens = 7\n')
+    return run
+
+
+def test_a_run_is_scored_by_its_last_checkpoint_in_its_own_environment(run: RunFolder) -> None:
+    config = to_score(None, [("model", str(run.path)), ("eval.samples", "3")])
+    assert config.model.name == str(run.checkpoints / "step-000004")
+    assert (config.env.name, config.env.options, config.rollout.max_tokens) == ("guess", {"high": 9}, 7)
+    assert (config.out, config.eval.samples) == (None, 3)
+
+
+@pytest.mark.parametrize("inside", ["", "model"])
+def test_a_checkpoint_of_a_run_is_scored_in_that_run_s_environment(
+    run: RunFolder, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.path)
+    config = to_score(None, [("model.name", f"checkpoints/step-000002/{inside}"), ("out", "elsewhere")])
+    assert Path(config.model.name) == run.checkpoints / "step-000002" / inside
+    assert (config.env.name, config.out) == ("guess", Path("elsewhere"))
+
+
+def test_another_environment_or_file_has_the_say(run: RunFolder, tmp_path: Path) -> None:
+    config = to_score(None, [("env", "math"), ("model", str(run.path))])
+    assert (config.env.name, config.env.options, config.rollout.max_tokens) == ("math", {}, 0)
+    assert config.model.name == str(run.checkpoints / "step-000004")
+    (tmp_path / "other.toml").write_text("seed = 5\n")
+    config = to_score(tmp_path / "other.toml", [("model", str(run.path))])
+    assert (config.seed, config.env.name) == (5, "math")
+
+
+def test_what_an_evaluation_reads_are_keys_and_none_of_them_is_the_learner_s() -> None:
+    assert {section for section in SECTIONS if not any(key.startswith(f"{section}.") for key in keys())} == set()
+    assert {key for key in READ if key not in keys()} == set()
+    assert [is_read(key) for key in ("env.high", "engine.count", "learner.lr", "eval.every", "steps")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_a_run_of_many_ranks_is_scored_where_they_would_find_no_room(run: RunFolder) -> None:
+    run.config.write_text(run.config.read_text() + "[learner]\nranks = 64\n")
+    config = to_score(None, [("model", str(run.path))])
+    assert choose(config, LAPTOP).config.learner.ranks == 1
+
+
+def test_a_run_that_a_file_names_stands_for_its_newest_checkpoint_too(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(f'[model]\nname = "{run.path}"\n')
+    assert to_score(tmp_path / "other.toml", []).model.name == str(run.checkpoints / "step-000004")
+
+
+def test_training_takes_the_newest_checkpoint_of_a_run_as_an_evaluation_does(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Config] = []
+
+    def choose(config: Config, _: object) -> None:
+        planned.append(config)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr("agentrl.cli.train.choose", choose)
+    monkeypatch.chdir(run.path.parent)
+    assert main(["train", "guess", "--model", "run"]) == 2
+    assert planned[0].model.name == to_score(None, [("model", "run")]).model.name
+    assert planned[0].model.name == str(run.checkpoints / "step-000004")
+
+
+@pytest.mark.parametrize("name", ["", "owner/name", "./none"])
+def test_a_model_of_no_run_is_taken_as_it_is(name: str) -> None:
+    assert to_score(None, [("model", name)] if name else []).model.name == name
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.config.touch()
+    run.ledger.touch()
+    with pytest.raises(ConfigError, match="has no checkpoint yet"):
+        to_score(None, [("model", str(tmp_path))])
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [("run/checkpoints/step-000012/model", "evaluation after step 12 · pass@1 "), ("model", "evaluation · pass@1 ")],
+)
+def test_an_evaluation_says_what_it_scored_and_where_it_is_kept(
+    inside: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = read_evaluations(synthetic_run(tmp_path / "other"))[-1]
+
+    class Found:
+        async def run(self, *_: object) -> EvaluationRecord:
+            return dataclasses.replace(record, step=0)
+
+    @asynccontextmanager
+    async def examined(*_: object) -> AsyncIterator[tuple[SimpleNamespace, Found]]:
+        yield SimpleNamespace(workers=None), Found()
+
+    monkeypatch.setattr(loop, "examined", examined)
+    model, out = tmp_path / inside, tmp_path / "scored"
+    config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model)}, "out": out})
+    loop.evaluate(config, Subject(resolve("guess"), model, ""))
+    what, score, _ = capsys.readouterr().out.splitlines()
+    assert what == f"Evaluating {model} in guess; the run's folder is {out}."
+    assert score.startswith(said)

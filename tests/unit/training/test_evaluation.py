@@ -1,0 +1,153 @@
+"""An evaluation says what it measured: group rewards count, turn rewards can pass, and nothing is hidden."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.errors import RunError
+from agentrl.metrics.step import EvaluationRecord
+from agentrl.records.store import TrajectoryStore
+from agentrl.report.curves import learning
+from agentrl.report.terminal import evaluation_words
+from agentrl.rollout.orders import EpisodeOrder
+from agentrl.rollout.scheduler import WorkerLostError
+from agentrl.training.evaluation import Evaluation
+from agentrl.types import SampleId, Signal, StopReason, Trajectory, Version
+from tests.unit.records.synthetic import trajectory
+
+V0 = Version(0, 0)
+TOO_LONG = "the prompt has 2,000 tokens and model.max_context is 1,024: no room is left for an answer"
+MUTE: dict[str, Any] = {
+    "sequences": (), "signals": (), "stop_reason": StopReason.CONTEXT_OVERFLOW, "error": TOO_LONG,
+}  # fmt: skip
+Change = Callable[[EpisodeOrder], dict[str, Any]]
+
+
+class Players:
+    """Whose episodes end as `change` says; `score` adds group rewards, `losses` workers die first."""
+
+    def __init__(self, change: Change = lambda _: {}, score: Any = None, losses: int = 0) -> None:
+        self.change, self.score, self.losses = change, score, losses
+        self.orders: list[EpisodeOrder] = []
+        self.groups: list[list[SampleId]] = []
+
+    async def dispatch(self, order: EpisodeOrder) -> Trajectory:
+        self.orders.append(order)
+        if order.attempt < self.losses:
+            raise WorkerLostError("the worker died")
+        return dataclasses.replace(trajectory(*order.sample, order.attempt), **self.change(order))
+
+    async def has_group_rewards(self) -> bool:
+        return self.score is not None
+
+    async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        self.groups.append([t.sample for t in trajectories])
+        if len(self.groups) <= self.losses:
+            raise WorkerLostError("the worker died")
+        return [dataclasses.replace(t, signals=(*t.signals, self.score(t))) for t in trajectories]
+
+
+async def evaluated(folder: Path, players: Players, tasks: int = 2, samples: int = 2, k: int = 0) -> EvaluationRecord:
+    plan = Evaluation("test", tasks, samples, k, 0, 1.0, 8, 0, 10.0, 10.0)
+    return await plan.run(players, 3, V0, folder)
+
+
+async def test_group_rewards_are_asked_for_the_samples_of_each_task_and_stored(tmp_path: Path) -> None:
+    def best(t: Trajectory) -> Signal:
+        return Signal("best", float(t.sample.member == 0), weight=3.0, scope="group")
+
+    players = Players(lambda _: {"signals": (Signal("right", 1.0),)}, best)
+    record = await evaluated(tmp_path, players)
+    assert sorted(players.groups) == [[SampleId(task, member) for member in range(2)] for task in range(2)]
+    assert (record.reward_mean, record.signals) == (1.0 + 1.5, {"right": 1.0, "best": 0.5})
+    assert record.pass_at_1.mean == 0.5
+    assert TrajectoryStore(tmp_path).read(SampleId(0, 0)).signals[-1].scope == "group"
+
+
+async def test_turn_rewards_alone_can_pass(tmp_path: Path) -> None:
+    def found(order: EpisodeOrder) -> dict[str, Any]:
+        values = (0.0, 0.0, float(order.sample.member == 1))
+        return {"signals": tuple(Signal("found", v, scope="turn", turn=n) for n, v in enumerate(values))}
+
+    assert (await evaluated(tmp_path, Players(found))).pass_at_1.mean == 0.5
+
+
+async def test_the_environments_own_word_decides(tmp_path: Path) -> None:
+    def says(order: EpisodeOrder) -> dict[str, Any]:
+        return {"success": Signal("success", float(order.sample.group == 0), weight=0.0)}
+
+    players = Players(says)
+    record = await evaluated(tmp_path, players)
+    assert record.pass_at_1.mean == 0.5
+    assert record.reward_mean == 1.0
+    assert all(order.asks_success for order in players.orders)
+    verdict = TrajectoryStore(tmp_path).read(SampleId(1, 0)).success
+    assert verdict is not None
+    assert verdict.value == 0.0
+
+
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
+    "a reward": ({"signals": (Signal.invalid("right", "IndexError: sums.py:31"),)}, "right: IndexError: sums.py:31"),
+    "its success": (
+        {"success": Signal.invalid("success", "KeyError: 'gold'", weight=0.0)},
+        "success: KeyError: 'gold'",
+    ),
+    "the environment": (
+        {"signals": (), "stop_reason": StopReason.ENV_ERROR, "error": "step: x\ny"},
+        "env_error: step: x y",
+    ),
+}
+
+
+@pytest.mark.parametrize(("failure", "cause"), FAILURES.values(), ids=FAILURES)
+async def test_one_invalid_of_four_is_told_with_its_cause_and_counts_for_nothing(
+    tmp_path: Path, failure: dict[str, Any], cause: str
+) -> None:
+    record = await evaluated(tmp_path, Players(lambda order: failure if order.sample == (1, 1) else {}))
+    assert (record.invalid, record.pass_at_1.mean, record.tasks_at_1, record.tasks_at_k) == (1, 1.0, 2, 1)
+    for words in (evaluation_words(record), learning([], [record]).replace("&#x27;", "'")):
+        assert f"3 of 4 episodes valid; pass@2 over 1 of 2 tasks; The commonest cause, 1 of 1: {cause}" in words
+
+
+async def test_an_episode_without_an_answer_is_a_fail_and_told(tmp_path: Path) -> None:
+    record = await evaluated(tmp_path, Players(lambda order: MUTE if order.sample.group else {}), tasks=4)
+    assert (record.invalid, record.unanswered, record.pass_at_1.mean, record.tasks_at_k) == (0, 6, 0.25, 4)
+    assert record.reward_mean == 1.0
+    assert "8 of 8 episodes valid, 6 of them unanswered; The commonest cause, 6 of 6: the prompt has 2,000 tokens" in (
+        evaluation_words(record)
+    )
+
+
+async def test_nothing_is_said_of_validity_where_all_are_valid(tmp_path: Path) -> None:
+    record = await evaluated(tmp_path, Players())
+    assert "valid" not in evaluation_words(record)
+    assert not math.isnan(record.pass_at_k.mean)
+
+
+async def test_an_evaluation_of_nothing_stops_with_the_cause(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no valid episode among 4 .* 4 of 4: the prompt has 2,000 .*raise --model.max"):
+        await evaluated(tmp_path, Players(lambda _: MUTE))
+
+
+async def test_what_the_infrastructure_ended_is_asked_again(tmp_path: Path) -> None:
+    down = {"signals": (), "stop_reason": StopReason.INFRA_ERROR, "error": "step: the service is down"}
+    players = Players(lambda order: down if order.attempt == 0 and order.sample.member == 1 else {})
+    record = await evaluated(tmp_path, players)
+    assert (record.invalid, record.tasks_at_k) == (0, 2)
+    assert {order.sample.member: order.attempt for order in players.orders} == {0: 0, 1: 1}
+
+
+async def test_lost_workers_are_asked_again_and_given_up_in_the_end(tmp_path: Path) -> None:
+    players = Players(score=lambda t: Signal("rank", 1.0, scope="group"), losses=2)
+    record = await evaluated(tmp_path, players, tasks=1)
+    assert record.pass_at_1.mean == 1.0
+    assert [order.attempt for order in players.orders if order.sample.member == 0] == [0, 1, 2]
+    assert len(players.groups) == 3
+    with pytest.raises(RunError, match="evaluation of sample 0-0 was lost 3 times: the worker died"):
+        await evaluated(tmp_path / "again", Players(losses=3), tasks=1, samples=1)

@@ -1,0 +1,511 @@
+"""What a run is about is checked before anything heavy starts: the environment is asked, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from agentrl.config.embedded import EMBEDDED
+from agentrl.config.loading import to_toml
+from agentrl.config.machine import detect
+from agentrl.config.resolve import choose
+from agentrl.config.schema import Config
+from agentrl.env.tryout import process as rehearsal
+from agentrl.env.tryout.verdict import Tried
+from agentrl.errors import ConfigError
+from agentrl.records.folder import RunFolder
+from agentrl.training import inputs as subject
+from agentrl.training.inputs import Subject, anchored
+
+HEAD = """
+import asyncio, os, random, sys, time; SEEN, COUNT = [], 0
+from pathlib import Path
+from agentrl.env import Context, Env, EnvConfig, Limits, Message, Reply, Task, reward, tool
+
+class Whole(Env):
+    def tasks(self, split):
+        return [Task(f"{split}-{n}", n) for n in range(3)]
+    def setup(self, task, ctx):
+        return [Message(role="user", content="?")]
+    @reward
+    def right(self, ctx):
+        return float(ctx.text == "yes")
+
+class Bare(Env):
+    def tasks(self, split):
+        return [Task(f"{split}-{n}", n) for n in range(3)]
+    def setup(self, task, ctx):
+        return [Message(role="user", content="?")]
+
+"""
+Check = Callable[..., Subject]
+
+
+@pytest.fixture
+def check(apart: Check, monkeypatch: pytest.MonkeyPatch) -> Check:
+    """The same, rehearsed in this process: a second less for each."""
+
+    def rehearsed(*order: Any) -> Tried:
+        tried = asyncio.run(rehearsal.verdict(*order))
+        if tried.fault:
+            raise ConfigError(tried.fault)
+        return tried
+
+    monkeypatch.setattr(subject, "rehearse", rehearsed)
+    return apart
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Check:
+    """The subject of a run in an environment whose class has this body."""
+
+    def one(body: str, base: str = "Whole", **sections: dict[str, object]) -> Subject:
+        folder = Path(mkdtemp(dir=tmp_path))
+        (folder / "mine.py").write_text(f"{HEAD}class Mine({base}):\n" + "".join(f" {x}\n" for x in body.split("\n")))
+        env = {"name": f"{folder / 'mine.py'}:Mine", **sections.pop("env", {})}
+        return Subject.of(Config.model_validate({"env": env, "model": {"name": EMBEDDED}, **sections}))
+
+    return one
+
+
+REFUSED = {
+    "no reward": ("pass", "Bare", "nothing to learn from: write a @reward method"),
+    "rewards of weight 0": ("@reward(weight=0)\ndef a(self, ctx): return 1", "Bare", "every reward has weight 0"),
+    "tools and one turn": ("@tool\ndef a(self): return 1", "Whole", r"one turn.*Limits\(max_turns=8\)"),
+    "no tasks": ("def tasks(self, split): return []", "Whole", r"tasks\('train'\) is empty"),
+    "no held-out tasks": (
+        "def tasks(self, split): return [Task('a')] if split == 'train' else []", "Whole",
+        r"tasks\('test'\) is empty.*--eval.tasks 0",
+    ),
+    "tasks that raise": (
+        "def tasks(self, split): return open('none.jsonl')", "Whole", r"FileNotFoundError.*mine\.py:22",
+    ),
+    "tasks in a dict": (
+        "def tasks(self, split): return {'a': Task('a')}", "Whole", r"^Mine \(mine\.py:22\): tasks\(\) returned a dict"
+    ),
+    "tasks that are rows": (
+        "def tasks(self, split): return [{'q': 1}]", "Whole",
+        r"^Mine \(mine\.py:22\): task 0 of split 'train' is a dict; give agentrl.env.Task",
+    ),
+    "ids that are numbers": ("def tasks(self, split): return [Task(1)]", "Whole", "has the id 1; give text"),
+    "tasks by chance": (
+        "def tasks(self, split): return [Task(str(random.random())) for _ in range(3)]", "Whole",
+        "when it is read again",
+    ),
+    "a tool of odd arguments": (
+        "limits = Limits(max_turns=2)\n@tool\ndef a(self, x): return 1", "Whole", "no annotation",
+    ),
+    "a role of others": (
+        "def setup(self, task, ctx): return [{'role': 'human', 'content': ''}]", "Whole",
+        r"speaks as 'human': unknown role\. Did you mean 'user'\? Known: assistant, system, tool, user",
+    ),
+    "text for messages": (
+        "def setup(self, task, ctx): return 'Say yes.'", "Whole", "returned 'Say yes.'; return a list",
+    ),
+    "one message for many": (
+        "def setup(self, task, ctx): return {'role': 'user', 'content': ''}", "Whole", "return a list",
+    ),
+    "no content": ("def setup(self, task, ctx): return [{'role': 'user'}]", "Whole", "a message has a role, and text"),
+    "no message": ("def setup(self, task, ctx): return []", "Whole", "returned no message"),
+    "nothing": ("def setup(self, task, ctx): pass", "Whole", "setup returned None"),
+    "respond without a reply": ("def respond(self, turn, ctx): return 'No.'", "Whole", r"return a Reply: Reply\.say"),
+    "a reply of a wrong role": (
+        "def respond(self, turn, ctx): return Reply(({'role': 'env', 'content': ''},))", "Whole", "speaks as 'env'",
+    ),
+    "tools that are nothing": ("def tools(self, ctx): return None", "Whole", "tools returned None; return a list"),
+    "a reward of nothing": ("@reward\ndef a(self, ctx): pass", "Whole", r"Mine\.a has no value.*returned None"),
+    "a reward of text": ("@reward\ndef a(self, ctx): return '1'", "Whole", "returned '1'; return a number"),
+    "a reward of nan": ("@reward\ndef a(self, ctx): return float('nan')", "Whole", "the value is nan"),
+    "a reward that trusts the model": (
+        "@reward\ndef a(self, ctx): return float(ctx.text.split()[-1])", "Whole", r"IndexError.*mine\.py:23",
+    ),
+    "a group reward of one": (
+        "@reward(scope='group')\ndef a(self, episodes): return 1.0", "Whole", "one value for each",
+    ),
+    "a constructor of its own": ("def __init__(self): pass", "Whole", r"cannot be made: TypeError.*\(mine\.py:22\)$"),
+    "lent tools and one turn": (
+        "class Handy:\n @tool\n def count(self): return 1\ndef tools(self, ctx): return [self.Handy()]", "Whole",
+        r"limits leave one turn.*its tools \(count\) answer",
+    ),
+    "parts that are text": (
+        "def setup(self, task, ctx): return [{'role': 'user', 'content': ['x', 'y']}]", "Whole",
+        r"Mine\.setup said .*'y'.*; a part of a content is typed: \{'type': 'text', 'text': …\}",
+    ),
+    "parts without words": (
+        "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text'}]}]", "Whole", "is typed",
+    ),
+    "a tool of odd annotations": (
+        "limits = Limits(max_turns=2)\n@tool\ndef a(self, x: random.Random): return 1", "Whole",
+        r"@tool Mine\.a: annotate with what JSON can hold, such as int, str or list\[str\] \([^\n]*Random'>\)$",
+    ),
+    "a config that is lost": (
+        "def __init__(self, path): super().__init__()", "Whole", r"^Mine \(mine\.py:22\) loses its config: write def",
+    ),
+    "an exit at once": ("def preflight(self): os._exit(0)", "Whole", "cannot run here: .*SystemExit: 0"),
+    "an exit when made": ("def __init__(self, config): os._exit(0)", "Whole", "cannot be made: .*SystemExit: 0"),
+    "an exit when it is read": ("os._exit(0)", "Whole", r"mine\.py:22: SystemExit: 0$"),
+    "a default out of bounds": (
+        "class Config(EnvConfig):\n high: int = __import__('pydantic').Field(2, ge=4)", "Whole",
+        "env.high.*greater than or equal to 4",
+    ),
+    "an exit": (
+        "def setup(self, task, ctx): sys.exit('bye')", "Whole", r"Mine\.setup raised SystemExit: bye \(mine\.py:22\)",
+    ),
+    "a need of the machine": ("def preflight(self): raise OSError('no shelf')", "Whole", "cannot run here: .*no shelf"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_mistake_is_refused_before_anything_starts(case: str, check: Check) -> None:
+    body, base, said = REFUSED[case]
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        check(body, base)
+
+
+OF_SILENCE = {
+    "a last word": "@reward\ndef a(self, ctx): return float(ctx.text.split()[-1])",
+    "a JSON answer": "@reward\ndef a(self, ctx):\n import json\n return json.loads(ctx.text)['answer']",
+    "an oracle's form alone": (
+        "@reward\ndef a(self, ctx): return {'(yes)': 1}[ctx.text]\ndef oracle(self, task): return ['(yes)']"
+    ),
+    "a group's mean": (
+        "@reward(scope='group')\ndef a(self, episodes): return [1 / len(e.messages[-1]['content']) for e in episodes]"
+    ),
+    "a turn": "@reward(scope='turn')\ndef a(self, ctx): return 1 / len(ctx.text)",
+    "success": "def success(self, ctx): return True if ctx.text else None",
+}
+OF_EVERY_ANSWER = {
+    "a name": ("@reward\ndef a(self, ctx): return ctx.texts == 'yes'", "AttributeError"),
+    "a key": ("@reward\ndef a(self, ctx): return {}['gold'] == ctx.text", r"KeyError: 'gold' \(mine\.py:23\)"),
+    "nothing": ("@reward\ndef a(self, ctx): pass", "returned None; return a number"),
+    "what nobody awaits": (
+        "async def b(self): return 1.0\n@reward\ndef a(self, ctx): return 2 * self.b()", "TypeError.*'coroutine'",
+    ),
+    "one value for a group": (
+        "@reward(scope='group')\ndef a(self, episodes): return [1.0]", r"returned \[1\.0\]; return one value for each",
+    ),
+    "a number for success": ("def success(self, ctx): return 1.0", r"success.*returned 1\.0; return True or False"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("case", OF_EVERY_ANSWER)
+def test_a_reward_that_no_answer_can_earn_is_told_in_its_own_words(case: str, check: Check) -> None:
+    body, said = OF_EVERY_ANSWER[case]
+    with pytest.raises(ConfigError, match=f"(?s){said}") as caught:
+        check(body)
+    assert "has no value: " in str(caught.value)
+    assert "return 0" not in str(caught.value)
+
+
+@pytest.mark.parametrize("case", OF_SILENCE)
+def test_a_reward_that_only_silence_breaks_is_to_return_0(case: str, check: Check) -> None:
+    worth = "False" if case == "success" else "0"
+    with pytest.raises(ConfigError, match=rf"no value for an empty answer: (?s:.*)must gain that: return {worth}\b"):
+        check(OF_SILENCE[case])
+
+
+def test_an_environment_that_ends_its_process_is_refused(apart: Check) -> None:
+    with pytest.raises(ConfigError, match="ended its process with code 3"):
+        apart("def setup(self, task, ctx): os._exit(3)")
+
+
+def test_a_rehearsal_may_say_more_than_a_pipe_holds(apart: Check) -> None:
+    [said] = apart(
+        "def setup(self, task, ctx): return [Message(role='user', content='word ' * 60_000)]"
+    ).notice.splitlines()
+    assert "leaves 0 of model.max_context 1024" in said
+
+
+def test_a_rehearsal_apart_says_the_same_as_one_here(apart: Check) -> None:
+    with pytest.raises(ConfigError, match="speaks as 'human'"):
+        apart("def setup(self, task, ctx): print('hello'); return [{'role': 'human', 'content': ''}]")
+    assert apart("def preflight(self): return 'Here.'").notice == "Here."
+
+
+def test_an_error_comes_with_the_traceback_of_the_authors_code(check: Check) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check("def setup(self, task, ctx): return {}[task.id]")
+    text = str(caught.value)
+    assert text.startswith("Mine.setup raised KeyError: 'train-0' (mine.py:22)\n\nTraceback (most recent call last):")
+    assert "agentrl/env" not in text
+
+
+ACCEPTED = {
+    "score in the place of rewards": ("def score(self, ctx): return 1.0", "Bare"),
+    "turn rewards alone": ("@reward(scope='turn')\ndef a(self, ctx): return 1", "Bare"),
+    "group rewards alone": ("@reward(scope='group')\ndef a(self, episodes): return [1.0 for _ in episodes]", "Bare"),
+    "a reward of numpy's": ("@reward\ndef a(self, ctx):\n import numpy\n return numpy.float32(1)", "Bare"),
+    "group rewards of numpy's": (
+        "@reward(scope='group')\ndef a(self, episodes):\n import numpy\n return numpy.ones(len(episodes))", "Bare",
+    ),
+    "a truth": ("@reward\ndef a(self, ctx): return True", "Bare"),
+    "chance of its own": (
+        "def setup(self, task, ctx): return [Message(role='user', content=str(ctx.rng.random()))]", "Whole",
+    ),
+    "a table that nobody changes": ("words = {'a': [1]}", "Whole"),
+    "a long prompt that fits": (
+        "def setup(self, task, ctx): return [Message(role='user', content='What is it? ' * 200)]", "Whole",
+    ),
+    "endless tasks that come again": (
+        "def tasks(self, split): return lambda rng: Task(f'{split}-{rng.randrange(3)}')", "Whole",
+    ),
+    "a respond that ends the only turn": ("def respond(self, turn, ctx): return Reply.end()", "Whole"),
+    "a respond with turns": (
+        "limits = Limits(max_turns=3)\ndef respond(self, turn, ctx): return Reply.say('No.')", "Whole",
+    ),
+    "examples by the assistant": (
+        "def setup(self, task, ctx):\n"
+        " return [*super().setup(task, ctx), Message(role='assistant', content='x'), *super().setup(task, ctx)]",
+        "Whole",
+    ),
+    "lent no tools": ("def tools(self, ctx): return []", "Whole"),
+    "typed parts": (
+        "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text', 'text': '?'}]}]", "Whole",
+    ),
+    "an env that prints": ("def setup(self, task, ctx): print('hello'); return super().setup(task, ctx)", "Whole"),
+    "an async env": ("async def setup(self, task, ctx): return [Message(role='user', content='')]", "Whole"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_can_run_is_accepted(case: str, check: Check) -> None:
+    assert check(*ACCEPTED[case]).notice == ""
+
+
+NOTES = {
+    "held-out tasks that are trained on": (
+        "def tasks(self, split): return [Task('a'), Task('b')]",
+        "2 of 2 held-out tasks are training tasks too, as 'a': no score is held out.",
+    ),
+    "a tool that nobody describes": (
+        "limits = Limits(max_turns=2)\n@tool\ndef a(self): return 1", "told nothing of a: write a docstring",
+    ),
+    "a docstring of another parameter": (
+        "limits = Limits(max_turns=2)\n@tool\ndef a(self, n: int):\n 'Count.\\n\\nArgs:\\n  m: a number'\n return 1",
+        "The docstring of a speaks of m, which a does not take.",
+    ),
+    "no signal for silence": ("def score(self, ctx): return ()", "no signal at all"),
+    "a service that is away": (
+        "def setup(self, task, ctx):\n e = OSError('search is down')\n e.fault = 'infra'\n raise e",
+        "failed, for no fault of the environment's: OSError: search is down",
+    ),
+    "state that all episodes share": (
+        "seen = []\ndef setup(self, task, ctx):\n self.seen.append(task.id)\n return super().setup(task, ctx)",
+        "Mine.seen changed in an episode: it is one for all episodes of a worker; use ctx.state.",
+    ),
+    "a module's state that all episodes share": (
+        "def setup(self, task, ctx):\n SEEN.append(task.id)\n return super().setup(task, ctx)",
+        "SEEN (mine.py) changed in an episode: it is one for all episodes of a worker; use ctx.state.",
+    ),
+    "a module's counter": (
+        "def setup(self, task, ctx):\n global COUNT\n COUNT += 1\n return super().setup(task, ctx)",
+        "COUNT (mine.py) changed in an episode",
+    ),
+    "a counter of the class": (
+        "count = 0\ndef teardown(self, ctx):\n Mine.count += 1", "Mine.count changed in an episode",
+    ),
+    "tasks that share an id": (
+        "def tasks(self, split): return [Task(f'{split}-{n // 2}', n) for n in range(5)]",
+        "4 of 5 tasks of 'train' share an id with another, as 'train-0': give each its own",
+    ),
+    "endless tasks of one id": (
+        "def tasks(self, split): return lambda rng: Task(split, rng.random())",
+        "tasks of 'train' share an id with another, as 'train'",
+    ),
+    "a conversation that the assistant begins": (
+        "def setup(self, task, ctx):\n"
+        " return [Message(role='assistant', content='Hi.'), *super().setup(task, ctx)]",
+        "Mine.setup begins with the assistant, which many chat templates refuse: begin with 'system' or 'user'.",
+    ),
+    "a conversation that the assistant ends": (
+        "def setup(self, task, ctx):\n"
+        " return [*super().setup(task, ctx), Message(role='assistant', content='Well,')]",
+        "Mine.setup ends with the assistant, so the model would answer itself: end with 'user'.",
+    ),
+    "an assistant that says nothing": (
+        "def setup(self, task, ctx): return [Message(role='assistant', content='')]", "ends with the assistant",
+    ),
+    "a reply that nobody reads": (
+        "def respond(self, turn, ctx): return Reply.say('No. Again.')",
+        "Mine.respond goes on after the only turn, so the model never reads what it says: write limits = Limits(",
+    ),
+    "a prompt beyond the context": (
+        "def setup(self, task, ctx): return [Message(role='user', content='What is it? ' * 1000)]",
+        "tokens, which leaves 0 of model.max_context 1024 for an answer of up to 1 (rollout.max_tokens): raise",
+    ),
+    "chance that no seed governs": (
+        "def setup(self, task, ctx): return [Message(role='user', content=str(random.random()))]",
+        "The same seed gave an episode with other messages: draw from ctx.rng alone.",
+    ),
+    "a loop that stands still": (
+        "async def setup(self, task, ctx):\n time.sleep(1.2)\n return super().setup(task, ctx)",
+        "held its event loop for 1.",
+    ),
+    "what it found": ("def preflight(self): return 'On the third shelf.'", "On the third shelf."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_what_a_user_should_know_is_told(case: str, check: Check) -> None:
+    body, said = NOTES[case]
+    assert said in check(body).notice
+
+
+def test_where_nothing_is_evaluated_no_held_out_task_is_asked_for(check: Check) -> None:
+    only_train = "def tasks(self, split): return {'train': [Task('a')]}[split]"
+    assert check(only_train, eval={"tasks": 0}).notice == ""
+    with pytest.raises(ConfigError, match="KeyError: 'test'"):
+        check(only_train)
+
+
+def test_one_turn_by_a_flag_is_refused_too(check: Check) -> None:
+    body = "limits = Limits(max_turns=4)\n@tool\ndef a(self):\n '''Look.'''\n return 1"
+    assert check(body).notice == ""
+    with pytest.raises(ConfigError, match=r"--rollout\.max_turns 1 leaves one turn"):
+        check(body, rollout={"max_turns": 1})
+
+
+def test_an_environment_that_takes_long_is_left_to_the_run(apart: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "PATIENCE_S", 0.5)
+    assert "longer than 0.5 s" in apart("def tasks(self, split): time.sleep(600)").notice
+
+
+def test_paths_hold_wherever_a_resume_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "rows.jsonl").touch()
+    (tmp_path / "easy").mkdir()
+    options = {"data": "rows.jsonl", "level": "easy", "files": ["./rows.jsonl"], "n": 3, "missing": "./none"}
+    given = {"out": "runs/x", "env": {"name": "./x.py:A", **options}, "model": {"name": "model"}}
+    config = anchored(Config.model_validate(given))
+    assert config.env.name == f"{tmp_path}/x.py:A"
+    assert config.env.options == options | {"data": f"{tmp_path}/rows.jsonl", "files": [f"{tmp_path}/rows.jsonl"]}
+    assert (config.model.name, config.out) == (f"{tmp_path}/model", tmp_path / "runs/x")
+    named = Config.model_validate({"env": {"name": "math"}, "model": {"name": "owner/name"}})
+    assert anchored(named) == named
+
+
+WORDS = (["--env", "guess", "--env.hgih", "3"], ["--env", "./none.py"], ["--env", "ges"], ["bare.py:Bare"])
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_a_refusal_loads_nothing_heavy(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(HEAD)
+    code = (
+        "import sys\nfrom agentrl.cli.main import main\ncode = main()\n"
+        "print(code, {'torch', 'ray', 'vllm', 'deepspeed', 'transformers'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", code, "train", *words]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert answer.stdout == "2 set()\n"
+
+
+SLOW = (
+    HEAD
+    + """
+class Slow(Whole):
+    def setup(self, task, ctx):
+        Path("ready").touch()
+        time.sleep(600)
+"""
+)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_the_check_ends_the_command_with_a_line(
+    number: signal.Signals, status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from agentrl.cli.main import main\nsys.exit(main())"
+    )
+    command = [sys.executable, "-c", code, "train", "slow.py:Slow", "--model", EMBEDDED]
+    run = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    while not (tmp_path / "ready").exists() and run.poll() is None:
+        time.sleep(0.01)
+    (os.killpg if number is signal.SIGINT else os.kill)(run.pid, number)
+    out, _ = run.communicate(timeout=60)
+    assert (run.returncode, out) == (status, f"stopped by {number.name}\n")
+
+
+BAD_OUT = {
+    "a file": ("file", "cannot write .*/file: Not a directory; choose another --out"),
+    "below a file": ("file/run", "cannot write .*/file/run: Not a directory; choose another --out"),
+    "a run": ("run", "run holds a run already: go on with `agentrl resume run`, or choose another --out"),
+    "no folder of files": ("/proc/none/run", "cannot write /proc/none/run: No such file or directory"),
+}
+
+
+@pytest.mark.parametrize("command", [["train", "whole.py:Whole"], ["eval", "--env", "whole.py:Whole"]], ids=" ".join)
+@pytest.mark.parametrize("case", BAD_OUT)
+def test_a_bad_out_is_refused_before_anything_is_asked_or_loaded(case: str, command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "whole.py").write_text(
+        HEAD.replace("    def setup", "    def preflight(self): sys.exit(9)\n    def setup")
+    )
+    (tmp_path / "file").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.toml").touch()
+    out, said = BAD_OUT[case]
+    before = sorted(tmp_path.rglob("*"))
+    code = (
+        "import sys\nfrom agentrl.cli.main import main\ncode = main()\n"
+        "print(code, {'torch', 'ray', 'vllm', 'deepspeed', 'transformers'} & sys.modules.keys())"
+    )
+    words = [sys.executable, "-c", code, *command, "--out", out]
+    answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert answer.stdout == "2 set()\n"
+    assert re.search(said, answer.stderr)
+    assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+WITHOUT_WEIGHT = (
+    "import sys\nfrom agentrl.cli.main import main\n"
+    "class Stop:\n"
+    "    def find_spec(self, name, path=None, target=None):\n"
+    "        if name in ('torch', 'ray', 'transformers', 'agentrl.training.loop'): sys.exit(7)\n"
+    "sys.meta_path.insert(0, Stop())\nmain()"
+)
+"""The command in a process that ends with 7 as soon as anything heavy is imported."""
+
+
+def test_what_the_check_found_is_told_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        HEAD.replace("    def setup", "    def preflight(self): return 'On the third shelf.\\x1b[31m'\n    def setup")
+    )
+    for command in (["train", "mine.py:Whole"], ["eval", "--env", "mine.py:Whole"]):
+        words = [sys.executable, "-c", WITHOUT_WEIGHT, *command, "--model", EMBEDDED]
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert answer.returncode == 7, answer.stderr
+        assert answer.stdout.endswith("On the third shelf.␛[31m\n")
+
+
+def test_a_resume_tells_what_has_changed_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    source, run = tmp_path / "mine.py", RunFolder(tmp_path / "run")
+    source.write_text(HEAD)
+    config = Config.model_validate({"env": {"name": f"{source}:Whole"}, "model": {"name": EMBEDDED}, "out": run.path})
+    run.path.mkdir()
+    run.config.write_text(to_toml(choose(config, detect()).config))
+    run.ledger.touch()
+    assert Subject.of(config).record(config, run) == ""
+    source.write_text(HEAD + "# another\n")
+    words = [sys.executable, "-c", WITHOUT_WEIGHT, "resume", str(run.path)]
+    for _ in range(2):
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert answer.returncode == 7, answer.stderr
+        assert "This run did not begin with what it goes on with; changed: source: mine.py." in answer.stdout
+    assert len(list(run.path.glob("manifest-*.json"))) == 2

@@ -1,0 +1,150 @@
+"""The steps of the loop, with a learner and a publication that do as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agentrl.algorithms import algorithm
+from agentrl.cluster.learners import Learners
+from agentrl.cluster.signals import Stop
+from agentrl.cluster.workers import Workers
+from agentrl.config.schema import Config
+from agentrl.errors import LearnerError
+from agentrl.learner.protocol import StepReport, TrainSequence
+from agentrl.metrics.trackers import Metrics, read_steps
+from agentrl.records.folder import RunFolder
+from agentrl.records.journal import RunJournal
+from agentrl.report.terminal import View
+from agentrl.rollout.orders import EpisodeOrder
+from agentrl.rollout.scheduler import Scheduler
+from agentrl.training.publication import Publication
+from agentrl.training.session import Session
+from agentrl.training.setup import schedule_of
+from agentrl.types import Segment, Signal, StopReason, TokenSequence, Trajectory, Version, VersionSpan
+
+CONFIG = Config.model_validate(
+    {"steps": 6, "rollout": {"prompts": 1, "group_size": 2}, "track": {"tensorboard": False}}
+)
+
+
+class Learner:
+    """Says of each step what `says` holds: whether there was an update, or that its gradient was not finite."""
+
+    def __init__(self) -> None:
+        self.says: list[str] = []
+
+    async def step(self, batch: list[TrainSequence], deadline_s: float) -> list[StepReport]:
+        said, samples = self.says.pop(0), tuple(dict.fromkeys(s.sample for s in batch))
+        return [
+            StepReport(0.0, 1.0, 1e-5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 4, int(said in ("update", "both")), samples, 0.1,
+                       skipped_steps=int(said == "silent"), nonfinite_steps=int(said in ("nan", "both")))
+        ]  # fmt: skip
+
+
+class Engines:
+    """What was published to them."""
+
+    def __init__(self) -> None:
+        self.still, self.published, self.gave_way, self.kept = asyncio.Lock(), [Version(0, 0)], 0, 0
+
+    async def give_way(self) -> None:
+        self.gave_way += 1
+
+    async def publish(self, version: Version) -> None:
+        self.published.append(version)
+
+    async def keep(self) -> None:
+        self.kept += 1
+
+
+class Run:
+    """A session whose episodes are sampled at once by the version published last; `equal` groups have no signal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.learner, self.engines, self.is_equal = Learner(), Engines(), False
+        self.journal = RunJournal(RunFolder(folder))
+        self.journal.ledger.begin_incarnation()
+        self.metrics = Metrics(RunFolder(folder), CONFIG)
+        scheduler = Scheduler(schedule_of(CONFIG, None), self.sample, self.journal, Version(0, 0))
+        self.session = Session(
+            config=CONFIG, folder=RunFolder(folder), algorithm=algorithm("grpo"), journal=self.journal,
+            metrics=self.metrics, view=View(6), stop=Stop(), workers=cast(Workers, None),
+            learners=cast(Learners, self.learner), publication=cast(Publication, self.engines), scheduler=scheduler,
+            evaluation=None, version=Version(0, 0), step=0,
+        )  # fmt: skip
+
+    async def sample(self, order: EpisodeOrder) -> Trajectory:
+        version = self.engines.published[-1]
+        action = Segment((5, 6), True, (-0.5, -1.5), (VersionSpan(version, 0, 2),))
+        reward = 1.0 if self.is_equal else float(order.sample.member)
+        return Trajectory(
+            order.sample, order.attempt, order.split, order.task_index, "0",
+            (TokenSequence((Segment((1, 2), False), action)),), (), (Signal("right", reward),), StopReason.ENV_DONE,
+        )  # fmt: skip
+
+    async def step(self, said: str) -> None:
+        if self.session.step == 0:
+            self.session.scheduler.start()
+        self.learner.says.append(said)
+        batch = await self.session.sample()
+        self.session.record(batch, await self.session.update(batch))
+
+    async def close(self) -> None:
+        await self.session.scheduler.stop()
+        self.metrics.close()
+        self.journal.close()
+
+
+@pytest.fixture
+async def run(tmp_path: Path) -> Any:
+    made = Run(tmp_path)
+    yield made
+    await made.close()
+
+
+async def test_a_step_that_moves_no_weight_publishes_nothing(run: Run):
+    run.is_equal = True
+    await run.step("silent")
+    assert (run.engines.published, run.engines.gave_way, run.engines.kept) == ([Version(0, 0)], 0, 1)
+    run.is_equal = False
+    await run.step("nan")
+    assert (run.engines.published, run.engines.gave_way, run.engines.kept) == ([Version(0, 0)], 1, 2)
+    await run.step("update")
+    assert run.engines.published == [Version(0, 0), Version(0, 1)]
+    records = read_steps(run.session.folder)
+    assert [(r.version, r.groups_mixed, r.staleness) for r in records] == [
+        ("0.0", 0, (2,)), ("0.0", 1, (2,)), ("0.1", 1, (2,)),
+    ]  # fmt: skip
+    assert [r.entropy for r in records] == [1.0] * 3
+
+
+async def test_a_resume_counts_publications_not_steps(run: Run):
+    for said in ("update", "silent", "update", "silent"):
+        run.is_equal = said == "silent"
+        await run.step(said)
+    assert run.session.version == Version(0, 2)
+    await run.session.scheduler.stop()
+    assert run.journal.ledger.begin_incarnation(2) == 1
+    assert run.journal.ledger.forks() == (0, 2)
+    assert run.journal.ledger.published() == (0, 1)
+
+
+async def test_an_update_beside_one_that_was_skipped_is_no_reason_to_stop(run: Run, capsys: Any):
+    for _ in range(3):
+        await run.step("both")
+    assert run.session.unstable_steps == 0
+    assert "1 of 2 updates skipped: the gradient was not finite" in " ".join(capsys.readouterr().out.split())
+
+
+async def test_gradients_that_are_not_finite_stop_the_run_after_a_few_in_a_row(run: Run):
+    for said in ("nan", "nan", "update", "nan", "nan"):
+        await run.step(said)
+    with pytest.raises(
+        LearnerError, match=r"not finite in 3 steps in a row, the last of them step 6: lower learner.lr"
+    ):
+        await run.step("nan")
+    assert len(read_steps(run.session.folder)) == 6

@@ -1,0 +1,34 @@
+"""What a run is made of is written down when it begins, and told when it goes on with something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentrl.config.schema import Config
+from agentrl.env import resolve
+from agentrl.records.folder import RunFolder
+from agentrl.training.inputs import Subject
+
+SOURCE = """
+from agentrl.env import Env, Task
+class Mine(Env):
+    def tasks(self, split): return [Task("a")]
+    def setup(self, task, ctx): return []
+"""
+
+
+def test_a_run_that_goes_on_with_another_source_says_which(tmp_path: Path) -> None:
+    source, data, model = tmp_path / "mine.py", tmp_path / "rows.jsonl", tmp_path / "model"
+    source.write_text(SOURCE)
+    data.write_text("{}")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    config = Config.model_validate({"env": {"name": str(source), "files": [str(data)]}})
+    subject, run = Subject(resolve(str(source)), model, ""), RunFolder(tmp_path)
+    assert subject.record(config, run) == ""
+    assert subject.record(config, run) == ""
+    source.write_text(SOURCE + "# another\n")
+    data.write_text("[]")
+    note = subject.record(config, run)
+    assert note == "This run did not begin with what it goes on with; changed: source: mine.py; data: rows.jsonl."
+    assert (tmp_path / "manifest-1.json").is_file()

@@ -1,0 +1,101 @@
+"""Staged weights are all of the weights, in files that can be mapped, and nothing stays behind."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agentrl.types import Version
+from agentrl.weights import staging as sender
+from agentrl.weights.digest import tensor_digest
+from agentrl.weights.staging import discard_leftovers, stage
+
+TENSORS = {
+    "embed": torch.arange(1000, dtype=torch.float32).view(10, 100),
+    "norm": torch.ones(7, dtype=torch.bfloat16),
+    "scalar": torch.tensor(3.0),
+    "empty": torch.zeros(0, 4),
+    "big": torch.randn(64, 64),
+    "view": torch.randn(8, 8).t(),
+}
+
+
+def read(bucket: dict[str, Any]) -> dict[str, torch.Tensor]:
+    with Path(bucket["path"]).open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    out = {}
+    for entry in bucket["tensors"]:
+        shape, dtype = torch.Size(entry["shape"]), getattr(torch, entry["dtype"])
+        if shape.numel():
+            flat = torch.frombuffer(memory, dtype=dtype, count=shape.numel(), offset=entry["offset"])
+            out[entry["name"]] = flat.view(shape)
+        else:
+            out[entry["name"]] = torch.zeros(shape, dtype=dtype)
+    return out
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 4096, 1 << 20])
+def test_every_tensor_arrives_under_its_digest(tmp_path: Path, bucket_bytes: int) -> None:
+    staged = stage(TENSORS.items(), Version(0, 3), tmp_path, bucket_bytes)
+    arrived: dict[str, torch.Tensor] = {}
+    for bucket in staged.buckets:
+        arrived |= read(bucket)
+    assert list(arrived) == list(TENSORS) == [spec.name for spec in staged.manifest.tensors]
+    for spec in staged.manifest.tensors:
+        assert torch.equal(arrived[spec.name], TENSORS[spec.name])
+        assert spec.digest == tensor_digest(arrived[spec.name])
+        assert (spec.shape, getattr(torch, spec.dtype)) == (TENSORS[spec.name].shape, TENSORS[spec.name].dtype)
+    assert staged.manifest.version == Version(0, 3)
+    staged.discard()
+
+
+def test_a_bucket_holds_no_more_than_its_size_unless_one_tensor_does(tmp_path: Path) -> None:
+    staged = stage(TENSORS.items(), Version(0, 0), tmp_path, bucket_bytes=4608)
+    for bucket in staged.buckets:
+        assert Path(bucket["path"]).stat().st_size <= 4608 or len(bucket["tensors"]) == 1
+    staged.discard()
+
+
+def test_discard_removes_the_files_and_may_be_repeated(tmp_path: Path) -> None:
+    staged = stage(TENSORS.items(), Version(0, 0), tmp_path)
+    still_mapped = read(staged.buckets[0])
+    staged.discard()
+    staged.discard()
+    assert not any(folder.exists() for folder in staged.folders)
+    assert torch.equal(still_mapped["big"], TENSORS["big"])
+
+
+def test_without_room_in_shared_memory_the_run_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "_SHARED_MEMORY", tmp_path / "absent")
+    staged = stage(TENSORS.items(), Version(0, 0), tmp_path)
+    assert [folder.parent for folder in staged.folders] == [tmp_path]
+    assert torch.equal(read(staged.buckets[0])["big"], TENSORS["big"])
+    staged.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_half_way_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def weights() -> Any:
+        yield "first", torch.randn(2000)
+        yield "second", torch.randn(2000)
+        raise RuntimeError("the gather failed")
+
+    monkeypatch.setattr(sender, "_SHARED_MEMORY", tmp_path / "absent")
+    with pytest.raises(RuntimeError, match="gather"):
+        stage(weights(), Version(0, 0), tmp_path, bucket_bytes=4096)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_staged_is_discarded_and_nobody_elses(tmp_path: Path) -> None:
+    mine = stage(TENSORS.items(), Version(0, 1), tmp_path / "mine")
+    other = stage(TENSORS.items(), Version(0, 1), tmp_path / "other")
+    try:
+        discard_leftovers(tmp_path / "mine")
+        assert not any(folder.exists() for folder in mine.folders)
+        assert all(folder.exists() for folder in other.folders)
+    finally:
+        other.discard()
