@@ -12,15 +12,19 @@ AgentRLError
 ├── WeightsError           a publication did not arrive whole
 ├── LearnerError           a learner rank failed; names the rank
 │   └── LearnerDiedError   its process is gone
+├── WorkerLostError        the process that ran an episode is gone
 ├── DeadlineError          a wait ran out; says which and how long
 └── RunError               the run cannot go on (or cannot be resumed)
 """
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-from collections.abc import Iterable
-from typing import Literal
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
 Fault = Literal["program", "infra"]
 
@@ -87,6 +91,10 @@ class LearnerDiedError(LearnerError):
     """The process of a learner rank is gone."""
 
 
+class WorkerLostError(AgentRLError):
+    """The process that ran an episode is gone: the attempt is lost and the sample is run anew."""
+
+
 class DeadlineError(AgentRLError):
     """A wait ran out; the message says what was waited for and how long."""
 
@@ -101,3 +109,70 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"{hint} Known: {', '.join(names)}." if names else hint
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Calls into code that is not ours, where any error becomes data.
+
+
+class ExitedError(Exception):
+    """Wraps a BaseException such as SystemExit that somebody else's code `raised`."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(f"{type(raised).__name__}: {raised}")
+        self.raised = raised
+        self.__traceback__ = raised.__traceback__
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """Result of a guarded call: its `value`, or the `error` it raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+_PASSED = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+
+
+def catch(function: Callable[..., Any], *args: Any) -> Caught:
+    """Call `function(*args)` and catch whatever it raises, except cancellation and interrupts."""
+    try:
+        return Caught(function(*args))
+    except _PASSED:
+        raise
+    except BaseException as error:  # noqa: BLE001 (one of the two places)
+        return _caught(error)
+
+
+async def acatch(awaitable: Awaitable[Any]) -> Caught:
+    """Await and catch. Inside a task: a SystemExit that left the task would stop the whole event loop."""
+    try:
+        return Caught(await awaitable)
+    except _PASSED:
+        raise
+    except BaseException as error:  # noqa: BLE001 (one of the two places)
+        return _caught(error)
+
+
+def _caught(error: BaseException) -> Caught:
+    return Caught(error=error if isinstance(error, Exception) else ExitedError(error))
+
+
+def catch_exit(function: Callable[..., Any], *args: Any) -> Caught:
+    """Call and catch as `catch` does, `os._exit` included, which would end the command without a message.
+
+    For the main thread alone. Processes that the code forks may exit as they like.
+    """
+    real, ours = os._exit, os.getpid()
+
+    def exits(status: int) -> NoReturn:
+        if os.getpid() != ours:
+            real(status)
+        raise SystemExit(status)
+
+    os._exit = exits
+    try:
+        return catch(function, *args)
+    finally:
+        os._exit = real

@@ -25,8 +25,7 @@ from transformers import AutoModelForCausalLM
 
 from agentrl.config.schema import LearnerSection
 from agentrl.learner.deepspeed import DTYPES, DeepSpeedLearner, LearnerSpec
-from agentrl.learner.protocol import TrainSequence
-from agentrl.types import SampleId
+from agentrl.types import SampleId, TrainSequence
 
 GROUPS, MEMBERS, PROMPT, COMPLETION, LR = 8, 8, 35, 48, 1e-6
 

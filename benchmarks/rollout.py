@@ -25,10 +25,10 @@ from agentrl.engine.vllm import VllmSpec, environment
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import View
-from agentrl.rollout.scheduler import Batch, Scheduler, stable_hash
+from agentrl.rollout.scheduler import Scheduler, stable_hash
 from agentrl.training.inputs import Subject
 from agentrl.training.setup import examined, schedule_of
-from agentrl.types import Trajectory, Version
+from agentrl.types import Batch, Trajectory, Version
 from benchmarks.arms import Arm
 from benchmarks.raw import RawBatch, RawRequest, RawVllm
 from benchmarks.timing import alternated, column, cpu_seconds, last_line, median

@@ -27,14 +27,12 @@ from agentrl.config.models import locate
 from agentrl.config.schema import CheckpointSection, Config, EvalSection, LearnerSection
 from agentrl.engine.vllm import VllmSpec
 from agentrl.learner.batch import train_sequences
-from agentrl.learner.protocol import TrainSequence
 from agentrl.records.folder import RunFolder
 from agentrl.report.terminal import View
-from agentrl.rollout.scheduler import Batch
 from agentrl.training.inputs import Subject
 from agentrl.training.session import Session
 from agentrl.training.setup import opened
-from agentrl.types import SampleId
+from agentrl.types import Batch, SampleId, TrainSequence
 from benchmarks.arms import Arm
 from benchmarks.learner import Bare, free_port
 from benchmarks.raw import RawBatch

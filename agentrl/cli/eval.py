@@ -18,7 +18,8 @@ def run(words: list[str]) -> int:
     )
     plan = choose(to_score(*asked("eval", meaning, words, MODEL, FLAGS)), detect())
     check_out(plan.config.out)
-    from agentrl.training.inputs import HELD_OUT, Subject
+    from agentrl.training.inputs import Subject
+    from agentrl.types import HELD_OUT
 
     subject = Subject.of(plan.config, HELD_OUT)
     subject.tell()

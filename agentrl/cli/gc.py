@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import metadata
 
-from agentrl.env.driver.user_code import survived
+from agentrl.errors import catch_exit
 
 CLEANUPS_GROUP = "agentrl.cleanups"
 
@@ -19,7 +19,7 @@ def run(words: list[str]) -> int:
     status = 0
     lines: list[str] = []
     for point in metadata.entry_points(group=CLEANUPS_GROUP):
-        said = survived(lambda point=point: list(point.load()()), ())
+        said = catch_exit(lambda point=point: list(point.load()()))
         lines += said.value or []
         if error := said.error:
             status = 1

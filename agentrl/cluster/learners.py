@@ -9,8 +9,7 @@ from typing import Any
 
 from agentrl.cluster.ray import Cluster, Remote, Role
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
-from agentrl.learner.protocol import StepReport, TrainSequence
-from agentrl.types import Version
+from agentrl.types import StepReport, TrainSequence, Version
 
 START_S = 600.0
 NOTICE_S = 5.0  # Ray may know of a dead process later than its peers do

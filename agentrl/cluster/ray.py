@@ -20,8 +20,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from agentrl.env.driver.user_code import caught
-from agentrl.errors import AgentRLError, DeadlineError, RunError
+from agentrl.errors import AgentRLError, DeadlineError, RunError, catch
 
 CONCURRENT_CALLS = 100_000
 CONNECT_S = 10.0
@@ -139,7 +138,7 @@ class Cluster:
         if not self.is_local:
             _check_reached(os.environ["RAY_ADDRESS"])
         with _own_handlers():
-            started = caught(_start_ray, (namespace, self.is_local))
+            started = catch(_start_ray, namespace, self.is_local)
         if started.error is not None:
             ray.shutdown()  # what it had started already
             raise RunError(_why_not(started.error, self.is_local)) from started.error
@@ -202,7 +201,7 @@ def _check_reached(address: str) -> None:
     host, _, port = address.rpartition(":")
     if "/" in host or not (host and port.isdigit()):  # "auto", "ray://…": Ray knows what they mean
         return
-    reached = caught(socket.create_connection, ((host.strip("[]"), int(port)), CONNECT_S))
+    reached = catch(socket.create_connection, (host.strip("[]"), int(port)), CONNECT_S)
     if reached.error is not None:
         raise RunError(_why_not(reached.error, is_local=False)) from reached.error
     reached.value.close()

@@ -12,9 +12,8 @@ from agentrl.cluster.ray import Remote, Role
 from agentrl.config.schema import Config
 from agentrl.engine.client import EngineClient, EngineServer, Outcome, Request
 from agentrl.engine.vllm import VllmEngine, VllmSpec, environment
-from agentrl.errors import EngineDiedError, LearnerDiedError
+from agentrl.errors import EngineDiedError, LearnerDiedError, WorkerLostError
 from agentrl.learner.protocol import Learner
-from agentrl.rollout.scheduler import WorkerLostError
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import Capabilities, Completion, Manifest, Prompt, Sampling, Version
 

@@ -8,11 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from agentrl.cluster.ray import Cluster, Remote, Role
-from agentrl.errors import AgentRLError, DeadlineError, RunError
-from agentrl.rollout.orders import EpisodeOrder
-from agentrl.rollout.scheduler import WorkerLostError
-from agentrl.training.inputs import TRAIN
-from agentrl.types import SampleId, Trajectory
+from agentrl.errors import AgentRLError, DeadlineError, RunError, WorkerLostError
+from agentrl.types import TRAIN, EpisodeOrder, SampleId, Trajectory
 
 GRACE_S = 60.0
 START_S = 300.0

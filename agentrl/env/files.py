@@ -14,9 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from agentrl.env.base import Env
-from agentrl.env.driver.user_code import survived
-from agentrl.env.tracebacks import ExitedError
-from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.errors import ConfigError, ExitedError, UnknownNameError, catch_exit
 
 FILES = ("env.py", "agent_func.py")
 PACKAGE = "a pyproject.toml (docs/share-an-env.md)"
@@ -73,7 +71,7 @@ def load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is no Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    outcome = survived(spec.loader.exec_module, (module,))
+    outcome = catch_exit(spec.loader.exec_module, module)
     if outcome.error is not None:
         del sys.modules[name]
         raise ConfigError(
@@ -149,7 +147,7 @@ def load_target(folder: Path, target: str) -> type[Env]:
     """Import the class an environment package in source form announces, from the folder itself."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    outcome = survived(EntryPoint("env", target, "agentrl.envs").load, ())
+    outcome = catch_exit(EntryPoint("env", target, "agentrl.envs").load)
     if outcome.error is not None:
         raise ConfigError(f"{folder}: {target}: {type(outcome.error).__name__}: {outcome.error}") from outcome.error
     if not (isinstance(outcome.value, type) and issubclass(outcome.value, Env)):

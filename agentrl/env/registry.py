@@ -12,10 +12,9 @@ import gymnasium
 
 from agentrl.env.base import Env
 from agentrl.env.config import load_config
-from agentrl.env.driver.user_code import survived
 from agentrl.env.files import is_path, load_path
 from agentrl.env.tracebacks import describe
-from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.errors import ConfigError, UnknownNameError, catch_exit
 
 GROUP = "agentrl.envs"
 
@@ -86,7 +85,7 @@ def package_name(name: str) -> str:
 
 def load(item: Announced) -> type[Env]:
     """Import the class; ConfigError names the package and what its import raised."""
-    outcome = survived(item.entry.load, ())
+    outcome = catch_exit(item.entry.load)
     if outcome.error is not None:
         raise ConfigError(
             f"environment {item.name!r} of {item.distribution} {item.version} ({item.target}) does not import: "

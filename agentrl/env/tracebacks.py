@@ -8,21 +8,13 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from agentrl.errors import ExitedError
 from agentrl.types import Signal
 
 MOST_CHARS = 20_000
 TRACEBACK = "traceback"
 FRAMEWORK = str(Path(__file__).parents[1])
 STANDARD = sysconfig.get_paths()["stdlib"]
-
-
-class ExitedError(Exception):
-    """What an author's code raised that is no Exception, such as SystemExit; it is told as what was `raised`."""
-
-    def __init__(self, raised: BaseException) -> None:
-        super().__init__(f"{type(raised).__name__}: {raised}")
-        self.raised = raised
-        self.__traceback__ = raised.__traceback__
 
 
 def describe(error: BaseException, called: object = None) -> str:

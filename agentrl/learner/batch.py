@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from agentrl.algorithms.base import Advantages, Algorithm
 from agentrl.errors import LearnerError
-from agentrl.learner.protocol import TrainSequence
-from agentrl.types import Group
+from agentrl.types import Group, TrainSequence
 
 
 def train_sequences(groups: Sequence[Group], algorithm: Algorithm) -> list[TrainSequence]:

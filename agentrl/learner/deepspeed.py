@@ -31,8 +31,7 @@ from agentrl.learner.lr_schedule import rate
 from agentrl.learner.micro_batch import Pack, filler, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.learner.objective import Measured, Objective
-from agentrl.learner.protocol import StepReport, TrainSequence
-from agentrl.types import SampleId, Version
+from agentrl.types import SampleId, StepReport, TrainSequence, Version
 from agentrl.weights.staging import Staged, stage
 
 DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agentrl.errors import LearnerError
 from agentrl.learner.batch import Tree
-from agentrl.learner.protocol import TrainSequence
+from agentrl.types import TrainSequence
 
 BLOCK = 256
 

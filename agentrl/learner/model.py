@@ -17,8 +17,7 @@ from agentrl.errors import ConfigError
 from agentrl.learner.batch import trees
 from agentrl.learner.heads import ActionLoss, ChunkLoss, logprobs
 from agentrl.learner.micro_batch import Block, Pack, pack
-from agentrl.learner.protocol import TrainSequence
-from agentrl.types import SampleId
+from agentrl.types import SampleId, TrainSequence
 
 ATTENTION = "agentrl_trees"
 

@@ -9,10 +9,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentrl.learner.protocol import StepReport
 from agentrl.metrics.step import Seconds, StepRecord, signal_means, tool_use
-from agentrl.rollout.scheduler import Batch
-from agentrl.types import Version
+from agentrl.types import Batch, StepReport, Version
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from agentrl.learner.protocol import StepReport
 from agentrl.metrics.statistics import Interval
-from agentrl.types import TOOL_ERROR, SampleId, Trajectory, text_of
+from agentrl.types import TOOL_ERROR, SampleId, StepReport, Trajectory, text_of
 
 
 @dataclass(frozen=True, slots=True)

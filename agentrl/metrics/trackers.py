@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
-from agentrl.learner.protocol import MEANS
 from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import Lines, explained, read_lines
+from agentrl.types import MEANS
 
 
 class Tracker(Protocol):

@@ -10,9 +10,7 @@ from agentrl.records.conservation import Verdict, check
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import Counts, Ledger, State
 from agentrl.records.store import TrajectoryStore
-from agentrl.rollout.orders import EpisodeOrder
-from agentrl.rollout.scheduler import Outcome
-from agentrl.types import SampleId, Trajectory, Version
+from agentrl.types import DropReason, EpisodeOrder, SampleId, Trajectory, Version
 
 
 class RunJournal:
@@ -35,7 +33,7 @@ class RunJournal:
         self.store.append([trajectory])
         self.ledger.finished([trajectory])
 
-    def settled(self, attempts: Iterable[tuple[SampleId, int]], outcome: Outcome, reason: str) -> None:
+    def settled(self, attempts: Iterable[tuple[SampleId, int]], outcome: DropReason, reason: str) -> None:
         """These attempts end here, untrained."""
         self.ledger.settle(attempts, State(outcome), reason)
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import RunError
-from agentrl.rollout.orders import EpisodeOrder
-from agentrl.types import SampleId, Trajectory
+from agentrl.types import EpisodeOrder, SampleId, Trajectory
 
 Attempt = tuple[SampleId, int]
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from agentrl.learner.protocol import StepReport
 from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
 from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records import manifest
@@ -26,7 +25,7 @@ from agentrl.report.page import card, fold, links, page, section, table, tile
 from agentrl.report.still import still_words
 from agentrl.report.summary import Summary, duration
 from agentrl.report.transcript import Decode, headline, transcript
-from agentrl.types import Trajectory
+from agentrl.types import StepReport, Trajectory
 
 MOST_ROWS = 500
 FATES = {

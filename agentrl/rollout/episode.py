@@ -11,12 +11,12 @@ from typing import Protocol
 from agentrl.env import Env
 from agentrl.errors import EngineError
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
-from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.recorder import Recorder
 from agentrl.rollout.renderer import Ids, Renderer
 from agentrl.rollout.scheduler import stable_hash
 from agentrl.types import (
     Completion,
+    EpisodeOrder,
     Message,
     Prompt,
     Sampling,

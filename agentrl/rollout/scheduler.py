@@ -12,14 +12,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from agentrl.errors import AgentRLError, DeadlineError, RunError
+from agentrl.errors import DeadlineError, RunError, WorkerLostError
 from agentrl.rollout.faults import Fault, commonest, fault_of
-from agentrl.rollout.orders import EpisodeOrder
-from agentrl.types import Group, SampleId, StopReason, Trajectory, Version, age
+from agentrl.types import Batch, DropReason, EpisodeOrder, Group, SampleId, StopReason, Trajectory, Version, age
 
 GroupScore = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Trajectory]]]
 MOST_SILENT_BATCHES = 8  # in a row without any answer: the tasks are at fault, and sampling others is no help
-Outcome = Literal["filtered", "stale", "invalid", "unanswered", "cancelled", "lost"]
 
 
 class Journal(Protocol):
@@ -31,12 +29,8 @@ class Journal(Protocol):
     def finished(self, trajectory: Trajectory) -> None:
         """This attempt came back; its trajectory is stored first."""
 
-    def settled(self, attempts: Iterable[tuple[SampleId, int]], outcome: Outcome, reason: str) -> None:
+    def settled(self, attempts: Iterable[tuple[SampleId, int]], outcome: DropReason, reason: str) -> None:
         """These attempts end here, untrained."""
-
-
-class WorkerLostError(AgentRLError):
-    """The process that ran an episode is gone: the attempt is lost and the sample is run anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +118,6 @@ class _OpenGroup:
         return [t for member, t in self.back.items() if member not in self.recorded]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one optimizer batch is made of, and what was dropped while it was collected.
-
-    `restored_tokens` counts those of its sampled tokens, dropped ones included, that an earlier incarnation sampled.
-    """
-
-    groups: tuple[Group, ...]
-    dropped: tuple[tuple[Outcome, str, int], ...]
-    ages: tuple[int, ...]
-    restored_tokens: int = 0
-
-
 class Scheduler:
     """Keeps `capacity` groups outstanding and hands out batches within the staleness bound.
 
@@ -172,7 +153,7 @@ class Scheduler:
         self._failure: BaseException | None = None
         self._window: collections.deque[Fault | None] = collections.deque(maxlen=schedule.prompts * schedule.group_size)
         self._unanswered: list[Fault] = []  # since the last sample with an answer
-        self._dropped: list[tuple[Outcome, str, int]] = []
+        self._dropped: list[tuple[DropReason, str, int]] = []
         self._restored_dropped = 0  # tokens, since the last batch
         self._running = False
 
@@ -425,13 +406,13 @@ class Scheduler:
         assert fault is not None, "only what cannot be trained is settled so"
         self._drop([trajectory], fault.outcome, fault.reason)
 
-    def _drop(self, trajectories: Iterable[Trajectory], outcome: Outcome, reason: str) -> None:
+    def _drop(self, trajectories: Iterable[Trajectory], outcome: DropReason, reason: str) -> None:
         trajectories = list(trajectories)
         self._dropped.extend((outcome, reason, t.action_tokens) for t in trajectories)
         self._restored_dropped += self._restored_tokens(trajectories)
         self._settle([(t.sample, t.attempt) for t in trajectories], outcome, reason)
 
-    def _settle(self, attempts: list[tuple[SampleId, int]], outcome: Outcome, reason: str) -> None:
+    def _settle(self, attempts: list[tuple[SampleId, int]], outcome: DropReason, reason: str) -> None:
         if attempts:
             self._journal.settled(attempts, outcome, reason)
 

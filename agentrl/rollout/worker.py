@@ -13,9 +13,8 @@ from agentrl.env import Episode as SeenEpisode
 from agentrl.env import close_shared, load_config, resolve
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
 from agentrl.rollout.episode import Episode, Sampler, Stage
-from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.renderer import load_renderer
-from agentrl.types import SampleId, Signal, Trajectory
+from agentrl.types import EpisodeOrder, SampleId, Signal, Trajectory
 
 CLOSE_TIMEOUT_S = 30.0
 

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from agentrl.env.driver.scoring import passes
-from agentrl.errors import RunError
+from agentrl.errors import RunError, WorkerLostError
 from agentrl.metrics.statistics import score
 from agentrl.metrics.step import EvaluationRecord, signal_means, tool_use
 from agentrl.records.store import TrajectoryStore
 from agentrl.rollout.faults import Fault, commonest, fault_of
-from agentrl.rollout.orders import EpisodeOrder
-from agentrl.rollout.scheduler import WorkerLostError, stable_hash
-from agentrl.types import SampleId, StopReason, Trajectory, Version
+from agentrl.rollout.scheduler import stable_hash
+from agentrl.types import EpisodeOrder, SampleId, StopReason, Trajectory, Version
 
 T = TypeVar("T")
 

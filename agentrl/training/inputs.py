@@ -13,19 +13,17 @@ from agentrl.config.models import locate
 from agentrl.config.schema import Config
 from agentrl.env.base import Env
 from agentrl.env.config import load_config
-from agentrl.env.driver.user_code import survived
 from agentrl.env.files import absolute, is_path
 from agentrl.env.registry import resolve
 from agentrl.env.tracebacks import defined_at, describe
 from agentrl.env.tryout.completeness import check_complete
 from agentrl.env.tryout.process import rehearse
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, catch_exit
 from agentrl.records import manifest
 from agentrl.records.folder import RunFolder
 from agentrl.report.words import visible
 from agentrl.training.room import room_note
-
-TRAIN, HELD_OUT = "train", "test"
+from agentrl.types import HELD_OUT, TRAIN
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def made(config: Config) -> Env:
     """One object of the environment that `config` names. Raises ConfigError."""
     env_class = resolve(config.env.name)
     settings = load_config(env_class, config.env.options)
-    outcome = survived(env_class, (settings,))
+    outcome = catch_exit(env_class, settings)
     if isinstance(outcome.error, AgentRLError):
         raise outcome.error
     if outcome.error:
@@ -125,7 +123,7 @@ def paths_in(options: dict[str, Any]) -> Iterator[Path]:
 
 def _preflight(env: Env) -> str:
     """What the env says; ConfigError for whatever it raises."""
-    said = survived(env.preflight, ())
+    said = catch_exit(env.preflight)
     if isinstance(said.error, AgentRLError):
         raise said.error
     if said.error:

@@ -24,11 +24,11 @@ from agentrl.records.jsonl import write_whole
 from agentrl.report.summary import FINISHED, Summary, time_words
 from agentrl.report.terminal import View, score_words
 from agentrl.training.finish import conclude
-from agentrl.training.inputs import HELD_OUT, Subject, anchored
+from agentrl.training.inputs import Subject, anchored
 from agentrl.training.resumption import check_resumable
 from agentrl.training.session import Session
 from agentrl.training.setup import examined, opened
-from agentrl.types import Version
+from agentrl.types import HELD_OUT, Version
 
 
 async def loop(run: Session) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentrl.config.schema import Config
-from agentrl.env.driver.user_code import caught
+from agentrl.errors import catch
 
 CHARACTERS_OF_A_TOKEN = 4
 
@@ -35,7 +35,7 @@ def token_count(text: str, model: Path) -> int:
         from tokenizers import Tokenizer
     except ImportError:
         return len(text) // CHARACTERS_OF_A_TOKEN
-    loaded = caught(Tokenizer.from_file, (str(model / "tokenizer.json"),))
+    loaded = catch(Tokenizer.from_file, str(model / "tokenizer.json"))
     if loaded.error is not None:
         return len(text) // CHARACTERS_OF_A_TOKEN
     return len(loaded.value.encode(text, add_special_tokens=False).ids)

@@ -19,10 +19,10 @@ from agentrl.records.checkpoints import folder_of, prune
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import View
-from agentrl.rollout.scheduler import Batch, Scheduler
+from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.evaluation import Evaluation
 from agentrl.training.publication import Publication
-from agentrl.types import SampleId, Trajectory, Version
+from agentrl.types import Batch, SampleId, Trajectory, Version
 
 SLACK_S = 600.0
 MOST_UNSTABLE_STEPS = 3

@@ -24,11 +24,11 @@ from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import View
 from agentrl.rollout.scheduler import Schedule, Scheduler
 from agentrl.training.evaluation import Evaluation
-from agentrl.training.inputs import HELD_OUT, TRAIN, Subject
+from agentrl.training.inputs import Subject
 from agentrl.training.publication import Publication
 from agentrl.training.session import Session
 from agentrl.training.transfers import of_folder, sent, staged
-from agentrl.types import Version
+from agentrl.types import HELD_OUT, TRAIN, Version
 from agentrl.weights.canary import Canary
 from agentrl.weights.publisher import Probe
 

@@ -1,206 +1,14 @@
-"""What flows between the parts: messages, tokens, signals, trajectories, versions. Plain Python, no torch."""
+"""What an episode leaves: tokens with their origin, signals, one reason for its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, NotRequired, Required, TypedDict
+from typing import Any, Literal
 
-# --------------------------------------------------------------------------------------------------------------
-# Messages: the space an environment author lives in (the OpenAI chat form, content as text or typed parts).
-
-
-class TextPart(TypedDict):
-    """A piece of text inside a message."""
-
-    type: Literal["text"]
-    text: str
-
-
-class ThinkingPart(TypedDict):
-    """The model's own reasoning, kept apart from what it says."""
-
-    type: Literal["thinking"]
-    thinking: str
-
-
-class ImagePart(TypedDict):
-    """An image by path or URL."""
-
-    type: Literal["image"]
-    image: str
-
-
-Part = TextPart | ThinkingPart | ImagePart
-
-
-class FunctionCall(TypedDict):
-    """The function a model asks for; `arguments` is an object, or the raw text when it is not valid JSON."""
-
-    name: str
-    arguments: dict[str, Any] | str
-
-
-class ToolCall(TypedDict, total=False):
-    """One tool call of an assistant message."""
-
-    id: str
-    type: str
-    function: Required[FunctionCall]
-
-
-class Message(TypedDict, total=False):
-    """One message of a conversation."""
-
-    role: Required[Literal["system", "user", "assistant", "tool"]]
-    content: Required[str | list[Part]]
-    tool_calls: NotRequired[list[ToolCall]]
-    tool_call_id: NotRequired[str]
-    name: NotRequired[str]
-    reasoning_content: NotRequired[str]
-
-
-class ToolSpec(TypedDict):
-    """A tool as the model is told of it: `parameters` is a JSON schema."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-
-
-TOOL_ERROR = "error: "
-"""How a tool message begins whose call failed."""
-
-
-def text_of(message: Message) -> str:
-    """The plain text of a message: its string content, or its text parts joined."""
-    content = message["content"]
-    if isinstance(content, str):
-        return content
-    return "".join(part["text"] for part in content if part["type"] == "text")
-
-
-# --------------------------------------------------------------------------------------------------------------
-# Versions: which weights sampled a token.
-
-
-class Version(NamedTuple):
-    """The name of published weights: (incarnation of the run, publications so far). Never reused."""
-
-    incarnation: int
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self.incarnation}.{self.n}"
-
-    @property
-    def next(self) -> Version:
-        """The version of the next publication."""
-        return Version(self.incarnation, self.n + 1)
-
-    @classmethod
-    def parse(cls, text: str) -> Version:
-        """The inverse of `str`; raises ValueError for anything else (vLLM's "default" included)."""
-        incarnation, _, n = text.partition(".")
-        return cls(int(incarnation), int(n))
-
-
-def age(held: Version, sampled: Version, forks: Sequence[int] = (0,)) -> int:
-    """Updates that lie between the weights `held` and the weights that `sampled`.
-
-    `forks[i]` is the publication count at which incarnation i of the run began. Within one lineage this is
-    `held.n - sampled.n`; across a resume it is the distance through the last common version.
-    """
-    if sampled.incarnation == held.incarnation:
-        return held.n - sampled.n
-    common = min([sampled.n, *forks[sampled.incarnation + 1 : held.incarnation + 1]])
-    return (held.n - common) + (sampled.n - common)
-
-
-class VersionSpan(NamedTuple):
-    """`version` sampled the tokens `start` (inclusive) to `end` (exclusive)."""
-
-    version: Version
-    start: int
-    end: int
-
-
-# --------------------------------------------------------------------------------------------------------------
-# The engine's currency.
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """Token ids to continue; `media` is reserved for images and stays empty for text models."""
-
-    ids: tuple[int, ...]
-    media: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How to sample one completion: the full distribution at `temperature` (0 = greedy, evaluation only)."""
-
-    max_tokens: int
-    temperature: float = 1.0
-    seed: int | None = None
-    stop_token_ids: tuple[int, ...] = ()
-    stop: tuple[str, ...] = ()
-
-
-FinishReason = Literal["stop", "length", "abort"]
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """Sampled ids with the logprob of each under the distribution sampled from, and who sampled it.
-
-    `ids` and `logprobs` have one length T; `versions` covers 0..T without gaps. The stop token, when one was sampled,
-    is the last id.
-    """
-
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    versions: tuple[VersionSpan, ...]
-    finish_reason: FinishReason
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What an engine can do; callers ask here before they call."""
-
-    sleep: bool = False
-    score: bool = True
-    weight_transfer: tuple[str, ...] = ()
-    max_model_len: int = 0
-
-
-# --------------------------------------------------------------------------------------------------------------
-# Weights on their way to the engines.
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """One tensor of a publication, in checkpoint names; `digest` is `agentrl.weights.digest` of its bytes."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a publication must contain: every tensor with its digest."""
-
-    version: Version
-    tensors: tuple[TensorSpec, ...]
-    kind: Literal["full", "adapter"] = "full"
-
-
-# --------------------------------------------------------------------------------------------------------------
-# Rewards and endings.
+from agentrl.types.messages import Message
+from agentrl.types.requests import SampleId, Version, VersionSpan
 
 Scope = Literal["turn", "episode", "group"]
 
@@ -251,10 +59,6 @@ class StopReason(StrEnum):
         return self.is_terminal or self in (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW)
 
 
-# --------------------------------------------------------------------------------------------------------------
-# Trajectories.
-
-
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A run of tokens with one origin: context (mask 0, no logprobs, no versions) or sampled by the policy (mask 1)."""
@@ -299,16 +103,6 @@ class TokenSequence:
             else:
                 out.extend([None] * len(segment.ids))
         return out
-
-
-class SampleId(NamedTuple):
-    """Which sample: member `member` of group `group`. An attempt at it adds a number; a rerun is a new attempt."""
-
-    group: int
-    member: int
-
-    def __str__(self) -> str:
-        return f"{self.group}-{self.member}"
 
 
 @dataclass(frozen=True, slots=True)

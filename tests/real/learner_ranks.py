@@ -17,8 +17,7 @@ from agentrl.algorithms import algorithm
 from agentrl.errors import AgentRLError
 from agentrl.learner.batch import train_sequences
 from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
-from agentrl.learner.protocol import StepReport
-from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory, Version
+from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory, Version
 from agentrl.weights.digest import tensor_digest
 from tests.unit.learner.synthetic import batch
 

@@ -11,9 +11,8 @@ import pytest
 from agentrl.algorithms import algorithm
 from agentrl.engine.vllm import VllmEngine
 from agentrl.learner.batch import train_sequences
-from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.worker import RolloutWorker
-from agentrl.types import Completion, Group, Prompt, SampleId, Sampling, Trajectory, Version
+from agentrl.types import Completion, EpisodeOrder, Group, Prompt, SampleId, Sampling, Trajectory, Version
 from agentrl.weights.publisher import publish
 from tests.real.vllm_kit import UNCLOSED, Trainer, model_at, spec
 

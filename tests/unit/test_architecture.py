@@ -36,16 +36,8 @@ ROOMS["cli"] = set(ROOMS)
 # Edges that are still to be mended: exactly these.
 DEBTS = {
     "agentrl/cluster/actors.py: agentrl.cluster imports agentrl.report",
-    "agentrl/cluster/workers.py: agentrl.cluster imports agentrl.training",
-    "agentrl/metrics/account.py: agentrl.metrics imports agentrl.learner",
-    "agentrl/metrics/account.py: agentrl.metrics imports agentrl.rollout",
-    "agentrl/metrics/step.py: agentrl.metrics imports agentrl.learner",
-    "agentrl/metrics/trackers.py: agentrl.metrics imports agentrl.learner",
     "agentrl/records/conservation.py: agentrl.records imports agentrl.metrics",
     "agentrl/records/journal.py: agentrl.records imports agentrl.metrics",
-    "agentrl/records/journal.py: agentrl.records imports agentrl.rollout",
-    "agentrl/records/ledger.py: agentrl.records imports agentrl.rollout",
-    "agentrl/report/html.py: agentrl.report imports agentrl.learner",
     "agentrl/report/transcript.py: agentrl.report imports agentrl.env",
 }
 ENV_AUTHORS = {"agentrl.types", "agentrl.errors", "agentrl.env"}
@@ -54,7 +46,8 @@ LIBRARIES = {
     "vllm": ("agentrl/engine/vllm.py", "agentrl/weights/"),
     "deepspeed": ("agentrl/learner/deepspeed.py",),
 }
-CATCH_ALL = {  # one handler in each
+CATCH_ALL = {  # one handler in each, two in errors.py
+    "agentrl/errors.py",  # `catch` and `acatch`: an error becomes data
     "agentrl/rollout/boundary.py",  # the boundary between an episode and code that is not ours
     "agentrl/training/loop.py",  # the outermost frame of a run: says why it ended, and raises
     "sandbox/agentrl_sandbox/inside/programs.py",  # the outermost frame of an untrusted program
@@ -155,7 +148,7 @@ def catch_all_violations(files: list[Source]) -> Iterator[str]:
     """Handlers (and `suppress`) that swallow everything; one that cleans up and raises again swallows nothing."""
     for source in files:
         places = [node.lineno for node in ast.walk(source.tree) if catches_all(node)]
-        spare = 1 if source.path in CATCH_ALL else 0
+        spare = (source.path in CATCH_ALL) + (source.path == "agentrl/errors.py")
         yield from (f"{source.path}:{line}: catches everything" for line in sorted(places)[spare:])
 
 

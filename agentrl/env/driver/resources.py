@@ -10,10 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from agentrl.env.driver.user_code import Outcome
 from agentrl.env.tasks import IndexedTasks
 from agentrl.env.tracebacks import describe
-from agentrl.errors import EnvError
+from agentrl.errors import Caught, EnvError
 
 if TYPE_CHECKING:
     from agentrl.env.base import Env
@@ -65,7 +64,7 @@ class Resources:
         self._home.resources = self
         self._tasks: dict[tuple[str, int], asyncio.Task[IndexedTasks]] = {}
         self._making: asyncio.Task[None] | None = None
-        self._closers: list[Callable[[], Awaitable[Outcome]]] = []
+        self._closers: list[Callable[[], Awaitable[Caught]]] = []
 
     async def ready(self) -> None:
         """Wait until every shared resource is made; all who wait hear of a failure, and the next caller tries again."""

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentrl.env.arguments import BadCallError
-from agentrl.env.driver.user_code import AuthorDeadlineError, Outcome, caught
+from agentrl.env.driver.user_code import AuthorDeadlineError
 from agentrl.env.tools import Tool, as_text, tool_message, unknown_tool
-from agentrl.errors import DeadlineError
+from agentrl.errors import Caught, DeadlineError, catch
 from agentrl.types import TOOL_ERROR, Message, ToolCall
 
 if TYPE_CHECKING:
@@ -51,16 +51,16 @@ async def answer(env: Env, call: ToolCall) -> Message:
     return tool_message(call, said(outcome, tool))
 
 
-async def blamed(env: Env, tool: Tool, arguments: dict[str, Any], failure: Exception) -> Outcome:
+async def blamed(env: Env, tool: Tool, arguments: dict[str, Any], failure: Exception) -> Caught:
     """The failure, or what the model is told of it where the tool can prove that the call caused it."""
     assert tool.blame is not None
     within_s = PROOF_S + 2 * env.limits.tool_timeout_s
     outcome = await env.code.attempt(partial(tool.blame, **arguments), timeout_s=within_s, name=tool.spec["name"])
     is_proven = outcome.error is None and outcome.value
-    return Outcome(BadCallError(outcome.value) if is_proven else failure)
+    return Caught(error=BadCallError(outcome.value) if is_proven else failure)
 
 
-def infrastructure(outcome: Outcome, tool: Tool) -> Exception | None:
+def infrastructure(outcome: Caught, tool: Tool) -> Exception | None:
     """The error of a call that failed through no doing of the model's, as far as its tool can tell."""
     error = outcome.error
     if isinstance(error, AuthorDeadlineError):
@@ -68,12 +68,12 @@ def infrastructure(outcome: Outcome, tool: Tool) -> Exception | None:
     return error if getattr(error, "fault", None) == "infra" else None
 
 
-def said(outcome: Outcome, tool: Tool) -> str:
+def said(outcome: Caught, tool: Tool) -> str:
     """What the model reads: the tool's value, or its error in one line."""
     if failure := infrastructure(outcome, tool):
         raise failure
     if outcome.error is None:
-        outcome = caught(as_text, (outcome.value,))
+        outcome = catch(as_text, outcome.value)
     error = outcome.error
     if error is None:
         return str(outcome.value)

@@ -6,10 +6,10 @@ import asyncio
 
 from agentrl.env.base import Env
 from agentrl.env.context import Episode
-from agentrl.env.driver.user_code import caught, caught_async
 from agentrl.env.play import aplay
 from agentrl.env.tasks import Task
 from agentrl.env.tracebacks import traceback_of
+from agentrl.errors import acatch, catch
 from agentrl.types import Signal
 
 ANSWERS = ("1", "yes")
@@ -36,10 +36,10 @@ async def refusal(env: Env, task: Task, failed: Signal, seed: int, turns: int) -
 
 async def _is_of_silence(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> bool:
     """True when the same reward comes to something else for an answer that is not empty."""
-    oracle = caught(env.oracle, (task,)).value
+    oracle = catch(env.oracle, task).value
     for policy in filter(None, (oracle, *((answer,) * turns for answer in ANSWERS))):
         most = 0 if policy is oracle else turns
-        played = await caught_async(asyncio.wait_for(aplay(env, (policy, policy), task, seed, most), ASK_S))
+        played = await acatch(asyncio.wait_for(aplay(env, (policy, policy), task, seed, most), ASK_S))
         if played.error is None and _kinds(played.value[0], failed.name) - {_kind(failed)}:
             return True
     return False

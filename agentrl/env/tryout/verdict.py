@@ -12,7 +12,6 @@ from agentrl.env.base import Env
 from agentrl.env.config import load_config
 from agentrl.env.context import Episode
 from agentrl.env.driver.resources import close_shared
-from agentrl.env.driver.user_code import caught_async
 from agentrl.env.play import SILENCE, aplay
 from agentrl.env.registry import resolve
 from agentrl.env.tasks import Task
@@ -22,7 +21,7 @@ from agentrl.env.tryout.completeness import has_one_turn, unread
 from agentrl.env.tryout.observed import observed
 from agentrl.env.tryout.tasks import MOMENT_S, check_reread, doubles, first_task, overlap, read_ids
 from agentrl.env.tryout.unpaid import refusal, without_value
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, acatch
 from agentrl.types import Message, StopReason, text_of
 
 SILENT = ((), ())
@@ -41,8 +40,8 @@ class Tried:
 
 async def verdict(name: str, options: dict[str, Any], splits: list[str], seed: int, max_turns: int) -> Tried:
     """What is to be said of the environment called `name`."""
-    outcome = await caught_async(_tried(name, options, splits, seed, max_turns))
-    await caught_async(close_shared())
+    outcome = await acatch(_tried(name, options, splits, seed, max_turns))
+    await acatch(close_shared())
     error = outcome.error
     if error is None:
         found: Tried = outcome.value

@@ -24,7 +24,8 @@ def test_detection_finds_this_machine() -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     code = (
-        "import sys, agentrl.config.machine, agentrl.config.resolve, agentrl.config.doctor; agentrl.config.machine.detect();"
+        "import sys, agentrl.config.machine, agentrl.config.resolve, agentrl.config.doctor;"
+        "agentrl.config.machine.detect();"
         "heavy = 'torch ray vllm deepspeed transformers huggingface_hub'.split();"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -9,8 +9,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from agentrl.config.schema import AlgorithmSection
-from agentrl.learner.protocol import TrainSequence
-from agentrl.types import SampleId
+from agentrl.types import SampleId, TrainSequence
 
 
 def batch(

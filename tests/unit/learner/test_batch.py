@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from agentrl.algorithms import algorithm
 from agentrl.errors import LearnerError
 from agentrl.learner.batch import cut, groups_with_signal, minibatches, plan, train_sequences, trees
-from agentrl.learner.protocol import TrainSequence
-from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
+from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, TrainSequence, Trajectory
 from tests.unit.learner.synthetic import batch
 
 

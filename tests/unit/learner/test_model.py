@@ -22,8 +22,7 @@ from agentrl.learner.batch import plan, trees
 from agentrl.learner.micro_batch import filler, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.learner.objective import Measured, Objective
-from agentrl.learner.protocol import TrainSequence
-from agentrl.types import SampleId
+from agentrl.types import SampleId, TrainSequence
 from tests.tiny import tiny_model
 from tests.unit.learner.synthetic import batch, padded, plain_kl, plain_logprobs, plain_loss, plain_model
 

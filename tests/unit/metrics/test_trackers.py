@@ -18,8 +18,7 @@ from agentrl.metrics.statistics import Interval, wilson
 from agentrl.metrics.step import EvaluationRecord, Seconds, StepRecord
 from agentrl.metrics.trackers import Metrics, read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
-from agentrl.rollout.scheduler import Batch
-from agentrl.types import Group, SampleId, Version
+from agentrl.types import Batch, Group, SampleId, Version
 from tests.unit.records.synthetic import learner_report, trajectory
 
 

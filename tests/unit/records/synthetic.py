@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentrl.config.schema import Config
-from agentrl.learner.protocol import StepReport
 from agentrl.metrics import statistics
 from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, Seconds, StepRecord
 from agentrl.metrics.trackers import Metrics, read_evaluations, read_steps
@@ -21,12 +20,13 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import Attempt, Ledger, State
 from agentrl.records.store import TrajectoryStore
 from agentrl.report import summary
-from agentrl.rollout.orders import EpisodeOrder
 from agentrl.types import (
+    EpisodeOrder,
     Message,
     SampleId,
     Segment,
     Signal,
+    StepReport,
     StopReason,
     Timings,
     TokenSequence,

@@ -19,8 +19,7 @@ from agentrl.records.conservation import Verdict, check, is_living
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.records.ledger import Attempt, Ledger, State
-from agentrl.rollout.scheduler import Batch
-from agentrl.types import Group, SampleId, Version
+from agentrl.types import Batch, Group, SampleId, Version
 from tests.unit.records.synthetic import learner_report, order, trajectory
 
 SAMPLES = [SampleId(g, m) for g in range(4) for m in range(2)]

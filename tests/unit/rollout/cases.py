@@ -17,9 +17,8 @@ from agentrl.env.rewards import reward
 from agentrl.env.tasks import Task, Tasks
 from agentrl.env.tools import tool
 from agentrl.rollout.episode import Stage
-from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.renderer import load_renderer
-from agentrl.types import Completion, Message, Prompt, SampleId, Sampling, Trajectory
+from agentrl.types import Completion, EpisodeOrder, Message, Prompt, SampleId, Sampling, Trajectory
 from tests.unit.rollout.templates import tokenizer
 
 HASTE_S = 0.25

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from agentrl.errors import DeadlineError, RunError
-from agentrl.rollout.orders import EpisodeOrder
-from agentrl.rollout.scheduler import MOST_SILENT_BATCHES, Batch, Outcome, Schedule, Scheduler, WorkerLostError
+from agentrl.errors import DeadlineError, RunError, WorkerLostError
+from agentrl.rollout.scheduler import MOST_SILENT_BATCHES, Schedule, Scheduler
 from agentrl.types import (
+    Batch,
+    DropReason,
+    EpisodeOrder,
     Group,
     SampleId,
     Segment,
@@ -46,7 +48,7 @@ class MemoryJournal:
         assert self.state[key] == "in_flight"
         self.state[key] = "finished"
 
-    def settled(self, attempts: Iterable[tuple[SampleId, int]], outcome: Outcome, reason: str) -> None:
+    def settled(self, attempts: Iterable[tuple[SampleId, int]], outcome: DropReason, reason: str) -> None:
         for key in attempts:
             assert self.state[key] in ("in_flight", "finished")
             self.state[key], self.reasons[key] = outcome, reason

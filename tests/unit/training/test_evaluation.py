@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from agentrl.errors import RunError
+from agentrl.errors import RunError, WorkerLostError
 from agentrl.metrics.step import EvaluationRecord
 from agentrl.records.store import TrajectoryStore
 from agentrl.report.curves import learning
 from agentrl.report.terminal import evaluation_words
-from agentrl.rollout.orders import EpisodeOrder
-from agentrl.rollout.scheduler import WorkerLostError
 from agentrl.training.evaluation import Evaluation
-from agentrl.types import SampleId, Signal, StopReason, Trajectory, Version
+from agentrl.types import EpisodeOrder, SampleId, Signal, StopReason, Trajectory, Version
 from tests.unit.records.synthetic import trajectory
 
 V0 = Version(0, 0)

@@ -14,17 +14,26 @@ from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
 from agentrl.errors import LearnerError
-from agentrl.learner.protocol import StepReport, TrainSequence
 from agentrl.metrics.trackers import Metrics, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import View
-from agentrl.rollout.orders import EpisodeOrder
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.publication import Publication
 from agentrl.training.session import Session
 from agentrl.training.setup import schedule_of
-from agentrl.types import Segment, Signal, StopReason, TokenSequence, Trajectory, Version, VersionSpan
+from agentrl.types import (
+    EpisodeOrder,
+    Segment,
+    Signal,
+    StepReport,
+    StopReason,
+    TokenSequence,
+    TrainSequence,
+    Trajectory,
+    Version,
+    VersionSpan,
+)
 
 CONFIG = Config.model_validate(
     {"steps": 6, "rollout": {"prompts": 1, "group_size": 2}, "track": {"tensorboard": False}}

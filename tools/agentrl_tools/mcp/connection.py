@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.env import BadCallError
-from agentrl.env.driver.user_code import Outcome, caught_async, within
-from agentrl.errors import ConfigError
+from agentrl.env.driver.user_code import within
+from agentrl.errors import Caught, ConfigError, acatch
 from agentrl.types import ToolSpec
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.mcp.allowance import Allowance
@@ -47,7 +47,7 @@ class Connection:
 
     def __init__(self, address: Address) -> None:
         self._address, self._allowance = address, Allowance()
-        self._life: asyncio.Task[Outcome] | None = None
+        self._life: asyncio.Task[Caught] | None = None
         self._client: Client | None = None
         self._process: ServerProcess | None = None
         self._ending = asyncio.Event()
@@ -56,7 +56,7 @@ class Connection:
         """Start the server, and list its tools; ServiceError where either fails."""
         await asyncio.to_thread(load)
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._life = asyncio.create_task(caught_async(self._live(ready)))
+        self._life = asyncio.create_task(acatch(self._live(ready)))
         try:
             return await self._tools(ready, self._life)
         except BaseException:
@@ -67,7 +67,7 @@ class Connection:
         """What a tool answers; BadCallError for what it says went wrong, ServiceError for a session that is lost."""
         assert self._client is not None, "the session is open"
         self._allowance.renew()
-        outcome = await caught_async(self._client.call_tool(tool, arguments))
+        outcome = await acatch(self._client.call_tool(tool, arguments))
         if self._allowance.complaint or not (outcome.error is None or is_tools_own(outcome.error)):
             raise await self._lost(f"is lost (while it ran {tool!r})", outcome.error)
         if outcome.error is not None:
@@ -109,7 +109,7 @@ class Connection:
         self._process = await ServerProcess.start(self._address.command, self._address.env, self._address.cwd)
         return connected(self._process, self._allowance)
 
-    async def _tools(self, ready: asyncio.Future[Client], life: asyncio.Task[Outcome]) -> list[ToolSpec]:
+    async def _tools(self, ready: asyncio.Future[Client], life: asyncio.Task[Caught]) -> list[ToolSpec]:
         began = time.monotonic()
         either: set[asyncio.Future[Any]] = {ready, life}
         await asyncio.wait(either, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)

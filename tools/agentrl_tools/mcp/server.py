@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.env import BadCallError, Tool
-from agentrl.env.driver.user_code import AuthorDeadlineError, Outcome, within
-from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.env.driver.user_code import AuthorDeadlineError, within
+from agentrl.errors import Caught, ConfigError, UnknownNameError
 from agentrl.types import ToolSpec
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.mcp.connection import Address, Connection, load
@@ -182,12 +182,12 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
             await fresh.close(patience_s=0)
 
 
-async def again(fresh: Connection, played: Played) -> Outcome:
+async def again(fresh: Connection, played: Played) -> Caught:
     """Make a call once more."""
     return await within(fresh.call(played.tool, played.arguments), played.patience_s, f"{played.tool!r}, again")
 
 
-def is_broken(outcome: Outcome) -> bool:
+def is_broken(outcome: Caught) -> bool:
     """Whether a call was not answered."""
     return isinstance(outcome.error, ServiceError | AuthorDeadlineError)
 

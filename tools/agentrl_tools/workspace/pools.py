@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from agentrl.env.driver.user_code import Outcome, within
-from agentrl.errors import ConfigError
+from agentrl.env.driver.user_code import within
+from agentrl.errors import Caught, ConfigError
 from agentrl_tools.loops import ByLoop
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Held:
     pools: dict[tuple[str, Limits, tuple[str, ...]], Pool] = field(default_factory=dict)
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
     holders: int = 0
-    endings: set[asyncio.Task[Outcome]] = field(default_factory=set)
+    endings: set[asyncio.Task[Caught]] = field(default_factory=set)
     """Of pools that loops have left behind."""
 
 

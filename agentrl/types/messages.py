@@ -1,0 +1,75 @@
+"""Messages: the space an environment author lives in (the OpenAI chat form, content as text or typed parts)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, Required, TypedDict
+
+
+class TextPart(TypedDict):
+    """A piece of text inside a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ThinkingPart(TypedDict):
+    """The model's own reasoning, kept apart from what it says."""
+
+    type: Literal["thinking"]
+    thinking: str
+
+
+class ImagePart(TypedDict):
+    """An image by path or URL."""
+
+    type: Literal["image"]
+    image: str
+
+
+Part = TextPart | ThinkingPart | ImagePart
+
+
+class FunctionCall(TypedDict):
+    """The function a model asks for; `arguments` is an object, or the raw text when it is not valid JSON."""
+
+    name: str
+    arguments: dict[str, Any] | str
+
+
+class ToolCall(TypedDict, total=False):
+    """One tool call of an assistant message."""
+
+    id: str
+    type: str
+    function: Required[FunctionCall]
+
+
+class Message(TypedDict, total=False):
+    """One message of a conversation."""
+
+    role: Required[Literal["system", "user", "assistant", "tool"]]
+    content: Required[str | list[Part]]
+    tool_calls: NotRequired[list[ToolCall]]
+    tool_call_id: NotRequired[str]
+    name: NotRequired[str]
+    reasoning_content: NotRequired[str]
+
+
+class ToolSpec(TypedDict):
+    """A tool as the model is told of it: `parameters` is a JSON schema."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+TOOL_ERROR = "error: "
+"""How a tool message begins whose call failed."""
+
+
+def text_of(message: Message) -> str:
+    """The plain text of a message: its string content, or its text parts joined."""
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if part["type"] == "text")
