@@ -19,7 +19,6 @@ AgentRLError
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import os
 from collections.abc import Awaitable, Callable, Iterable
@@ -132,15 +131,10 @@ class Caught:
     error: Exception | None = None
 
 
-_PASSED = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
-
-
 def catch(function: Callable[..., Any], *args: Any) -> Caught:
     """Call `function(*args)` and catch whatever it raises, except cancellation and interrupts."""
     try:
         return Caught(function(*args))
-    except _PASSED:
-        raise
     except BaseException as error:  # noqa: BLE001 (one of the two places)
         return _caught(error)
 
@@ -149,13 +143,15 @@ async def acatch(awaitable: Awaitable[Any]) -> Caught:
     """Await and catch. Inside a task: a SystemExit that left the task would stop the whole event loop."""
     try:
         return Caught(await awaitable)
-    except _PASSED:
-        raise
     except BaseException as error:  # noqa: BLE001 (one of the two places)
         return _caught(error)
 
 
 def _caught(error: BaseException) -> Caught:
+    from asyncio import CancelledError  # slow to import, and `agentrl --help` needs none of it
+
+    if isinstance(error, CancelledError | KeyboardInterrupt | GeneratorExit):
+        raise error
     return Caught(error=error if isinstance(error, Exception) else ExitedError(error))
 
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from agentrl.cluster.ray import Cluster, Role
-from agentrl.cluster.roles import RemoteEngine, worker_role
+from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.roles import RemoteEngine, worker_spec
 from agentrl.cluster.workers import Workers
 from agentrl.config.machine import detect
 from agentrl.config.models import locate
@@ -37,7 +37,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.setup import schedule_of
-from agentrl.types import Manifest, Version
+from agentrl.types import Version, WeightManifest
 from benchmarks.timing import cpu_seconds, last_line, median, memory_bytes
 
 GROUP, TURNS, DEADLINE_S = 8, 4, 1200.0
@@ -57,7 +57,7 @@ async def publish_nothing(engine: RemoteEngine) -> None:
     await engine.start(DEADLINE_S)
     await engine.pause(DEADLINE_S)
     await engine.start_update(DEADLINE_S)
-    await engine.finish_update(Manifest(VERSION, ()), DEADLINE_S)
+    await engine.finish_update(WeightManifest(VERSION, ()), DEADLINE_S)
     await engine.resume(DEADLINE_S)
 
 
@@ -84,10 +84,10 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
     cluster = Cluster("agentrl-overhead")
     names = {os.getpid(): "driver"}
     try:
-        engine = RemoteEngine(cluster.spawn(Role("engine", make_scripted, (model, REPLY), died=EngineDiedError)))
+        engine = RemoteEngine(cluster.spawn(ActorSpec("engine", make_scripted, (model, REPLY), died=EngineDiedError)))
         team = Workers(
             cluster,
-            lambda place: worker_role(config, model, place, [engine.remote]),
+            lambda place: worker_spec(config, model, place, [engine.remote]),
             workers,
             0,
             lambda _, pid: names.update({pid: "workers"}),

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from agentrl.cluster.actors import Crew
+from agentrl.cluster.actors import Actors
 from agentrl.cluster.signals import Stop
 from agentrl.config.machine import detect
 from agentrl.config.models import locate
@@ -24,9 +24,9 @@ from agentrl.config.schema import Config, EngineSection, EnvSection, ModelSectio
 from agentrl.engine.vllm import VllmSpec, environment
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
-from agentrl.report.terminal import View
+from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler, stable_hash
-from agentrl.training.inputs import Subject
+from agentrl.training.inputs import RunInputs
 from agentrl.training.setup import examined, schedule_of
 from agentrl.types import Batch, Trajectory, Version
 from benchmarks.arms import Arm
@@ -41,8 +41,9 @@ def spec_of(config: Config, model: Path) -> VllmSpec:
     """The engine settings of a resolved configuration."""
     engine = config.engine
     return VllmSpec(
-        str(model), config.model.dtype, config.model.max_context, engine.max_sequences, threads=engine.threads,
-        kv_cache_gib=engine.kv_cache_gib, eager=bool(engine.eager), prefix_caching=engine.prefix_caching,
+        str(model), config.model.dtype, config.model.max_context, engine.max_num_seqs, threads=engine.threads,
+        kv_cache_gib=engine.kv_cache_gib, enforce_eager=bool(engine.enforce_eager),
+        prefix_caching=engine.prefix_caching,
         seed=config.seed,
     )  # fmt: skip
 
@@ -66,7 +67,7 @@ def raw_requests(trajectories: Sequence[Trajectory], seed: int) -> list[RawReque
 class RolloutPath:
     """The rollout path of a run, one batch at a time."""
 
-    def __init__(self, config: Config, team: Crew, journal: RunJournal, tasks: int | None) -> None:
+    def __init__(self, config: Config, team: Actors, journal: RunJournal, tasks: int | None) -> None:
         self.scheduler = Scheduler(schedule_of(config, tasks), team.workers.dispatch, journal, VERSION)
         self._is_begun = False
         self.last: tuple[Trajectory, ...] = ()
@@ -90,7 +91,7 @@ async def path_of(config: Config, out: Path) -> AsyncIterator[RolloutPath]:
     journal = RunJournal(folder)
     journal.ledger.begin_incarnation()
     try:
-        async with examined(config, Subject.of(config), folder, Stop(), View(1)) as (team, _):
+        async with examined(config, RunInputs.of(config), folder, Stop(), TerminalView(1)) as (team, _):
             path = RolloutPath(config, team, journal, await team.workers.task_count("train"))
             yield path
             await path.scheduler.stop()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentrl.cluster.processes import Processes
+from agentrl.cluster.processes import ProcessRegistry
 from agentrl.config.models import locate
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import Ledger
@@ -39,7 +39,7 @@ def start(model: Path, dtype: str, out: Path) -> dict[str, float]:
     marks: dict[str, float] = {}
     with subprocess.Popen(command(model, dtype, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            for role in {registered.role for registered in Processes(out).registered()}:
+            for role in {registered.role for registered in ProcessRegistry(out).registered()}:
                 marks.setdefault(f"{role} ready", time.time() - began)
             if time.time() - began > LIMIT_S:
                 process.terminate()  # the run then ends within 30 s, by itself

@@ -19,17 +19,17 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from agentrl.cluster.actors import Crew, crew
+from agentrl.cluster.actors import Actors, actors
 from agentrl.cluster.roles import RemoteEngine
 from agentrl.cluster.signals import Stop
 from agentrl.config.models import locate
 from agentrl.config.schema import Config
 from agentrl.engine.client import EngineClient
 from agentrl.records.folder import RunFolder
-from agentrl.report.terminal import View
+from agentrl.report.terminal import TerminalView
 from agentrl.training.setup import CANARY_TEXT
 from agentrl.types import Prompt, Sampling, Version
-from agentrl.weights.canary import Canary
+from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.publisher import Probe, publish
 from benchmarks.learner import samples
 from benchmarks.rollout import config_of, flags
@@ -42,7 +42,7 @@ PROMPT, BEGUN = 35, 0.4  # tokens of a prompt; the share of a batch after which 
 class Publisher:
     """Publications of the learner's weights, one after another; the way of `run.publication`, part by part."""
 
-    def __init__(self, team: Crew, canary: Canary) -> None:
+    def __init__(self, team: Actors, canary: LogprobCanary) -> None:
         self._team, self._canary, self._count = team, canary, 0
 
     async def publish(self) -> dict[str, float]:
@@ -65,7 +65,7 @@ class Publisher:
 class Load:
     """The same requests again and again, all at once."""
 
-    def __init__(self, team: Crew, requests: int, max_tokens: int, vocabulary: int) -> None:
+    def __init__(self, team: Actors, requests: int, max_tokens: int, vocabulary: int) -> None:
         self._client = EngineClient([RemoteEngine(remote) for remote in team.engines.remotes], "sync")
         self._max_tokens, rng = max_tokens, random.Random(0)
         self._prompts = [Prompt(tuple(rng.randrange(10, vocabulary) for _ in range(PROMPT))) for _ in range(requests)]
@@ -85,12 +85,12 @@ class Load:
 
 
 @asynccontextmanager
-async def at_work(config: Config, model: Path) -> AsyncIterator[tuple[Crew, Publisher]]:
-    """A run's crew after its first publication, which calibrates the canary."""
+async def at_work(config: Config, model: Path) -> AsyncIterator[tuple[Actors, Publisher]]:
+    """A run's actors after its first publication, which calibrates the canary."""
     ids = AutoTokenizer.from_pretrained(model)(CANARY_TEXT)["input_ids"][: config.model.max_context - 1]
     with tempfile.TemporaryDirectory() as out:
-        async with crew(config, model, RunFolder(Path(out)), Stop(), View(1)) as team:
-            publisher = Publisher(team, Canary(ids, config.model.dtype))
+        async with actors(config, model, RunFolder(Path(out)), Stop(), TerminalView(1)) as team:
+            publisher = Publisher(team, LogprobCanary(ids, config.model.dtype))
             print(f"first publication: {await publisher.publish()}", flush=True)
             yield team, publisher
 

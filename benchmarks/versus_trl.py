@@ -28,8 +28,8 @@ from agentrl.config.schema import CheckpointSection, Config, EvalSection, Learne
 from agentrl.engine.vllm import VllmSpec
 from agentrl.learner.batch import train_sequences
 from agentrl.records.folder import RunFolder
-from agentrl.report.terminal import View
-from agentrl.training.inputs import Subject
+from agentrl.report.terminal import TerminalView
+from agentrl.training.inputs import RunInputs
 from agentrl.training.session import Session
 from agentrl.training.setup import opened
 from agentrl.types import Batch, SampleId, TrainSequence
@@ -143,7 +143,7 @@ class Ours:
 @asynccontextmanager
 async def training(config: Config, out: Path) -> AsyncIterator[Ours]:
     """A run without evaluation and checkpoints."""
-    async with opened(config, Subject.of(config), RunFolder(out), Stop(), View(config.steps), None) as run:
+    async with opened(config, RunInputs.of(config), RunFolder(out), Stop(), TerminalView(config.steps), None) as run:
         yield Ours(run)
         await run.scheduler.stop()
 

@@ -14,7 +14,7 @@ from agentrl.types import Group
 class Needs:
     """What the run must provide for an algorithm."""
 
-    min_group: int = 1
+    min_group_size: int = 1
     reference: bool = False
     critic: bool = False
 

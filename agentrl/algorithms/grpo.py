@@ -24,11 +24,11 @@ class GRPO(Algorithm):
     Assumes that members of a group differ by chance only, so that their mean estimates the task's value.
     Left out: the paper's process supervision, which normalises each reward by itself and knows no outcome beside it;
     the mean over each sample's length (the loss weighs every token of the step alike); and the KL penalty, which
-    `kl_weight` adds to the loss.
+    `kl_coef` adds to the loss.
     """
 
     name = "grpo"
-    needs = Needs(min_group=2)
+    needs = Needs(min_group_size=2)
 
     def advantages(self, groups: Sequence[Group]) -> Advantages:
         """See `Algorithm.advantages`."""

@@ -20,7 +20,7 @@ class ReinforcePP(Algorithm):
     over all action tokens of the optimizer step. A batch whose returns are all equal gets exactly 0.
 
     Assumes that tasks are of like difficulty: one mean serves as the baseline of them all. Works with groups of one.
-    Left out: the KL penalty inside the reward (`kl_weight` adds it to the loss instead) and the variant that first
+    Left out: the KL penalty inside the reward (`kl_coef` adds it to the loss instead) and the variant that first
     subtracts the group's mean.
     """
 

@@ -18,11 +18,11 @@ class RLOO(Algorithm):
     others' returns do not depend on what member i does. Equal returns get exactly 0.
 
     Assumes at least two members, drawn independently for one task.
-    Left out: the KL penalty inside the reward (`kl_weight` adds it to the loss instead).
+    Left out: the KL penalty inside the reward (`kl_coef` adds it to the loss instead).
     """
 
     name = "rloo"
-    needs = Needs(min_group=2)
+    needs = Needs(min_group_size=2)
 
     def advantages(self, groups: Sequence[Group]) -> Advantages:
         """See `Algorithm.advantages`."""

@@ -18,12 +18,12 @@ def run(words: list[str]) -> int:
     )
     plan = choose(to_score(*asked("eval", meaning, words, MODEL, FLAGS)), detect())
     check_out(plan.config.out)
-    from agentrl.training.inputs import Subject
+    from agentrl.training.inputs import RunInputs
     from agentrl.types import HELD_OUT
 
-    subject = Subject.of(plan.config, HELD_OUT)
-    subject.tell()
+    inputs = RunInputs.of(plan.config, HELD_OUT)
+    inputs.tell()
     from agentrl.metrics.timer import process_began
     from agentrl.training.loop import evaluate
 
-    return exit_code(lambda: evaluate(plan.config, subject, process_began()))
+    return exit_code(lambda: evaluate(plan.config, inputs, process_began()))

@@ -30,11 +30,11 @@ def run(words: list[str]) -> int:
     folder = trained_run(parser.parse_args(own).run)
     config = choose(resumed(folder, overrides), detect(folder)).config
     check_resumable(RunFolder(folder), config.steps)
-    from agentrl.training.inputs import Subject
+    from agentrl.training.inputs import RunInputs
 
-    subject = Subject.again(config, RunFolder(folder))
-    subject.tell()
+    inputs = RunInputs.again(config, RunFolder(folder))
+    inputs.tell()
     from agentrl.metrics.timer import process_began
     from agentrl.training.loop import resume
 
-    return exit_code(lambda: resume(folder, config, subject, process_began()))
+    return exit_code(lambda: resume(folder, config, inputs, process_began()))

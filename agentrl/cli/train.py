@@ -15,12 +15,12 @@ def run(words: list[str]) -> int:
     settings = parse("train", "Train a model in an environment.", words, ENV)
     plan = choose(of_newest(settings.config), detect())
     check_out(plan.config.out)
-    from agentrl.training.inputs import Subject
+    from agentrl.training.inputs import RunInputs
 
-    subject = Subject.of(plan.config)
+    inputs = RunInputs.of(plan.config)
     print(f"{plan.explanation}\n", flush=True)
-    subject.tell()
+    inputs.tell()
     from agentrl.metrics.timer import process_began
     from agentrl.training.loop import train
 
-    return exit_code(lambda: train(plan.config, subject, process_began()))
+    return exit_code(lambda: train(plan.config, inputs, process_began()))

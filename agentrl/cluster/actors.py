@@ -10,9 +10,9 @@ from pathlib import Path
 
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.learners import Learners
-from agentrl.cluster.processes import Processes
+from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import Cluster
-from agentrl.cluster.roles import RemoteEngine, engine_role, is_shared, learner_role, worker_role
+from agentrl.cluster.roles import RemoteEngine, engine_spec, is_shared, learner_spec, worker_spec
 from agentrl.cluster.scratch import discard_scratch, scratch_of
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
@@ -20,7 +20,7 @@ from agentrl.config.schema import Config
 from agentrl.errors import RunError
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts
-from agentrl.report.terminal import View
+from agentrl.report.terminal import TerminalView
 
 END_S = 10.0
 
@@ -28,7 +28,7 @@ Register = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
-class Crew:
+class Actors:
     """Everybody who works for a run; an evaluation has no learners."""
 
     engines: Engines
@@ -37,33 +37,33 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(
-    config: Config, model: Path, folder: RunFolder, stop: Stop, view: View, *, learns: bool = True
-) -> AsyncIterator[Crew]:
-    """The crew at work; when the context is left, however that happens, every process has ended."""
-    registry = Processes(folder.path)
+async def actors(
+    config: Config, model: Path, folder: RunFolder, stop: Stop, view: TerminalView, *, learns: bool = True
+) -> AsyncIterator[Actors]:
+    """The actors at work; when the context is left, however that happens, every process has ended."""
+    registry = ProcessRegistry(folder.path)
     shared = [{"GPU": 1.0}] * max(config.engine.count, config.learner.ranks) if is_shared(config) else None
-    clock = view.clock
-    with clock.part("ray"):
+    timer = view.timer
+    with timer.part("ray"):
         cluster = Cluster(f"agentrl-{folder.path.name}", shared)
     register = registry.register if cluster.is_local else _elsewhere
     try:
         for pid in cluster.pids():
             register("ray", pid)
-        await stop.cut(clock.timed("ray", cluster.ready(config.engine.start_timeout_s)))
+        await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
         team = _spawned(cluster, config, model, folder, register, learns=learns)
         try:
             engines, workers = (
-                clock.timed("engines", team.engines.start()),
-                clock.timed("workers", team.workers.start()),
+                timer.timed("engines", team.engines.start()),
+                timer.timed("workers", team.workers.start()),
             )
-            learners = [clock.timed("learner", team.learners.start())] if learns else []
+            learners = [timer.timed("learner", team.learners.start())] if learns else []
             await stop.cut(_together(engines, workers, *learners))
             with closing(Restarts(folder)) as restarts:
                 _look_after(team, restarts, view, stop)
                 yield team
         finally:
-            clock.enter("close")
+            timer.enter("close")
             with suppress(RunError):  # a full disk keeps nothing from ending
                 await asyncio.to_thread(registry.register_descendants)
             await asyncio.gather(team.workers.close(), team.engines.close())
@@ -75,29 +75,29 @@ async def crew(
 
 def _spawned(
     cluster: Cluster, config: Config, model: Path, folder: RunFolder, register: Register, *, learns: bool
-) -> Crew:
+) -> Actors:
     engine = config.engine
     engines = Engines(
         cluster,
-        lambda place: engine_role(config, str(model), place, scratch_of(folder.path)),
+        lambda place: engine_spec(config, str(model), place, scratch_of(folder.path)),
         engine.count,
         engine.restarts,
         engine.start_timeout_s,
         register,
     )
     ranks = range(config.learner.ranks if learns else 0)
-    learners = Learners(cluster, [learner_role(config, model, folder.path, rank) for rank in ranks], register)
+    learners = Learners(cluster, [learner_spec(config, model, folder.path, rank) for rank in ranks], register)
     workers = Workers(
         cluster,
-        lambda place: worker_role(config, str(model), place, engines.remotes),
+        lambda place: worker_spec(config, str(model), place, engines.remotes),
         config.rollout.workers,
         engine.restarts,
         register,
     )
-    return Crew(engines, workers, learners)
+    return Actors(engines, workers, learners)
 
 
-def _look_after(team: Crew, restarts: Restarts, view: View, stop: Stop) -> None:
+def _look_after(team: Actors, restarts: Restarts, view: TerminalView, stop: Stop) -> None:
     """From now on a dead engine is replaced, and everybody hears of it; as they do of a worker that was."""
 
     def lost(process: str, why: str) -> None:

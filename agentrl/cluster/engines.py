@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from agentrl.cluster.ray import Cluster, Remote, Role
+from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
 from agentrl.cluster.roles import RemoteEngine
 from agentrl.errors import AgentRLError, RunError
 from agentrl.weights.publisher import PublicationError, Published
@@ -28,7 +28,7 @@ class Engines:
     def __init__(
         self,
         cluster: Cluster,
-        role: Callable[[int], Role],
+        role: Callable[[int], ActorSpec],
         count: int,
         restarts: int,
         start_timeout_s: float,
@@ -47,7 +47,7 @@ class Engines:
         self.failed: Callable[[BaseException], None] | None = None
 
     @property
-    def remotes(self) -> list[Remote]:
+    def remotes(self) -> list[ActorHandle]:
         """What rollout workers are given: the engines that serve weights, or served them last."""
         return [engine.remote for engine in self._engines]
 

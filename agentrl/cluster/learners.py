@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.cluster.ray import Cluster, Remote, Role
+from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import StepReport, TrainSequence, Version
 
@@ -18,9 +18,9 @@ NOTICE_S = 5.0  # Ray may know of a dead process later than its peers do
 class Learners:
     """All ranks of the learner. When one fails or does not answer, the call raises LearnerError naming the rank."""
 
-    def __init__(self, cluster: Cluster, roles: list[Role], register: Callable[[str, int], None]) -> None:
+    def __init__(self, cluster: Cluster, roles: list[ActorSpec], register: Callable[[str, int], None]) -> None:
         self._cluster, self._register = cluster, register
-        self._ranks: list[Remote] = [cluster.spawn(role) for role in roles]
+        self._ranks: list[ActorHandle] = [cluster.spawn(role) for role in roles]
 
     async def start(self) -> None:
         """Wait until every rank has loaded the model."""
@@ -39,7 +39,7 @@ class Learners:
         """Write the weights down for the engines; what rank 0 says of them (`weights.sender.Staged`)."""
         return (await self._all("stage", version, deadline_s=deadline_s))[0]
 
-    async def send(self, version: Version, engines: Sequence[Remote], deadline_s: float) -> None:
+    async def send(self, version: Version, engines: Sequence[ActorHandle], deadline_s: float) -> None:
         """Send the weights to paused engines, from GPU to GPU."""
         await self._all("send", version, list(engines), deadline_s, deadline_s=deadline_s)
 

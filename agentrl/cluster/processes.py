@@ -23,16 +23,16 @@ FILE = "processes.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessRecord:
     """One process, told apart from every other that had or will have its pid."""
 
     role: str
     pid: int
-    started: int  # clock ticks after boot
+    started: int  # timer ticks after boot
     boot: str
 
 
-class Processes:
+class ProcessRegistry:
     """The registry in one run folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +43,7 @@ class Processes:
         entry = _table().get(pid)
         if entry is None:
             return
-        process = Process(role, pid, entry.started, _boot())
+        process = ProcessRecord(role, pid, entry.started, _boot())
         # A line of its own even when the last writer was killed in the middle of its line.
         line = f"\n{json.dumps(asdict(process))}\n".encode()
         try:
@@ -53,13 +53,13 @@ class Processes:
         except OSError as error:
             raise RunError(f"cannot write {self._path}: {error.strerror}. Make room, then resume the run") from error
 
-    def registered(self) -> list[Process]:
+    def registered(self) -> list[ProcessRecord]:
         """Every process on record, in the order of registration."""
         if not self._path.exists():
             return []
         return [process for line in self._path.read_text(errors="replace").splitlines() for process in _parsed(line)]
 
-    def leftovers(self) -> list[Process]:
+    def leftovers(self) -> list[ProcessRecord]:
         """The registered processes that still run, and their descendants; never this process or its ancestors."""
         boot, table = _boot(), _table()
         ours = set(_ancestry(os.getpid(), table))
@@ -69,7 +69,7 @@ class Processes:
             root = next((ancestor for ancestor in _ancestry(pid, table) if ancestor in roles), None)
             if root is not None:
                 role = roles[pid] if pid in roles else f"child of {roles[root]}"
-                found.append(Process(role, pid, table[pid].started, boot))
+                found.append(ProcessRecord(role, pid, table[pid].started, boot))
         return sorted(found, key=lambda process: process.started)
 
     def register_descendants(self) -> None:
@@ -79,14 +79,14 @@ class Processes:
             if (process.pid, process.started) not in known:
                 self.register(process.role, process.pid)
 
-    def end_leftovers(self, deadline_s: float) -> list[Process]:
+    def end_leftovers(self, deadline_s: float) -> list[ProcessRecord]:
         """End all that `leftovers` names and return it: SIGTERM first, SIGKILL in the second half of the deadline.
 
         Raises RunError naming what outlives even that.
         """
         ends_at = time.monotonic() + deadline_s
-        running: dict[int, Process] = {}  # by a descriptor that stays with the process when its pid is used again
-        found: dict[int, Process] = {}
+        running: dict[int, ProcessRecord] = {}  # by a descriptor that stays with the process when its pid is used again
+        found: dict[int, ProcessRecord] = {}
         with ExitStack() as descriptors:
             for signal_number, until in ((signal.SIGTERM, ends_at - deadline_s / 2), (signal.SIGKILL, ends_at)):
                 new = [process for process in self.leftovers() if process.pid not in {p.pid for p in running.values()}]
@@ -124,7 +124,7 @@ def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _is(process: Process, table: dict[int, _Entry]) -> bool:
+def _is(process: ProcessRecord, table: dict[int, _Entry]) -> bool:
     return process.pid in table and table[process.pid].started == process.started
 
 
@@ -135,13 +135,13 @@ def _ancestry(pid: int, table: dict[int, _Entry]) -> Iterator[int]:
         pid = table[pid].parent
 
 
-def _parsed(line: str) -> Iterator[Process]:
+def _parsed(line: str) -> Iterator[ProcessRecord]:
     """The process of a line; none when its writer was killed in the middle of it."""
     with suppress(json.JSONDecodeError, TypeError):
-        yield Process(**json.loads(line))
+        yield ProcessRecord(**json.loads(line))
 
 
-def _opened(processes: Iterable[Process], descriptors: ExitStack) -> dict[int, Process]:
+def _opened(processes: Iterable[ProcessRecord], descriptors: ExitStack) -> dict[int, ProcessRecord]:
     """A descriptor for each process that still is the one meant."""
     opened = {}
     for process in processes:
@@ -153,7 +153,7 @@ def _opened(processes: Iterable[Process], descriptors: ExitStack) -> dict[int, P
     return opened
 
 
-def _wait_for_ends(running: dict[int, Process], until: float) -> None:
+def _wait_for_ends(running: dict[int, ProcessRecord], until: float) -> None:
     """Take out of `running` what ends before the time `until`."""
     poll = select.poll()
     for descriptor in running:

@@ -27,8 +27,8 @@ CONNECT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Role:
-    """A plain object that wants a process: `factory(*args)` makes it there, when `Remote.make` is called.
+class ActorSpec:
+    """A plain object that wants a process: `factory(*args)` makes it there, when `ActorHandle.make` is called.
 
     `is_blocking` objects answer one call at a time in their main thread; others live on an asyncio loop. `gpus` may be
     a fraction; roles with the same `bundle` share its GPUs. `died` is what a caller gets when the process is gone.
@@ -78,7 +78,7 @@ class _BlockingHost:
         return getattr(self._object, method)(*args)
 
 
-class Remote:
+class ActorHandle:
     """A role's object as its callers see it. Picklable: it may be sent to other roles."""
 
     def __init__(self, name: str, actor: Any, died: type[AgentRLError]) -> None:
@@ -157,8 +157,8 @@ class Cluster:
                 f"{ray.cluster_resources()}. Ask for fewer engines or ranks, or wait for the nodes."
             ) from None
 
-    def spawn(self, role: Role) -> Remote:
-        """Start a process for a role; `Remote.make` then makes its object."""
+    def spawn(self, role: ActorSpec) -> ActorHandle:
+        """Start a process for a role; `ActorHandle.make` then makes its object."""
         host = _BlockingHost if role.is_blocking else _Host
         options: dict[str, Any] = {"num_cpus": 0, "num_gpus": role.gpus, "max_restarts": 0}
         if not role.is_blocking:
@@ -168,7 +168,7 @@ class Cluster:
         if role.bundle is not None and self._group is not None:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, role.bundle)
         actor = ray.remote(host).options(**options).remote(role.factory, role.args)
-        return Remote(role.name, actor, role.died)
+        return ActorHandle(role.name, actor, role.died)
 
     @property
     def is_local(self) -> bool:

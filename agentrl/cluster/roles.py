@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from agentrl.cluster.ray import Remote, Role
+from agentrl.cluster.ray import ActorHandle, ActorSpec
 from agentrl.config.schema import Config
-from agentrl.engine.client import EngineClient, EngineServer, Outcome, Request
+from agentrl.engine.client import Answer, EngineClient, EngineServer, Request
 from agentrl.engine.vllm import VllmEngine, VllmSpec, environment
 from agentrl.errors import EngineDiedError, LearnerDiedError, WorkerLostError
 from agentrl.learner.protocol import Learner
 from agentrl.rollout.worker import RolloutWorker
-from agentrl.types import Capabilities, Completion, Manifest, Prompt, Sampling, Version
+from agentrl.types import Capabilities, Completion, Prompt, Sampling, Version, WeightManifest
 
 MARGIN_S = 10.0
 LEARNER_SHARE = 0.5  # of a GPU that it shares with an engine: the two take turns, the number only places them
@@ -24,7 +24,7 @@ LEARNER_SHARE = 0.5  # of a GPU that it shares with an engine: the two take turn
 class RemoteEngine:
     """An EngineServer in another process: an Engine to the run, a Transport to the rollout workers."""
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: ActorHandle) -> None:
         self.remote = remote
 
     async def _call(self, method: str, *args: Any, deadline_s: float) -> Any:
@@ -73,7 +73,7 @@ class RemoteEngine:
         """See `Engine.load`."""
         await self._call("load", bucket, deadline_s=deadline_s)
 
-    async def finish_update(self, manifest: Manifest, deadline_s: float) -> None:
+    async def finish_update(self, manifest: WeightManifest, deadline_s: float) -> None:
         """See `Engine.finish_update`."""
         await self._call("finish_update", manifest, deadline_s=deadline_s)
 
@@ -99,9 +99,9 @@ class RemoteEngine:
         """See `Transport.submit`."""
         await self.remote.call("submit", client, requests, deadline_s=MARGIN_S * 6)
 
-    async def collect(self, client: str, timeout_s: float) -> list[Outcome]:
+    async def collect(self, client: str, timeout_s: float) -> list[Answer]:
         """See `Transport.collect`."""
-        outcomes: list[Outcome] = await self.remote.call(
+        outcomes: list[Answer] = await self.remote.call(
             "collect", client, timeout_s, deadline_s=timeout_s + MARGIN_S * 6
         )
         return outcomes
@@ -123,7 +123,7 @@ def make_engine(spec: VllmSpec) -> EngineServer:
 class Worker(RolloutWorker):
     """A rollout worker with its client of the engines."""
 
-    def __init__(self, name: str, engines: Sequence[Remote], **settings: Any) -> None:
+    def __init__(self, name: str, engines: Sequence[ActorHandle], **settings: Any) -> None:
         self._client = EngineClient([RemoteEngine(engine) for engine in engines], name)
         super().__init__(engine=self._client, **settings)
 
@@ -131,7 +131,7 @@ class Worker(RolloutWorker):
         """Send nothing more to engine number `place`."""
         self._client.lose(place, reason)
 
-    async def engine_restarted(self, place: int, engine: Remote) -> None:
+    async def engine_restarted(self, place: int, engine: ActorHandle) -> None:
         """`engine` serves weights in the place of number `place`."""
         self._client.restarted(place, RemoteEngine(engine))
 
@@ -141,26 +141,26 @@ def is_shared(config: Config) -> bool:
     return config.engine.placement == "colocate"
 
 
-def engine_role(config: Config, model: str, place: int, scratch: Path) -> Role:
+def engine_spec(config: Config, model: str, place: int, scratch: Path) -> ActorSpec:
     """Engine number `place`; its sockets lie under `scratch`."""
     engine = config.engine
     spec = VllmSpec(
         model=model,
         dtype=config.model.dtype,
         max_model_len=config.model.max_context,
-        max_sequences=engine.max_sequences,
+        max_num_seqs=engine.max_num_seqs,
         tensor_parallel=engine.tensor_parallel,
         threads=engine.threads,
         kv_cache_gib=engine.kv_cache_gib,
-        gpu_memory=engine.gpu_memory,
-        eager=bool(engine.eager),
+        gpu_memory_utilization=engine.gpu_memory_utilization,
+        enforce_eager=bool(engine.enforce_eager),
         prefix_caching=engine.prefix_caching,
         seed=config.seed,
         transfer=config.weights.transfer,
         device=config.device,
         scratch=str(scratch / str(place)),
     )
-    return Role(
+    return ActorSpec(
         f"engine {place}",
         make_engine,
         (spec,),
@@ -171,9 +171,9 @@ def engine_role(config: Config, model: str, place: int, scratch: Path) -> Role:
     )
 
 
-def worker_role(config: Config, model: str, place: int, engines: Sequence[Remote]) -> Role:
+def worker_spec(config: Config, model: str, place: int, engines: Sequence[ActorHandle]) -> ActorSpec:
     """Rollout worker number `place`, in front of these engines."""
-    return Role(
+    return ActorSpec(
         f"rollout worker {place}",
         make_worker,
         (f"worker-{place}-{os.urandom(4).hex()}", tuple(engines), config, model),
@@ -182,7 +182,7 @@ def worker_role(config: Config, model: str, place: int, engines: Sequence[Remote
     )
 
 
-def make_worker(name: str, engines: Sequence[Remote], config: Config, model: str) -> Worker:
+def make_worker(name: str, engines: Sequence[ActorHandle], config: Config, model: str) -> Worker:
     """A rollout worker. What its imports made is never garbage, and thousands of episodes make little that is."""
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
@@ -197,9 +197,9 @@ def make_worker(name: str, engines: Sequence[Remote], config: Config, model: str
     )
 
 
-def learner_role(config: Config, model: Path, staging: Path, rank: int) -> Role:
+def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:
     """Rank `rank` of the learner; its `make` takes the address and port where the ranks meet."""
-    return Role(
+    return ActorSpec(
         f"learner rank {rank}",
         make_learner,
         (config, model, staging, rank),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agentrl.cluster.ray import Remote, free_port
+from agentrl.cluster.ray import ActorHandle, free_port
 from agentrl.cluster.roles import RemoteEngine
 from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
 from agentrl.types import Version
@@ -35,14 +35,14 @@ class SendingLearner(DeepSpeedLearner):
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="engine calls", daemon=True).start()
 
-    def send(self, version: Version, engines: Sequence[Remote], deadline_s: float) -> None:
+    def send(self, version: Version, engines: Sequence[ActorHandle], deadline_s: float) -> None:
         """Bring the present weights to these paused engines; other engines than last time are met first."""
         keys = tuple(engine.key for engine in engines)
         if self._sender is None or keys != self._met:
             self._sender, self._met = self._meet(engines, deadline_s), keys
         self._sender.send(version)
 
-    def _meet(self, engines: Sequence[Remote], deadline_s: float) -> GpuSender:
+    def _meet(self, engines: Sequence[ActorHandle], deadline_s: float) -> GpuSender:
         if self._sender is not None:
             self._sender.close()
         route = self._route

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from agentrl.cluster.ray import Cluster, Remote, Role
+from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
 from agentrl.errors import AgentRLError, DeadlineError, RunError, WorkerLostError
-from agentrl.types import TRAIN, EpisodeOrder, SampleId, Trajectory
+from agentrl.types import TRAIN, EpisodeRequest, SampleId, Trajectory
 
 GRACE_S = 60.0
 START_S = 300.0
@@ -26,7 +26,7 @@ class Workers:
     def __init__(
         self,
         cluster: Cluster,
-        role: Callable[[int], Role],
+        role: Callable[[int], ActorSpec],
         count: int,
         restarts: int,
         register: Callable[[str, int], None],
@@ -58,10 +58,10 @@ class Workers:
         scored: Sequence[Trajectory] = await self._ask(sample, "score_group", list(trajectories), deadline_s=START_S)
         return scored
 
-    async def dispatch(self, order: EpisodeOrder) -> Trajectory:
+    async def dispatch(self, request: EpisodeRequest) -> Trajectory:
         """Run one episode. Raises WorkerLostError when its worker died or does not answer: it is replaced then."""
-        deadline_s = order.episode_timeout_s + GRACE_S
-        trajectory: Trajectory = await self._ask(order.sample, "run", order, deadline_s=deadline_s)
+        deadline_s = request.episode_timeout_s + GRACE_S
+        trajectory: Trajectory = await self._ask(request.sample, "run", request, deadline_s=deadline_s)
         return trajectory
 
     async def close(self) -> None:
@@ -69,7 +69,7 @@ class Workers:
         await asyncio.gather(*(self._closed(worker) for worker in self._workers))
 
     @staticmethod
-    async def _closed(worker: Remote) -> None:
+    async def _closed(worker: ActorHandle) -> None:
         with suppress(AgentRLError):
             await worker.call("close", deadline_s=END_S)
 
@@ -78,7 +78,7 @@ class Workers:
         await asyncio.gather(*(self._told(worker, method, *args) for worker in self._workers))
 
     @staticmethod
-    async def _told(worker: Remote, method: str, *args: Any) -> None:
+    async def _told(worker: ActorHandle, method: str, *args: Any) -> None:
         with suppress(WorkerLostError, DeadlineError):
             await worker.call(method, *args, deadline_s=GRACE_S)
 
@@ -92,7 +92,7 @@ class Workers:
             await self._replace(index, worker, str(error))
             raise WorkerLostError(str(error)) from None
 
-    async def _replace(self, index: int, dead: Remote, why: str) -> None:
+    async def _replace(self, index: int, dead: ActorHandle, why: str) -> None:
         async with self._locks[index]:
             if self._workers[index] is not dead:
                 return

@@ -37,6 +37,18 @@ SHORT_FLAGS = {
     "out": "out",
 }
 
+RENAMED = {
+    "algorithm.kl_weight": "algorithm.kl_coef",
+    "algorithm.importance_cap": "algorithm.tis_cap",
+    "algorithm.filter_equal": "algorithm.filter_zero_variance",
+    "algorithm.filter_batches": "algorithm.max_filtered_batches",
+    "learner.minibatches": "learner.updates_per_batch",
+    "learner.zero": "learner.zero_stage",
+    "engine.eager": "engine.enforce_eager",
+    "engine.gpu_memory": "engine.gpu_memory_utilization",
+    "engine.max_sequences": "engine.max_num_seqs",
+}
+"""Keys of earlier versions, which are refused, and their present names."""
 
 # What a run does not learn from, and a resume may change.
 RESUMABLE = re.compile(r"steps|eval\.every|(checkpoint|track|engine)\..+|rollout\.workers|.+_timeout_s")
@@ -269,6 +281,8 @@ def _unknown(setting: Setting) -> str:
     key = setting.key
     if key in known or (key.startswith("env.") and key.count(".") and not key.endswith(".")):
         return ""
+    if key in RENAMED:
+        return f"{key} ({setting.source}) was renamed: write {RENAMED[key]}."
     sections = sorted({k.partition(".")[0] for k in known if "." in k})
     if key in sections:
         return f"{key!r} ({setting.source}) is a section, not a key: set one of {', '.join(_inside(key))}."

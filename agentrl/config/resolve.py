@@ -74,18 +74,28 @@ def resolve(config: Config, machine: Machine) -> Config:
 
 def _engine(config: Config, machine: Machine, device: str) -> EngineSection:
     engine = config.engine
-    eager = engine.eager if engine.eager is not None else device == "cpu"
+    enforce_eager = engine.enforce_eager if engine.enforce_eager is not None else device == "cpu"
     threads = engine.threads or _threads(machine, config, engine.count)
     if device == "cpu":
         placement = "separate" if engine.placement == "auto" else engine.placement
         share_gib = float(min(8, max(1, int(machine.memory_gib / 10 / engine.count))))
         return _with(
-            engine, eager=eager, placement=placement, threads=threads, kv_cache_gib=engine.kv_cache_gib or share_gib
+            engine,
+            enforce_eager=enforce_eager,
+            placement=placement,
+            threads=threads,
+            kv_cache_gib=engine.kv_cache_gib or share_gib,
         )
     separate = config.rollout.max_staleness > 0 or len(machine.gpus) >= _gpus_apart(config)
     placement = engine.placement if engine.placement != "auto" else "separate" if separate else "colocate"
-    gpu_memory = engine.gpu_memory or (0.45 if placement == "colocate" else 0.9)
-    return _with(engine, eager=eager, placement=placement, threads=threads, gpu_memory=gpu_memory)
+    gpu_memory_utilization = engine.gpu_memory_utilization or (0.45 if placement == "colocate" else 0.9)
+    return _with(
+        engine,
+        enforce_eager=enforce_eager,
+        placement=placement,
+        threads=threads,
+        gpu_memory_utilization=gpu_memory_utilization,
+    )
 
 
 def _threads(machine: Machine, config: Config, processes: int) -> int:
@@ -186,8 +196,8 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
         yield "rollout.max_staleness above 0 samples while the learner works: engine.placement must be separate"
     if transfer != ("ipc" if is_shared else "nccl"):
         yield f"weights.transfer {transfer} cannot serve engine.placement {engine.placement}; set weights.transfer auto"
-    if learner.offload and learner.zero == 0:
-        yield "learner.offload needs learner.zero 1, 2 or 3"
+    if learner.offload and learner.zero_stage == 0:
+        yield "learner.offload needs learner.zero_stage 1, 2 or 3"
 
 
 def _batch(config: Config) -> Iterator[str]:
@@ -198,11 +208,11 @@ def _batch(config: Config) -> Iterator[str]:
         yield f"unknown algorithm {name!r}.{did_you_mean(name, MIN_GROUP)}"
     elif rollout.group_size < MIN_GROUP[name]:
         yield f"algorithm {name} compares at least {MIN_GROUP[name]} episodes of a task: raise rollout.group_size"
-    samples, shares = rollout.prompts * rollout.group_size, learner.ranks * learner.minibatches
+    samples, shares = rollout.prompts * rollout.group_size, learner.ranks * learner.updates_per_batch
     if samples < shares:
         yield (
             f"rollout.prompts x rollout.group_size is {samples} samples, fewer than learner.ranks x "
-            f"learner.minibatches ({shares}): raise the first or lower the second"
+            f"learner.updates_per_batch ({shares}): raise the first or lower the second"
         )
     if rollout.max_tokens >= config.model.max_context:
         yield (
@@ -228,15 +238,19 @@ def idle_keys(config: Config) -> dict[str, str]:
     """The keys that nothing reads in a run of this resolved configuration, each with what it would need."""
     learner, algorithm = config.learner, config.algorithm
     on_cpu = config.device == "cpu"
-    is_uncorrected = algorithm.old_logprobs == "sampler" and algorithm.kl_weight == 0
+    is_uncorrected = algorithm.old_logprobs == "sampler" and algorithm.kl_coef == 0
     conditions = (
         ("learner.min_lr_ratio", learner.schedule == "constant", "learner.schedule linear or cosine"),
-        ("algorithm.importance_cap", is_uncorrected, "algorithm.old_logprobs learner"),
-        ("algorithm.filter_equal", algorithm.name == "reinforce++", "an algorithm that compares within a group"),
-        ("algorithm.filter_batches", not algorithm.filter_equal, "algorithm.filter_equal true"),
+        ("algorithm.tis_cap", is_uncorrected, "algorithm.old_logprobs learner"),
+        (
+            "algorithm.filter_zero_variance",
+            algorithm.name == "reinforce++",
+            "an algorithm that compares within a group",
+        ),
+        ("algorithm.max_filtered_batches", not algorithm.filter_zero_variance, "algorithm.filter_zero_variance true"),
         ("weights.canary_tolerance", not config.weights.verify, "weights.verify true"),
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
-        ("engine.gpu_memory", on_cpu, "a GPU"),
+        ("engine.gpu_memory_utilization", on_cpu, "a GPU"),
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
     )
     return {key: needs for key, is_idle, needs in conditions if is_idle}

@@ -61,9 +61,13 @@ class EngineSection(Section):
     tensor_parallel: int = Field(1, ge=1, description="GPUs for each engine")
     threads: int = Field(0, ge=0, description="CPU threads for each engine; 0: chosen for the machine")
     kv_cache_gib: float = Field(0.0, ge=0, description="KV cache of a CPU engine in GiB; 0: chosen for the machine")
-    gpu_memory: float = Field(0.0, ge=0, le=0.95, description="share of a GPU's memory; 0: chosen for the placement")
-    max_sequences: int = Field(256, gt=0, le=8192, description="requests that one engine samples at once")
-    eager: bool | None = Field(None, description="no compilation; default: true on CPU (starts three times faster)")
+    gpu_memory_utilization: float = Field(
+        0.0, ge=0, le=0.95, description="share of a GPU's memory; 0: chosen for the placement"
+    )
+    max_num_seqs: int = Field(256, gt=0, le=8192, description="requests that one engine samples at once")
+    enforce_eager: bool | None = Field(
+        None, description="no compilation; default: true on CPU (starts three times faster)"
+    )
     prefix_caching: bool = Field(True, description="keep the KV of shared prefixes")
     placement: Literal["auto", "colocate", "separate"] = Field(
         "auto", description="share the learner's GPUs (sleep/wake) or not"
@@ -102,17 +106,19 @@ class AlgorithmSection(Section):
     """How rewards become advantages, and the loss."""
 
     name: str = Field("grpo", description="grpo, rloo or reinforce++")
-    kl_weight: float = Field(
+    kl_coef: float = Field(
         0.0, ge=0, le=100, description="weight of KL(policy || reference) in the loss; 0: no reference"
     )
     clip_low: float = Field(0.2, gt=0, le=1, description="PPO clip below 1")
     clip_high: float = Field(0.28, gt=0, le=100, description="PPO clip above 1 (clip-higher)")
-    importance_cap: float = Field(2.0, gt=0, description="truncation C of the weight min(C, learner / sampler)")
+    tis_cap: float = Field(2.0, gt=0, description="truncation C of the weight min(C, learner / sampler)")
     old_logprobs: Literal["learner", "sampler"] = Field(
         "learner", description="what the ratio is taken against; sampler switches the truncated weight off"
     )
-    filter_equal: bool = Field(False, description="leave out groups whose advantages are all 0, and sample others")
-    filter_batches: int = Field(
+    filter_zero_variance: bool = Field(
+        False, description="leave out groups whose advantages are all 0, and sample others"
+    )
+    max_filtered_batches: int = Field(
         4, ge=1, description="batches of groups that a step may leave out so; then it trains on what there is"
     )
 
@@ -125,7 +131,7 @@ class LearnerSection(Section):
     """The optimizer and its processes."""
 
     ranks: int = Field(1, ge=1, description="learner processes (one GPU each where there are GPUs)")
-    zero: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
+    zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
     offload: bool = Field(False, description="keep optimizer state in CPU memory (ZeRO stage 1 and up, on GPUs)")
     threads: int = Field(0, ge=0, description="CPU threads for each rank; 0: chosen for the machine")
     lr: float = Field(
@@ -138,7 +144,7 @@ class LearnerSection(Section):
     beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's first moment")
     beta2: float = Field(0.95, ge=0, lt=1, description="AdamW's second moment")
     max_grad_norm: float = Field(1.0, gt=0, description="gradient clipping by global norm")
-    minibatches: int = Field(1, ge=1, description="optimizer steps for each batch")
+    updates_per_batch: int = Field(1, ge=1, description="optimizer steps for each batch")
     micro_batch_tokens: int = Field(
         0, ge=0, description="most tokens in one forward pass of a rank; 0: 2048 on a CPU, 4096 on a GPU"
     )

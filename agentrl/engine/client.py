@@ -21,7 +21,7 @@ from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRe
 from agentrl.types import Completion, Prompt, Sampling, Version, VersionSpan
 
 Request = tuple[int, str, tuple[Any, ...], float]  # number, "generate" or "score", arguments, deadline in seconds
-Outcome = tuple[int, str, Any]  # number, "" or the kind of the error, result or message
+Answer = tuple[int, str, Any]  # number, "" or the kind of the error, result or message
 
 COLLECT_S = 20.0  # how long one `collect` waits for an outcome
 GRACE_S = 40.0  # how much later a sign of life may come before the other side counts as dead
@@ -37,7 +37,7 @@ class Transport(Protocol):
     async def submit(self, client: str, requests: Sequence[Request]) -> None:
         """Begin these requests."""
 
-    async def collect(self, client: str, timeout_s: float) -> list[Outcome]:
+    async def collect(self, client: str, timeout_s: float) -> list[Answer]:
         """The outcomes that are ready, as soon as there are any; none after `timeout_s`."""
 
     async def cancel(self, client: str, numbers: Sequence[int]) -> None:
@@ -259,7 +259,7 @@ class EngineServer:
         for number, operation, arguments, deadline_s in requests:
             mailbox.begin(number, self._operations[operation](arguments, deadline_s))
 
-    async def collect(self, client: str, timeout_s: float) -> list[Outcome]:
+    async def collect(self, client: str, timeout_s: float) -> list[Answer]:
         """The outcomes that are ready, as soon as there are any; none after `timeout_s`."""
         mailbox = self._mailbox(client)
         with suppress(TimeoutError):
@@ -304,7 +304,7 @@ class _Mailbox:
     def __init__(self) -> None:
         self.is_worth_a_look = asyncio.Event()
         self._tasks: dict[int, asyncio.Task[Any]] = {}
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[Answer] = []
 
     def begin(self, number: int, call: Coroutine[Any, Any, Any]) -> None:
         """Run a request; its outcome will lie here."""
@@ -316,7 +316,7 @@ class _Mailbox:
         if (task := self._tasks.pop(number, None)) is not None:
             task.cancel()
 
-    def take(self) -> list[Outcome]:
+    def take(self) -> list[Answer]:
         """Every outcome so far, once."""
         outcomes, self._outcomes = self._outcomes, []
         self.is_worth_a_look.clear()

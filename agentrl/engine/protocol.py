@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from agentrl.types import Capabilities, Completion, Manifest, Prompt, Sampling, Version
+from agentrl.types import Capabilities, Completion, Prompt, Sampling, Version, WeightManifest
 
 
 class Engine(Protocol):
@@ -44,7 +44,7 @@ class Engine(Protocol):
     async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
         """Receive one bucket of weights; `bucket` is the backend's description of it."""
 
-    async def finish_update(self, manifest: Manifest, deadline_s: float) -> None:
+    async def finish_update(self, manifest: WeightManifest, deadline_s: float) -> None:
         """End the update under `manifest.version`: caches are cleared and what arrived is compared with the manifest.
 
         Raises WeightsError naming the first tensor that is missing, unknown or different; the engine must then be

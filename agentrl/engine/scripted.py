@@ -19,7 +19,7 @@ from typing import Any
 
 from agentrl.engine.zipf import ZipfPolicy
 from agentrl.errors import DeadlineError, EngineDiedError, EngineRefusedError, WeightsError
-from agentrl.types import Capabilities, Completion, FinishReason, Manifest, Prompt, Sampling, Version, VersionSpan
+from agentrl.types import Capabilities, Completion, FinishReason, Prompt, Sampling, Version, VersionSpan, WeightManifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class ScriptedEngine:
         await engine.start(1.0)
         await engine.pause(1.0)
         await engine.start_update(1.0)
-        await engine.finish_update(Manifest(Version(0, 0), ()), 1.0)
+        await engine.finish_update(WeightManifest(Version(0, 0), ()), 1.0)
         await engine.resume(1.0)
         return engine
 
@@ -180,7 +180,7 @@ class ScriptedEngine:
             raise EngineRefusedError("load outside an update: call start_update first")
         self._received.update((tensor["name"], tensor.get("digest")) for tensor in bucket["tensors"])
 
-    async def finish_update(self, manifest: Manifest, deadline_s: float) -> None:
+    async def finish_update(self, manifest: WeightManifest, deadline_s: float) -> None:
         """Serve `manifest.version` if what was received equals the manifest; else raise and refuse to go on."""
         self._check_alive()
         if self._received is None:
@@ -314,7 +314,7 @@ def _completion(
     return Completion(tuple(ids), tuple(logprobs), spans if ids else (), finish_reason)
 
 
-def compare(received: dict[str, str | None], manifest: Manifest) -> None:
+def compare(received: dict[str, str | None], manifest: WeightManifest) -> None:
     """WeightsError naming the first tensor that is missing, different or unknown; digests by name."""
     for tensor in manifest.tensors:
         if tensor.name not in received:

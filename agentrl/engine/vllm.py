@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError, WeightsError
-from agentrl.types import Capabilities, Completion, FinishReason, Manifest, Prompt, Sampling, Version, VersionSpan
+from agentrl.types import Capabilities, Completion, FinishReason, Prompt, Sampling, Version, VersionSpan, WeightManifest
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -46,12 +46,12 @@ class VllmSpec:
     model: str
     dtype: str = "bfloat16"
     max_model_len: int = 1024
-    max_sequences: int = 256
+    max_num_seqs: int = 256
     tensor_parallel: int = 1
     threads: int = 0
     kv_cache_gib: float = 0.0
-    gpu_memory: float = 0.0
-    eager: bool = True
+    gpu_memory_utilization: float = 0.0
+    enforce_eager: bool = True
     prefix_caching: bool = True
     seed: int = 0
     transfer: str = "shm"
@@ -223,7 +223,7 @@ class VllmEngine:
         with self._faulty_unless_done():
             await self._call("loading weights", lambda llm: llm.update_weights(request), deadline_s)
 
-    async def finish_update(self, manifest: Manifest, deadline_s: float) -> None:
+    async def finish_update(self, manifest: WeightManifest, deadline_s: float) -> None:
         """Judge what arrived, in the workers themselves, and serve it under `manifest.version`."""
         promised = {spec.name: spec.digest for spec in manifest.tensors}
         with self._faulty_unless_done():
@@ -312,8 +312,8 @@ def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
     memory: dict[str, Any] = {}
     if spec.device == "cpu" or spec.kv_cache_gib:
         memory["kv_cache_memory_bytes"] = int((spec.kv_cache_gib or _kv_cache_gib()) * (1 << 30))
-    elif spec.gpu_memory:
-        memory["gpu_memory_utilization"] = spec.gpu_memory
+    elif spec.gpu_memory_utilization:
+        memory["gpu_memory_utilization"] = spec.gpu_memory_utilization
     if spec.device == "cpu":
         # A prompt cut in two with a seed of its own kills vLLM's CPU worker ("CPU Generator does not use offset").
         memory["enable_chunked_prefill"] = False
@@ -322,9 +322,9 @@ def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
         model=spec.model,
         dtype=spec.dtype,
         max_model_len=spec.max_model_len,
-        max_num_seqs=spec.max_sequences,
+        max_num_seqs=spec.max_num_seqs,
         tensor_parallel_size=spec.tensor_parallel,
-        enforce_eager=spec.eager,
+        enforce_eager=spec.enforce_eager,
         enable_prefix_caching=spec.prefix_caching,
         enable_sleep_mode=spec.device != "cpu",
         seed=spec.seed,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 
-from agentrl.types import Manifest
+from agentrl.types import WeightManifest
 
 
 class ZipfPolicy:
@@ -21,7 +21,7 @@ class ZipfPolicy:
         self._weights = int.from_bytes(hashlib.blake2b(weights.encode(), digest_size=7).digest(), "big")
 
     @classmethod
-    def of(cls, manifest: Manifest, vocab_size: int) -> ZipfPolicy:
+    def of(cls, manifest: WeightManifest, vocab_size: int) -> ZipfPolicy:
         """The policy that these published weights stand for: another version or another digest is another policy."""
         return cls(vocab_size, repr((manifest.version, sorted((t.name, t.digest) for t in manifest.tensors))))
 

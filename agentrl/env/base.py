@@ -17,7 +17,7 @@ from agentrl.env.driver.resources import Resources, resources_of
 from agentrl.env.driver.scoring import judge, judge_group, judge_success, passes, score
 from agentrl.env.driver.toolbox import Toolbox
 from agentrl.env.driver.toolcalls import answers
-from agentrl.env.driver.user_code import AuthorCode
+from agentrl.env.driver.user_code import UserCode
 from agentrl.env.gymnasium import Face
 from agentrl.env.limits import Limits
 from agentrl.env.rewards import rewards_of
@@ -58,7 +58,7 @@ class Env(Face):
         super().__init__(split)
         self.config = config if config is not None else load_config(type(self), options)
         self.resources: Resources | None = None
-        self.code = AuthorCode(type(self).__name__, self.blocking)
+        self.code = UserCode(type(self).__name__, self.blocking)
         self._toolbox: Toolbox  # of the open episode
         self._is_open = self._is_set_up = False
 

@@ -13,7 +13,7 @@ import gymnasium
 from agentrl.env.base import Env
 from agentrl.env.config import load_config
 from agentrl.env.files import is_path, load_path
-from agentrl.env.tracebacks import describe
+from agentrl.env.tracebacks import describe_error
 from agentrl.errors import ConfigError, UnknownNameError, catch_exit
 
 GROUP = "agentrl.envs"
@@ -89,7 +89,7 @@ def load(item: Announced) -> type[Env]:
     if outcome.error is not None:
         raise ConfigError(
             f"environment {item.name!r} of {item.distribution} {item.version} ({item.target}) does not import: "
-            f"{describe(outcome.error)}"
+            f"{describe_error(outcome.error)}"
         ) from outcome.error
     if not (isinstance(outcome.value, type) and issubclass(outcome.value, Env)):
         raise ConfigError(

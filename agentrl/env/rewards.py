@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, TypeVar, get_args, overload
 
 from agentrl.env.tools import marked
-from agentrl.env.tracebacks import describe, evidence_of
+from agentrl.env.tracebacks import describe_error, evidence_of
 from agentrl.errors import ConfigError, did_you_mean
 from agentrl.types import Scope, Signal
 
@@ -123,7 +123,7 @@ def invalid(signal: Signal, reason: str) -> Signal:
 
 def failed(signal: Signal, error: BaseException) -> Signal:
     """The same signal without a value; the traceback is its evidence."""
-    return replace(invalid(signal, describe(error)), evidence=evidence_of(error))
+    return replace(invalid(signal, describe_error(error)), evidence=evidence_of(error))
 
 
 def is_number(value: Any) -> bool:

@@ -17,7 +17,7 @@ FRAMEWORK = str(Path(__file__).parents[1])
 STANDARD = sysconfig.get_paths()["stdlib"]
 
 
-def describe(error: BaseException, called: object = None) -> str:
+def describe_error(error: BaseException, called: object = None) -> str:
     """'KeyError: 'x' (env.py:12)': what was raised, and the innermost line of the author's own code.
 
     Where none of it was reached, the line is that of what was `called`.

@@ -17,10 +17,10 @@ def train_sequences(groups: Sequence[Group], algorithm: Algorithm) -> list[Train
     Raises LearnerError for a sample without any sampled token: it would be counted and never trained.
     """
     for group in groups:
-        if len(group.trajectories) < algorithm.needs.min_group:
+        if len(group.trajectories) < algorithm.needs.min_group_size:
             raise LearnerError(
                 f"group {group.id} has {len(group.trajectories)} valid samples, {algorithm.name} needs "
-                f"{algorithm.needs.min_group}. Filter such groups, or raise rollout.group_size."
+                f"{algorithm.needs.min_group_size}. Filter such groups, or raise rollout.group_size."
             )
         for trajectory in group.trajectories:
             if not trajectory.action_tokens:
@@ -44,7 +44,7 @@ def groups_with_signal(batch: Iterable[TrainSequence]) -> set[int]:
     return {sequence.sample.group for sequence in batch if sequence.has_signal}
 
 
-def minibatches(batch: Sequence[TrainSequence], count: int) -> list[list[TrainSequence]]:
+def split_updates(batch: Sequence[TrainSequence], count: int) -> list[list[TrainSequence]]:
     """At most `count` parts of nearly equal size; groups stay together while there are enough of them."""
     groups = list({sequence.sample.group: None for sequence in batch})
     if len(groups) >= count:
@@ -61,16 +61,16 @@ def minibatches(batch: Sequence[TrainSequence], count: int) -> list[list[TrainSe
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Sequences whose first `trunk` tokens are the same context; `members` are their places in the batch."""
+    """Sequences whose first `prefix` tokens are the same context; `members` are their places in the batch."""
 
-    trunk: int
+    prefix: int
     members: tuple[int, ...]
     lengths: tuple[int, ...]
 
     @property
     def tokens(self) -> int:
-        """Tokens that go through the model: the trunk once, every branch without its last token."""
-        return self.trunk + sum(length - self.trunk for length in self.lengths)
+        """Tokens that go through the model: the prefix once, every branch without its last token."""
+        return self.prefix + sum(length - self.prefix for length in self.lengths)
 
 
 def trees(batch: Sequence[TrainSequence], members: Sequence[int]) -> list[Tree]:
@@ -82,35 +82,35 @@ def trees(batch: Sequence[TrainSequence], members: Sequence[int]) -> list[Tree]:
 
 
 def _tree(batch: Sequence[TrainSequence], places: list[int]) -> Tree:
-    trunk = min(batch[place].mask.index(1) for place in places)
+    prefix = min(batch[place].mask.index(1) for place in places)
     first = batch[places[0]].ids
     for place in places[1:]:
         ids = batch[place].ids
-        if ids[:trunk] != first[:trunk]:
-            trunk = next(n for n in range(trunk) if ids[n] != first[n])
+        if ids[:prefix] != first[:prefix]:
+            prefix = next(n for n in range(prefix) if ids[n] != first[n])
     places.sort(key=lambda place: -len(batch[place].ids))
-    return Tree(trunk, tuple(places), tuple(len(batch[place].ids) - 1 for place in places))
+    return Tree(prefix, tuple(places), tuple(len(batch[place].ids) - 1 for place in places))
 
 
 def cut(tree: Tree, budget: int) -> list[Tree]:
-    """Parts of at most `budget` tokens, each with the trunk; a branch that alone is longer is a part."""
+    """Parts of at most `budget` tokens, each with the prefix; a branch that alone is longer is a part."""
     parts: list[Tree] = []
     start = 0
     for stop in range(1, len(tree.members) + 1):
-        part = Tree(tree.trunk, tree.members[start:stop], tree.lengths[start:stop])
+        part = Tree(tree.prefix, tree.members[start:stop], tree.lengths[start:stop])
         if stop - start > 1 and part.tokens > budget:
-            parts.append(Tree(tree.trunk, tree.members[start : stop - 1], tree.lengths[start : stop - 1]))
+            parts.append(Tree(tree.prefix, tree.members[start : stop - 1], tree.lengths[start : stop - 1]))
             start = stop - 1
-    return [*parts, Tree(tree.trunk, tree.members[start:], tree.lengths[start:])]
+    return [*parts, Tree(tree.prefix, tree.members[start:], tree.lengths[start:])]
 
 
 # --------------------------------------------------------------------------------------------------------------
 # The plan: every rank makes the same number of forward passes.
 
-Plan = list[list[list[Tree]]]
+MicroBatchPlan = list[list[list[Tree]]]
 
 
-def plan(grown: Sequence[Tree], ranks: int, budget: int) -> Plan:
+def plan(grown: Sequence[Tree], ranks: int, budget: int) -> MicroBatchPlan:
     """[rank][pass][tree]: as few passes of at most `budget` tokens as fit, and as even as they get.
 
     The same on every rank. A pass may be empty (fewer trees than ranks); one long branch may exceed the budget.
@@ -120,8 +120,8 @@ def plan(grown: Sequence[Tree], ranks: int, budget: int) -> Plan:
         widest = max(parts, key=lambda part: (len(part.members) > 1, part.tokens))
         parts.remove(widest)
         half = len(widest.members) // 2
-        parts.append(Tree(widest.trunk, widest.members[:half], widest.lengths[:half]))
-        parts.append(Tree(widest.trunk, widest.members[half:], widest.lengths[half:]))
+        parts.append(Tree(widest.prefix, widest.members[:half], widest.lengths[:half]))
+        parts.append(Tree(widest.prefix, widest.members[half:], widest.lengths[half:]))
     passes = max(1, math.ceil(sum(part.tokens for part in parts) / (budget * ranks)))
     while True:
         bins = _even(parts, passes * ranks)

@@ -70,7 +70,7 @@ def read_progress(folder: Path, ranks: int, zero: int) -> Progress:
     if (progress.ranks, progress.zero) != (ranks, zero):
         raise RunError(
             f"checkpoint {folder} was written by {progress.ranks} ranks at ZeRO stage {progress.zero}, "
-            f"this learner has {ranks} at stage {zero}. Set learner.ranks and learner.zero as they were."
+            f"this learner has {ranks} at stage {zero}. Set learner.ranks and learner.zero_stage as they were."
         )
     return progress
 

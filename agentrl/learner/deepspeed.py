@@ -26,11 +26,11 @@ from agentrl.algorithms import algorithm
 from agentrl.config.schema import MICRO_BATCH_TOKENS, AlgorithmSection, LearnerSection
 from agentrl.errors import LearnerError, RunError
 from agentrl.learner import checkpoint
-from agentrl.learner.batch import minibatches, plan, trees
+from agentrl.learner.batch import plan, split_updates, trees
 from agentrl.learner.lr_schedule import rate
-from agentrl.learner.micro_batch import Pack, filler, pack
+from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
-from agentrl.learner.objective import Measured, Objective
+from agentrl.learner.objective import Objective, TokenSums
 from agentrl.types import SampleId, StepReport, TrainSequence, Version
 from agentrl.weights.staging import Staged, stage
 
@@ -60,14 +60,14 @@ class LearnerSpec:
 class _Taken:
     """The optimizer steps of one batch: sums over those that were taken, counts of those that were not."""
 
-    measured: Measured
+    measured: TokenSums
     loss: Tensor
     norms: list[float] = field(default_factory=list)
     lr: float = 0.0
     skipped: int = 0
     nonfinite: int = 0
 
-    def add(self, norm: float, loss: Tensor, measured: Measured) -> None:
+    def add(self, norm: float, loss: Tensor, measured: TokenSums) -> None:
         self.norms.append(norm)
         self.loss += loss
         self.measured += measured
@@ -105,7 +105,7 @@ class DeepSpeedLearner:
                 rank=rank,
                 world_size=world_size,
             )
-            self._reference = self._frozen() if spec.algorithm.kl_weight > 0 else None
+            self._reference = self._frozen() if spec.algorithm.kl_coef > 0 else None
             self._model = load_model(spec.model, self._compute, gradient_checkpointing=spec.gradient_checkpointing)
             self._engine = self._deepspeed(self._model)
 
@@ -115,7 +115,7 @@ class DeepSpeedLearner:
 
     def _deepspeed(self, model: PackedModel) -> Any:
         section = self.spec.learner
-        if section.zero == 3:
+        if section.zero_stage == 3:
             deepspeed.zero.register_external_parameter(model, model.head_weight)
         optimizer = torch.optim.AdamW(
             model.parameters(),
@@ -124,13 +124,13 @@ class DeepSpeedLearner:
             weight_decay=section.weight_decay,
             fused=True,
         )
-        zero: dict[str, Any] = {"stage": section.zero}
+        zero: dict[str, Any] = {"stage": section.zero_stage}
         if section.offload:
             zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
         config = {
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": 1,
-            "gradient_clipping": section.max_grad_norm if section.zero else 0.0,  # at stage 0 see _apply
+            "gradient_clipping": section.max_grad_norm if section.zero_stage else 0.0,  # at stage 0 see _apply
             "zero_optimization": zero,
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,
@@ -154,7 +154,7 @@ class DeepSpeedLearner:
         """
         started = time.monotonic()
         with self._named("step"):
-            taken = self._update(minibatches(batch, self.spec.learner.minibatches))
+            taken = self._update(split_updates(batch, self.spec.learner.updates_per_batch))
             dist.all_reduce(taken.loss)
             dist.all_reduce(taken.measured.sums)
         samples, measured = self._share(batch), taken.measured
@@ -163,11 +163,11 @@ class DeepSpeedLearner:
             grad_norm=sum(taken.norms) / max(1, len(taken.norms)),
             lr=taken.lr,
             entropy=measured.mean("entropy"),
-            kl_sampler=measured.mean("kl_sampler"),
-            kl_reference=measured.mean("kl_reference"),
+            mismatch_kl=measured.mean("mismatch_kl"),
+            reference_kl=measured.mean("reference_kl"),
             clip_fraction=measured.mean("clipped"),
-            importance_mean=measured.mean("importance"),
-            importance_capped=measured.mean("capped"),
+            tis_mean=measured.mean("importance"),
+            tis_capped=measured.mean("capped"),
             tokens=sum(sum(sequence.mask) for sequence in batch if sequence.sample in samples),
             optimizer_steps=len(taken.norms),
             samples=tuple(samples),
@@ -181,24 +181,24 @@ class DeepSpeedLearner:
         """One optimizer step for each part that has a signal; one whose gradient is not finite changes nothing."""
         packed = [self._packs(part, self._teaching(part)) for part in parts]
         olds = self._olds(packed)
-        taken = _Taken(Measured(self._device), torch.zeros((), device=self._device))
+        taken = _Taken(TokenSums(self._device), torch.zeros((), device=self._device))
         for place, (part, packs) in enumerate(zip(parts, packed, strict=True)):
             taken.lr = self._set_rate(self._updates + place)
             if not packs:
                 taken.skipped += 1
                 continue
-            measured = Measured(self._device)
+            measured = TokenSums(self._device)
             loss = self._accumulate(part, packs, olds[place], measured)
             norm = self._apply()
             if math.isfinite(norm):
                 taken.add(norm, loss / self.ranks, measured)
             else:
                 taken.nonfinite += 1
-        self._updates += self.spec.learner.minibatches
+        self._updates += self.spec.learner.updates_per_batch
         taken.loss /= max(1, len(taken.norms))
         return taken
 
-    def _olds(self, packed: Sequence[Sequence[Pack]]) -> list[list[Tensor]]:
+    def _olds(self, packed: Sequence[Sequence[MicroBatch]]) -> list[list[Tensor]]:
         """The logprobs of each part's passes before the first optimizer step; none where the pass's own are the same.
 
         The first part's are: no weights change before it. Where the ratio is taken against the sampler nothing reads
@@ -218,24 +218,24 @@ class DeepSpeedLearner:
         has_reference = self._reference is not None
         return [place for place, sequence in enumerate(part) if has_reference or sequence.has_signal]
 
-    def _packs(self, part: Sequence[TrainSequence], places: Sequence[int]) -> list[Pack]:
+    def _packs(self, part: Sequence[TrainSequence], places: Sequence[int]) -> list[MicroBatch]:
         """This rank's forward passes, as many as every other rank's; none when no sequence is named."""
         if not places:
             return []
         grown = trees(part, places)
         passes = plan(grown, self.ranks, self._pass_tokens)[self.rank]
-        packs = [pack(part, some) if some else filler(part, grown) for some in passes]
+        packs = [pack(part, some) if some else dummy_micro_batch(part, grown) for some in passes]
         return [row.to(self._device, self._compute) for row in packs]
 
     def _set_rate(self, update: int) -> float:
         section = self.spec.learner
-        lr = rate(section, update, self.spec.steps * section.minibatches)
+        lr = rate(section, update, self.spec.steps * section.updates_per_batch)
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         return lr
 
     def _accumulate(
-        self, part: Sequence[TrainSequence], packs: Sequence[Pack], olds: Sequence[Tensor], measured: Measured
+        self, part: Sequence[TrainSequence], packs: Sequence[MicroBatch], olds: Sequence[Tensor], measured: TokenSums
     ) -> Tensor:
         """Gradients of one optimizer step; returns this rank's loss, times the number of ranks."""
         scale = self.ranks / sum(sum(sequence.mask) for sequence in part)
@@ -265,7 +265,7 @@ class DeepSpeedLearner:
 
         ZeRO looks at the norm itself; at stage 0 DeepSpeed would step all the same.
         """
-        if self.spec.learner.zero == 0:
+        if self.spec.learner.zero_stage == 0:
             norm = float(nn.utils.clip_grad_norm_(self._model.parameters(), self.spec.learner.max_grad_norm))
             if not math.isfinite(norm):
                 self._model.zero_grad(set_to_none=True)
@@ -275,7 +275,7 @@ class DeepSpeedLearner:
         return float(self._engine.get_global_grad_norm())
 
     @staticmethod
-    def _forward(model: Any, row: Pack) -> Tensor:
+    def _forward(model: Any, row: MicroBatch) -> Tensor:
         with torch.no_grad():
             logprobs: Tensor = model(row)
             return logprobs
@@ -307,7 +307,7 @@ class DeepSpeedLearner:
         return checkpoint_tensors(model, state)
 
     def _whole(self, tensor: Tensor) -> Tensor:
-        if self.spec.learner.zero == 3 and isinstance(tensor, nn.Parameter):
+        if self.spec.learner.zero_stage == 3 and isinstance(tensor, nn.Parameter):
             with deepspeed.zero.GatheredParameters([tensor]):
                 return self._cast(tensor).clone()
         return self._cast(tensor)
@@ -337,14 +337,14 @@ class DeepSpeedLearner:
             self._engine.save_checkpoint(str(written / checkpoint.STATE), tag=checkpoint.TAG)
             if self.rank == 0:
                 checkpoint.write_model(self.spec.model, named, self._compute, written)
-                progress = checkpoint.Progress(self._updates, self.ranks, self.spec.learner.zero)
+                progress = checkpoint.Progress(self._updates, self.ranks, self.spec.learner.zero_stage)
                 checkpoint.write_progress(written, progress)
                 checkpoint.commit(folder)
             dist.barrier()
 
     def load(self, folder: Path) -> None:
         """See `Learner.load`; raises RunError for a checkpoint that cannot be read."""
-        progress = checkpoint.read_progress(folder, self.ranks, self.spec.learner.zero)
+        progress = checkpoint.read_progress(folder, self.ranks, self.spec.learner.zero_stage)
         try:
             found, _ = self._engine.load_checkpoint(str(folder / checkpoint.STATE), tag=checkpoint.TAG)
         except UNREADABLE as error:

@@ -10,10 +10,10 @@ from agentrl.config.schema import LearnerSection
 def rate(section: LearnerSection, update: int, total: int) -> float:
     """The rate of update number `update` (from 0) of `total`: linear warm-up, then constant, linear or cosine decay.
 
-    The warm-up counts steps of the run, each of `minibatches` updates. The decay ends at `min_lr_ratio` of the peak
-    with the last update.
+    The warm-up counts steps of the run, each of `updates_per_batch` updates. The decay ends at `min_lr_ratio` of the
+    peak with the last update.
     """
-    warmup = section.warmup_steps * section.minibatches
+    warmup = section.warmup_steps * section.updates_per_batch
     if update < warmup:
         return section.lr * (update + 1) / warmup
     if section.schedule == "constant":

@@ -16,7 +16,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from agentrl.errors import ConfigError
 from agentrl.learner.batch import trees
 from agentrl.learner.heads import ActionLoss, ChunkLoss, logprobs
-from agentrl.learner.micro_batch import Block, Pack, pack
+from agentrl.learner.micro_batch import Block, MicroBatch, pack
 from agentrl.types import SampleId, TrainSequence
 
 ATTENTION = "agentrl_trees"
@@ -44,9 +44,9 @@ def attend(
     for block in blocks:
         own = slice(block.start, block.stop)
         keys, values = key[:, :, own], value[:, :, own]
-        if block.trunk < block.trunk_stop:
-            trunk = slice(block.trunk, block.trunk_stop)
-            keys, values = torch.cat([key[:, :, trunk], keys], 2), torch.cat([value[:, :, trunk], values], 2)
+        if block.prefix < block.prefix_stop:
+            prefix = slice(block.prefix, block.prefix_stop)
+            keys, values = torch.cat([key[:, :, prefix], keys], 2), torch.cat([value[:, :, prefix], values], 2)
         rows.append(
             functional.scaled_dot_product_attention(query[:, :, own], keys, values, block.bias_QK, scale=scaling)
         )
@@ -69,7 +69,7 @@ class PackedModel(nn.Module):
         weight: nn.Parameter = self.model.get_output_embeddings().weight
         return weight
 
-    def forward(self, pack: Pack, loss: ChunkLoss | None = None) -> Tensor:
+    def forward(self, pack: MicroBatch, loss: ChunkLoss | None = None) -> Tensor:
         """The summed loss of the pack's actions; without `loss` their logprobs, in float32."""
         device = pack.ids_N.device.type
         with torch.autocast(device, self.compute, enabled=self.compute != torch.float32):

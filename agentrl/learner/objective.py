@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from agentrl.config.schema import AlgorithmSection
-from agentrl.learner.micro_batch import Pack
+from agentrl.learner.micro_batch import MicroBatch
 from agentrl.losses.policy import LOSSES, kl_k3, kl_penalty, truncated_importance
 
-MEASURED = ("tokens", "entropy", "kl_sampler", "kl_reference", "clipped", "importance", "capped")
+MEASURED = ("tokens", "entropy", "mismatch_kl", "reference_kl", "clipped", "importance", "capped")
 
 
 @dataclass
-class Measured:
+class TokenSums:
     """Sums over tokens, in the order of MEASURED; they add up over chunks, passes, optimizer steps and ranks."""
 
     device: torch.device
@@ -25,7 +25,7 @@ class Measured:
     def __post_init__(self) -> None:
         self.sums = torch.zeros(len(MEASURED), dtype=torch.float64, device=self.device)
 
-    def __iadd__(self, more: Measured) -> Measured:
+    def __iadd__(self, more: TokenSums) -> TokenSums:
         self.sums += more.sums
         return self
 
@@ -42,7 +42,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Objective:
-    """sum over actions of [w * clipped policy loss + kl_weight * KL to the reference] * scale, for one pack.
+    """sum over actions of [w * clipped policy loss + kl_coef * KL to the reference] * scale, for one pack.
 
     `scale` is ranks / tokens: DeepSpeed averages gradients over ranks, so every token of the optimizer step weighs
     1 / tokens wherever it is. Without `old_A` the old logprobs are this very pass's, detached (ratio 1). w is the
@@ -52,9 +52,9 @@ class Objective:
 
     section: AlgorithmSection
     name: str
-    pack: Pack
+    pack: MicroBatch
     scale: float
-    measured: Measured
+    measured: TokenSums
     old_A: Tensor | None = None
     reference_A: Tensor | None = None
 
@@ -64,7 +64,7 @@ class Objective:
         own_C = logprobs_C.detach()
         old_C = own_C if self.old_A is None else self.old_A[place]
         ratio_C = truncated_importance(old_C, sampler_C, float("inf"))
-        weight_C = ratio_C.clamp(max=section.importance_cap)
+        weight_C = ratio_C.clamp(max=section.tis_cap)
         if section.old_logprobs == "sampler":
             old_C, weight_C, ratio_C = sampler_C, torch.ones_like(sampler_C), torch.ones_like(sampler_C)
         policy_C, clipped_C = LOSSES[self.name](
@@ -74,12 +74,12 @@ class Objective:
         kl_C = torch.zeros_like(own_C)
         if self.reference_A is not None:
             reference_C = self.reference_A[place]
-            present_C = truncated_importance(logprobs_C, sampler_C, section.importance_cap)
-            loss_C = loss_C + section.kl_weight * kl_penalty(logprobs_C, reference_C, present_C)
+            present_C = truncated_importance(logprobs_C, sampler_C, section.tis_cap)
+            loss_C = loss_C + section.kl_coef * kl_penalty(logprobs_C, reference_C, present_C)
             kl_C = kl_k3(own_C, reference_C)
         if self.pack.weight:
             # KL(sampler || learner) by k3: the tokens are the sampler's.
-            values = (entropy_C, kl_k3(sampler_C, own_C), kl_C, clipped_C, weight_C, ratio_C > section.importance_cap)
+            values = (entropy_C, kl_k3(sampler_C, own_C), kl_C, clipped_C, weight_C, ratio_C > section.tis_cap)
             sums = [value.double().sum() for value in (torch.ones_like(own_C), *values)]
             self.measured.sums += torch.stack(sums)
         return loss_C.sum() * (self.scale * self.pack.weight)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentrl.metrics.step import Seconds, StepRecord, signal_means, tool_use
+from agentrl.metrics.step import PhaseSeconds, StepRecord, signal_means, tool_use
 from agentrl.types import Batch, StepReport, Version
 
 
@@ -21,7 +21,7 @@ class Learned:
     groups_with_signal: int
 
 
-def account(step: int, version: Version, batch: Batch, learned: Learned, seconds: Seconds) -> StepRecord:
+def account(step: int, version: Version, batch: Batch, learned: Learned, seconds: PhaseSeconds) -> StepRecord:
     """The record of `step`; `version` is what learner and engines hold after it."""
     trajectories = [t for group in batch.groups for t in group.trajectories]
     rewards = [t.reward for t in trajectories]

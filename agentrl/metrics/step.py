@@ -12,8 +12,8 @@ from agentrl.types import TOOL_ERROR, SampleId, StepReport, Trajectory, text_of
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds:
-    """Wall-clock seconds of the driver by what it waited for: they add up to the length of a step, or of a command.
+class PhaseSeconds:
+    """Wall-timer seconds of the driver by what it waited for: they add up to the length of a step, or of a command.
 
     In a step `evaluate` is the evaluation before it, during which its batch may have been sampled, and no time is
     `start` (to the first publication) or `close` (from the last step to the end of the command).
@@ -33,8 +33,8 @@ class Seconds:
         """All phases together."""
         return math.fsum(getattr(self, name) for name in self.__slots__)
 
-    def __sub__(self, less: Seconds) -> Seconds:
-        return Seconds(*(getattr(self, name) - getattr(less, name) for name in self.__slots__))
+    def __sub__(self, less: PhaseSeconds) -> PhaseSeconds:
+        return PhaseSeconds(*(getattr(self, name) - getattr(less, name) for name in self.__slots__))
 
 
 STEP_PHASES = ("rollout", "learn", "publish", "evaluate", "checkpoint", "other")
@@ -61,7 +61,7 @@ class StepRecord:
     reward_std: float
     trained: int
     learner: StepReport
-    seconds: Seconds
+    seconds: PhaseSeconds
     filtered: int = 0
     stale: int = 0
     invalid: int = 0

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from agentrl.metrics.step import Seconds
+from agentrl.metrics.step import PhaseSeconds
 
 T = TypeVar("T")
 
 
-class Clock:
-    """Wall-clock seconds by phase: exactly one phase runs at any moment, so the phases add up to the whole.
+class PhaseTimer:
+    """Wall-timer seconds by phase: exactly one phase runs at any moment, so the phases add up to the whole.
 
-    The clock begins in the phase `start`, at `began` on the scale of `now` (default: now). A phase is a field of
+    The timer begins in the phase `start`, at `began` on the scale of `now` (default: now). A phase is a field of
     Seconds. `parts` are the seconds of what was started; some of it starts side by side, so they do not add up.
     """
 
@@ -27,7 +27,7 @@ class Clock:
         self.current = "start"
         self.parts: dict[str, float] = {}
         self._spent: dict[str, float] = {}
-        self._lapped = Seconds()
+        self._lapped = PhaseSeconds()
 
     def enter(self, phase: str) -> str:
         """Begin a phase; returns the one that this ends."""
@@ -59,12 +59,12 @@ class Clock:
         with self.part(name):
             return await work
 
-    def spent(self) -> Seconds:
-        """Everything up to now: its total is the time since the clock began."""
+    def spent(self) -> PhaseSeconds:
+        """Everything up to now: its total is the time since the timer began."""
         self.enter(self.current)
-        return Seconds(**self._spent)
+        return PhaseSeconds(**self._spent)
 
-    def lap(self) -> Seconds:
+    def lap(self) -> PhaseSeconds:
         """What was spent since the last lap."""
         spent = self.spent()
         lap, self._lapped = spent - self._lapped, spent

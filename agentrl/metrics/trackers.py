@@ -12,7 +12,7 @@ from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
 from agentrl.records.folder import RunFolder
-from agentrl.records.jsonl import Lines, explained, read_lines
+from agentrl.records.jsonl import JsonLines, explained, read_jsonl
 from agentrl.types import MEANS
 
 
@@ -35,7 +35,7 @@ class Metrics:
     def __init__(self, folder: RunFolder, config: Config) -> None:
         if config.track.wandb and importlib.util.find_spec("wandb") is None:
             raise ConfigError("track.wandb is on, but wandb is not installed. `pip install wandb`, or turn it off.")
-        self._steps, self._evaluations = Lines(folder.metrics), Lines(folder.evaluations)
+        self._steps, self._evaluations = JsonLines(folder.metrics), JsonLines(folder.evaluations)
         self._trackers: list[Tracker] = []
         if config.track.tensorboard:
             self._trackers.append(TensorBoard(folder))
@@ -68,12 +68,12 @@ class Metrics:
 
 def read_steps(folder: RunFolder) -> list[StepRecord]:
     """The steps of the present lineage, in order: a step that was done again after a resume counts once."""
-    return _lineage(read_lines(folder.metrics, StepRecord))
+    return _lineage(read_jsonl(folder.metrics, StepRecord))
 
 
 def read_evaluations(folder: RunFolder) -> list[EvaluationRecord]:
     """The evaluations of the present lineage, in order."""
-    return _lineage(read_lines(folder.evaluations, EvaluationRecord))
+    return _lineage(read_jsonl(folder.evaluations, EvaluationRecord))
 
 
 def _lineage(records: list[Any]) -> list[Any]:

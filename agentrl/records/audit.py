@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from agentrl.records.jsonl import Lines, read_lines
+from agentrl.records.jsonl import JsonLines, read_jsonl
 from agentrl.types import SampleId
 
 Attempt = tuple[SampleId, int]
@@ -35,11 +35,11 @@ class _Trained(msgspec.Struct, tag="trained"):
     samples: list[tuple[int, int]]
 
 
-class Witness:
-    """Appends testimony to the file `path`. Write what was dispatched after the ledger, what was trained before it."""
+class AuditLog:
+    """Appends read_audit to the file `path`. Write what was dispatched after the ledger, what was trained before it."""
 
     def __init__(self, path: Path) -> None:
-        self._lines = Lines(path)
+        self._lines = JsonLines(path)
 
     def dispatched(self, attempts: Iterable[Attempt]) -> None:
         """The scheduler sent these attempts to a worker."""
@@ -57,15 +57,15 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Testimony:
-    """Everything a witness wrote down, in order."""
+    """Everything a audit wrote down, in order."""
 
     dispatched: tuple[Attempt, ...]
     trained: tuple[RankReport, ...]
 
 
-def testimony(path: Path) -> Testimony:
+def read_audit(path: Path) -> Testimony:
     """What the file `path` says."""
-    lines = read_lines(path, _Dispatched | _Trained)  # type: ignore[arg-type]
+    lines = read_jsonl(path, _Dispatched | _Trained)  # type: ignore[arg-type]
     dispatched = [(SampleId(g, m), a) for line in lines if isinstance(line, _Dispatched) for g, m, a in line.attempts]
     reports = [
         RankReport(line.incarnation, line.step, line.rank, tuple(SampleId(*pair) for pair in line.samples))

@@ -18,7 +18,7 @@ TORN = frozenset({State.LOST, State.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ConservationResult:
     """Whether the law holds; every violation says which sample and which two records disagree."""
 
     violations: tuple[str, ...]
@@ -38,7 +38,7 @@ def check(
     stored: Iterable[Attempt],
     trained: Iterable[RankReport],
     told: Iterable[StepRecord],
-) -> Verdict:
+) -> ConservationResult:
     """Compare the ledger, at rest, with what was dispatched, what is stored, what each rank says it trained, and what
     the records of the steps tell.
     """
@@ -54,7 +54,7 @@ def check(
         *_trainings(steps, reports),
         *_records({record.step: record for record in records}, reports),
     ]
-    return Verdict(tuple(found))
+    return ConservationResult(tuple(found))
 
 
 def is_living(step: int, incarnation: int, forks: Sequence[int]) -> bool:

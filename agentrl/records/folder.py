@@ -37,9 +37,9 @@ class RunFolder:
         return self.path / "ledger.sqlite"
 
     @property
-    def witness(self) -> Path:
+    def audit(self) -> Path:
         """What the scheduler dispatched and each rank trained, by their own account (JSON lines)."""
-        return self.path / "witness.jsonl"
+        return self.path / "audit.jsonl"
 
     @property
     def metrics(self) -> Path:

@@ -1,16 +1,16 @@
-"""Where the scheduler and the learner write down what becomes of every attempt: ledger, store and witness as one."""
+"""Where the scheduler and the learner write down what becomes of every attempt: ledger, store and audit as one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from agentrl.metrics.trackers import read_steps
-from agentrl.records.audit import RankReport, Witness, testimony
-from agentrl.records.conservation import Verdict, check
+from agentrl.records.audit import AuditLog, RankReport, read_audit
+from agentrl.records.conservation import ConservationResult, check
 from agentrl.records.folder import RunFolder
-from agentrl.records.ledger import Counts, Ledger, State
+from agentrl.records.ledger import Ledger, LedgerCounts, State
 from agentrl.records.store import TrajectoryStore
-from agentrl.types import DropReason, EpisodeOrder, SampleId, Trajectory, Version
+from agentrl.types import DropReason, EpisodeRequest, SampleId, Trajectory, Version
 
 
 class RunJournal:
@@ -20,13 +20,13 @@ class RunJournal:
         self._folder = folder
         self.ledger = Ledger(folder.ledger)
         self.store = TrajectoryStore(folder.trajectories)
-        self._witness = Witness(folder.witness)
+        self._audit = AuditLog(folder.audit)
 
-    def dispatched(self, orders: Iterable[EpisodeOrder]) -> None:
+    def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
         """These attempts are about to run."""
-        orders = list(orders)
-        self.ledger.dispatched(orders)
-        self._witness.dispatched((order.sample, order.attempt) for order in orders)
+        requests = list(requests)
+        self.ledger.dispatched(requests)
+        self._audit.dispatched((request.sample, request.attempt) for request in requests)
 
     def finished(self, trajectory: Trajectory) -> None:
         """This attempt came back."""
@@ -40,7 +40,7 @@ class RunJournal:
     def trained(self, version: Version, step: int, samples_by_rank: Sequence[Sequence[SampleId]]) -> None:
         """The ranks say that they trained these samples in `step`, and hold `version` after it."""
         for rank, samples in enumerate(samples_by_rank):
-            self._witness.trained(RankReport(version.incarnation, step, rank, tuple(samples)))
+            self._audit.trained(RankReport(version.incarnation, step, rank, tuple(samples)))
         self.ledger.trained({sample for samples in samples_by_rank for sample in samples}, step, version.n)
 
     def restored(self) -> tuple[list[Trajectory], dict[SampleId, int], set[SampleId]]:
@@ -49,17 +49,17 @@ class RunJournal:
         attempts = self.ledger.last_attempts()
         return waiting, attempts, self.ledger.unanswered() & attempts.keys()
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ConservationResult:
         """Whether no sample was dropped, doubled or left untold; ask when nothing is in flight."""
-        said = testimony(self._folder.witness)
+        said = read_audit(self._folder.audit)
         return check(self.ledger, said.dispatched, self.store.ids(), said.trained, read_steps(self._folder))
 
-    def counts(self) -> Counts:
+    def counts(self) -> LedgerCounts:
         """The ledger's sums."""
         return self.ledger.counts()
 
     def close(self) -> None:
         """Close every file. Idempotent."""
-        self._witness.close()
+        self._audit.close()
         self.store.close()
         self.ledger.close()

@@ -13,7 +13,7 @@ from agentrl.errors import RunError
 T = TypeVar("T")
 
 
-class Lines:
+class JsonLines:
     """Appends objects to `path`, one line each; a line is whole in the file when `append` returns.
 
     A torn line that an earlier process left is ended first.
@@ -38,8 +38,8 @@ class Lines:
         self._file.close()
 
 
-def read_lines(path: Path, kind: type[T]) -> list[T]:
-    """The whole lines of a file as objects; empty when there is no file. Lines that were torn are left out.
+def read_jsonl(path: Path, kind: type[T]) -> list[T]:
+    """The whole lines of a file as objects; empty when there is no file. JsonLines that were torn are left out.
 
     Raises RunError for a whole line that is none of `kind`.
     """
@@ -66,7 +66,7 @@ def _spelled(value: Any) -> Any:
     return [_spelled(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that no reader and no kill ever sees half of it. Raises RunError when the disk is full."""
     partial = path.with_name(f".{path.name}.partial")
     try:

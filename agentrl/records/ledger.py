@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import RunError
-from agentrl.types import EpisodeOrder, SampleId, Trajectory
+from agentrl.types import EpisodeRequest, SampleId, Trajectory
 
 Attempt = tuple[SampleId, int]
 
@@ -72,7 +72,7 @@ LAST_ATTEMPTS = "SELECT grp, member, max(attempt) AS attempt, state FROM attempt
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class LedgerCounts:
     """The ledger's sums. `rolled_back` counts trainings undone by a resume; their samples are among the others."""
 
     dispatched: int = 0
@@ -89,7 +89,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AttemptRow:
     """One attempt at a sample as the ledger knows it; times are Unix seconds."""
 
     group: int
@@ -199,10 +199,10 @@ class Ledger:
 
     # --- the life of an attempt -----------------------------------------------------------------------------
 
-    def dispatched(self, orders: Iterable[EpisodeOrder]) -> None:
+    def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
         """These attempts are about to run. Evaluation never enters: another split than train is refused."""
         now, incarnation = time.time(), self._incarnation()
-        rows = [(*o.sample, o.attempt, incarnation, o.split, o.task_index, now) for o in orders]
+        rows = [(*o.sample, o.attempt, incarnation, o.split, o.task_index, now) for o in requests]
         columns = "grp, member, attempt, incarnation, split, task_index, dispatched_at"
         with self._write() as db:
             db.executemany(f"INSERT INTO attempts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
@@ -275,18 +275,18 @@ class Ledger:
 
     # --- what reports ask -----------------------------------------------------------------------------------
 
-    def counts(self) -> Counts:
+    def counts(self) -> LedgerCounts:
         """The sums over all attempts."""
         with self._lock:
             states: dict[str, int] = dict(self._read("SELECT state, count(*) FROM attempts GROUP BY state"))
             undone = next(self._read("SELECT count(*) FROM trainings WHERE rolled_back_by IS NOT NULL"))[0]
-        return Counts(dispatched=sum(states.values()), rolled_back=undone, **states)
+        return LedgerCounts(dispatched=sum(states.values()), rolled_back=undone, **states)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[AttemptRow]:
         """Every attempt, by group, member and attempt."""
         for row in self._read("SELECT * FROM attempts ORDER BY grp, member, attempt"):
             fields = (*row[:6], State(row[6]), *row[7:])
-            yield Row(*fields)
+            yield AttemptRow(*fields)
 
     # --- inside ---------------------------------------------------------------------------------------------
 

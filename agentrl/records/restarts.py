@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from agentrl.records.folder import RunFolder
-from agentrl.records.jsonl import Lines, read_lines
+from agentrl.records.jsonl import JsonLines, read_jsonl
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Restarts:
     """The record in one run folder."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self._lines = Lines(folder.restarts)
+        self._lines = JsonLines(folder.restarts)
 
     def add(self, process: str, why: str) -> None:
         """Record that `process` is being replaced."""
@@ -35,4 +35,4 @@ class Restarts:
 
 def read_restarts(folder: RunFolder) -> list[Restart]:
     """Every restart of a run, in order."""
-    return read_lines(folder.restarts, Restart)
+    return read_jsonl(folder.restarts, Restart)

@@ -25,13 +25,13 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
     learned = [r for r in steps if r.learner.has_learned]
     x, reports = [r.step for r in learned], [r.learner for r in learned]
     curves = [
-        ("KL, sampler to learner", [r.kl_sampler for r in reports], "amber", "At the tokens with an advantage."),
+        ("KL, sampler to learner", [r.mismatch_kl for r in reports], "amber", "At the tokens with an advantage."),
         ("Gradient norm", [r.grad_norm for r in reports], "green", "Before clipping."),
         ("Loss", [r.loss for r in reports], "gray", "Its level means little in policy gradients."),
         ("Learning rate", [r.lr for r in reports], "gray", ""),
     ]
-    if any(r.kl_reference for r in reports):
-        curves.append(("KL to the reference", [r.kl_reference for r in reports], "amber", "The k3 estimator."))
+    if any(r.reference_kl for r in reports):
+        curves.append(("KL to the reference", [r.reference_kl for r in reports], "amber", "The k3 estimator."))
     small = [_curve(Series(name, x, y, tone, is_smoothed=True), note) for name, y, tone, note in curves]
     small.insert(3, _length(steps))
     small.insert(0, _entropy(steps))

@@ -15,8 +15,8 @@ from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
 from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records import manifest
 from agentrl.records.folder import RunFolder
-from agentrl.records.jsonl import write_whole
-from agentrl.records.ledger import Ledger, Row, State
+from agentrl.records.jsonl import write_atomic
+from agentrl.records.ledger import AttemptRow, Ledger, State
 from agentrl.records.manifest import RunManifest
 from agentrl.records.store import TrajectoryStore
 from agentrl.report import curves, summary
@@ -43,7 +43,7 @@ class Material:
     folder: RunFolder
     steps: list[StepRecord]
     evaluations: list[EvaluationRecord]
-    rows: list[Row]
+    rows: list[AttemptRow]
     summary: Summary | None
     manifest: RunManifest | None
     decode: Decode | None
@@ -66,7 +66,7 @@ def write_report(folder: RunFolder, decode: Decode | None = None) -> Path:
         manifest.read(folder),
         decode,
     )
-    write_whole(folder.report, render(m).encode())
+    write_atomic(folder.report, render(m).encode())
     return folder.report
 
 
@@ -151,14 +151,14 @@ def _fate_row(state: State, count: int, total: int) -> list[str]:
     return [state.value.replace("_", " "), bar, f"{count:,}", f"{share:.1f} %"]
 
 
-def _reasons(rows: Sequence[Row]) -> str:
+def _reasons(rows: Sequence[AttemptRow]) -> str:
     reasons = Counter((row.state.value, row.reason) for row in rows if row.reason)
     shown = [[state, reason[:300], f"{count:,}"] for (state, reason), count in reasons.most_common(12)]
     body = table(["state", "reason", "attempts"], shown, numbers=1) if shown else "<p>Every attempt was trained.</p>"
     return card("Why samples were not trained", "", body)
 
 
-def _by_length(rows: Sequence[Row]) -> str:
+def _by_length(rows: Sequence[AttemptRow]) -> str:
     lengths = sorted(row.tokens for row in rows if row.tokens is not None)
     if len(lengths) < 8:
         return ""
@@ -191,11 +191,11 @@ def _told(t: Trajectory) -> str:
     return f"sample {t.sample}, {headline(t)}"
 
 
-def picks(rows: Sequence[Row]) -> list[tuple[str, Row]]:
+def picks(rows: Sequence[AttemptRow]) -> list[tuple[str, AttemptRow]]:
     """The attempts worth reading: best and worst (the newest of each), first, last, one of each bad fate."""
     stored = sorted((r for r in rows if r.finished_at is not None), key=lambda r: r.finished_at or 0.0)
     scored = [row for row in stored if row.reward is not None]
-    wanted: list[tuple[str, Row]] = []
+    wanted: list[tuple[str, AttemptRow]] = []
     if scored:
         wanted = [
             ("best", max(reversed(scored), key=lambda r: r.reward or 0.0)),
@@ -205,7 +205,7 @@ def picks(rows: Sequence[Row]) -> list[tuple[str, Row]]:
         ]
     for state in (State.STALE, State.INVALID, State.UNANSWERED):
         wanted += [(state.value, row) for row in stored if row.state is state][-1:]
-    names: dict[Row, list[str]] = {}
+    names: dict[AttemptRow, list[str]] = {}
     for name, row in wanted:
         names.setdefault(row, []).append(name)
     return [(", ".join(said).capitalize(), row) for row, said in names.items()]
@@ -254,4 +254,4 @@ def _numbers(steps: Sequence[StepRecord]) -> str:
 def _means(learner: StepReport) -> list[str]:
     if not learner.has_learned:
         return ["-"] * 2
-    return [f"{learner.kl_sampler:.5f}", f"{learner.grad_norm:.3f}"]
+    return [f"{learner.mismatch_kl:.5f}", f"{learner.grad_norm:.3f}"]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agentrl.errors import RunError
 from agentrl.records.folder import RunFolder
-from agentrl.records.ledger import Ledger, Row, State
+from agentrl.records.ledger import AttemptRow, Ledger, State
 from agentrl.records.store import TrajectoryStore
 from agentrl.report.charts import number
 from agentrl.report.transcript import Decode, compact, evidence_words, headline, text_of_part, tones_of, value_words
@@ -89,7 +89,7 @@ def render(trajectory: Trajectory, decode: Decode | None = None) -> RenderableTy
     return Group(*parts)
 
 
-def _cells(row: Row) -> list[RenderableType]:
+def _cells(row: AttemptRow) -> list[RenderableType]:
     name = f"{row.sample}" + (f".{row.attempt}" if row.attempt else "")
     numbers = [number(value) if value is not None else "" for value in (row.step, row.reward, row.tokens, row.turns)]
     state = Text(row.state.value, style=STATES.get(row.state, ""))

@@ -10,11 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.metrics.step import EvaluationRecord, Seconds, StepRecord
-from agentrl.records.conservation import Verdict
+from agentrl.metrics.step import EvaluationRecord, PhaseSeconds, StepRecord
+from agentrl.records.conservation import ConservationResult
 from agentrl.records.folder import RunFolder
-from agentrl.records.jsonl import write_whole
-from agentrl.records.ledger import Counts
+from agentrl.records.jsonl import write_atomic
+from agentrl.records.ledger import LedgerCounts
 from agentrl.report.still import still_words
 from agentrl.report.words import visible
 
@@ -34,13 +34,13 @@ class Summary:
     ended: str
     steps: int
     seconds_total: float
-    seconds: Seconds
+    seconds: PhaseSeconds
     before: EvaluationRecord | None
     after: EvaluationRecord | None
     tokens_sampled: int
     tokens_trained: int
-    counts: Counts
-    conservation: Verdict
+    counts: LedgerCounts
+    conservation: ConservationResult
     incarnations: int
     packages: dict[str, str]
     restarts: int = 0
@@ -55,12 +55,12 @@ class Summary:
 
 def summarize(
     ended: str,
-    seconds: Seconds,
+    seconds: PhaseSeconds,
     parts: dict[str, float],
     steps: Sequence[StepRecord],
     evaluations: Sequence[EvaluationRecord],
-    counts: Counts,
-    conservation: Verdict,
+    counts: LedgerCounts,
+    conservation: ConservationResult,
     incarnations: int,
     packages: dict[str, str],
     restarts: int = 0,
@@ -87,7 +87,7 @@ def summarize(
 
 def write(folder: RunFolder, summary: Summary) -> None:
     """Write summary.json."""
-    write_whole(folder.summary, msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+    write_atomic(folder.summary, msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
 
 
 def read(folder: RunFolder) -> Summary | None:
@@ -137,9 +137,9 @@ def score_words(before: EvaluationRecord | None, after: EvaluationRecord | None)
     return first if after is None else f"{first} → {after.pass_at_1}"
 
 
-def time_words(seconds: Seconds, parts: dict[str, float]) -> str:
+def time_words(seconds: PhaseSeconds, parts: dict[str, float]) -> str:
     """'1 min 20 s: start 40 s (engines 31 s, ray 5 s), rollout 30 s, …': every phase of at least half a second."""
-    phases = {name: getattr(seconds, name) for name in Seconds.__slots__}
+    phases = {name: getattr(seconds, name) for name in PhaseSeconds.__slots__}
     told = [f"{name} {value:.0f} s{_parts(parts) if name == 'start' else ''}" for name, value in _longest(phases)]
     return f"{duration(seconds.total)}: {', '.join(told)}" if told else duration(seconds.total)
 

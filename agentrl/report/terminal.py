@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.metrics.step import EvaluationRecord, StepRecord
-from agentrl.metrics.timer import Clock
+from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
 from agentrl.report.still import still_words, why_still
 from agentrl.report.summary import Summary, closing, duration
@@ -24,16 +24,16 @@ WIDTH = 96
 
 
 @dataclass
-class View:
+class TerminalView:
     """Shows a run of `steps` steps: a panel redrawn in place with lines above it in a terminal, lines only elsewhere.
 
-    `clock` says what the run does now. Calls are cheap, and safe in any order after `start`; `close` gives the terminal
+    `timer` says what the run does now. Calls are cheap, and safe in any order after `start`; `close` gives the terminal
     back and is idempotent.
     """
 
     steps: int
     console: Console = field(default_factory=Console)
-    clock: Clock = field(default_factory=Clock)
+    timer: PhaseTimer = field(default_factory=PhaseTimer)
     _live: Live | None = field(init=False, default=None)
     _records: deque[StepRecord] = field(init=False, default_factory=lambda: deque(maxlen=64))
     _evaluations: list[EvaluationRecord] = field(init=False, default_factory=list)
@@ -94,7 +94,7 @@ class View:
         left = self.left_s()
         bar = ProgressBar(total=max(1, self.steps), completed=done, complete_style="cyan", finished_style="green")
         head.add_row(Text(f"step {done}/{self.steps}", style="bold"), bar, f"{duration(left)} left" if left else "")
-        now = Text(f"{self.clock.current} · {self.clock.seconds_in_phase():.0f} s", style="dim")
+        now = Text(f"{self.timer.current} · {self.timer.seconds_in_phase():.0f} s", style="dim")
         return Panel(Group(head, self._facts(), now), width=min(WIDTH, self.console.width), border_style="dim")
 
     def _facts(self) -> Table:
@@ -161,7 +161,7 @@ def learned_words(r: StepRecord) -> str:
     """'KL 0.0012', or why there was no update, or not every one."""
     bad = r.learner.nonfinite_steps
     some = f" · {bad} of {bad + r.learner.optimizer_steps} updates skipped: the gradient was not finite" if bad else ""
-    return why_still(r) or f"KL {r.learner.kl_sampler:.4f}{some}"
+    return why_still(r) or f"KL {r.learner.mismatch_kl:.4f}{some}"
 
 
 def evaluation_words(r: EvaluationRecord) -> str:

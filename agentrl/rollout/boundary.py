@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agentrl.env.tracebacks import describe, traceback_of, traced
+from agentrl.env.tracebacks import describe_error, traceback_of, traced
 from agentrl.errors import AgentRLError, EngineDiedError, EngineError, EnvError, VerifierError
 from agentrl.types import Signal, StopReason
 
@@ -34,20 +34,20 @@ class Ending:
 
 
 @dataclass(slots=True)
-class Caught:
+class Guarded:
     """What `boundary` caught, if anything."""
 
     ending: Ending | None = None
 
 
 @contextmanager
-def boundary(phase: Callable[[], Phase]) -> Iterator[Caught]:
+def boundary(phase: Callable[[], Phase]) -> Iterator[Guarded]:
     """Runs its body; an exception becomes an `ending`, judged by `phase()` at that moment.
 
     A cancellation of the running task flies on, and so do KeyboardInterrupt and SystemExit. A CancelledError that
     nobody asked for (a library cancelled itself) is a failure like any other.
     """
-    caught = Caught()
+    caught = Guarded()
     try:
         yield caught
     except asyncio.CancelledError:
@@ -82,4 +82,4 @@ def undecided(signals: Iterable[Signal]) -> Ending | None:
 
 def said(error: Exception) -> str:
     """What was raised and, where it does not say so itself, in which file and line."""
-    return f"{type(error).__name__}: {error}" if isinstance(error, AgentRLError) else describe(error)
+    return f"{type(error).__name__}: {error}" if isinstance(error, AgentRLError) else describe_error(error)

@@ -16,7 +16,7 @@ from agentrl.rollout.renderer import Ids, Renderer
 from agentrl.rollout.scheduler import stable_hash
 from agentrl.types import (
     Completion,
-    EpisodeOrder,
+    EpisodeRequest,
     Message,
     Prompt,
     Sampling,
@@ -38,7 +38,7 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class EpisodeRuntime:
     """What the episodes of one worker share. `seed` is the run's: it fixes which task an index means."""
 
     make_env: Callable[[], Env]
@@ -48,7 +48,7 @@ class Stage:
     seed: int = 0
 
 
-class Episode:
+class EpisodeRunner:
     """One attempt at one sample.
 
     `run` always returns a Trajectory: whatever the env, the model or the engine does becomes its stop reason. Only a
@@ -60,15 +60,15 @@ class Episode:
         "_spent", "_stage", "_success", "_task_id", "_tools", "_turns",
     )  # fmt: skip
 
-    def __init__(self, order: EpisodeOrder, stage: Stage) -> None:
-        self._order, self._stage = order, stage
+    def __init__(self, request: EpisodeRequest, stage: EpisodeRuntime) -> None:
+        self._order, self._stage = request, stage
         self._env: Env | None = None
         self._recorder = Recorder()
         self._messages: list[Message] = []
         self._signals: tuple[Signal, ...] = ()
         self._success: Signal | None = None
         self._tools: tuple[ToolSpec, ...] = ()
-        self._task_id, self._turns, self._is_begun = str(order.task_index), 0, False
+        self._task_id, self._turns, self._is_begun = str(request.task_index), 0, False
         self._failed_teardown: Ending | None = None
         self._phase, self._since = Phase.SETUP, time.perf_counter()
         self._spent: dict[Phase, float] = {}
@@ -121,11 +121,13 @@ class Episode:
         return Ending(StopReason.CONTEXT_OVERFLOW, error)
 
     async def _begin(self) -> Env:
-        order = self._order
+        request = self._order
         self._env = env = self._stage.make_env()
-        task = await env.atask(order.split, order.task_index, self._stage.seed)
+        task = await env.atask(request.split, request.task_index, self._stage.seed)
         self._task_id = task.id
-        start = await env.areset(task, seed=order.seed, member=order.sample.member, deadline_s=order.episode_timeout_s)
+        start = await env.areset(
+            task, seed=request.seed, member=request.sample.member, deadline_s=request.episode_timeout_s
+        )
         self._is_begun = True
         self._messages.extend(start.messages)
         self._tools = start.tools
@@ -135,15 +137,15 @@ class Episode:
 
     async def _generate(self, max_tokens: int) -> Completion:
         self._enter(Phase.GENERATE)
-        order = self._order
+        request = self._order
         sampling = Sampling(
             max_tokens,
-            order.temperature,
-            stable_hash(order.seed, order.split, order.task_index, order.sample.member, self._turns),
+            request.temperature,
+            stable_hash(request.seed, request.split, request.task_index, request.sample.member, self._turns),
             self._stage.renderer.stop_token_ids,
         )
-        prompt, key = Prompt(self._recorder.prompt), (order.sample, order.attempt)
-        completion = await self._stage.engine.generate(prompt, sampling, order.turn_timeout_s, key)
+        prompt, key = Prompt(self._recorder.prompt), (request.sample, request.attempt)
+        completion = await self._stage.engine.generate(prompt, sampling, request.turn_timeout_s, key)
         if completion.finish_reason == "abort":
             raise EngineError("the engine aborted the request; the sample is run anew")
         return completion
@@ -192,19 +194,19 @@ class Episode:
         self._phase, self._since = phase, now
 
     def _trajectory(self, end: Ending) -> Trajectory:
-        order, spent = self._order, self._spent
+        request, spent = self._order, self._spent
         why = end if end.error else self._failed_teardown or end
         return Trajectory(
-            sample=order.sample,
-            attempt=order.attempt,
-            split=order.split,
-            task_index=order.task_index,
+            sample=request.sample,
+            attempt=request.attempt,
+            split=request.split,
+            task_index=request.task_index,
             task_id=self._task_id,
             sequences=self._recorder.sequences(),
             messages=tuple(self._messages),
             signals=self._signals,
             stop_reason=end.stop_reason,
-            temperature=order.temperature,
+            temperature=request.temperature,
             turns=self._turns,
             timings=Timings(
                 total_s=sum(spent.values()),

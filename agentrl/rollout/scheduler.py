@@ -14,16 +14,16 @@ from typing import Literal, Protocol
 
 from agentrl.errors import DeadlineError, RunError, WorkerLostError
 from agentrl.rollout.faults import Fault, commonest, fault_of
-from agentrl.types import Batch, DropReason, EpisodeOrder, Group, SampleId, StopReason, Trajectory, Version, age
+from agentrl.types import Batch, DropReason, EpisodeRequest, Group, SampleId, StopReason, Trajectory, Version, age
 
 GroupScore = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Trajectory]]]
 MOST_SILENT_BATCHES = 8  # in a row without any answer: the tasks are at fault, and sampling others is no help
 
 
-class Journal(Protocol):
+class AttemptLog(Protocol):
     """Where the scheduler writes down what becomes of every attempt, before it acts on it."""
 
-    def dispatched(self, orders: Iterable[EpisodeOrder]) -> None:
+    def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
         """These attempts are about to run."""
 
     def finished(self, trajectory: Trajectory) -> None:
@@ -37,7 +37,7 @@ class Journal(Protocol):
 class Schedule:
     """The rules of one run. `tasks` is the length of the training split, None when it is endless.
 
-    For each batch at most `filter_batches` times as many groups as it holds are left out for want of a signal.
+    For each batch at most `max_filtered_batches` times as many groups as it holds are left out for want of a signal.
     """
 
     seed: int
@@ -52,7 +52,7 @@ class Schedule:
     turn_timeout_s: float
     max_invalid: float
     min_valid: int = 2
-    filter_batches: int = 0
+    max_filtered_batches: int = 0
     steps: int = 1 << 30
     tasks: int | None = None
     split: str = "train"
@@ -62,11 +62,11 @@ class Schedule:
         """Groups that may be outstanding after `trained` steps: in flight, buffered, or in the batch being trained."""
         return min(self.max_staleness + 1, self.steps - trained) * self.prompts
 
-    def order(self, sample: SampleId, attempt: int) -> EpisodeOrder:
-        """The order for an attempt; a later epoch over the same tasks draws fresh randomness."""
+    def request(self, sample: SampleId, attempt: int) -> EpisodeRequest:
+        """The request for an attempt; a later epoch over the same tasks draws fresh randomness."""
         epoch, task_index = self._place(sample.group)
         seed = self.seed if epoch == 0 else stable_hash(self.seed, "epoch", epoch)
-        return EpisodeOrder(
+        return EpisodeRequest(
             sample, attempt, self.split, task_index, seed, self.temperature, self.max_tokens, self.max_turns,
             self.episode_timeout_s, self.turn_timeout_s,
         )  # fmt: skip
@@ -92,9 +92,9 @@ def stable_hash(*parts: object) -> int:
 @functools.lru_cache(maxsize=2)
 def shuffled(seed: int, epoch: int, tasks: int) -> tuple[int, ...]:
     """The order in which an epoch visits the tasks: a permutation of range(tasks)."""
-    order = list(range(tasks))
-    random.Random(stable_hash(seed, "shuffle", epoch)).shuffle(order)
-    return tuple(order)
+    request = list(range(tasks))
+    random.Random(stable_hash(seed, "shuffle", epoch)).shuffle(request)
+    return tuple(request)
 
 
 @dataclass(slots=True)
@@ -130,8 +130,8 @@ class Scheduler:
     def __init__(
         self,
         schedule: Schedule,
-        dispatch: Callable[[EpisodeOrder], Awaitable[Trajectory]],
-        journal: Journal,
+        dispatch: Callable[[EpisodeRequest], Awaitable[Trajectory]],
+        journal: AttemptLog,
         held: Version,
         forks: tuple[int, ...] = (0,),
         next_group: int = 0,
@@ -145,7 +145,7 @@ class Scheduler:
         self._left_out = 0  # groups without a signal, since the last batch
         self._open: dict[int, _OpenGroup] = {}
         self._ready: dict[int, Group] = {}
-        self._cut_off: collections.deque[tuple[_OpenGroup, list[EpisodeOrder]]] = collections.deque()
+        self._cut_off: collections.deque[tuple[_OpenGroup, list[EpisodeRequest]]] = collections.deque()
         self._in_training = 0
         self._in_flight: set[tuple[SampleId, int]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -184,8 +184,8 @@ class Scheduler:
             settled = group.back.keys() | group.given_up
             samples = [SampleId(group.id, m) for m in range(self.schedule.group_size) if m not in settled]
             if samples:
-                orders = [self.schedule.order(sample, attempts.get(sample, -1) + 1) for sample in samples]
-                self._cut_off.append((group, orders))
+                requests = [self.schedule.request(sample, attempts.get(sample, -1) + 1) for sample in samples]
+                self._cut_off.append((group, requests))
             else:
                 self._open[group.id] = group
                 self._close_if_complete(group)
@@ -243,20 +243,20 @@ class Scheduler:
 
     def _fill(self) -> None:
         while self._running and self.outstanding < self.schedule.capacity(self._trained):
-            group, orders = self._cut_off.popleft() if self._cut_off else self._new_group()
+            group, requests = self._cut_off.popleft() if self._cut_off else self._new_group()
             self._open[group.id] = group
-            self._launch(orders)
+            self._launch(requests)
 
-    def _new_group(self) -> tuple[_OpenGroup, list[EpisodeOrder]]:
+    def _new_group(self) -> tuple[_OpenGroup, list[EpisodeRequest]]:
         group = _OpenGroup(self.next_group, self.held)
         self.next_group += 1
-        return group, [self.schedule.order(SampleId(group.id, m), 0) for m in range(self.schedule.group_size)]
+        return group, [self.schedule.request(SampleId(group.id, m), 0) for m in range(self.schedule.group_size)]
 
-    def _launch(self, orders: list[EpisodeOrder]) -> None:
-        self._journal.dispatched(orders)
-        for order in orders:
-            self._in_flight.add((order.sample, order.attempt))
-            self._begin(self._run(order))
+    def _launch(self, requests: list[EpisodeRequest]) -> None:
+        self._journal.dispatched(requests)
+        for request in requests:
+            self._in_flight.add((request.sample, request.attempt))
+            self._begin(self._run(request))
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -269,38 +269,38 @@ class Scheduler:
             self._failure = self._failure or error
         self._changed.set()
 
-    async def _run(self, order: EpisodeOrder) -> None:
+    async def _run(self, request: EpisodeRequest) -> None:
         try:
-            trajectory = await self._dispatch(order)
+            trajectory = await self._dispatch(request)
         except WorkerLostError as error:
-            self._in_flight.discard((order.sample, order.attempt))
-            self._settle([(order.sample, order.attempt)], "lost", str(error))
+            self._in_flight.discard((request.sample, request.attempt))
+            self._settle([(request.sample, request.attempt)], "lost", str(error))
             self._dropped.append(("lost", str(error), 0))
-            self._retry(order)
+            self._retry(request)
             return
-        self._in_flight.discard((order.sample, order.attempt))
+        self._in_flight.discard((request.sample, request.attempt))
         if trajectory.stop_reason in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):
             self._record(trajectory)
             self._settle_faulty(trajectory)
-            self._retry(order)
+            self._retry(request)
             return
-        group = self._open[order.sample.group]
-        group.back[order.sample.member] = trajectory
+        group = self._open[request.sample.group]
+        group.back[request.sample.member] = trajectory
         if self._score_group is None:
             self._record(trajectory)
-            group.recorded.add(order.sample.member)
+            group.recorded.add(request.sample.member)
         self._close_if_complete(group)
 
     def _record(self, trajectory: Trajectory) -> None:
         self._journal.finished(trajectory)
         self._note(trajectory)
 
-    def _retry(self, order: EpisodeOrder) -> None:
-        if order.attempt + 1 < self.schedule.max_attempts:
-            self._launch([dataclasses.replace(order, attempt=order.attempt + 1)])
+    def _retry(self, request: EpisodeRequest) -> None:
+        if request.attempt + 1 < self.schedule.max_attempts:
+            self._launch([dataclasses.replace(request, attempt=request.attempt + 1)])
             return
-        group = self._open[order.sample.group]
-        group.given_up.add(order.sample.member)
+        group = self._open[request.sample.group]
+        group.given_up.add(request.sample.member)
         self._close_if_complete(group)
 
     # --- groups ---------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ class Scheduler:
         for trajectory in members:
             del group.back[trajectory.sample.member]
         for trajectory in members:
-            self._retry(self.schedule.order(trajectory.sample, trajectory.attempt))
+            self._retry(self.schedule.request(trajectory.sample, trajectory.attempt))
 
     def _close(self, group: _OpenGroup) -> None:
         del self._open[group.id]
@@ -359,7 +359,7 @@ class Scheduler:
 
     def _is_left_out(self, group: Group) -> bool:
         """Whether another group is to be sampled in the place of one without a signal."""
-        if self._has_signal is None or self._left_out >= self.schedule.filter_batches * self.schedule.prompts:
+        if self._has_signal is None or self._left_out >= self.schedule.max_filtered_batches * self.schedule.prompts:
             return False
         return not self._has_signal(group)
 

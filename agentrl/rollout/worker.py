@@ -9,12 +9,11 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from agentrl.env import Episode as SeenEpisode
-from agentrl.env import close_shared, load_config, resolve
+from agentrl.env import Episode, close_shared, load_config, resolve
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
-from agentrl.rollout.episode import Episode, Sampler, Stage
+from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime, Sampler
 from agentrl.rollout.renderer import load_renderer
-from agentrl.types import EpisodeOrder, SampleId, Signal, Trajectory
+from agentrl.types import EpisodeRequest, SampleId, Signal, Trajectory
 
 CLOSE_TIMEOUT_S = 30.0
 
@@ -32,16 +31,16 @@ class RolloutWorker:
         self._env_class = resolve(env)
         config = load_config(self._env_class, env_options)
         renderer = load_renderer(AutoTokenizer.from_pretrained(model))
-        self._stage = Stage(lambda: self._env_class(config), renderer, engine, max_context, seed)
+        self._stage = EpisodeRuntime(lambda: self._env_class(config), renderer, engine, max_context, seed)
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def run(self, order: EpisodeOrder) -> Trajectory:
+    async def run(self, request: EpisodeRequest) -> Trajectory:
         """One attempt at one sample; never raises what the env, the model or the engine raised."""
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._running.add(task)
         try:
-            return await Episode(order, self._stage).run()
+            return await EpisodeRunner(request, self._stage).run()
         finally:
             self._running.discard(task)
 
@@ -80,7 +79,7 @@ class RolloutWorker:
     async def _group_signals(self, trajectories: tuple[Trajectory, ...]) -> dict[SampleId, tuple[Signal, ...]]:
         env, first = self._stage.make_env(), trajectories[0]
         task = await env.atask(first.split, first.task_index, self._stage.seed)
-        rows = await env.agroup([SeenEpisode.of(task, t) for t in trajectories])
+        rows = await env.agroup([Episode.of(task, t) for t in trajectories])
         return {t.sample: row for t, row in zip(trajectories, rows, strict=True)}
 
 

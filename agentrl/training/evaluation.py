@@ -18,7 +18,7 @@ from agentrl.metrics.step import EvaluationRecord, signal_means, tool_use
 from agentrl.records.store import TrajectoryStore
 from agentrl.rollout.faults import Fault, commonest, fault_of
 from agentrl.rollout.scheduler import stable_hash
-from agentrl.types import EpisodeOrder, SampleId, StopReason, Trajectory, Version
+from agentrl.types import EpisodeRequest, SampleId, StopReason, Trajectory, Version
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ ATTEMPTS = 3
 class Players(Protocol):
     """Who plays the episodes: `agentrl.cluster.workers.Workers`. The calls that ask a worker raise WorkerLostError."""
 
-    async def dispatch(self, order: EpisodeOrder) -> Trajectory:
+    async def dispatch(self, request: EpisodeRequest) -> Trajectory:
         """Run one episode."""
 
     async def has_group_rewards(self) -> bool:
@@ -53,10 +53,10 @@ class Evaluation:
     episode_timeout_s: float
     turn_timeout_s: float
 
-    def order(self, sample: SampleId, attempt: int = 0) -> EpisodeOrder:
-        """The order for one sample; its randomness is not that of training."""
+    def request(self, sample: SampleId, attempt: int = 0) -> EpisodeRequest:
+        """The request for one sample; its randomness is not that of training."""
         seed = stable_hash(self.seed, "evaluation")
-        return EpisodeOrder(
+        return EpisodeRequest(
             sample, attempt, self.split, sample.group, seed, self.temperature, self.max_tokens, self.max_turns,
             self.episode_timeout_s, self.turn_timeout_s, asks_success=True,
         )  # fmt: skip
@@ -91,7 +91,7 @@ class Evaluation:
         """One episode; what the infrastructure or an engine ended is asked again, as in training."""
         for asked in range(ATTEMPTS):
             trajectory = await _persistently(
-                lambda lost, asked=asked: players.dispatch(self.order(sample, asked + lost)),  # type: ignore[misc]
+                lambda lost, asked=asked: players.dispatch(self.request(sample, asked + lost)),  # type: ignore[misc]
                 f"evaluation of sample {sample}",
             )
             if trajectory.stop_reason not in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):

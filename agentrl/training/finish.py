@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from agentrl.metrics.timer import Clock
+from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records import manifest
 from agentrl.records.folder import RunFolder
@@ -14,31 +14,31 @@ from agentrl.records.restarts import read_restarts
 from agentrl.report import summary
 from agentrl.report.html import write_report
 from agentrl.report.summary import Summary
-from agentrl.report.terminal import View
+from agentrl.report.terminal import TerminalView
 from agentrl.report.transcript import decoder
 
 
-def conclude(folder: RunFolder, model: Path, view: View, ended: str) -> Summary:
+def finish(folder: RunFolder, model: Path, view: TerminalView, ended: str) -> Summary:
     """Sum up the run in `folder`, which nobody writes any more; `model` is the folder of its tokenizer."""
-    view.clock.enter("close")
+    view.timer.enter("close")
     decode = decoder(model)
-    summed = _summed(folder, view.clock, ended)
+    summed = _summed(folder, view.timer, ended)
     summary.write(folder, summed)
     write_report(folder, decode)
-    spent = view.clock.spent()
+    spent = view.timer.spent()
     summed = replace(summed, seconds=spent, seconds_total=spent.total)
     summary.write(folder, summed)
     view.close(summed, folder)
     return summed
 
 
-def _summed(folder: RunFolder, clock: Clock, ended: str) -> Summary:
+def _summed(folder: RunFolder, timer: PhaseTimer, ended: str) -> Summary:
     journal = RunJournal(folder)
     try:
         return summary.summarize(
             ended=ended,
-            seconds=clock.spent(),
-            parts=clock.parts,
+            seconds=timer.spent(),
+            parts=timer.parts,
             steps=read_steps(folder),
             evaluations=read_evaluations(folder),
             counts=journal.counts(),

@@ -15,9 +15,9 @@ from agentrl.env.base import Env
 from agentrl.env.config import load_config
 from agentrl.env.files import absolute, is_path
 from agentrl.env.registry import resolve
-from agentrl.env.tracebacks import defined_at, describe
+from agentrl.env.tracebacks import defined_at, describe_error
 from agentrl.env.tryout.completeness import check_complete
-from agentrl.env.tryout.process import rehearse
+from agentrl.env.tryout.process import try_out
 from agentrl.errors import AgentRLError, ConfigError, catch_exit
 from agentrl.records import manifest
 from agentrl.records.folder import RunFolder
@@ -27,7 +27,7 @@ from agentrl.types import HELD_OUT, TRAIN
 
 
 @dataclass(frozen=True)
-class Subject:
+class RunInputs:
     """What is trained or evaluated, in what."""
 
     env: type[Env]
@@ -36,7 +36,7 @@ class Subject:
     """What the env says of this machine, and what its author should know."""
 
     @classmethod
-    def of(cls, config: Config, *splits: str) -> Subject:
+    def of(cls, config: Config, *splits: str) -> RunInputs:
         """What `config` names, its environment having played an episode of the first task of each split.
 
         Without `splits` they are those that training needs. Raises ConfigError for an env, a key of it or a model that
@@ -46,18 +46,18 @@ class Subject:
         check_complete(env, config.rollout.max_turns)
         notice = _preflight(env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
-        tried = rehearse(config.env.name, config.env.options, wanted, config.seed, config.rollout.max_turns)
+        tried = try_out(config.env.name, config.env.options, wanted, config.seed, config.rollout.max_turns)
         model = locate(config.model.name)
         _fits(config, model)
         notes = filter(None, [notice, *tried.notes, room_note(tried.prompt, config, model)])
         return cls(type(env), model, " ".join(notes))
 
     @classmethod
-    def again(cls, config: Config, folder: RunFolder) -> Subject:
+    def again(cls, config: Config, folder: RunFolder) -> RunInputs:
         """The same for the run in `folder`, which goes on: the notice names what has changed since it began."""
-        subject = cls.of(config)
-        changed = subject.record(config, folder)
-        return replace(subject, notice=" ".join(filter(None, [subject.notice, changed])))
+        inputs = cls.of(config)
+        changed = inputs.record(config, folder)
+        return replace(inputs, notice=" ".join(filter(None, [inputs.notice, changed])))
 
     def record(self, config: Config, folder: RunFolder) -> str:
         """Write down what a run in `folder` is made of; returns what has changed since it began, "" for nothing."""
@@ -79,7 +79,7 @@ def made(config: Config) -> Env:
         raise outcome.error
     if outcome.error:
         raise ConfigError(
-            f"{env_class.__name__} cannot be made: {describe(outcome.error, env_class.__init__)}"
+            f"{env_class.__name__} cannot be made: {describe_error(outcome.error, env_class.__init__)}"
         ) from outcome.error
     env: Env = outcome.value
     if env.config is not settings:
@@ -127,7 +127,7 @@ def _preflight(env: Env) -> str:
     if isinstance(said.error, AgentRLError):
         raise said.error
     if said.error:
-        raise ConfigError(f"{type(env).__name__} cannot run here: {describe(said.error)}") from said.error
+        raise ConfigError(f"{type(env).__name__} cannot run here: {describe_error(said.error)}") from said.error
     return str(said.value or "")
 
 

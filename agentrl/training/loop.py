@@ -15,16 +15,16 @@ from agentrl.config.resolve import choose
 from agentrl.config.schema import Config
 from agentrl.errors import AgentRLError
 from agentrl.metrics.step import EvaluationRecord
-from agentrl.metrics.timer import Clock
+from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import step_of, steps_in
 from agentrl.records.folder import RunFolder, taken, unwritable
 from agentrl.records.hold import held
-from agentrl.records.jsonl import write_whole
+from agentrl.records.jsonl import write_atomic
 from agentrl.report.summary import FINISHED, Summary, time_words
-from agentrl.report.terminal import View, score_words
-from agentrl.training.finish import conclude
-from agentrl.training.inputs import Subject, anchored
+from agentrl.report.terminal import TerminalView, score_words
+from agentrl.training.finish import finish
+from agentrl.training.inputs import RunInputs, anchored
 from agentrl.training.resumption import check_resumable
 from agentrl.training.session import Session
 from agentrl.training.setup import examined, opened
@@ -33,10 +33,10 @@ from agentrl.types import HELD_OUT, Version
 
 async def loop(run: Session) -> None:
     """Sample, score, advantage, update, publish, record: until the last step."""
-    run.clock.enter("other")
+    run.timer.enter("other")
     if run.step == 0:
         await run.evaluate()
-    run.clock.lap()
+    run.timer.lap()
     run.scheduler.start()
     while run.step < run.config.steps:
         batch = await run.sample()
@@ -51,87 +51,89 @@ async def loop(run: Session) -> None:
     await run.evaluate()
 
 
-def train(config: Config, subject: Subject | None = None, began: float | None = None) -> Summary:
-    """Train in a new run folder, to the last step. `config` is resolved (`plan.choose`), `subject` is what it names.
+def train(config: Config, inputs: RunInputs | None = None, began: float | None = None) -> Summary:
+    """Train in a new run folder, to the last step. `config` is resolved (`plan.choose`), `inputs` is what it names.
 
     `began` is when the command began, on the scale of `time.monotonic`; default: now. Raises what ended the run before
     its last step; it can be resumed from then on.
     """
-    clock = Clock(began)
+    timer = PhaseTimer(began)
     config = anchored(config)
-    subject = subject or _told(config)
+    inputs = inputs or _told(config)
     folder = new_folder(config)
     with held(folder.path):
-        return asyncio.run(_run(config, subject, folder, None, clock))
+        return asyncio.run(_run(config, inputs, folder, None, timer))
 
 
-def resume(path: Path, config: Config, subject: Subject | None = None, began: float | None = None) -> Summary:
+def resume(path: Path, config: Config, inputs: RunInputs | None = None, began: float | None = None) -> Summary:
     """Go on with the run in a folder, from its last checkpoint, with `config` from now on (`settings.resumed`)."""
-    clock = Clock(began)
+    timer = PhaseTimer(began)
     folder = RunFolder(path)
     config = choose(config, detect(path)).config
     check_resumable(folder, config.steps)
-    subject = subject or _told(config, folder)
+    inputs = inputs or _told(config, folder)
     with held(path):
-        write_whole(folder.config, settings.to_toml(config).encode())
+        write_atomic(folder.config, settings.to_toml(config).encode())
         steps = steps_in(folder.checkpoints)
-        return asyncio.run(_run(config, subject, folder, steps[-1] if steps else 0, clock))
+        return asyncio.run(_run(config, inputs, folder, steps[-1] if steps else 0, timer))
 
 
-def evaluate(config: Config, subject: Subject | None = None, began: float | None = None) -> EvaluationRecord:
+def evaluate(config: Config, inputs: RunInputs | None = None, began: float | None = None) -> EvaluationRecord:
     """Score the model as it is on held-out tasks; the trajectories are kept in a run folder of their own."""
-    clock = Clock(began)
+    timer = PhaseTimer(began)
     config = anchored(config)
-    subject = subject or _told(config, splits=(HELD_OUT,))
+    inputs = inputs or _told(config, splits=(HELD_OUT,))
     folder = new_folder(config)
     with held(folder.path):
-        return asyncio.run(_evaluate(config, subject, folder, clock))
+        return asyncio.run(_evaluate(config, inputs, folder, timer))
 
 
-def _told(config: Config, folder: RunFolder | None = None, splits: Sequence[str] = ()) -> Subject:
+def _told(config: Config, folder: RunFolder | None = None, splits: Sequence[str] = ()) -> RunInputs:
     """What `config` names, checked, for the run in `folder` where it goes on; its notice is told."""
-    subject = Subject.again(config, folder) if folder else Subject.of(config, *splits)
-    subject.tell()
-    return subject
+    inputs = RunInputs.again(config, folder) if folder else RunInputs.of(config, *splits)
+    inputs.tell()
+    return inputs
 
 
-async def _evaluate(config: Config, subject: Subject, folder: RunFolder, clock: Clock) -> EvaluationRecord:
-    view, stop, version = View(0, clock=clock), Stop(), Version(0, 0)
-    clock.parts["program"] = clock.seconds_in_phase()
+async def _evaluate(config: Config, inputs: RunInputs, folder: RunFolder, timer: PhaseTimer) -> EvaluationRecord:
+    view, stop, version = TerminalView(0, timer=timer), Stop(), Version(0, 0)
+    timer.parts["program"] = timer.seconds_in_phase()
     metrics = Metrics(folder, config)
     view.note(
-        f"Evaluating {config.model.name or subject.model} in {config.env.name}; the run's folder is {folder.path}."
+        f"Evaluating {config.model.name or inputs.model} in {config.env.name}; the run's folder is {folder.path}."
     )
     try:
         with stop.on_signals():
-            async with examined(config, subject, folder, stop, view) as (team, evaluation):
-                clock.enter("evaluate")
+            async with examined(config, inputs, folder, stop, view) as (team, evaluation):
+                timer.enter("evaluate")
                 work = evaluation.run(team.workers, 0, version, folder.evaluated(0))
                 record = await stop.cut(work)
-                clock.enter("close")
+                timer.enter("close")
         metrics.evaluation(record)
-        step = step_of(subject.model)
+        step = step_of(inputs.model)
         view.note(f"evaluation{'' if step is None else f' after step {step}'} · {score_words(record)}")
-        view.note(f"took {time_words(clock.spent(), clock.parts)}")
+        view.note(f"took {time_words(timer.spent(), timer.parts)}")
         return record
     finally:
         metrics.close()
         view.close()
 
 
-async def _run(config: Config, subject: Subject, folder: RunFolder, resumed_at: int | None, clock: Clock) -> Summary:
-    view, stop = View(config.steps, clock=clock), Stop()
-    clock.parts["program"] = clock.seconds_in_phase()
+async def _run(
+    config: Config, inputs: RunInputs, folder: RunFolder, resumed_at: int | None, timer: PhaseTimer
+) -> Summary:
+    view, stop = TerminalView(config.steps, timer=timer), Stop()
+    timer.parts["program"] = timer.seconds_in_phase()
     view.start(f"The run's folder is {folder.path}.")
     try:
         with stop.on_signals():
-            async with opened(config, subject, folder, stop, view, resumed_at) as run, closing(run):
+            async with opened(config, inputs, folder, stop, view, resumed_at) as run, closing(run):
                 await loop(run)
-        return conclude(folder, subject.model, view, f"{FINISHED} {config.steps} steps")
+        return finish(folder, inputs.model, view, f"{FINISHED} {config.steps} steps")
     except (AgentRLError, Stopped, asyncio.CancelledError) as error:
         reason = stop.reason(error)
         with suppress(AgentRLError, OSError):  # what ended the run may end its summary too: a full disk
-            conclude(folder, subject.model, view, _last_words(reason, folder))
+            finish(folder, inputs.model, view, _last_words(reason, folder))
         raise reason from None
     finally:
         view.close()

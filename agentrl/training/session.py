@@ -13,12 +13,12 @@ from agentrl.config.schema import Config
 from agentrl.errors import LearnerError
 from agentrl.learner.batch import groups_with_signal, train_sequences
 from agentrl.metrics.account import Learned, account
-from agentrl.metrics.timer import Clock
+from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import folder_of, prune
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
-from agentrl.report.terminal import View
+from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.evaluation import Evaluation
 from agentrl.training.publication import Publication
@@ -41,7 +41,7 @@ class Session:
     algorithm: Algorithm
     journal: RunJournal
     metrics: Metrics
-    view: View
+    view: TerminalView
     stop: Stop
     workers: Workers
     learners: Learners
@@ -59,19 +59,19 @@ class Session:
 
     async def open(self, finished: list[Trajectory], attempts: dict[SampleId, int], unanswered: set[SampleId]) -> None:
         """The first publication; then samples that an earlier incarnation finished take their places again."""
-        with self.clock.part("first publication"):
+        with self.timer.part("first publication"):
             async with self.publication.still:
                 await self.publication.publish(self.version)
         self.scheduler.restore(finished, attempts, unanswered)
 
     @property
-    def clock(self) -> Clock:
+    def timer(self) -> PhaseTimer:
         """Where the command's time goes."""
-        return self.view.clock
+        return self.view.timer
 
     async def sample(self) -> Batch:
         """Complete groups for one batch, within the staleness bound."""
-        with self.clock.phase("rollout"):
+        with self.timer.phase("rollout"):
             patience_s = self.config.rollout.episode_timeout_s * self.scheduler.schedule.max_attempts + SLACK_S
             return await self.stop.cut(self.scheduler.next_batch(patience_s))
 
@@ -83,8 +83,8 @@ class Session:
         sequences = train_sequences(batch.groups, self.algorithm)
         with_signal = groups_with_signal(sequences)
         async with self.publication.still:
-            with self.clock.phase("learn"):
-                if with_signal or self.config.algorithm.kl_weight > 0:
+            with self.timer.phase("learn"):
+                if with_signal or self.config.algorithm.kl_coef > 0:
                     await self.publication.give_way()
                 self.is_whole = False
                 reports = await self.learners.step(sequences, self.config.learner.step_timeout_s)
@@ -93,14 +93,14 @@ class Session:
                 self.version = self.version.next if has_moved else self.version
                 self.journal.trained(self.version, self.step, [report.samples for report in reports])
                 self.is_whole = True
-            with self.clock.phase("publish"):
+            with self.timer.phase("publish"):
                 await (self.publication.publish(self.version) if has_moved else self.publication.keep())
         self.scheduler.trained(self.version)
         return Learned(tuple(reports), len(with_signal))
 
     def record(self, batch: Batch, learned: Learned) -> None:
         """Write down and show what the step did. Raises LearnerError where gradients are not finite step after step."""
-        record = account(self.step, self.version, batch, learned, self.clock.lap())
+        record = account(self.step, self.version, batch, learned, self.timer.lap())
         self.metrics.step(record)
         self.view.step(record)
         is_unstable = record.learner.nonfinite_steps > 0 and not record.learner.has_learned
@@ -116,7 +116,7 @@ class Session:
         """Write what a resume needs, unless it is written."""
         if self.saved_step == self.step or not self.is_whole:
             return
-        with self.clock.phase("checkpoint"):
+        with self.timer.phase("checkpoint"):
             self.journal.store.sync()
             folder = folder_of(self.folder.checkpoints, self.step)
             await self.learners.save(folder, self.stop.patience_s(self.config.learner.step_timeout_s))
@@ -128,7 +128,7 @@ class Session:
         """Score the present version on held-out tasks."""
         if self.evaluation is None:
             return
-        with self.clock.phase("evaluate"):
+        with self.timer.phase("evaluate"):
             folder = self.folder.evaluated(self.step)
             work = self.evaluation.run(self.workers, self.step, self.version, folder)
             record = await self.stop.cut(work)
@@ -141,7 +141,7 @@ class Session:
 
     async def close(self) -> None:
         """Cancel what is in flight, and keep what was trained if there is time for it."""
-        self.clock.enter("close")
+        self.timer.enter("close")
         await self.scheduler.stop()
         with suppress(LearnerError):
             await self.checkpoint()

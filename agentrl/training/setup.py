@@ -1,4 +1,4 @@
-"""A run is opened, new or from where an earlier process left it: its records, its crew, the first publication."""
+"""A run is opened, new or from where an earlier process left it: its records, its actors, the first publication."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from agentrl.algorithms import algorithm
-from agentrl.cluster.actors import END_S, Crew, crew
-from agentrl.cluster.processes import Processes
+from agentrl.cluster.actors import END_S, Actors, actors
+from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.roles import is_shared
 from agentrl.cluster.scratch import discard_scratch
 from agentrl.cluster.signals import Stop
@@ -21,15 +21,15 @@ from agentrl.records import manifest
 from agentrl.records.checkpoints import folder_of
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
-from agentrl.report.terminal import View
+from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Schedule, Scheduler
 from agentrl.training.evaluation import Evaluation
-from agentrl.training.inputs import Subject
+from agentrl.training.inputs import RunInputs
 from agentrl.training.publication import Publication
 from agentrl.training.session import Session
 from agentrl.training.transfers import of_folder, sent, staged
 from agentrl.types import HELD_OUT, TRAIN, Version
-from agentrl.weights.canary import Canary
+from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.publisher import Probe
 
 CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 x 8 = 56. What is it that you know?"
@@ -37,22 +37,22 @@ CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 
 
 @asynccontextmanager
 async def opened(
-    config: Config, subject: Subject, folder: RunFolder, stop: Stop, view: View, resumed_at: int | None
+    config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView, resumed_at: int | None
 ) -> AsyncIterator[Session]:
     """The run, ready for its loop; `resumed_at` is the step it goes on from, None for a new run."""
-    await asyncio.to_thread(Processes(folder.path).end_leftovers, END_S)
+    await asyncio.to_thread(ProcessRegistry(folder.path).end_leftovers, END_S)
     discard_scratch(folder.path)
-    model = subject.model
+    model = inputs.model
     journal, metrics = RunJournal(folder), Metrics(folder, config)
     try:
         if manifest.read(folder) is None:  # a resume has told what changed since, before anything was loaded
-            await asyncio.to_thread(subject.record, config, folder)
+            await asyncio.to_thread(inputs.record, config, folder)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
         version = Version(incarnation, journal.ledger.published()[-1])
-        async with crew(config, model, folder, stop, view) as team:
+        async with actors(config, model, folder, stop, view) as team:
             if resumed_at:
                 checkpoint = folder_of(folder.checkpoints, resumed_at)
-                with view.clock.part("checkpoint"):
+                with view.timer.part("checkpoint"):
                     await team.learners.load(checkpoint, config.learner.step_timeout_s)
             session = await _session(
                 config, folder, model, journal, metrics, team, version, resumed_at or 0, stop, view
@@ -66,14 +66,14 @@ async def opened(
 
 @asynccontextmanager
 async def examined(
-    config: Config, subject: Subject, folder: RunFolder, stop: Stop, view: View
-) -> AsyncIterator[tuple[Crew, Evaluation]]:
+    config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView
+) -> AsyncIterator[tuple[Actors, Evaluation]]:
     """The engines with the model as it lies in its folder, and what they are to be asked; there is no learner."""
     transfer = config.weights.model_copy(update={"transfer": "shm"})
     config = config.model_copy(update={"weights": transfer})
     bucket_bytes = transfer.bucket_mib << 20
-    async with crew(config, subject.model, folder, stop, view, learns=False) as team:
-        bring = of_folder(subject.model, folder.path, bucket_bytes)
+    async with actors(config, inputs.model, folder, stop, view, learns=False) as team:
+        bring = of_folder(inputs.model, folder.path, bucket_bytes)
         publication = Publication(bring, team.engines, _no_probe, transfer.publish_timeout_s)
         async with publication.still:
             await stop.cut(publication.publish(Version(0, 0)))
@@ -90,11 +90,11 @@ async def _session(
     model: Path,
     journal: RunJournal,
     metrics: Metrics,
-    team: Crew,
+    team: Actors,
     version: Version,
     step: int,
     stop: Stop,
-    view: View,
+    view: TerminalView,
 ) -> Session:
     rule = algorithm(config.algorithm.name)
     held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
@@ -106,7 +106,7 @@ async def _session(
         journal.ledger.published(),
         journal.ledger.next_group(),
         score_group=team.workers.score_group if await team.workers.has_group_rewards() else None,
-        has_signal=rule.has_signal if config.algorithm.filter_equal else None,
+        has_signal=rule.has_signal if config.algorithm.filter_zero_variance else None,
         trained=step,
     )
     return Session(
@@ -130,7 +130,7 @@ async def _session(
 def schedule_of(config: Config, tasks: int | None) -> Schedule:
     """The scheduler's rules, from the configuration and the length of the training split."""
     rollout = config.rollout
-    least = max(algorithm(config.algorithm.name).needs.min_group, min(2, rollout.group_size))
+    least = max(algorithm(config.algorithm.name).needs.min_group_size, min(2, rollout.group_size))
     return Schedule(
         seed=config.seed,
         prompts=rollout.prompts,
@@ -144,7 +144,7 @@ def schedule_of(config: Config, tasks: int | None) -> Schedule:
         turn_timeout_s=rollout.turn_timeout_s,
         max_invalid=rollout.max_invalid,
         min_valid=least,
-        filter_batches=config.algorithm.filter_batches,
+        max_filtered_batches=config.algorithm.max_filtered_batches,
         steps=config.steps,
         tasks=tasks,
         split=TRAIN,
@@ -168,7 +168,7 @@ def evaluation_of(config: Config, available: int | None) -> Evaluation:
     )
 
 
-def _publication(config: Config, model: Path, team: Crew) -> Publication:
+def _publication(config: Config, model: Path, team: Actors) -> Publication:
     deadline_s = config.weights.publish_timeout_s
     canary = _canary(config, model) if config.weights.verify else None
 
@@ -179,6 +179,6 @@ def _publication(config: Config, model: Path, team: Crew) -> Publication:
     return Publication(bring, team.engines, probe, deadline_s, takes_turns=is_shared(config))
 
 
-def _canary(config: Config, model: Path) -> Canary:
+def _canary(config: Config, model: Path) -> LogprobCanary:
     ids = AutoTokenizer.from_pretrained(model)(CANARY_TEXT)["input_ids"]
-    return Canary(ids[: config.model.max_context - 1], config.model.dtype, config.weights.canary_tolerance)
+    return LogprobCanary(ids[: config.model.max_context - 1], config.model.dtype, config.weights.canary_tolerance)

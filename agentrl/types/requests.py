@@ -108,7 +108,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class WeightManifest:
     """What a publication must contain: every tensor with its digest."""
 
     version: Version
@@ -127,7 +127,7 @@ class SampleId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeOrder:
+class EpisodeRequest:
     """Run one attempt at one sample. Every random choice in it follows from (seed, split, task_index, member, turn)."""
 
     sample: SampleId

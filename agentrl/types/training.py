@@ -60,11 +60,11 @@ class StepReport:
     grad_norm: float
     lr: float
     entropy: float
-    kl_sampler: float
-    kl_reference: float
+    mismatch_kl: float
+    reference_kl: float
     clip_fraction: float
-    importance_mean: float
-    importance_capped: float
+    tis_mean: float
+    tis_capped: float
     tokens: int
     optimizer_steps: int
     samples: tuple[SampleId, ...]
@@ -80,7 +80,7 @@ class StepReport:
 
 
 MEANS = (
-    "loss", "grad_norm", "entropy", "kl_sampler", "kl_reference",
-    "clip_fraction", "importance_mean", "importance_capped",
+    "loss", "grad_norm", "entropy", "mismatch_kl", "reference_kl",
+    "clip_fraction", "tis_mean", "tis_capped",
 )  # fmt: skip
 """The fields of a `StepReport` that are only known where something was learned."""

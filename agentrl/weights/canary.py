@@ -12,7 +12,7 @@ _CALIBRATION_FLOOR = 0.02
 _CALIBRATION_LIMIT = 0.5
 
 
-class Canary:
+class LogprobCanary:
     """A fixed text and how far the logprobs of engine and learner may lie apart on any of its tokens.
 
     With a tolerance the difference is absolute. Without one (bfloat16, where two implementations never agree) the first

@@ -14,7 +14,7 @@ import torch
 
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, WeightsError
-from agentrl.types import Manifest, TensorSpec, Version
+from agentrl.types import TensorSpec, Version, WeightManifest
 from agentrl.weights.digest import tensor_digest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class SyncClient:
     ) -> None:
         self._engines, self._loop, self._deadline_s = engines, loop, deadline_s
         self._workers_per_engine = workers_per_engine
-        self.manifest: Manifest | None = None
+        self.manifest: WeightManifest | None = None
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Introduce the engines to the sender; where ranks are counted, each engine's workers follow the one before."""
@@ -97,9 +97,9 @@ class Source:
     def held_names(self) -> None:
         """Every rank yields all of it."""
 
-    def manifest(self, version: Version) -> Manifest:
+    def manifest(self, version: Version) -> WeightManifest:
         """What the engines must prove to hold; digests are taken on the tensors' own device."""
-        return Manifest(
+        return WeightManifest(
             version,
             tuple(
                 TensorSpec(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor_digest(tensor))
@@ -135,7 +135,7 @@ class GpuSender:
             _init_info(backend, rank, meet), client=client, source=source
         )
 
-    def send(self, version: Version) -> Manifest:
+    def send(self, version: Version) -> WeightManifest:
         """start_update, the transfer and finish_update on every engine; collective over the ranks of the learner."""
         manifest = self._client.manifest = self._source.manifest(version)
         self._engine.send_weights()

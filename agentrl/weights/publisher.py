@@ -11,7 +11,7 @@ from functools import partial
 from agentrl.engine.protocol import Engine
 from agentrl.errors import AgentRLError, DeadlineError, WeightsError
 from agentrl.types import Version
-from agentrl.weights.canary import Canary
+from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.staging import Staged
 
 
@@ -39,7 +39,7 @@ class PublicationError(WeightsError):
 class Probe:
     """The canary with the learner's logprobs of its text under the weights that are published."""
 
-    canary: Canary
+    canary: LogprobCanary
     learner: Sequence[float]
 
 

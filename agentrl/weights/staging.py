@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from agentrl.types import Manifest, TensorSpec, Version
+from agentrl.types import TensorSpec, Version, WeightManifest
 from agentrl.weights.digest import tensor_digest
 
 Bucket = dict[str, Any]
@@ -28,7 +28,7 @@ class Staged:
     """A publication written down: what `Engine.load` and `Engine.finish_update` take, and the files' folders."""
 
     buckets: tuple[Bucket, ...]
-    manifest: Manifest
+    manifest: WeightManifest
     folders: tuple[Path, ...]
 
     def discard(self) -> None:
@@ -59,7 +59,7 @@ def stage(
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Staged(tuple(buckets), Manifest(version, tuple(specs)), tuple(folders.values()))
+    return Staged(tuple(buckets), WeightManifest(version, tuple(specs)), tuple(folders.values()))
 
 
 def discard_leftovers(fallback: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from agentrl.cluster.processes import Process, Processes
+from agentrl.cluster.processes import Process, ProcessRegistry
 from agentrl.cluster.scratch import scratch_of
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import Ledger, Row
@@ -149,18 +149,18 @@ class Run:
         """End everything, whatever a test has come to."""
         if self._starts and self.process.poll() is None:
             self.kill_driver()
-        Processes(self.path).end_leftovers(10.0)
+        ProcessRegistry(self.path).end_leftovers(10.0)
 
     # --- what the run folder says -----------------------------------------------------------------------------
 
     def pid(self, role: str, place: int = -1) -> int:
         """A process of the newest start: the newest of its role, or number `place`."""
         running = {process.pid for process in self.leftovers()}
-        return [p.pid for p in Processes(self.path).registered() if p.role == role and p.pid in running][place]
+        return [p.pid for p in ProcessRegistry(self.path).registered() if p.role == role and p.pid in running][place]
 
     def leftovers(self) -> list[Process]:
         """Processes of this run that live."""
-        return Processes(self.path).leftovers()
+        return ProcessRegistry(self.path).leftovers()
 
     def remains(self) -> list[Process | Path]:
         """What of this run is left outside its folder: processes that live, sockets, shared memory."""

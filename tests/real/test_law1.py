@@ -12,7 +12,7 @@ from agentrl.algorithms import algorithm
 from agentrl.engine.vllm import VllmEngine
 from agentrl.learner.batch import train_sequences
 from agentrl.rollout.worker import RolloutWorker
-from agentrl.types import Completion, EpisodeOrder, Group, Prompt, SampleId, Sampling, Trajectory, Version
+from agentrl.types import Completion, EpisodeRequest, Group, Prompt, SampleId, Sampling, Trajectory, Version
 from agentrl.weights.publisher import publish
 from tests.real.vllm_kit import UNCLOSED, Trainer, model_at, spec
 
@@ -39,8 +39,8 @@ class Tap:
         return completion
 
 
-def order(group: int, member: int) -> EpisodeOrder:
-    return EpisodeOrder(SampleId(group, member), 0, "train", group, 7, 0.8, 12, TURNS, 120.0, 60.0)
+def request(group: int, member: int) -> EpisodeRequest:
+    return EpisodeRequest(SampleId(group, member), 0, "train", group, 7, 0.8, 12, TURNS, 120.0, 60.0)
 
 
 async def test_guess_trains_on_exactly_the_tokens_and_logprobs_that_vllm_returned(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ async def test_guess_trains_on_exactly_the_tokens_and_logprobs_that_vllm_returne
         await publish([engine], trainer.stage(), None, 60.0)
         tap = Tap(engine)
         worker = RolloutWorker("guess", {"turns": TURNS}, str(trainer.folder), tap, 512)
-        runs = [asyncio.create_task(worker.run(order(g, m))) for g in range(GROUPS) for m in range(MEMBERS)]
+        runs = [asyncio.create_task(worker.run(request(g, m))) for g in range(GROUPS) for m in range(MEMBERS)]
         await asyncio.wait_for(tap.third.wait(), 60)
         trainer.step()
         await publish([engine], trainer.stage(), None, 60.0)

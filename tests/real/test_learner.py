@@ -62,17 +62,23 @@ def run(scenario: str, folder: Path, *specs: LearnerSpec, ranks: int = 1) -> lis
 def test_sharding_over_ranks_and_zero_stages_changes_neither_loss_nor_gradient_nor_weights(
     model: Path, tmp_path_factory: pytest.TempPathFactory
 ):
-    section = AlgorithmSection(kl_weight=0.1)
-    kinds = [{"zero": 0}, {"zero": 1}, {"zero": 2}, {"zero": 3}, {"zero": 0, "minibatches": 2}]
+    section = AlgorithmSection(kl_coef=0.1)
+    kinds = [
+        {"zero_stage": 0},
+        {"zero_stage": 1},
+        {"zero_stage": 2},
+        {"zero_stage": 3},
+        {"zero_stage": 0, "updates_per_batch": 2},
+    ]
     one = tmp_path_factory.mktemp("one")
     [alone] = run("train", one, *(spec(model, section, **kinds[n], micro_batch_tokens=4096) for n in (0, 4)))
     two = tmp_path_factory.mktemp("two")
     pair = run("train", two, *(spec(model, section, **kind) for kind in kinds), ranks=2)
     for rank, learners in enumerate(pair):
         for kind, (reports, weights, logprobs) in zip(kinds, learners, strict=True):
-            straight, plain_weights, plain_logprobs = alone[int("minibatches" in kind)]
+            straight, plain_weights, plain_logprobs = alone[int("updates_per_batch" in kind)]
             for got, expected, other in zip(reports, straight, pair[1 - rank][kinds.index(kind)][0], strict=True):
-                for name in ("loss", "grad_norm", "entropy", "kl_sampler", "kl_reference", "importance_mean", "lr"):
+                for name in ("loss", "grad_norm", "entropy", "mismatch_kl", "reference_kl", "tis_mean", "lr"):
                     assert getattr(got, name) == pytest.approx(getattr(expected, name), abs=1e-5), (kind, name)
                 assert got.tokens + other.tokens == expected.tokens
                 assert sorted(got.samples + other.samples) == sorted(expected.samples)
@@ -109,7 +115,7 @@ def test_without_a_signal_nothing_moves_and_silent_sequences_still_count(model: 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_gradient_that_is_not_finite_changes_no_weight_at_any_zero_stage(model: Path, tmp_path: Path, ranks: int):
-    results = run("poison", tmp_path, *(spec(model, zero=zero) for zero in range(4)), ranks=ranks)
+    results = run("poison", tmp_path, *(spec(model, zero_stage=zero) for zero in range(4)), ranks=ranks)
     for of_rank in results:
         for zero, (reports, has_moved, is_same) in enumerate(of_rank):
             counts = [(r.optimizer_steps, r.nonfinite_steps, r.skipped_steps) for r in reports]
@@ -121,7 +127,7 @@ def test_a_gradient_that_is_not_finite_changes_no_weight_at_any_zero_stage(model
 
 
 def test_no_checkpoint_is_written_from_weights_that_are_not_finite(model: Path, tmp_path: Path):
-    for of_rank in run("spoiled", tmp_path, spec(model), spec(model, zero=3), ranks=2):
+    for of_rank in run("spoiled", tmp_path, spec(model), spec(model, zero_stage=3), ranks=2):
         for said, files in of_rank:
             assert said.startswith("LearnerError")
             assert "not finite" in said
@@ -134,8 +140,8 @@ def test_old_logprobs_are_computed_only_where_they_are_read(model: Path, tmp_pat
         "passes",
         tmp_path,
         spec(model, **big),
-        spec(model, minibatches=2, **big),
-        spec(model, AlgorithmSection(old_logprobs="sampler"), minibatches=2, **big),
+        spec(model, updates_per_batch=2, **big),
+        spec(model, AlgorithmSection(old_logprobs="sampler"), updates_per_batch=2, **big),
     )
     assert made == [0, 1, 0]
 
@@ -144,7 +150,7 @@ def test_old_logprobs_are_computed_only_where_they_are_read(model: Path, tmp_pat
 def test_a_loaded_checkpoint_goes_on_exactly_and_a_broken_one_says_so(
     model: Path, tmp_path: Path, zero: int, ranks: int
 ):
-    one = spec(model, zero=zero, schedule="cosine")
+    one = spec(model, zero_stage=zero, schedule="cosine")
     results = run("resume", tmp_path, one, one, ranks=ranks)
     for straight, resumed, is_same, (missing, truncated, other_layout) in results:
         assert [(r.loss, r.grad_norm, r.lr) for r in straight] == [(r.loss, r.grad_norm, r.lr) for r in resumed]
@@ -160,7 +166,7 @@ def test_a_loaded_checkpoint_goes_on_exactly_and_a_broken_one_says_so(
 def test_what_is_staged_is_what_is_saved_under_checkpoint_names_and_loads_with_from_pretrained(
     model: Path, tmp_path: Path
 ):
-    results = run("publish", tmp_path, spec(model, zero=0), spec(model, zero=3), ranks=2)
+    results = run("publish", tmp_path, spec(model, zero_stage=0), spec(model, zero_stage=3), ranks=2)
     assert results[1] == [None, None]
     for place, (staged, digests) in enumerate(results[0]):
         assert dict(staged) == digests

@@ -13,7 +13,7 @@ import pytest_asyncio
 from agentrl.engine.vllm import VllmEngine
 from agentrl.errors import EngineRefusedError
 from agentrl.types import Completion, Prompt, Sampling, VersionSpan
-from agentrl.weights.canary import FLOAT32_TOLERANCE, Canary
+from agentrl.weights.canary import FLOAT32_TOLERANCE, LogprobCanary
 from agentrl.weights.collective import Source, SyncClient
 from agentrl.weights.publisher import Probe, PublicationError, publish
 from agentrl.weights.staging import Staged
@@ -54,7 +54,7 @@ async def whole(engine: VllmEngine, trainer: Trainer) -> VllmEngine:
 
 
 def probe(trainer: Trainer) -> Probe:
-    return Probe(Canary(CANARY, "float32"), trainer.logprobs(CANARY))
+    return Probe(LogprobCanary(CANARY, "float32"), trainer.logprobs(CANARY))
 
 
 async def deliver(engine: Any, trainer: Trainer, change: Any = lambda staged: staged) -> float:

@@ -26,7 +26,7 @@ STALE = ".layers.1."
 
 
 def spec(model: Path) -> VllmSpec:
-    return VllmSpec(str(model), dtype="float32", max_model_len=MAX_LEN, max_sequences=64, kv_cache_gib=0.25)
+    return VllmSpec(str(model), dtype="float32", max_model_len=MAX_LEN, max_num_seqs=64, kv_cache_gib=0.25)
 
 
 def without_eos(model: Path) -> Path:

@@ -16,7 +16,7 @@ from agentrl.engine.scripted import ScriptedEngine
 from agentrl.env import Env, Message, Policy, StopReason, Task, resolve, text_of
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import FunctionCall, SampleId, Trajectory
-from tests.unit.rollout.cases import Listening, check_law_1, order
+from tests.unit.rollout.cases import Listening, check_law_1, request
 from tests.unit.rollout.templates import encode, tokenizer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -35,7 +35,7 @@ async def play(tmp_path: Path) -> AsyncIterator[Play]:
             await ScriptedEngine.ready(script, encode=lambda text: encode(tokenizer(), text), vocab_size=320)
         )
         workers.append(RolloutWorker(env, options, str(tmp_path), engine, max_context=4000))
-        trajectory = await workers[-1].run(order(sample=SampleId(index, 0), task_index=index, max_tokens=200))
+        trajectory = await workers[-1].run(request(sample=SampleId(index, 0), task_index=index, max_tokens=200))
         check_law_1(trajectory, engine.calls)
         return trajectory
 

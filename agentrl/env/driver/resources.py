@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from agentrl.env.tasks import IndexedTasks
-from agentrl.env.tracebacks import describe
+from agentrl.env.tracebacks import describe_error
 from agentrl.errors import Caught, EnvError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Resources:
         self.values.clear()
         outcomes = [await close() for close in reversed(self._closers)]
         self._closers.clear()
-        return [describe(outcome.error) for outcome in outcomes if outcome.error is not None]
+        return [describe_error(outcome.error) for outcome in outcomes if outcome.error is not None]
 
     async def _load(self, split: str, seed: int) -> IndexedTasks:
         limit = self._home.limits.load_timeout_s

@@ -14,7 +14,7 @@ from typing import Any
 from agentrl.errors import DeadlineError, EnvError
 
 
-class Stage(Enum):
+class CallState(Enum):
     """Where a call stands."""
 
     QUEUED = 0
@@ -30,7 +30,7 @@ class Call:
         self.function = function
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
-        self.stage = Stage.QUEUED
+        self.stage = CallState.QUEUED
         self.started_at = 0.0
 
     def publish(self, result: Any) -> None:
@@ -73,7 +73,7 @@ class Threads:
             await asyncio.wait({call.future}, timeout=wait_s)
             if call.future.done():
                 return call.future.result()
-            running = call.stage is not Stage.QUEUED
+            running = call.stage is not CallState.QUEUED
             wait_s = call.started_at + timeout_s - time.monotonic() if running else timeout_s
             if wait_s <= 0:
                 raise DeadlineError(f"{what} ran longer than {timeout_s:g} s")
@@ -94,15 +94,15 @@ class Threads:
 
     def _give_up(self, call: Call) -> None:
         with self._ready:
-            if call.stage is Stage.QUEUED:
+            if call.stage is CallState.QUEUED:
                 self._queue.remove(call)
-            elif call.stage is Stage.RUNNING:
+            elif call.stage is CallState.RUNNING:
                 self._alive -= 1
                 self.lost += 1
                 if self._queue:
                     self._serve()
-            if call.stage is not Stage.ENDED:
-                call.stage = Stage.GIVEN_UP
+            if call.stage is not CallState.ENDED:
+                call.stage = CallState.GIVEN_UP
 
     def _take(self) -> Call:
         with self._ready:
@@ -111,7 +111,7 @@ class Threads:
                 self._ready.wait()
                 self._idle -= 1
             call = self._queue.popleft()
-            call.stage = Stage.RUNNING
+            call.stage = CallState.RUNNING
             call.started_at = time.monotonic()
             return call
 
@@ -120,10 +120,10 @@ class Threads:
             call = self._take()
             result = call.function()
             with self._ready:
-                if call.stage is Stage.GIVEN_UP:
+                if call.stage is CallState.GIVEN_UP:
                     self.lost -= 1
                     return
-                call.stage = Stage.ENDED
+                call.stage = CallState.ENDED
             if not call.loop.is_closed():
                 call.loop.call_soon_threadsafe(call.publish, result)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.env.driver.threads import THREADS
-from agentrl.env.tracebacks import describe
+from agentrl.env.tracebacks import describe_error
 from agentrl.errors import Caught, DeadlineError, EnvError, Fault, acatch, catch
 
 GRACE_S = 1.0
@@ -27,11 +27,11 @@ def unwrap(outcome: Caught, what: str) -> Any:
         return outcome.value
     if getattr(outcome.error, "fault", None) in ("program", "infra"):
         raise outcome.error
-    raise EnvError(f"{what} raised {describe(outcome.error)}") from outcome.error
+    raise EnvError(f"{what} raised {describe_error(outcome.error)}") from outcome.error
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorCode:
+class UserCode:
     """Calls the methods of one environment. Plain ones run in a thread, or inline where `blocking` is False."""
 
     owner: str

@@ -14,13 +14,15 @@ from dataclasses import asdict
 from tempfile import TemporaryFile
 from typing import Any
 
-from agentrl.env.tryout.verdict import Tried, verdict
+from agentrl.env.tryout.verdict import TryoutResult, verdict
 from agentrl.errors import ConfigError
 
 PATIENCE_S = 20.0
 
 
-def rehearse(name: str, options: dict[str, Any], splits: Sequence[str], seed: int = 0, max_turns: int = 0) -> Tried:
+def try_out(
+    name: str, options: dict[str, Any], splits: Sequence[str], seed: int = 0, max_turns: int = 0
+) -> TryoutResult:
     """Ask for the first task of each split and play one by a model that says nothing; returns what a user should know.
 
     Raises ConfigError for what every episode of the run would meet: no tasks, a method that raises, a reward without a
@@ -41,7 +43,7 @@ def rehearse(name: str, options: dict[str, Any], splits: Sequence[str], seed: in
             late = (
                 f"The first episode takes longer than {PATIENCE_S:g} s: the environment is not checked before the run."
             )
-            return Tried(notes=(late,))
+            return TryoutResult(notes=(late,))
         finally:
             _ended(child)
         answer.seek(0)
@@ -68,11 +70,11 @@ def _ended(child: subprocess.Popen[str]) -> None:
         child.wait()
 
 
-def _read(text: str, code: int) -> Tried:
+def _read(text: str, code: int) -> TryoutResult:
     if not text:
         raise ConfigError(f"the environment ended its process with code {code} while its first task was played")
     found = json.loads(text)
-    tried = Tried(found["fault"], tuple(found["notes"]), found["prompt"])
+    tried = TryoutResult(found["fault"], tuple(found["notes"]), found["prompt"])
     if tried.fault:
         raise ConfigError(tried.fault)
     return tried

@@ -16,7 +16,7 @@ from agentrl.env.play import SILENCE, aplay
 from agentrl.env.registry import resolve
 from agentrl.env.tasks import Task
 from agentrl.env.tools import read_docstring, tools_of
-from agentrl.env.tracebacks import describe, told
+from agentrl.env.tracebacks import describe_error, told
 from agentrl.env.tryout.completeness import has_one_turn, unread
 from agentrl.env.tryout.observed import observed
 from agentrl.env.tryout.tasks import MOMENT_S, check_reread, doubles, first_task, overlap, read_ids
@@ -30,7 +30,7 @@ MOST_PROMPT = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TryoutResult:
     """What a tryout found: a fault, "" where the run may begin; notes; the text of the first prompt, long ones cut."""
 
     fault: str = ""
@@ -38,21 +38,23 @@ class Tried:
     prompt: str = ""
 
 
-async def verdict(name: str, options: dict[str, Any], splits: list[str], seed: int, max_turns: int) -> Tried:
+async def verdict(name: str, options: dict[str, Any], splits: list[str], seed: int, max_turns: int) -> TryoutResult:
     """What is to be said of the environment called `name`."""
     outcome = await acatch(_tried(name, options, splits, seed, max_turns))
     await acatch(close_shared())
     error = outcome.error
     if error is None:
-        found: Tried = outcome.value
+        found: TryoutResult = outcome.value
         return found
     if getattr(error, "fault", "program") == "infra":
-        return Tried(notes=(f"The first episode failed, for no fault of the environment's: {described(error)}.",))
+        return TryoutResult(
+            notes=(f"The first episode failed, for no fault of the environment's: {described(error)}.",)
+        )
     raised = error.__cause__ is not None or not is_ours(error)
-    return Tried(f"{described(error)}\n\n{told(error)}" if raised else described(error))
+    return TryoutResult(f"{described(error)}\n\n{told(error)}" if raised else described(error))
 
 
-async def _tried(name: str, options: dict[str, Any], splits: list[str], seed: int, max_turns: int) -> Tried:
+async def _tried(name: str, options: dict[str, Any], splits: list[str], seed: int, max_turns: int) -> TryoutResult:
     env_class = resolve(name)
     env = env_class(load_config(env_class, options))
     began = time.monotonic()
@@ -65,7 +67,7 @@ async def _tried(name: str, options: dict[str, Any], splits: list[str], seed: in
     notes += [*overlap(read), *(note for ids in read for note in doubles(ids)), *_dumb_tools(env)]
     for ids in read if is_quick else ():
         await check_reread(env, ids, seed)
-    return Tried("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MOST_PROMPT])
+    return TryoutResult("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MOST_PROMPT])
 
 
 async def _check_lent(env: Env, task: Task, seed: int, max_turns: int) -> None:
@@ -136,7 +138,7 @@ def _dumb_tools(env: Env) -> Iterator[str]:
 
 def described(error: Exception) -> str:
     """An error of agentrl's tells its place itself."""
-    return str(error) if is_ours(error) else describe(error)
+    return str(error) if is_ours(error) else describe_error(error)
 
 
 def is_ours(error: Exception) -> bool:

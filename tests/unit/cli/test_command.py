@@ -249,7 +249,7 @@ def test_config_names_the_values_of_what_is_enumerated(capsys: pytest.CaptureFix
     lines = {line.removeprefix("# ").split(" = ")[0]: line for line in capsys.readouterr().out.splitlines()}
     assert lines["placement"].endswith("; values: auto, colocate, separate")
     assert lines["on_stale"].endswith("; values: drop, wait")
-    assert lines["zero"].endswith("; values: 0, 1, 2, 3")
+    assert lines["zero_stage"].endswith("; values: 0, 1, 2, 3")
     assert "values:" not in lines["steps"]
 
 
@@ -263,9 +263,9 @@ def test_config_comments_out_what_nothing_would_read(
         idle.append([line for line in capsys.readouterr().out.splitlines() if "[no effect without" in line])
         assert all(line.startswith("# ") for line in idle[-1])
     keys = [{line.split()[1] for line in lines} for lines in idle]
-    assert keys[0] - keys[1] == {"gpu_memory"}
+    assert keys[0] - keys[1] == {"gpu_memory_utilization"}
     assert keys[1] - keys[0] == {"kv_cache_gib"}
-    assert "filter_batches" in keys[0]
+    assert "max_filtered_batches" in keys[0]
 
 
 def test_doctor_says_what_is_there_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,7 +309,7 @@ def going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     def reached(*_: object) -> None:
         raise ReachedError
 
-    monkeypatch.setattr("agentrl.training.inputs.Subject.again", reached)
+    monkeypatch.setattr("agentrl.training.inputs.RunInputs.again", reached)
     folder = synthetic_run(tmp_path / "run", steps=2)
     folder.config.write_text('steps = 2\n[env]\nname = "guess"\n')
     (folder.checkpoints / "step-000002").mkdir(parents=True)

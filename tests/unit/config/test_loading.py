@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from agentrl.config.loading import SHORT_FLAGS, keys, load, read, resumed, to_toml, value_of
+from agentrl.config.loading import RENAMED, SHORT_FLAGS, keys, load, read, resumed, to_toml, value_of
 from agentrl.config.schema import Config
 from agentrl.env import EnvConfig
 from agentrl.errors import ConfigError
@@ -38,11 +38,11 @@ def test_each_short_flag_sets_its_key(flag: str, key: str) -> None:
 
 
 def test_flags_win_over_the_file_and_the_later_flag_over_the_earlier(toml: Path) -> None:
-    toml.write_text("steps = 3\n[learner]\nlr = 1e-3\nzero = 2\n")
+    toml.write_text("steps = 3\n[learner]\nlr = 1e-3\nzero_stage = 2\n")
     settings = read(toml, [("lr", "1e-4"), ("learner.lr", "1e-5")])
-    assert (settings.config.steps, settings.config.learner.lr, settings.config.learner.zero) == (3, 1e-5, 2)
+    assert (settings.config.steps, settings.config.learner.lr, settings.config.learner.zero_stage) == (3, 1e-5, 2)
     assert settings.source("learner.lr") == "--learner.lr"
-    assert settings.source("learner.zero") == f"{toml}:4"
+    assert settings.source("learner.zero_stage") == f"{toml}:4"
     assert settings.source("learner.beta1") == "default"
 
 
@@ -94,7 +94,7 @@ def test_an_unknown_key_of_a_file_is_refused_with_its_line(toml: Path) -> None:
         ("lr", "-1", "learner.lr must be greater than or equal to 0, got -1 (--lr). Meaning: peak learning rate"),
         ("lr", "inf", "learner.lr must be a finite number, got inf (--lr)"),
         ("steps", "many", "steps must be an integer"),
-        ("learner.zero", "7", "learner.zero must be 0, 1, 2 or 3, got 7"),
+        ("learner.zero_stage", "7", "learner.zero_stage must be 0, 1, 2 or 3, got 7"),
         ("track.wandb", "maybe", "track.wandb must be a boolean"),
         ("rollout.temperature", "0", "rollout.temperature must be greater than or equal to 0.01"),
         ("rollout.temperature", "100", "rollout.temperature must be less than or equal to 10"),
@@ -191,3 +191,9 @@ def test_a_table_of_the_env_is_written_as_it_was_given(way: str, toml: Path, tmp
     assert printed == {"service": TABLE, "spare": {"url": "http://spare"}, "ratio": float("inf")}
     (tmp_path / "config.toml").write_text(to_toml(settings.config))
     assert resumed(tmp_path, [("steps", "7")]).env.options == {"service": TABLE}
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_key_of_an_earlier_version_is_refused_with_its_present_name(old: str, new: str) -> None:
+    assert new in keys()
+    assert refusal(None, (old, "1")) == f"{old} (--{old}) was renamed: write {new}."

@@ -40,7 +40,7 @@ def flags(**values: object) -> list[tuple[str, str]]:
 def test_no_auto_is_left_and_a_resolved_config_stays(machine: Machine) -> None:
     config = choose(load(), machine).config
     assert "auto" not in config.model_dump_json()
-    assert config.engine.eager is not None
+    assert config.engine.enforce_eager is not None
     assert config.engine.threads > 0
     assert config.learner.micro_batch_tokens == (4096 if machine.gpus else 2048)
     assert resolve(config, machine) == config
@@ -93,7 +93,7 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"weights.transfer": "nccl"}, "weights.transfer nccl needs GPUs; set weights.transfer auto"),
         (LAPTOP, {"engine.tensor_parallel": "2"}, "on CPUs set it to 1"),
         (LAPTOP, {"engine.placement": "colocate"}, "set it to auto"),
-        (LAPTOP, {"learner.offload": "true", "learner.zero": "2"}, "learner.offload"),
+        (LAPTOP, {"learner.offload": "true", "learner.zero_stage": "2"}, "learner.offload"),
         (LAPTOP, {"engine.kv_cache_gib": "1.5"}, "whole GiB"),
         (LAPTOP, {"engine.count": "100"}, "engine.count 100 with engine.kv_cache_gib 1, learner.ranks 1"),
         (LAPTOP, {"learner.ranks": "64"}, "learner.ranks 64 and rollout.workers 1 take 51 GiB of memory"),
@@ -102,9 +102,9 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"rollout.workers": "1000"}, "rollout.workers 1000 take 25"),
         (FOUR_GPUS, {"engine.count": "100"}, "take 100 GPUs; 4 are visible"),
         (FOUR_GPUS, {"learner.ranks": "64"}, "take 64 GPUs; 4 are visible"),
-        (LAPTOP, {"engine.gpu_memory": "0.5"}, "engine.gpu_memory has no effect without a GPU"),
+        (LAPTOP, {"engine.gpu_memory_utilization": "0.5"}, "engine.gpu_memory_utilization has no effect without a GPU"),
         (ONE_GPU, {"engine.kv_cache_gib": "2"}, "engine.kv_cache_gib has no effect without an engine on CPUs"),
-        (ONE_GPU, {"learner.offload": "true"}, "learner.offload needs learner.zero 1, 2 or 3"),
+        (ONE_GPU, {"learner.offload": "true"}, "learner.offload needs learner.zero_stage 1, 2 or 3"),
         (ONE_GPU, {"rollout.max_staleness": "1"}, "take 2 GPUs; 1 are visible"),
         (ONE_GPU, {"rollout.max_staleness": "1", "engine.placement": "colocate"}, "must be separate"),
         (ONE_GPU, {"engine.tensor_parallel": "2"}, "take 2 GPUs; 1 are visible"),
@@ -112,7 +112,7 @@ def test_what_the_user_sets_is_kept() -> None:
         (FOUR_GPUS, {"weights.transfer": "shm"}, "weights.transfer shm cannot serve"),
         (LAPTOP, {"algo": "grop"}, "Did you mean 'grpo'?"),
         (LAPTOP, {"group-size": "1"}, "grpo compares at least 2 episodes"),
-        (LAPTOP, {"prompts": "1", "group-size": "2", "learner.minibatches": "3"}, "2 samples, fewer than"),
+        (LAPTOP, {"prompts": "1", "group-size": "2", "learner.updates_per_batch": "3"}, "2 samples, fewer than"),
         (LAPTOP, {"max-tokens": "1024"}, "leaves no room for a prompt"),
         (LAPTOP, {"eval.k": "17"}, "pass@17 needs at least as many samples"),
         (LAPTOP, {"eval.temperature": "0"}, "set eval.samples 1"),
@@ -123,15 +123,19 @@ def test_what_the_user_sets_is_kept() -> None:
         ),
         (
             LAPTOP,
-            {"algorithm.importance_cap": "3", "algorithm.old_logprobs": "sampler"},
-            "importance_cap has no effect",
+            {"algorithm.tis_cap": "3", "algorithm.old_logprobs": "sampler"},
+            "tis_cap has no effect",
         ),
         (
             LAPTOP,
-            {"algo": "reinforce++", "algorithm.filter_equal": "true"},
-            "filter_equal has no effect without an alg",
+            {"algo": "reinforce++", "algorithm.filter_zero_variance": "true"},
+            "filter_zero_variance has no effect without an alg",
         ),
-        (LAPTOP, {"algorithm.filter_batches": "2"}, "filter_batches has no effect without algorithm.filter_equal true"),
+        (
+            LAPTOP,
+            {"algorithm.max_filtered_batches": "2"},
+            "max_filtered_batches has no effect without algorithm.filter_zero_variance true",
+        ),
         (LAPTOP, {"weights.canary_tolerance": "0.1", "weights.verify": "false"}, "canary_tolerance has no effect"),
         (LAPTOP, {"track.wandb_project": "x"}, "no effect without track.wandb true"),
         (LAPTOP, {"track.wandb": "true"}, "pip install 'agentrl[wandb]'"),
@@ -158,7 +162,7 @@ def test_everything_wrong_is_told_at_once() -> None:
 
 
 def test_the_table_of_least_groups_is_what_the_algorithms_declare() -> None:
-    assert {name: cls.needs.min_group for name, cls in algorithms().items()} == MIN_GROUP
+    assert {name: cls.needs.min_group_size for name, cls in algorithms().items()} == MIN_GROUP
 
 
 def test_the_explanation_is_one_paragraph_that_names_machine_model_and_load() -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from agentrl.engine import client as client_module
-from agentrl.engine.client import EngineClient, EngineServer, Outcome, Request
+from agentrl.engine.client import Answer, EngineClient, EngineServer, Request
 from agentrl.engine.scripted import Delay, Die, Hang, Raise, Reply, Sampled, Script, ScriptedEngine
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError
 from agentrl.types import Prompt, Sampling, Version
@@ -39,7 +39,7 @@ class Wire:
         await self.server.submit(client, pickle.loads(pickle.dumps(requests)))
         self.submitted.set()
 
-    async def collect(self, client: str, timeout_s: float) -> list[Outcome]:
+    async def collect(self, client: str, timeout_s: float) -> list[Answer]:
         self._check()
         self.collects += 1
         self.collecting += 1
@@ -48,7 +48,7 @@ class Wire:
         try:
             await asyncio.wait({collecting, cutting}, return_when=asyncio.FIRST_COMPLETED)
             self._check()
-            outcomes: list[Outcome] = pickle.loads(pickle.dumps(await collecting))
+            outcomes: list[Answer] = pickle.loads(pickle.dumps(await collecting))
             return outcomes
         finally:
             self.collecting -= 1
@@ -253,7 +253,7 @@ async def test_a_process_that_gives_no_sign_of_life_is_not_waited_for(
     monkeypatch.setattr(client_module, "GRACE_S", 0.01)
     wire = await wire_to()
 
-    async def collect(wire: Wire, client: str, timeout_s: float) -> list[Outcome]:
+    async def collect(wire: Wire, client: str, timeout_s: float) -> list[Answer]:
         await asyncio.Event().wait()
         return []
 
@@ -272,7 +272,7 @@ async def test_an_engine_that_failed_one_call_is_asked_again(connect: Connect) -
             if len(self.submits) == 1:
                 raise RuntimeError("a bug of this call")
 
-        async def collect(self, client: str, timeout_s: float) -> list[Outcome]:
+        async def collect(self, client: str, timeout_s: float) -> list[Answer]:
             try:
                 return await super().collect(client, timeout_s)
             finally:

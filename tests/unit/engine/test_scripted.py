@@ -13,16 +13,16 @@ from agentrl.engine.protocol import Engine
 from agentrl.engine.scripted import CAPABILITIES, Delay, Die, Hang, Raise, ScriptedEngine
 from agentrl.engine.zipf import ZipfPolicy
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError, WeightsError
-from agentrl.types import Capabilities, Manifest, Prompt, Sampling, TensorSpec, Version
+from agentrl.types import Capabilities, Prompt, Sampling, TensorSpec, Version, WeightManifest
 from tests.conformance.engine import EngineConformance, Fault, Kit
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROMPT = Prompt((1, 2, 3))
 
 
-def manifest_of(version: Version) -> Manifest:
+def manifest_of(version: Version) -> WeightManifest:
     tensors = tuple(TensorSpec(name, (2, 2), "float32", f"{name} of {version}") for name in ("embed", "layer", "head"))
-    return Manifest(version, tensors)
+    return WeightManifest(version, tensors)
 
 
 class ScriptedKit(Kit):
@@ -200,7 +200,7 @@ async def test_with_a_pace_an_update_falls_between_two_tokens() -> None:
     await all_spent.wait()
     await engine.pause(1.0)
     await engine.start_update(1.0)
-    await engine.finish_update(Manifest(Version(0, 1), ()), 1.0)
+    await engine.finish_update(WeightManifest(Version(0, 1), ()), 1.0)
     await engine.resume(1.0)
     tokens.release()
     tokens.release()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.env import Env, Episode, StopReason, Task, resolve
-from agentrl.env.tracebacks import MOST_CHARS, describe, home_of, traceback_of, traced
+from agentrl.env.tracebacks import MOST_CHARS, describe_error, home_of, traceback_of, traced
 from agentrl.errors import EnvError
 
 FILE = """
@@ -86,4 +86,4 @@ def test_an_endless_traceback_is_cut_in_its_middle() -> None:
 
 
 def test_an_error_that_was_never_raised_has_no_line() -> None:
-    assert describe(ValueError("x")) == "ValueError: x"
+    assert describe_error(ValueError("x")) == "ValueError: x"

@@ -54,7 +54,7 @@ def padded(sequences: list[TrainSequence], name: str) -> Tensor:
 def plain_loss(model: PreTrainedModel, sequences: list[TrainSequence], section: AlgorithmSection) -> Tensor:
     """The GRPO family's loss, token mean, old logprobs = the learner's own; padded PyTorch."""
     logprobs, mask = plain_logprobs(model, sequences)
-    weight = (logprobs.detach() - padded(sequences, "sampler_logprobs")).exp().clamp(max=section.importance_cap)
+    weight = (logprobs.detach() - padded(sequences, "sampler_logprobs")).exp().clamp(max=section.tis_cap)
     ratio, advantages = (logprobs - logprobs.detach()).exp(), padded(sequences, "advantages")
     clipped = ratio.clamp(1 - section.clip_low, 1 + section.clip_high)
     loss = -weight * torch.minimum(ratio * advantages, clipped * advantages)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentrl.algorithms import algorithm
 from agentrl.errors import LearnerError
-from agentrl.learner.batch import cut, groups_with_signal, minibatches, plan, train_sequences, trees
+from agentrl.learner.batch import cut, groups_with_signal, plan, split_updates, train_sequences, trees
 from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, TrainSequence, Trajectory
 from tests.unit.learner.synthetic import batch
 
@@ -58,7 +58,7 @@ def test_minibatches_hold_every_sequence_once_and_keep_groups_whole_while_they_c
     groups: int, members: int, count: int
 ):
     sequences = batch(groups, members)
-    parts = minibatches(sequences, count)
+    parts = split_updates(sequences, count)
     assert sorted(s.sample for part in parts for s in part) == [s.sample for s in sequences]
     assert len(parts) <= count
     if groups >= count:
@@ -72,9 +72,9 @@ def test_a_tree_shares_the_common_context_but_never_a_sampled_token():
     twin = replace(two, ids=[*one.ids[:prompt], 5, 6], mask=[0] * prompt + [1, 1])
     same = replace(one, ids=[*one.ids[:prompt], 5, 9], mask=[0] * prompt + [1, 1])
     [tree] = trees([same, twin], [0, 1])
-    assert tree.trunk == prompt
+    assert tree.prefix == prompt
     [short] = trees([same, replace(twin, ids=[*one.ids[: prompt - 1], 300, 5, 6])], [0, 1])
-    assert short.trunk == prompt - 1
+    assert short.prefix == prompt - 1
 
 
 @given(
@@ -106,4 +106,4 @@ def test_cutting_a_tree_keeps_every_branch_on_its_trunk(seed: int, budget: int):
     [tree] = trees(sequences, range(6))
     parts = cut(tree, budget)
     assert [m for part in parts for m in part.members] == list(tree.members)
-    assert {part.trunk for part in parts} == {tree.trunk}
+    assert {part.prefix for part in parts} == {tree.prefix}

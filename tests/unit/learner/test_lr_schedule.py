@@ -16,7 +16,7 @@ def test_the_warm_up_climbs_linearly_to_the_peak():
 
 
 def test_the_warm_up_counts_steps_of_the_run_whatever_their_updates():
-    assert rates(warmup_steps=2, minibatches=2)[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert rates(warmup_steps=2, updates_per_batch=2)[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])

@@ -19,14 +19,14 @@ from agentrl.errors import ConfigError, LearnerError
 from agentrl.learner import heads as head
 from agentrl.learner import micro_batch as packing
 from agentrl.learner.batch import plan, trees
-from agentrl.learner.micro_batch import filler, pack
+from agentrl.learner.micro_batch import dummy_micro_batch, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
-from agentrl.learner.objective import Measured, Objective
+from agentrl.learner.objective import Objective, TokenSums
 from agentrl.types import SampleId, TrainSequence
 from tests.tiny import tiny_model
 from tests.unit.learner.synthetic import batch, padded, plain_kl, plain_logprobs, plain_loss, plain_model
 
-SECTION = AlgorithmSection(importance_cap=1.1)
+SECTION = AlgorithmSection(tis_cap=1.1)
 CPU = torch.device("cpu")
 
 
@@ -53,8 +53,8 @@ def learned(
     scale, loss = 1 / sum(sum(s.mask) for s in sequences), 0.0
     grown = trees(sequences, range(len(sequences)))
     for some in (some for passes in plan(grown, ranks, budget) for some in passes):
-        row = (pack(sequences, some) if some else filler(sequences, grown)).to(CPU, torch.float32)
-        value = model(row, Objective(SECTION, "ppo_clip", row, scale, Measured(CPU)))
+        row = (pack(sequences, some) if some else dummy_micro_batch(sequences, grown)).to(CPU, torch.float32)
+        value = model(row, Objective(SECTION, "ppo_clip", row, scale, TokenSums(CPU)))
         value.backward()
         loss += value.item()
     return loss, gradients(model.model)
@@ -114,20 +114,20 @@ def test_logprobs_equal_transformers_own(folder: Path, model: PackedModel):
 
 def test_the_measured_means_are_those_of_plain_pytorch(folder: Path, model: PackedModel):
     sequences = batch()
-    measured = Measured(CPU)
+    measured = TokenSums(CPU)
     row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
     reference = model(row) + 0.1
-    section = AlgorithmSection(importance_cap=1.1, kl_weight=0.5)
+    section = AlgorithmSection(tis_cap=1.1, kl_coef=0.5)
     loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), measured, None, reference))
     plain = plain_model(folder)
     logprobs, mask = plain_logprobs(plain, sequences)
     ratio = (logprobs - padded(sequences, "sampler_logprobs")).exp()
     total = mask.sum()
     k3 = torch.tensor(0.1).exp() - 0.1 - 1
-    assert measured.mean("kl_reference") == pytest.approx((k3).item(), rel=1e-3)
+    assert measured.mean("reference_kl") == pytest.approx((k3).item(), rel=1e-3)
     assert measured.mean("importance") == pytest.approx(((ratio.clamp(max=1.1) * mask).sum() / total).item(), rel=1e-5)
     assert measured.mean("capped") == pytest.approx((((ratio > 1.1) * mask).sum() / total).item())
-    assert measured.mean("kl_sampler") == pytest.approx(
+    assert measured.mean("mismatch_kl") == pytest.approx(
         (((ratio - 1 - ratio.log()) * mask).sum() / total).item(), rel=1e-4
     )
     penalty = 0.5 * k3 * (ratio.clamp(max=1.1) * mask).sum() / total
@@ -143,8 +143,8 @@ def test_the_gradient_of_the_kl_is_that_of_the_divergence_in_float64(
     other = tiny_model(tmp_path, seed=7)
     row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
     reference = load_model(other, torch.float32)(row).detach()
-    section = AlgorithmSection(kl_weight=0.5, importance_cap=1.1, old_logprobs=old_logprobs)
-    model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), Measured(CPU), None, reference)).backward()
+    section = AlgorithmSection(kl_coef=0.5, tis_cap=1.1, old_logprobs=old_logprobs)
+    model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), TokenSums(CPU), None, reference)).backward()
     exact = plain_model(folder, torch.float64)
     (0.5 * plain_kl(exact, plain_model(other, torch.float64), sequences, 1.1)).backward()
     wanted = gradients(exact)
@@ -181,7 +181,7 @@ def test_the_gradient_of_a_shared_token_is_summed_in_float32(folder: Path):
 
     handle = model.model.base_model.register_forward_hook(watch)
     row = pack(sequences, trees(sequences, range(64))).to(CPU, torch.bfloat16)
-    model(row, Objective(SECTION, "ppo_clip", row, 1.0, Measured(CPU))).backward()
+    model(row, Objective(SECTION, "ppo_clip", row, 1.0, TokenSums(CPU))).backward()
     handle.remove()
     model.model.zero_grad()
     together = seen[0][0, int(row.source_A[0])]
@@ -192,7 +192,7 @@ def test_the_gradient_of_a_shared_token_is_summed_in_float32(folder: Path):
 def test_old_logprobs_of_the_sampler_switch_the_truncated_weight_off(folder: Path, model: PackedModel):
     sequences = batch()
     row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
-    section, measured = AlgorithmSection(old_logprobs="sampler"), Measured(CPU)
+    section, measured = AlgorithmSection(old_logprobs="sampler"), TokenSums(CPU)
     loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), measured))
     logprobs, mask = plain_logprobs(plain_model(folder), sequences)
     ratio, advantages = (logprobs - padded(sequences, "sampler_logprobs")).exp(), padded(sequences, "advantages")

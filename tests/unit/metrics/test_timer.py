@@ -1,4 +1,4 @@
-"""The clock: one phase at any moment, so the phases add up to the whole, whatever happens in them."""
+"""The timer: one phase at any moment, so the phases add up to the whole, whatever happens in them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from agentrl.metrics.step import STEP_PHASES, Seconds
-from agentrl.metrics.timer import Clock, process_began
+from agentrl.metrics.step import STEP_PHASES, PhaseSeconds
+from agentrl.metrics.timer import PhaseTimer, process_began
 
 IMPORTED = time.monotonic()
-NAMES = [field.name for field in dataclasses.fields(Seconds)]
+NAMES = [field.name for field in dataclasses.fields(PhaseSeconds)]
 
 
 class Time:
@@ -31,76 +31,76 @@ def passing() -> Time:
     return Time()
 
 
-def wander(clock: Clock, passing: Time, rng: random.Random, depth: int = 0) -> None:
+def wander(timer: PhaseTimer, passing: Time, rng: random.Random, depth: int = 0) -> None:
     """Phases in phases, some of which fail; time passes everywhere."""
     for _ in range(rng.randrange(1, 4)):
         passing.now += rng.randrange(8)
         try:
-            with clock.phase(rng.choice(NAMES)):
+            with timer.phase(rng.choice(NAMES)):
                 passing.now += rng.randrange(8)
                 if depth < 4:
-                    wander(clock, passing, rng, depth + 1)
+                    wander(timer, passing, rng, depth + 1)
                 if rng.random() < 0.2:
                     raise ValueError
         except ValueError:
             pass
         if rng.random() < 0.2:
-            clock.enter(rng.choice(NAMES))
+            timer.enter(rng.choice(NAMES))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_phases_add_up_to_all_the_time_and_the_laps_too(passing: Time, seed: int) -> None:
-    clock, rng = Clock(90.0, passing), random.Random(seed)
+    timer, rng = PhaseTimer(90.0, passing), random.Random(seed)
     laps = []
     for _ in range(5):
-        wander(clock, passing, rng)
-        laps.append(clock.lap())
-    assert clock.spent().total == passing.now - 90.0
-    assert sum(lap.total for lap in laps) == clock.spent().total
-    assert clock.began == 90.0
+        wander(timer, passing, rng)
+        laps.append(timer.lap())
+    assert timer.spent().total == passing.now - 90.0
+    assert sum(lap.total for lap in laps) == timer.spent().total
+    assert timer.began == 90.0
 
 
 def test_an_inner_phase_is_not_counted_twice_and_the_outer_one_goes_on(passing: Time) -> None:
-    clock = Clock(now=passing)
+    timer = PhaseTimer(now=passing)
     passing.now += 1
-    with clock.phase("learn"):
+    with timer.phase("learn"):
         passing.now += 2
-        with clock.phase("publish"):
+        with timer.phase("publish"):
             passing.now += 4
         passing.now += 8
-        assert (clock.current, clock.seconds_in_phase()) == ("learn", 8.0)
-    assert clock.spent() == Seconds(start=1.0, learn=10.0, publish=4.0)
+        assert (timer.current, timer.seconds_in_phase()) == ("learn", 8.0)
+    assert timer.spent() == PhaseSeconds(start=1.0, learn=10.0, publish=4.0)
 
 
 def test_a_lap_is_what_was_spent_since_the_last_one(passing: Time) -> None:
-    clock = Clock(now=passing)
+    timer = PhaseTimer(now=passing)
     passing.now += 3
-    clock.enter("other")
-    clock.lap()
-    with clock.phase("rollout"):
+    timer.enter("other")
+    timer.lap()
+    with timer.phase("rollout"):
         passing.now += 5
     passing.now += 1
-    lap = clock.lap()
-    assert lap == Seconds(rollout=5.0, other=1.0)
+    lap = timer.lap()
+    assert lap == PhaseSeconds(rollout=5.0, other=1.0)
     assert {name for name in NAMES if name not in STEP_PHASES} == {"start", "close"}
 
 
 async def test_parts_run_side_by_side_and_leave_the_phases_alone(passing: Time) -> None:
-    clock, gate = Clock(now=passing), asyncio.Event()
+    timer, gate = PhaseTimer(now=passing), asyncio.Event()
 
     async def started() -> int:
         await gate.wait()
         return 7
 
-    both = asyncio.gather(clock.timed("engines", started()), clock.timed("learner", started()))
+    both = asyncio.gather(timer.timed("engines", started()), timer.timed("learner", started()))
     await asyncio.sleep(0)
     passing.now += 30
     gate.set()
     assert await both == [7, 7]
-    with clock.part("ray"):
+    with timer.part("ray"):
         passing.now += 2
-    assert clock.parts == {"engines": 30.0, "learner": 30.0, "ray": 2.0}
-    assert clock.spent() == Seconds(start=32.0)
+    assert timer.parts == {"engines": 30.0, "learner": 30.0, "ray": 2.0}
+    assert timer.spent() == PhaseSeconds(start=32.0)
 
 
 def test_a_process_began_before_its_first_line() -> None:

@@ -15,7 +15,7 @@ from agentrl.config.schema import Config, TrackSection
 from agentrl.errors import ConfigError, RunError
 from agentrl.metrics.account import Learned, account
 from agentrl.metrics.statistics import Interval, wilson
-from agentrl.metrics.step import EvaluationRecord, Seconds, StepRecord
+from agentrl.metrics.step import EvaluationRecord, PhaseSeconds, StepRecord
 from agentrl.metrics.trackers import Metrics, read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.types import Batch, Group, SampleId, Version
@@ -24,7 +24,7 @@ from tests.unit.records.synthetic import learner_report, trajectory
 
 def record(step: int, reward: float = 0.5, version: str = "0.1") -> StepRecord:
     report = learner_report(step, random.Random(step), (SampleId(1, 1),), tokens=600)
-    return StepRecord(step, version, 1e9 + step, reward, 0.1, 8, report, Seconds(2.0, 3.0, 1.0), action_tokens=100)
+    return StepRecord(step, version, 1e9 + step, reward, 0.1, 8, report, PhaseSeconds(2.0, 3.0, 1.0), action_tokens=100)
 
 
 def evaluation(step: int) -> EvaluationRecord:
@@ -100,7 +100,7 @@ def test_tokens_that_a_resume_took_back_count_in_the_sum_and_in_no_rate() -> Non
     members = tuple(trajectory(0, member, version=3) for member in range(2))
     tokens = sum(member.action_tokens for member in members)
     batch = Batch((Group(0, members),), (("stale", "old", 50),), (0, 0), restored_tokens=members[0].action_tokens + 50)
-    r = account(4, Version(1, 4), batch, Learned((learner_report(4, random.Random(0)),), 1), Seconds(2.0, 3.0))
+    r = account(4, Version(1, 4), batch, Learned((learner_report(4, random.Random(0)),), 1), PhaseSeconds(2.0, 3.0))
     assert r.sampled_tokens == tokens + 50
     assert r.sampled_per_s == members[1].action_tokens / 2.0
     assert r.tokens_per_s == members[1].action_tokens / 5.0
@@ -110,8 +110,8 @@ def test_rates_are_tokens_over_the_seconds_of_their_phase() -> None:
     r = record(1)
     assert (r.sampled_per_s, r.trained_per_s) == (50.0, 200.0)
     assert r.tokens_per_s == pytest.approx(100 / 6)
-    assert dataclasses.replace(r, seconds=Seconds()).sampled_per_s == 0.0
-    waited = Seconds(rollout=0.001, learn=3.0, evaluate=1.0, checkpoint=1.0)
+    assert dataclasses.replace(r, seconds=PhaseSeconds()).sampled_per_s == 0.0
+    waited = PhaseSeconds(rollout=0.001, learn=3.0, evaluate=1.0, checkpoint=1.0)
     assert dataclasses.replace(r, seconds=waited).sampled_per_s == pytest.approx(50.0, rel=1e-3), "it samples meanwhile"
     assert dataclasses.replace(r, staleness=(2, 0, 2)).staleness_mean == 1.0
 

@@ -1,4 +1,4 @@
-"""A whole run folder without a run: real ledger, store, metrics and witness, with numbers that look like learning."""
+"""A whole run folder without a run: real ledger, store, metrics and audit, with numbers that look like learning."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 from agentrl.config.schema import Config
 from agentrl.metrics import statistics
-from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, Seconds, StepRecord
+from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, PhaseSeconds, StepRecord
 from agentrl.metrics.trackers import Metrics, read_evaluations, read_steps
 from agentrl.records import manifest
-from agentrl.records.audit import RankReport, Witness, testimony
+from agentrl.records.audit import AuditLog, RankReport, read_audit
 from agentrl.records.conservation import check
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import Attempt, Ledger, State
 from agentrl.records.store import TrajectoryStore
 from agentrl.report import summary
 from agentrl.types import (
-    EpisodeOrder,
+    EpisodeRequest,
     Message,
     SampleId,
     Segment,
@@ -45,9 +45,9 @@ def float32(value: float) -> float:
     return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
-def order(sample: SampleId, attempt: int = 0, split: str = "train") -> EpisodeOrder:
+def request(sample: SampleId, attempt: int = 0, split: str = "train") -> EpisodeRequest:
     """An order for the task with the number of the group."""
-    return EpisodeOrder(sample, attempt, split, sample.group, 0, 1.0, 48, 1, 60.0, 30.0)
+    return EpisodeRequest(sample, attempt, split, sample.group, 0, 1.0, 48, 1, 60.0, 30.0)
 
 
 def trajectory(
@@ -91,8 +91,8 @@ def learner_report(step: int, rng: random.Random, samples: tuple[SampleId, ...] 
     """What a learner might say of a step."""
     return StepReport(
         loss=0.02 * rng.gauss(0, 1), grad_norm=0.8 + 0.5 * rng.random() + 2 / step, lr=2e-5,
-        entropy=0.35 + 1.1 / (1 + step / 6), kl_sampler=0.004 + 0.002 * rng.random(), kl_reference=0.0,
-        clip_fraction=0.01 * rng.random(), importance_mean=1.0, importance_capped=0.001,
+        entropy=0.35 + 1.1 / (1 + step / 6), mismatch_kl=0.004 + 0.002 * rng.random(), reference_kl=0.0,
+        clip_fraction=0.01 * rng.random(), tis_mean=1.0, tis_capped=0.001,
         tokens=tokens, optimizer_steps=1, samples=samples, seconds=7.0, learned_tokens=tokens,
     )  # fmt: skip
 
@@ -111,7 +111,7 @@ class SyntheticRun:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.config.write_text('steps = 30\n\n[env]\nname = "math"\n\n[learner]\nlr = 2e-05\n')
         self.ledger, self.store = Ledger(self.folder.ledger), TrajectoryStore(self.folder.trajectories)
-        self.witness, self.metrics = Witness(self.folder.witness), Metrics(self.folder, Config())
+        self.audit, self.metrics = AuditLog(self.folder.audit), Metrics(self.folder, Config())
         self.rng = random.Random(0)
         self.ledger.begin_incarnation()
         for step in range(1, self.steps + 1):
@@ -131,8 +131,8 @@ class SyntheticRun:
         first = (step - 1) * self.prompts
         samples = [SampleId(g, m) for g in range(first, first + self.prompts) for m in range(self.group_size)]
         attempts: list[Attempt] = [(sample, 0) for sample in samples]
-        self.ledger.dispatched([order(sample) for sample in samples])
-        self.witness.dispatched(attempts)
+        self.ledger.dispatched([request(sample) for sample in samples])
+        self.audit.dispatched(attempts)
         batch = [self._sample(step, sample) for sample in samples]
         self.store.append(batch)
         self.ledger.finished(batch)
@@ -142,7 +142,7 @@ class SyntheticRun:
         self.ledger.settle([(t.sample, 0) for t in invalid], State.INVALID, "correct: the verifier ran past 2 s")
         self.ledger.settle([(t.sample, 0) for t in stale], State.STALE, "older than 2 updates")
         trained = tuple(t.sample for t in fresh)
-        self.witness.trained(RankReport(0, step, 0, trained))
+        self.audit.trained(RankReport(0, step, 0, trained))
         self.ledger.trained(trained, step)
         self.metrics.step(self._record(step, fresh, len(stale), len(invalid)))
 
@@ -160,7 +160,7 @@ class SyntheticRun:
         ages = [step - 1 - t.oldest_version.n for t in batch if t.oldest_version is not None]
         mean = sum(rewards) / len(rewards)
         checkpoint = 1.2 * (step % 10 == 0)
-        seconds = Seconds(5 + self.rng.random(), 7 + self.rng.random(), 0.9, checkpoint=checkpoint, other=0.2)
+        seconds = PhaseSeconds(5 + self.rng.random(), 7 + self.rng.random(), 0.9, checkpoint=checkpoint, other=0.2)
         return StepRecord(
             step, f"0.{step}", STARTED + 15 * step, mean, math.sqrt(mean * (1 - mean)), len(batch),
             learner_report(step, self.rng), seconds, stale=stale, invalid=invalid, groups=self.prompts, groups_mixed=3,
@@ -180,11 +180,11 @@ class SyntheticRun:
         )
 
     def _close(self) -> None:
-        heard = testimony(self.folder.witness)
+        heard = read_audit(self.folder.audit)
         verdict = check(self.ledger, heard.dispatched, self.store.ids(), heard.trained, read_steps(self.folder))
         steps, evaluations = read_steps(self.folder), read_evaluations(self.folder)
         of_steps = {name: sum(getattr(r.seconds, name) for r in steps) for name in STEP_PHASES}
-        seconds = replace(Seconds(**of_steps), evaluate=36.0, start=40.0, close=5.0)
+        seconds = replace(PhaseSeconds(**of_steps), evaluate=36.0, start=40.0, close=5.0)
         parts, versions = {"ray": 5.0, "engines": 31.0, "learner": 22.0}, manifest.packages()
         done = summary.summarize(
             "finished 30 steps", seconds, parts, steps, evaluations, self.ledger.counts(), verdict, 1, versions, 2
@@ -197,7 +197,7 @@ class SyntheticRun:
         manifest.write(self.folder, manifest.describe(source, [], model))
         self.metrics.close()
         self.store.close()
-        self.witness.close()
+        self.audit.close()
         self.ledger.close()
 
 

@@ -11,16 +11,16 @@ import pytest
 
 from agentrl.config.schema import Config
 from agentrl.metrics.account import Learned, account
-from agentrl.metrics.step import Seconds, StepRecord
+from agentrl.metrics.step import PhaseSeconds, StepRecord
 from agentrl.metrics.trackers import Metrics
-from agentrl.records import audit as witness
-from agentrl.records.audit import RankReport, Witness
-from agentrl.records.conservation import Verdict, check, is_living
+from agentrl.records import audit as audit
+from agentrl.records.audit import AuditLog, RankReport
+from agentrl.records.conservation import ConservationResult, check, is_living
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.records.ledger import Attempt, Ledger, State
 from agentrl.types import Batch, Group, SampleId, Version
-from tests.unit.records.synthetic import learner_report, order, trajectory
+from tests.unit.records.synthetic import learner_report, request, trajectory
 
 SAMPLES = [SampleId(g, m) for g in range(4) for m in range(2)]
 
@@ -35,22 +35,22 @@ class Records:
     trained: list[RankReport]
     told: list[StepRecord]
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ConservationResult:
         return check(self.ledger, self.dispatched, self.stored, self.trained, self.told)
 
 
 def told(step: int, *samples: SampleId) -> StepRecord:
     report = learner_report(step, random.Random(0))
-    return StepRecord(step, f"0.{step}", 0.0, 0.5, 0.5, len(samples), report, Seconds(), samples=samples)
+    return StepRecord(step, f"0.{step}", 0.0, 0.5, 0.5, len(samples), report, PhaseSeconds(), samples=samples)
 
 
 @pytest.fixture
 def records(tmp_path: Path) -> Iterator[Records]:
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.begin_incarnation()
-    ledger.dispatched([order(sample) for sample in SAMPLES])
+    ledger.dispatched([request(sample) for sample in SAMPLES])
     ledger.settle([(SAMPLES[7], 0)], State.LOST, "its worker died")
-    ledger.dispatched([order(SAMPLES[7], attempt=1)])
+    ledger.dispatched([request(SAMPLES[7], attempt=1)])
     ledger.finished([trajectory(*sample) for sample in SAMPLES[:7]] + [trajectory(*SAMPLES[7], 1)])
     ledger.trained(SAMPLES[:2], 1)
     ledger.trained(SAMPLES[2:4], 2)
@@ -64,7 +64,7 @@ def records(tmp_path: Path) -> Iterator[Records]:
 
 
 def test_an_honest_run_keeps_the_law(records: Records) -> None:
-    assert records.verdict() == Verdict(())
+    assert records.verdict() == ConservationResult(())
     assert str(records.verdict()) == "holds"
 
 
@@ -159,13 +159,13 @@ def test_doubles_of_the_scheduler_and_of_the_store_are_seen(records: Records) ->
 
 
 def test_what_is_still_in_flight_is_no_end(records: Records) -> None:
-    records.ledger.dispatched([order(SampleId(9, 0))])
+    records.ledger.dispatched([request(SampleId(9, 0))])
     records.dispatched.append((SampleId(9, 0), 0))
     assert records.verdict().violations == ("sample 9-0, attempt 0: still in flight",)
 
 
 def test_a_kill_between_two_records_is_no_violation(records: Records) -> None:
-    records.ledger.dispatched([order(SampleId(9, 0)), order(SampleId(9, 1))])
+    records.ledger.dispatched([request(SampleId(9, 0)), request(SampleId(9, 1))])
     records.dispatched.append((SampleId(9, 1), 0))
     records.stored.append((SampleId(9, 1), 0))
     records.ledger.begin_incarnation(2)
@@ -190,7 +190,7 @@ def test_a_rank_that_leaves_out_a_sample_breaks_the_law_of_its_run(tmp_path: Pat
     folder = RunFolder(tmp_path)
     journal, metrics = RunJournal(folder), Metrics(folder, Config.model_validate({"track": {"tensorboard": False}}))
     journal.ledger.begin_incarnation()
-    journal.dispatched([order(SampleId(0, member)) for member in range(4)])
+    journal.dispatched([request(SampleId(0, member)) for member in range(4)])
     members = tuple(trajectory(0, member) for member in range(4))
     for member in members:
         journal.finished(member)
@@ -198,7 +198,7 @@ def test_a_rank_that_leaves_out_a_sample_breaks_the_law_of_its_run(tmp_path: Pat
     journal.trained(Version(0, 0), 1, ranks)
     reports = [learner_report(1, random.Random(0), tuple(samples)) for samples in ranks]
     metrics.step(
-        account(1, Version(0, 1), Batch((Group(0, members),), (), (0,) * 4), Learned(tuple(reports), 1), Seconds())
+        account(1, Version(0, 1), Batch((Group(0, members),), (), (0,) * 4), Learned(tuple(reports), 1), PhaseSeconds())
     )
     violations = ("sample 0-1: step 1 says it was trained, no rank says so",)
     assert journal.verdict().violations == violations * left_out
@@ -220,15 +220,15 @@ def test_reports_of_undone_steps_do_not_count() -> None:
 
 
 def test_a_witness_survives_a_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "witness.jsonl"
-    writer = Witness(path)
+    path = tmp_path / "audit.jsonl"
+    writer = AuditLog(path)
     writer.dispatched([(SAMPLES[0], 0), (SAMPLES[1], 2)])
     writer.close()
     with path.open("ab") as file:
         file.write(b'{"type":"trained","incarn')
-    writer = Witness(path)
+    writer = AuditLog(path)
     writer.trained(RankReport(1, 3, 0, (SAMPLES[0],)))
     writer.close()
-    said = witness.testimony(path)
+    said = audit.read_audit(path)
     assert said.dispatched == ((SAMPLES[0], 0), (SAMPLES[1], 2))
     assert said.trained == (RankReport(1, 3, 0, (SAMPLES[0],)),)

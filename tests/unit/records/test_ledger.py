@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from agentrl.errors import RunError
-from agentrl.records.ledger import Attempt, Counts, Ledger, State
+from agentrl.records.ledger import Attempt, Ledger, LedgerCounts, State
 from agentrl.types import SampleId
-from tests.unit.records.synthetic import order, trajectory
+from tests.unit.records.synthetic import request, trajectory
 
 SAMPLE = SampleId(3, 1)
 
@@ -30,13 +30,13 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def finish(ledger: Ledger, *samples: SampleId) -> None:
-    ledger.dispatched([order(sample) for sample in samples])
+    ledger.dispatched([request(sample) for sample in samples])
     ledger.finished([trajectory(*sample) for sample in samples])
 
 
 def bring_to(ledger: Ledger, state: State) -> None:
     """One attempt at SAMPLE in this state."""
-    ledger.dispatched([order(SAMPLE)])
+    ledger.dispatched([request(SAMPLE)])
     if state in (State.CANCELLED, State.LOST):
         ledger.settle([(SAMPLE, 0)], state, "why")
     elif state is not State.IN_FLIGHT:
@@ -74,7 +74,7 @@ def test_an_attempt_moves_only_where_the_law_allows(ledger: Ledger, before: Stat
 
 
 def test_a_row_tells_what_the_trajectory_was(ledger: Ledger) -> None:
-    ledger.dispatched([order(SAMPLE)])
+    ledger.dispatched([request(SAMPLE)])
     episode = trajectory(*SAMPLE, turns=2, reward=0.5, version=4)
     ledger.finished([episode])
     row = next(ledger.rows())
@@ -85,7 +85,7 @@ def test_a_row_tells_what_the_trajectory_was(ledger: Ledger) -> None:
 
 
 def test_an_invalid_sample_has_no_reward(ledger: Ledger) -> None:
-    ledger.dispatched([order(SAMPLE)])
+    ledger.dispatched([request(SAMPLE)])
     ledger.finished([trajectory(*SAMPLE, reward=None)])
     assert next(ledger.rows()).reward is None
 
@@ -96,8 +96,8 @@ def test_a_sample_enters_one_lineage_once(ledger: Ledger) -> None:
     with pytest.raises(RunError):
         ledger.trained([SAMPLE], 2)
     with pytest.raises(RunError):
-        ledger.dispatched([order(SAMPLE, attempt=1)])
-    assert ledger.counts() == Counts(dispatched=1, trained=1)
+        ledger.dispatched([request(SAMPLE, attempt=1)])
+    assert ledger.counts() == LedgerCounts(dispatched=1, trained=1)
 
 
 def test_sqlite_itself_refuses_a_second_training(ledger: Ledger) -> None:
@@ -114,7 +114,7 @@ def test_the_same_sample_twice_in_one_batch_is_refused_whole(ledger: Ledger) -> 
     finish(ledger, SAMPLE, other)
     with pytest.raises(RunError):
         ledger.trained([other, SAMPLE, SAMPLE], 1)
-    assert ledger.counts() == Counts(dispatched=2, finished=2)
+    assert ledger.counts() == LedgerCounts(dispatched=2, finished=2)
 
 
 def test_a_call_with_one_bad_attempt_changes_nothing(ledger: Ledger) -> None:
@@ -126,17 +126,17 @@ def test_a_call_with_one_bad_attempt_changes_nothing(ledger: Ledger) -> None:
 
 def test_evaluation_never_enters(ledger: Ledger) -> None:
     with pytest.raises(RunError, match="train"):
-        ledger.dispatched([order(SAMPLE, split="heldout")])
+        ledger.dispatched([request(SAMPLE, split="heldout")])
     assert ledger.counts().dispatched == 0
 
 
 def test_a_sample_has_one_living_attempt_and_a_rerun_after_a_loss(ledger: Ledger) -> None:
-    ledger.dispatched([order(SAMPLE)])
+    ledger.dispatched([request(SAMPLE)])
     with pytest.raises(RunError):
-        ledger.dispatched([order(SAMPLE, attempt=1)])
+        ledger.dispatched([request(SAMPLE, attempt=1)])
     ledger.settle([(SAMPLE, 0)], State.LOST, "its worker died")
-    ledger.dispatched([order(SAMPLE, attempt=1)])
-    assert ledger.counts() == Counts(dispatched=2, in_flight=1, lost=1)
+    ledger.dispatched([request(SAMPLE, attempt=1)])
+    assert ledger.counts() == LedgerCounts(dispatched=2, in_flight=1, lost=1)
 
 
 def test_a_resume_gives_back_what_was_trained_after_its_step(ledger: Ledger) -> None:
@@ -145,11 +145,11 @@ def test_a_resume_gives_back_what_was_trained_after_its_step(ledger: Ledger) -> 
     for step in (1, 2, 3):
         ledger.trained([s for s in samples if s.group == step - 1], step)
         ledger.committed(step)
-    ledger.dispatched([order(SampleId(4, 0))])
+    ledger.dispatched([request(SampleId(4, 0))])
     assert ledger.begin_incarnation(1) == 1
     assert ledger.forks() == (0, 1)
     assert ledger.last_commit() == 1
-    assert ledger.counts() == Counts(dispatched=9, finished=6, trained=2, lost=1, rolled_back=4)
+    assert ledger.counts() == LedgerCounts(dispatched=9, finished=6, trained=2, lost=1, rolled_back=4)
     assert {sample for sample, _ in ledger.waiting()} == {s for s in samples if s.group >= 1}
     ledger.trained([s for s in samples if s.group == 1], 2)
     with pytest.raises(RunError):
@@ -159,9 +159,9 @@ def test_a_resume_gives_back_what_was_trained_after_its_step(ledger: Ledger) -> 
 
 def test_a_resume_knows_the_last_attempt_of_every_sample_it_needs(ledger: Ledger) -> None:
     finish(ledger, SampleId(0, 0))
-    ledger.dispatched([order(SampleId(0, 1)), order(SampleId(7, 0))])
+    ledger.dispatched([request(SampleId(0, 1)), request(SampleId(7, 0))])
     ledger.settle([(SampleId(0, 1), 0)], State.LOST, "its worker died")
-    ledger.dispatched([order(SampleId(0, 1), attempt=1)])
+    ledger.dispatched([request(SampleId(0, 1), attempt=1)])
     finish(ledger, SampleId(8, 0))
     ledger.trained([SampleId(8, 0)], 1)
     ledger.committed(1)
@@ -174,9 +174,9 @@ def test_a_group_of_which_nothing_came_is_not_handed_out_again_though_a_worker_w
     ledger: Ledger, end: State
 ) -> None:
     samples = [SampleId(5, 0), SampleId(5, 1)]
-    ledger.dispatched([order(sample) for sample in samples])
+    ledger.dispatched([request(sample) for sample in samples])
     ledger.settle([(samples[1], 0)], State.LOST, "its worker died")
-    ledger.dispatched([order(samples[1], attempt=1)])
+    ledger.dispatched([request(samples[1], attempt=1)])
     attempts = [(samples[0], 0), (samples[1], 1)]
     ledger.finished([trajectory(*sample, attempt) for sample, attempt in attempts])
     ledger.settle(attempts, end, "why")
@@ -224,8 +224,8 @@ def test_a_full_disk_is_named_and_nothing_is_half_written(ledger: Ledger) -> Non
     pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]
     ledger._db.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(RunError, match=r"the disk is full.*agentrl resume"):
-        ledger.dispatched([order(SampleId(100 + i, 0)) for i in range(5000)])
-    assert ledger.counts() == Counts(dispatched=1, finished=1)
+        ledger.dispatched([request(SampleId(100 + i, 0)) for i in range(5000)])
+    assert ledger.counts() == LedgerCounts(dispatched=1, finished=1)
 
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
@@ -243,13 +243,13 @@ from pathlib import Path
 from agentrl.records.ledger import Ledger
 from agentrl.records.store import TrajectoryStore
 from agentrl.types import SampleId
-from tests.unit.records.synthetic import order, trajectory
+from tests.unit.records.synthetic import request, trajectory
 
 folder = Path(sys.argv[1])
 ledger, store = Ledger(folder / "ledger.sqlite"), TrajectoryStore(folder / "trajectories")
 ledger.begin_incarnation()
 for group in range(100_000):
-    ledger.dispatched([order(SampleId(group, 0))])
+    ledger.dispatched([request(SampleId(group, 0))])
     episode = trajectory(group, 0)
     store.append([episode])
     ledger.finished([episode])
@@ -281,7 +281,7 @@ def test_a_second_of_cpu_is_enough_for_thousands_of_episodes(ledger: Ledger) -> 
     episodes = [trajectory(group, member) for group in range(250) for member in range(8)]
     began = time.process_time()
     for first in range(0, len(episodes), 8):
-        ledger.dispatched([order(t.sample) for t in episodes[first : first + 8]])
+        ledger.dispatched([request(t.sample) for t in episodes[first : first + 8]])
     for episode in episodes:
         ledger.finished([episode])
     assert len(episodes) / (time.process_time() - began) > 2000

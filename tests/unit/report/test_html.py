@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.schema import Config, TrackSection
-from agentrl.metrics.step import Seconds, StepRecord
+from agentrl.metrics.step import PhaseSeconds, StepRecord
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import Ledger
@@ -185,7 +185,7 @@ def test_a_long_run_stays_small(tmp_path: Path) -> None:
     metrics = Metrics(folder, Config(track=TrackSection(tensorboard=False)))
     for step in range(1, 5001):
         report = learner_report(step, random.Random(step))
-        metrics.step(StepRecord(step, f"0.{step}", 1e9, 0.5, 0.5, 64, report, Seconds(2.0, 3.0, 1.0)))
+        metrics.step(StepRecord(step, f"0.{step}", 1e9, 0.5, 0.5, 64, report, PhaseSeconds(2.0, 3.0, 1.0)))
     metrics.close()
     assert write_report(folder).stat().st_size < 1_500_000
 

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from agentrl.errors import RunError
-from agentrl.metrics.step import Seconds
+from agentrl.metrics.step import PhaseSeconds
 from agentrl.metrics.trackers import read_steps
-from agentrl.records.conservation import Verdict
+from agentrl.records.conservation import ConservationResult
 from agentrl.records.folder import RunFolder
 from agentrl.report import summary
 from tests.unit.records.synthetic import synthetic_run
@@ -53,7 +53,9 @@ def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
     text = said(told, run)
     for words in ("finished 30 steps", " → ", "holds", "stale", "report.html", "rollout", "2 processes replaced"):
         assert words in text
-    broken = dataclasses.replace(told, conservation=Verdict(("sample 1-1: trained 2 times, in steps [1, 2]",)))
+    broken = dataclasses.replace(
+        told, conservation=ConservationResult(("sample 1-1: trained 2 times, in steps [1, 2]",))
+    )
     assert "BROKEN: 1 violations, first: sample 1-1" in said(broken, run)
 
 
@@ -61,7 +63,7 @@ def test_a_run_without_evaluation_or_steps_has_a_summary(run: RunFolder, tmp_pat
     told = summary.read(run)
     assert told is not None
     empty = summary.summarize(
-        "stopped by Ctrl-C", Seconds(start=3.0), {}, [], [], told.counts, told.conservation, 1, {}
+        "stopped by Ctrl-C", PhaseSeconds(start=3.0), {}, [], [], told.counts, told.conservation, 1, {}
     )
     folder = RunFolder(tmp_path)
     summary.write(folder, empty)

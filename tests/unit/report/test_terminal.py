@@ -16,7 +16,7 @@ from agentrl.metrics.trackers import read_evaluations, read_steps, step_scalars
 from agentrl.records.folder import RunFolder
 from agentrl.report import summary
 from agentrl.report.curves import learning
-from agentrl.report.terminal import View, sparkline, step_words
+from agentrl.report.terminal import TerminalView, sparkline, step_words
 from tests.unit.records.synthetic import synthetic_run
 
 
@@ -25,18 +25,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return synthetic_run(tmp_path_factory.mktemp("run"), 12)
 
 
-def view(is_terminal: bool, steps: int = 12) -> tuple[View, Callable[[], str]]:
+def view(is_terminal: bool, steps: int = 12) -> tuple[TerminalView, Callable[[], str]]:
     out = io.StringIO()
     console = Console(
         file=out, force_terminal=is_terminal, width=120, height=40, color_system=None, legacy_windows=False
     )
-    return View(steps, console), out.getvalue
+    return TerminalView(steps, console), out.getvalue
 
 
 def test_without_a_terminal_each_step_is_one_plain_line(run: RunFolder) -> None:
     shown, text = view(False)
     shown.start("agentrl trains math on this machine.")
-    shown.clock.enter("rollout")
+    shown.timer.enter("rollout")
     for record in read_steps(run):
         shown.step(record)
     shown.evaluation(read_evaluations(run)[-1])
@@ -85,7 +85,7 @@ def test_in_a_terminal_the_panel_shows_progress_and_notes_stay_above(run: RunFol
     shown.evaluation(read_evaluations(run)[0])
     for record in read_steps(run)[:5]:
         shown.step(record)
-    shown.clock.enter("learn")
+    shown.timer.enter("learn")
     shown.note("engine 0 died: started again")
     assert shown._live is not None
     shown._live.refresh()

@@ -15,7 +15,7 @@ from agentrl.report.show import render
 from agentrl.report.transcript import transcript
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import StopReason
-from tests.unit.rollout.cases import Listening, order
+from tests.unit.rollout.cases import Listening, request
 from tests.unit.rollout.templates import encode as encode_text
 from tests.unit.rollout.templates import tokenizer
 
@@ -38,7 +38,7 @@ async def test_a_traceback_is_kept_and_shown(tmp_path: Path, body: str, ended: S
         await ScriptedEngine.ready(["yes"], encode=lambda text: encode_text(tokenizer(), text), vocab_size=320)
     )
     worker = RolloutWorker(str(tmp_path / "mine.py"), {}, str(tmp_path), engine, max_context=4000)
-    trajectory = decode(encode(await worker.run(order(task_index=0))))
+    trajectory = decode(encode(await worker.run(request(task_index=0))))
     await worker.close()
     assert trajectory.stop_reason is ended
     assert "KeyError: 'no key' (mine.py:" in trajectory.error

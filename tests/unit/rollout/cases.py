@@ -16,9 +16,9 @@ from agentrl.env.limits import Limits
 from agentrl.env.rewards import reward
 from agentrl.env.tasks import Task, Tasks
 from agentrl.env.tools import tool
-from agentrl.rollout.episode import Stage
+from agentrl.rollout.episode import EpisodeRuntime
 from agentrl.rollout.renderer import load_renderer
-from agentrl.types import Completion, EpisodeOrder, Message, Prompt, SampleId, Sampling, Trajectory
+from agentrl.types import Completion, EpisodeRequest, Message, Prompt, SampleId, Sampling, Trajectory
 from tests.unit.rollout.templates import tokenizer
 
 HASTE_S = 0.25
@@ -142,13 +142,13 @@ class Listening:
         return completion  # type: ignore[no-any-return]
 
 
-def order(member: int = 0, **changes: Any) -> EpisodeOrder:
+def request(member: int = 0, **changes: Any) -> EpisodeRequest:
     """An order with everyday values."""
     values = {
         "sample": SampleId(0, member), "attempt": 0, "split": "train", "task_index": 7, "seed": 11,
         "temperature": 1.0, "max_tokens": 12, "max_turns": 0, "episode_timeout_s": 20.0, "turn_timeout_s": 10.0,
     }  # fmt: skip
-    return EpisodeOrder(**{**values, **changes})
+    return EpisodeRequest(**{**values, **changes})
 
 
 def stage(
@@ -157,10 +157,10 @@ def stage(
     max_context: int = 4000,
     made: Any = None,
     **options: Any,
-) -> Stage:
+) -> EpisodeRuntime:
     """A stage with the tiny tokenizer (or `made`) and `env(**options)`."""
     heard = engine if isinstance(engine, Listening) else Listening(engine)
-    return Stage(lambda: env(**options), load_renderer(made or tokenizer()), heard, max_context)
+    return EpisodeRuntime(lambda: env(**options), load_renderer(made or tokenizer()), heard, max_context)
 
 
 def check_law_1(trajectory: Trajectory, calls: list[tuple[Prompt, Sampling, Completion]]) -> None:

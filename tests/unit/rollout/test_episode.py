@@ -12,10 +12,10 @@ import pytest
 from agentrl.engine.scripted import Delay, Die, Hang, Raise, Sampled, ScriptedEngine
 from agentrl.env.context import Context
 from agentrl.errors import EngineError
-from agentrl.rollout.episode import Episode
-from agentrl.types import Completion, Manifest, StopReason, Trajectory, Version, text_of
+from agentrl.rollout.episode import EpisodeRunner
+from agentrl.types import Completion, StopReason, Trajectory, Version, WeightManifest, text_of
 from tests.unit.rollout import templates
-from tests.unit.rollout.cases import HASTE_S, Chat, Hasty, Listening, Timed, check_law_1, order, stage
+from tests.unit.rollout.cases import HASTE_S, Chat, Hasty, Listening, Timed, check_law_1, request, stage
 from tests.unit.rollout.templates import encode, qwen3_tokenizer, tokenizer
 
 TEMPLATES = {
@@ -36,7 +36,7 @@ async def engine(script: Any = ANY, made: Any = None, **options: Any) -> Scripte
 
 
 async def play(script: Any = ANY, env: Any = Chat, order_: Any = None, **options: Any) -> Trajectory:
-    return await Episode(order_ or order(), stage(await engine(script), env, **options)).run()
+    return await EpisodeRunner(order_ or request(), stage(await engine(script), env, **options)).run()
 
 
 # --- law 1 ----------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ async def play(script: Any = ANY, env: Any = Chat, order_: Any = None, **options
 async def test_tokens_trained_on_are_the_tokens_sampled(made: Any, script: Any) -> None:
     scripted = await engine(script, made)
     heard = Listening(scripted)
-    trajectory = await Episode(order(max_tokens=40), stage(heard, made=made)).run()
+    trajectory = await EpisodeRunner(request(max_tokens=40), stage(heard, made=made)).run()
     assert len(heard.calls) == trajectory.turns >= 3
     check_law_1(trajectory, heard.calls)
     for sequence in trajectory.sequences:
@@ -64,7 +64,7 @@ async def test_a_rewritten_history_begins_a_new_sequence_and_trains_nothing_twic
     made: str, script: str, branches: int
 ) -> None:
     heard = Listening(await engine([script], TEMPLATES[made]))
-    trajectory = await Episode(order(max_tokens=40), stage(heard, made=TEMPLATES[made])).run()
+    trajectory = await EpisodeRunner(request(max_tokens=40), stage(heard, made=TEMPLATES[made])).run()
     assert len(trajectory.sequences) == branches
     assert trajectory.action_tokens == sum(len(c.ids) for _, _, c in heard.calls)
 
@@ -72,7 +72,7 @@ async def test_a_rewritten_history_begins_a_new_sequence_and_trains_nothing_twic
 async def test_a_tool_call_and_its_result_stay_one_sequence() -> None:
     call = '<tool_call>{"name": "double", "arguments": {"number": 21}}</tool_call>'
     heard = Listening(await engine([call, "42"]))
-    trajectory = await Episode(order(max_tokens=200), stage(heard, turns=2)).run()
+    trajectory = await EpisodeRunner(request(max_tokens=200), stage(heard, turns=2)).run()
     check_law_1(trajectory, heard.calls)
     assert len(trajectory.sequences) == 1
     assert [text_of(m) for m in trajectory.messages if m["role"] == "tool"] == ["42"]
@@ -88,13 +88,13 @@ async def test_an_update_in_mid_generation_is_on_the_record() -> None:
 
     scripted = await engine(["fourfour"], pace=pace)
     heard = Listening(scripted)
-    running = asyncio.ensure_future(Episode(order(), stage(heard, turns=1)).run())
+    running = asyncio.ensure_future(EpisodeRunner(request(), stage(heard, turns=1)).run())
     for _ in range(3):
         tokens.release()
         await sampled.acquire()
     await scripted.pause(1.0)
     await scripted.start_update(1.0)
-    await scripted.finish_update(Manifest(Version(0, 1), ()), 1.0)
+    await scripted.finish_update(WeightManifest(Version(0, 1), ()), 1.0)
     await scripted.resume(1.0)
     for _ in range(20):
         tokens.release()
@@ -115,17 +115,17 @@ def said(trajectory: Trajectory) -> tuple[Any, ...]:
 
 async def test_the_same_order_gives_the_same_trajectory_alone_or_among_others() -> None:
     shared = await engine()
-    alone = await Episode(order(3), stage(shared)).run()
-    crowd = await asyncio.gather(*(Episode(order(member), stage(shared)).run() for member in (7, 3, 5, 4)))
+    alone = await EpisodeRunner(request(3), stage(shared)).run()
+    crowd = await asyncio.gather(*(EpisodeRunner(request(member), stage(shared)).run() for member in (7, 3, 5, 4)))
     assert said(crowd[1]) == said(alone)
-    again = await Episode(order(3, attempt=1), stage(await engine())).run()
+    again = await EpisodeRunner(request(3, attempt=1), stage(await engine())).run()
     assert said(again) == said(alone)
 
 
 async def test_members_tasks_turns_and_seeds_draw_differently() -> None:
     heard = Listening(await engine())
-    variants = [order(0), order(1), order(task_index=8), order(seed=12), order(split="test")]
-    await asyncio.gather(*(Episode(o, stage(heard)).run() for o in variants))
+    variants = [request(0), request(1), request(task_index=8), request(seed=12), request(split="test")]
+    await asyncio.gather(*(EpisodeRunner(o, stage(heard)).run() for o in variants))
     seeds = [sampling.seed for _, sampling, _ in heard.calls]
     assert len(set(seeds)) == len(seeds) == 15
     assert len({completion.ids for _, _, completion in heard.calls}) == 15
@@ -154,7 +154,7 @@ async def test_the_env_ends_it() -> None:
 async def test_a_cut_episode_says_by_what_and_is_scored(
     changes: dict[str, Any], options: dict[str, Any], expected: StopReason, turns: int
 ) -> None:
-    trajectory = await play(["four"], order_=order(**changes), **options)
+    trajectory = await play(["four"], order_=request(**changes), **options)
     assert (trajectory.stop_reason, trajectory.turns) == (expected, turns)
     assert trajectory.is_valid
     assert not trajectory.stop_reason.is_terminal
@@ -169,15 +169,15 @@ class Judged(Chat):
 
 async def test_a_prompt_that_leaves_no_room_to_answer_is_no_fault_and_no_sample() -> None:
     heard = Listening(await engine(["four"]))
-    await Episode(order(), stage(heard)).run()
+    await EpisodeRunner(request(), stage(heard)).run()
     room = len(heard.calls[0][0].ids)
-    full = await Episode(order(), stage(heard, Judged, max_context=room)).run()
+    full = await EpisodeRunner(request(), stage(heard, Judged, max_context=room)).run()
     assert (full.stop_reason, full.turns, full.action_tokens) == (StopReason.CONTEXT_OVERFLOW, 0, 0)
     assert full.is_unanswered
     assert not full.is_trainable
     assert not full.signals, "silence that nobody could break is not judged"
     assert full.error == f"the prompt has {room} tokens and model.max_context is {room}: no room is left for an answer"
-    fits = await Episode(order(max_turns=1), stage(heard, Judged, max_context=room + 1)).run()
+    fits = await EpisodeRunner(request(max_turns=1), stage(heard, Judged, max_context=room + 1)).run()
     assert (fits.is_unanswered, fits.is_trainable, fits.action_tokens) == (False, True, 1)
 
 
@@ -186,9 +186,9 @@ async def test_an_episode_in_which_no_token_was_sampled_is_unanswered_however_it
         async def generate(self, *request: Any) -> Completion:
             return Completion((), (), (), "stop")
 
-    silent = await Episode(order(), stage(Mute(await engine()))).run()
+    silent = await EpisodeRunner(request(), stage(Mute(await engine()))).run()
     assert (silent.stop_reason, silent.turns, silent.is_valid) == (StopReason.ENV_DONE, 3, True)
-    late = await play([Hang()], Timed, order(episode_timeout_s=HASTE_S))
+    late = await play([Hang()], Timed, request(episode_timeout_s=HASTE_S))
     assert (late.stop_reason, late.turns, late.is_valid) == (StopReason.DEADLINE, 0, True)
     for trajectory in (silent, late):
         assert trajectory.is_unanswered
@@ -206,23 +206,23 @@ class Solved(Chat):
 
 
 async def test_an_evaluation_asks_the_environment_what_a_success_is_and_training_does_not() -> None:
-    asked = await play(["four"], Solved, order(asks_success=True))
+    asked = await play(["four"], Solved, request(asks_success=True))
     assert asked.success is not None
     assert (asked.success.value, asked.success.verifier, asked.reward) == (1.0, "Solved.success", 4.0)
     for trajectory in (
-        await play(["four"], Solved, order()),
-        await play(["four"], Chat, order(asks_success=True)),
-        await play(["four"], Solved, order(asks_success=True), fault="score"),
-        await play(["four"], Solved, order(asks_success=True), fault="respond"),
+        await play(["four"], Solved, request()),
+        await play(["four"], Chat, request(asks_success=True)),
+        await play(["four"], Solved, request(asks_success=True), fault="score"),
+        await play(["four"], Solved, request(asks_success=True), fault="respond"),
     ):
         assert trajectory.success is None
 
 
 async def test_an_answer_cut_by_the_context_is_an_overflow() -> None:
     heard = Listening(await engine(["four"]))
-    await Episode(order(), stage(heard, turns=1)).run()
+    await EpisodeRunner(request(), stage(heard, turns=1)).run()
     room = len(heard.calls[0][0].ids) + 2
-    trajectory = await Episode(order(), stage(heard, turns=1, max_context=room)).run()
+    trajectory = await EpisodeRunner(request(), stage(heard, turns=1, max_context=room)).run()
     assert (trajectory.stop_reason, trajectory.action_tokens) == (StopReason.CONTEXT_OVERFLOW, 2)
 
 
@@ -242,10 +242,10 @@ async def test_a_failing_environment_is_never_worth_0_and_never_hangs(place: str
 
 async def test_a_failing_tool_is_told_to_the_model_unless_the_service_is_down() -> None:
     call = '<tool_call>{"name": "double", "arguments": {"number": 21}}</tool_call>'
-    told = await play([call, "four"], order_=order(max_tokens=200), turns=2, fault="tool")
+    told = await play([call, "four"], order_=request(max_tokens=200), turns=2, fault="tool")
     assert told.is_valid
     assert "error" in text_of(told.messages[2])
-    down = await play([call, "four"], order_=order(max_tokens=200), turns=2, fault="tool", how="infra")
+    down = await play([call, "four"], order_=request(max_tokens=200), turns=2, fault="tool", how="infra")
     assert down.stop_reason is StopReason.INFRA_ERROR
 
 
@@ -267,7 +267,7 @@ async def test_a_failing_teardown_keeps_the_score_and_is_told() -> None:
     ids=["refused", "bug", "timeout", "dead", "hangs"],
 )
 async def test_a_failing_engine_is_never_worth_0_and_never_hangs(reply: Any, expected: StopReason) -> None:
-    trajectory = await play(["four", reply], order_=order(turn_timeout_s=HASTE_S))
+    trajectory = await play(["four", reply], order_=request(turn_timeout_s=HASTE_S))
     assert trajectory.stop_reason is expected
     assert not trajectory.is_valid
     assert not trajectory.signals
@@ -280,7 +280,7 @@ async def test_an_aborted_request_is_no_answer() -> None:
         async def generate(self, *request: Any) -> Completion:
             return replace(await super().generate(*request), finish_reason="abort")
 
-    trajectory = await Episode(order(), stage(Aborting(await engine(["four"])))).run()
+    trajectory = await EpisodeRunner(request(), stage(Aborting(await engine(["four"])))).run()
     assert (trajectory.stop_reason, trajectory.turns) == (StopReason.MODEL_ERROR, 0)
     assert not trajectory.sequences
 
@@ -300,7 +300,7 @@ async def test_an_unrenderable_message_is_a_model_error() -> None:
     assert trajectory.is_valid
     broken = stage(await engine(["four"]), made=made)
     made.chat_template = "{{ raise_exception('roles must alternate') }}"
-    trajectory = await Episode(order(), broken).run()
+    trajectory = await EpisodeRunner(request(), broken).run()
     assert trajectory.stop_reason is StopReason.MODEL_ERROR
     assert "roles must alternate" in trajectory.error
 
@@ -309,14 +309,14 @@ async def test_an_unrenderable_message_is_a_model_error() -> None:
 async def test_the_deadline_cuts_an_episode_and_is_scored_only_where_time_is_part_of_the_task(
     env: Any, is_valid: bool
 ) -> None:
-    trajectory = await play(["four", Hang()], env, order(episode_timeout_s=HASTE_S))
+    trajectory = await play(["four", Hang()], env, request(episode_timeout_s=HASTE_S))
     assert (trajectory.stop_reason, trajectory.turns) == (StopReason.DEADLINE, 1)
     assert trajectory.is_valid is is_valid
     assert str(HASTE_S) in trajectory.error
 
 
 async def test_an_episode_that_never_began_has_no_score_even_where_time_is_part_of_the_task() -> None:
-    trajectory = await play(["four"], Timed, order(episode_timeout_s=HASTE_S), fault="setup", how="hang")
+    trajectory = await play(["four"], Timed, request(episode_timeout_s=HASTE_S), fault="setup", how="hang")
     assert trajectory.stop_reason is StopReason.DEADLINE
     assert not trajectory.signals
 

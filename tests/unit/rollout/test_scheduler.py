@@ -14,7 +14,7 @@ from agentrl.rollout.scheduler import MOST_SILENT_BATCHES, Schedule, Scheduler
 from agentrl.types import (
     Batch,
     DropReason,
-    EpisodeOrder,
+    EpisodeRequest,
     Group,
     SampleId,
     Segment,
@@ -36,12 +36,12 @@ class MemoryJournal:
         self.state: dict[tuple[SampleId, int], str] = {}
         self.reasons: dict[tuple[SampleId, int], str] = {}
 
-    def dispatched(self, orders: Iterable[EpisodeOrder]) -> None:
-        for order in orders:
-            assert (order.sample, order.attempt) not in self.state
-            living = [s for (sample, _), s in self.state.items() if sample == order.sample]
+    def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
+        for request in requests:
+            assert (request.sample, request.attempt) not in self.state
+            living = [s for (sample, _), s in self.state.items() if sample == request.sample]
             assert not {"in_flight", "finished"} & set(living), "two living attempts at one sample"
-            self.state[order.sample, order.attempt] = "in_flight"
+            self.state[request.sample, request.attempt] = "in_flight"
 
     def finished(self, trajectory: Trajectory) -> None:
         key = (trajectory.sample, trajectory.attempt)
@@ -61,18 +61,18 @@ class Workers:
     """A dispatcher whose episodes end when the test says so."""
 
     def __init__(self) -> None:
-        self.open: dict[tuple[SampleId, int], tuple[EpisodeOrder, asyncio.Future[Trajectory]]] = {}
+        self.open: dict[tuple[SampleId, int], tuple[EpisodeRequest, asyncio.Future[Trajectory]]] = {}
         self.started = asyncio.Event()
 
-    async def __call__(self, order: EpisodeOrder) -> Trajectory:
+    async def __call__(self, request: EpisodeRequest) -> Trajectory:
         future: asyncio.Future[Trajectory] = asyncio.get_running_loop().create_future()
-        self.open[order.sample, order.attempt] = (order, future)
+        self.open[request.sample, request.attempt] = (request, future)
         self.started.set()
         return await future
 
     def finish(self, sample: SampleId, version: Version = V0, attempt: int = 0, **changes: object) -> None:
-        order, future = self.open.pop((sample, attempt))
-        future.set_result(trajectory(order, version, **changes))
+        request, future = self.open.pop((sample, attempt))
+        future.set_result(trajectory(request, version, **changes))
 
     def finish_group(self, group: int, version: Version = V0, **changes: object) -> None:
         for sample, attempt in [key for key in self.open if key[0].group == group]:
@@ -82,19 +82,19 @@ class Workers:
         self.open.pop((sample, attempt))[1].set_exception(WorkerLostError("the worker died"))
 
 
-def trajectory(order: EpisodeOrder, version: Version = V0, **changes: object) -> Trajectory:
+def trajectory(request: EpisodeRequest, version: Version = V0, **changes: object) -> Trajectory:
     action = Segment((5, 6), True, (-0.5, -0.5), (VersionSpan(version, 0, 2),))
     fields: dict[str, object] = {
-        "signals": (Signal("reward", float(order.sample.member % 2)),),
+        "signals": (Signal("reward", float(request.sample.member % 2)),),
         "stop_reason": StopReason.ENV_DONE,
         "sequences": (TokenSequence((Segment((1, 2), False), action)),),
     }
     return Trajectory(
-        sample=order.sample,
-        attempt=order.attempt,
-        split=order.split,
-        task_index=order.task_index,
-        task_id=str(order.task_index),
+        sample=request.sample,
+        attempt=request.attempt,
+        split=request.split,
+        task_index=request.task_index,
+        task_id=str(request.task_index),
         messages=(),
         **(fields | changes),  # type: ignore[arg-type]
     )
@@ -329,7 +329,7 @@ def equal(group: Group) -> bool:
 
 
 async def test_groups_without_a_signal_are_replaced_when_asked() -> None:
-    scheduler, workers, journal = make(filter_batches=1, has_signal=lambda group: not equal(group))
+    scheduler, workers, journal = make(max_filtered_batches=1, has_signal=lambda group: not equal(group))
     scheduler.start()
     await settle_down()
     workers.finish_group(0, signals=(Signal("reward", 1.0),))
@@ -344,7 +344,7 @@ async def test_groups_without_a_signal_are_replaced_when_asked() -> None:
 
 async def test_a_run_that_has_learned_its_task_goes_on_with_what_there_is() -> None:
     """No group has a signal any more: a batch is two groups, so four are left out before it is full without them."""
-    scheduler, workers, journal = make(filter_batches=2, has_signal=lambda group: not equal(group), steps=2)
+    scheduler, workers, journal = make(max_filtered_batches=2, has_signal=lambda group: not equal(group), steps=2)
     scheduler.start()
     for step, (left_out, kept) in enumerate((((0, 1, 2, 3), (4, 5)), ((6, 7, 8, 9), (10, 11)))):
         for group in (*left_out, *kept):
@@ -372,7 +372,7 @@ async def test_stopping_settles_every_open_attempt_and_keeps_the_finished() -> N
 async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
     scheduler, workers, journal = make()
     sample = SampleId(7, 0)
-    done = trajectory(scheduler.schedule.order(sample, 0))
+    done = trajectory(scheduler.schedule.request(sample, 0))
     journal.state[sample, 0] = "finished"
     journal.state[SampleId(7, 1), 0] = "lost"
     scheduler.next_group = 8
@@ -388,7 +388,7 @@ async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
 async def test_a_resumed_group_does_not_ask_again_what_leaves_no_room_to_answer() -> None:
     scheduler, workers, journal = make(group_size=3)
     samples = [SampleId(7, member) for member in range(3)]
-    done = [trajectory(scheduler.schedule.order(sample, 0)) for sample in samples[:2]]
+    done = [trajectory(scheduler.schedule.request(sample, 0)) for sample in samples[:2]]
     journal.state |= {(t.sample, 0): "finished" for t in done}
     scheduler.next_group = 8
     scheduler.restore(done, dict.fromkeys(samples, 0), {samples[2]})
@@ -403,7 +403,7 @@ async def test_a_resumed_group_does_not_ask_again_what_leaves_no_room_to_answer(
 async def test_a_sample_that_an_earlier_version_left_waiting_for_ever_is_settled() -> None:
     scheduler, workers, journal = make(group_size=2)
     samples = [SampleId(7, member) for member in range(2)]
-    mute = [trajectory(scheduler.schedule.order(sample, 0), sequences=()) for sample in samples]
+    mute = [trajectory(scheduler.schedule.request(sample, 0), sequences=()) for sample in samples]
     journal.state |= {(t.sample, 0): "finished" for t in mute}
     scheduler.next_group = 8
     scheduler.restore(mute, dict.fromkeys(samples, 0))
@@ -426,7 +426,7 @@ async def test_a_group_that_was_cut_off_before_anything_came_back_is_run_again()
 
 async def test_a_resumed_run_dispatches_no_more_than_its_bound() -> None:
     scheduler, workers, journal = make()
-    done = [trajectory(scheduler.schedule.order(SampleId(group, member), 0)) for group in (3, 4) for member in (0, 1)]
+    done = [trajectory(scheduler.schedule.request(SampleId(group, member), 0)) for group in (3, 4) for member in (0, 1)]
     journal.state |= {(t.sample, 0): "finished" for t in done}
     journal.state |= {(SampleId(5, member), 0): "cancelled" for member in (0, 1)}
     scheduler.next_group = 6
@@ -498,9 +498,9 @@ def ranked(members: Sequence[Trajectory]) -> list[Trajectory]:
 
 def stored(scheduler: Scheduler, journal: MemoryJournal, *members: int) -> list[Trajectory]:
     """What an earlier incarnation scored of group 0."""
-    orders = [scheduler.schedule.order(SampleId(0, member), 0) for member in members]
-    journal.dispatched(orders)
-    back = ranked([trajectory(order) for order in orders])
+    requests = [scheduler.schedule.request(SampleId(0, member), 0) for member in members]
+    journal.dispatched(requests)
+    back = ranked([trajectory(request) for request in requests])
     for one in back:
         journal.finished(one)
     return back
@@ -619,8 +619,8 @@ def test_the_same_seed_gives_the_same_tasks_and_epochs_differ() -> None:
     first, again, other = schedule(tasks=5), schedule(tasks=5), schedule(tasks=5, seed=2)
 
     def visited(of: Schedule, groups: range) -> list[int]:
-        return [of.order(SampleId(group, 0), 0).task_index for group in groups]
+        return [of.request(SampleId(group, 0), 0).task_index for group in groups]
 
     assert visited(first, range(10)) == visited(again, range(10)) != visited(other, range(10))
     assert sorted(visited(first, range(5))) == sorted(visited(first, range(5, 10))) == list(range(5))
-    assert first.order(SampleId(0, 0), 0).seed != first.order(SampleId(5, 0), 0).seed
+    assert first.request(SampleId(0, 0), 0).seed != first.request(SampleId(5, 0), 0).seed

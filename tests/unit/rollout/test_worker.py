@@ -15,7 +15,7 @@ from agentrl.engine.scripted import Delay, Sampled, ScriptedEngine
 from agentrl.errors import UnknownNameError
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import SampleId, StopReason, Trajectory
-from tests.unit.rollout.cases import Chat, Listening, Pooled, check_law_1, order
+from tests.unit.rollout.cases import Chat, Listening, Pooled, check_law_1, request
 from tests.unit.rollout.templates import encode, tokenizer
 
 Make = Callable[..., RolloutWorker]
@@ -76,10 +76,10 @@ async def test_a_thousand_episodes_at_once_keep_law_1_and_leave_no_task(make: Ma
     heard = await engine(Delay(meet, Sampled()))
     worker = make(heard, turns=2)
     before = asyncio.all_tasks()
-    orders = [order(i % 8, sample=SampleId(i // 8, i % 8), task_index=i // 8) for i in range(1000)]
-    trajectories = await asyncio.gather(*(worker.run(o) for o in orders))
+    requests = [request(i % 8, sample=SampleId(i // 8, i % 8), task_index=i // 8) for i in range(1000)]
+    trajectories = await asyncio.gather(*(worker.run(o) for o in requests))
     assert asyncio.all_tasks() == before
-    assert [t.sample for t in trajectories] == [o.sample for o in orders]
+    assert [t.sample for t in trajectories] == [o.sample for o in requests]
     calls = collections.Counter((prompt.ids, completion.ids) for prompt, _, completion in heard.calls)
     assert calls == collections.Counter(action for t in trajectories for action in actions(t))
     assert collections.Counter(len(t.sequences) for t in trajectories) == {1: 1000}
@@ -87,27 +87,27 @@ async def test_a_thousand_episodes_at_once_keep_law_1_and_leave_no_task(make: Ma
 
 async def test_one_alone_is_recorded_exactly(make: Make) -> None:
     heard = await engine()
-    check_law_1(await make(heard).run(order()), heard.calls)
+    check_law_1(await make(heard).run(request()), heard.calls)
 
 
 async def test_the_turns_of_an_attempt_go_where_their_prefix_is(make: Make) -> None:
     heard = await engine()
     worker = make(heard)
-    await asyncio.gather(worker.run(order(0)), worker.run(order(1)), worker.run(order(1, attempt=1)))
+    await asyncio.gather(worker.run(request(0)), worker.run(request(1)), worker.run(request(1, attempt=1)))
     assert sorted(collections.Counter(heard.keys).values()) == [3, 3, 3]
 
 
 async def test_group_rewards_see_the_whole_group_and_add_to_the_rest(make: Make) -> None:
     worker = make(await engine("a", "abc", "ab"), "Ranked", turns=1)
     assert worker.has_group_rewards()
-    group = await asyncio.gather(*(worker.run(order(member)) for member in range(3)))
+    group = await asyncio.gather(*(worker.run(request(member)) for member in range(3)))
     assert [t.reward for t in await worker.score_group(group)] == [1 + 0, 3 + 4, 2 + 2]
 
 
 async def test_members_without_a_score_are_no_part_of_the_comparison(make: Make) -> None:
     worker = make(await engine("a", "abc"), "Ranked", turns=1)
     failing = make(await engine("abcdef"), "Ranked", turns=1, fault="respond")
-    group = [await worker.run(order(0)), await failing.run(order(1)), await worker.run(order(2))]
+    group = [await worker.run(request(0)), await failing.run(request(1)), await worker.run(request(2))]
     scored = await worker.score_group(group)
     assert scored[1] == group[1]
     assert [len(t.signals) for t in scored] == [2, 0, 2]
@@ -116,7 +116,7 @@ async def test_members_without_a_score_are_no_part_of_the_comparison(make: Make)
 
 async def test_an_episode_without_an_answer_is_no_part_of_the_comparison(make: Make) -> None:
     worker = make(await engine("a", "abc"), "Ranked", turns=1)
-    said = [await worker.run(order(member)) for member in range(2)]
+    said = [await worker.run(request(member)) for member in range(2)]
     mute = dataclasses.replace(
         said[0], sample=SampleId(0, 2), sequences=(), stop_reason=StopReason.CONTEXT_OVERFLOW, signals=()
     )
@@ -127,7 +127,7 @@ async def test_an_episode_without_an_answer_is_no_part_of_the_comparison(make: M
 
 async def test_a_failing_group_reward_leaves_no_reward_instead_of_0(make: Make) -> None:
     worker = make(await engine("a", "abc"), "Ranked", turns=1, fault="rank")
-    group = [await worker.run(order(member)) for member in range(2)]
+    group = [await worker.run(request(member)) for member in range(2)]
     scored = await worker.score_group(group)
     assert [t.stop_reason for t in scored] == [StopReason.VERIFIER_ERROR] * 2
     assert not any(t.is_valid for t in scored)
@@ -137,7 +137,7 @@ async def test_a_failing_group_reward_leaves_no_reward_instead_of_0(make: Make) 
 async def test_a_task_that_cannot_be_loaded_ends_the_episode_with_its_reason(make: Make) -> None:
     worker = make(await engine("a"))
     assert await worker.task_count("train") == 1000
-    trajectory = await worker.run(order(task_index=5000))
+    trajectory = await worker.run(request(task_index=5000))
     assert (trajectory.stop_reason, trajectory.task_id) == (StopReason.ENV_ERROR, "5000")
     assert "5000" in trajectory.error
 
@@ -151,7 +151,7 @@ async def test_closing_cancels_what_runs_and_tears_it_down(make: Make) -> None:
         await asyncio.Event().wait()
 
     worker = make(await engine(Delay(never, "a")))
-    running = [asyncio.ensure_future(worker.run(order(member))) for member in range(3)]
+    running = [asyncio.ensure_future(worker.run(request(member))) for member in range(3)]
     await asyncio.wait_for(reached.wait(), 5)
     await worker.close()
     assert all(task.cancelled() for task in running)
@@ -161,7 +161,7 @@ async def test_closing_cancels_what_runs_and_tears_it_down(make: Make) -> None:
 
 async def test_what_episodes_share_is_made_once_and_closed_with_the_worker(make: Make) -> None:
     worker = make(await engine("a"), "Pooled")
-    await asyncio.gather(*(worker.run(order(member)) for member in range(4)))
+    await asyncio.gather(*(worker.run(request(member)) for member in range(4)))
     assert Pooled.open_pools == ["pool"]
     await worker.close()
     assert Pooled.open_pools == []

@@ -21,7 +21,7 @@ from agentrl.metrics.trackers import read_evaluations
 from agentrl.records.folder import RunFolder
 from agentrl.training import loop
 from agentrl.training.eval_config import READ, SECTIONS, is_read, to_score
-from agentrl.training.inputs import Subject
+from agentrl.training.inputs import RunInputs
 from tests.unit.config.test_resolve import LAPTOP
 from tests.unit.records.synthetic import synthetic_run
 
@@ -131,7 +131,7 @@ def test_an_evaluation_says_what_it_scored_and_where_it_is_kept(
     monkeypatch.setattr(loop, "examined", examined)
     model, out = tmp_path / inside, tmp_path / "scored"
     config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model)}, "out": out})
-    loop.evaluate(config, Subject(resolve("guess"), model, ""))
+    loop.evaluate(config, RunInputs(resolve("guess"), model, ""))
     what, score, _ = capsys.readouterr().out.splitlines()
     assert what == f"Evaluating {model} in guess; the run's folder is {out}."
     assert score.startswith(said)

@@ -16,7 +16,7 @@ from agentrl.records.store import TrajectoryStore
 from agentrl.report.curves import learning
 from agentrl.report.terminal import evaluation_words
 from agentrl.training.evaluation import Evaluation
-from agentrl.types import EpisodeOrder, SampleId, Signal, StopReason, Trajectory, Version
+from agentrl.types import EpisodeRequest, SampleId, Signal, StopReason, Trajectory, Version
 from tests.unit.records.synthetic import trajectory
 
 V0 = Version(0, 0)
@@ -24,7 +24,7 @@ TOO_LONG = "the prompt has 2,000 tokens and model.max_context is 1,024: no room 
 MUTE: dict[str, Any] = {
     "sequences": (), "signals": (), "stop_reason": StopReason.CONTEXT_OVERFLOW, "error": TOO_LONG,
 }  # fmt: skip
-Change = Callable[[EpisodeOrder], dict[str, Any]]
+Change = Callable[[EpisodeRequest], dict[str, Any]]
 
 
 class Players:
@@ -32,14 +32,14 @@ class Players:
 
     def __init__(self, change: Change = lambda _: {}, score: Any = None, losses: int = 0) -> None:
         self.change, self.score, self.losses = change, score, losses
-        self.orders: list[EpisodeOrder] = []
+        self.requests: list[EpisodeRequest] = []
         self.groups: list[list[SampleId]] = []
 
-    async def dispatch(self, order: EpisodeOrder) -> Trajectory:
-        self.orders.append(order)
-        if order.attempt < self.losses:
+    async def dispatch(self, request: EpisodeRequest) -> Trajectory:
+        self.requests.append(request)
+        if request.attempt < self.losses:
             raise WorkerLostError("the worker died")
-        return dataclasses.replace(trajectory(*order.sample, order.attempt), **self.change(order))
+        return dataclasses.replace(trajectory(*request.sample, request.attempt), **self.change(request))
 
     async def has_group_rewards(self) -> bool:
         return self.score is not None
@@ -69,22 +69,22 @@ async def test_group_rewards_are_asked_for_the_samples_of_each_task_and_stored(t
 
 
 async def test_turn_rewards_alone_can_pass(tmp_path: Path) -> None:
-    def found(order: EpisodeOrder) -> dict[str, Any]:
-        values = (0.0, 0.0, float(order.sample.member == 1))
+    def found(request: EpisodeRequest) -> dict[str, Any]:
+        values = (0.0, 0.0, float(request.sample.member == 1))
         return {"signals": tuple(Signal("found", v, scope="turn", turn=n) for n, v in enumerate(values))}
 
     assert (await evaluated(tmp_path, Players(found))).pass_at_1.mean == 0.5
 
 
 async def test_the_environments_own_word_decides(tmp_path: Path) -> None:
-    def says(order: EpisodeOrder) -> dict[str, Any]:
-        return {"success": Signal("success", float(order.sample.group == 0), weight=0.0)}
+    def says(request: EpisodeRequest) -> dict[str, Any]:
+        return {"success": Signal("success", float(request.sample.group == 0), weight=0.0)}
 
     players = Players(says)
     record = await evaluated(tmp_path, players)
     assert record.pass_at_1.mean == 0.5
     assert record.reward_mean == 1.0
-    assert all(order.asks_success for order in players.orders)
+    assert all(request.asks_success for request in players.requests)
     verdict = TrajectoryStore(tmp_path).read(SampleId(1, 0)).success
     assert verdict is not None
     assert verdict.value == 0.0
@@ -107,14 +107,14 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
 async def test_one_invalid_of_four_is_told_with_its_cause_and_counts_for_nothing(
     tmp_path: Path, failure: dict[str, Any], cause: str
 ) -> None:
-    record = await evaluated(tmp_path, Players(lambda order: failure if order.sample == (1, 1) else {}))
+    record = await evaluated(tmp_path, Players(lambda request: failure if request.sample == (1, 1) else {}))
     assert (record.invalid, record.pass_at_1.mean, record.tasks_at_1, record.tasks_at_k) == (1, 1.0, 2, 1)
     for words in (evaluation_words(record), learning([], [record]).replace("&#x27;", "'")):
         assert f"3 of 4 episodes valid; pass@2 over 1 of 2 tasks; The commonest cause, 1 of 1: {cause}" in words
 
 
 async def test_an_episode_without_an_answer_is_a_fail_and_told(tmp_path: Path) -> None:
-    record = await evaluated(tmp_path, Players(lambda order: MUTE if order.sample.group else {}), tasks=4)
+    record = await evaluated(tmp_path, Players(lambda request: MUTE if request.sample.group else {}), tasks=4)
     assert (record.invalid, record.unanswered, record.pass_at_1.mean, record.tasks_at_k) == (0, 6, 0.25, 4)
     assert record.reward_mean == 1.0
     assert "8 of 8 episodes valid, 6 of them unanswered; The commonest cause, 6 of 6: the prompt has 2,000 tokens" in (
@@ -135,17 +135,17 @@ async def test_an_evaluation_of_nothing_stops_with_the_cause(tmp_path: Path) -> 
 
 async def test_what_the_infrastructure_ended_is_asked_again(tmp_path: Path) -> None:
     down = {"signals": (), "stop_reason": StopReason.INFRA_ERROR, "error": "step: the service is down"}
-    players = Players(lambda order: down if order.attempt == 0 and order.sample.member == 1 else {})
+    players = Players(lambda request: down if request.attempt == 0 and request.sample.member == 1 else {})
     record = await evaluated(tmp_path, players)
     assert (record.invalid, record.tasks_at_k) == (0, 2)
-    assert {order.sample.member: order.attempt for order in players.orders} == {0: 0, 1: 1}
+    assert {request.sample.member: request.attempt for request in players.requests} == {0: 0, 1: 1}
 
 
 async def test_lost_workers_are_asked_again_and_given_up_in_the_end(tmp_path: Path) -> None:
     players = Players(score=lambda t: Signal("rank", 1.0, scope="group"), losses=2)
     record = await evaluated(tmp_path, players, tasks=1)
     assert record.pass_at_1.mean == 1.0
-    assert [order.attempt for order in players.orders if order.sample.member == 0] == [0, 1, 2]
+    assert [request.attempt for request in players.requests if request.sample.member == 0] == [0, 1, 2]
     assert len(players.groups) == 3
     with pytest.raises(RunError, match="evaluation of sample 0-0 was lost 3 times: the worker died"):
         await evaluated(tmp_path / "again", Players(losses=3), tasks=1, samples=1)

@@ -22,11 +22,11 @@ from agentrl.config.machine import detect
 from agentrl.config.resolve import choose
 from agentrl.config.schema import Config
 from agentrl.env.tryout import process as rehearsal
-from agentrl.env.tryout.verdict import Tried
+from agentrl.env.tryout.verdict import TryoutResult
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
-from agentrl.training import inputs as subject
-from agentrl.training.inputs import Subject, anchored
+from agentrl.training import inputs as inputs
+from agentrl.training.inputs import RunInputs, anchored
 
 HEAD = """
 import asyncio, os, random, sys, time; SEEN, COUNT = [], 0
@@ -49,32 +49,32 @@ class Bare(Env):
         return [Message(role="user", content="?")]
 
 """
-Check = Callable[..., Subject]
+Check = Callable[..., RunInputs]
 
 
 @pytest.fixture
 def check(apart: Check, monkeypatch: pytest.MonkeyPatch) -> Check:
     """The same, rehearsed in this process: a second less for each."""
 
-    def rehearsed(*order: Any) -> Tried:
-        tried = asyncio.run(rehearsal.verdict(*order))
+    def rehearsed(*request: Any) -> TryoutResult:
+        tried = asyncio.run(rehearsal.verdict(*request))
         if tried.fault:
             raise ConfigError(tried.fault)
         return tried
 
-    monkeypatch.setattr(subject, "rehearse", rehearsed)
+    monkeypatch.setattr(inputs, "try_out", rehearsed)
     return apart
 
 
 @pytest.fixture
 def apart(tmp_path: Path) -> Check:
-    """The subject of a run in an environment whose class has this body."""
+    """The inputs of a run in an environment whose class has this body."""
 
-    def one(body: str, base: str = "Whole", **sections: dict[str, object]) -> Subject:
+    def one(body: str, base: str = "Whole", **sections: dict[str, object]) -> RunInputs:
         folder = Path(mkdtemp(dir=tmp_path))
         (folder / "mine.py").write_text(f"{HEAD}class Mine({base}):\n" + "".join(f" {x}\n" for x in body.split("\n")))
         env = {"name": f"{folder / 'mine.py'}:Mine", **sections.pop("env", {})}
-        return Subject.of(Config.model_validate({"env": env, "model": {"name": EMBEDDED}, **sections}))
+        return RunInputs.of(Config.model_validate({"env": env, "model": {"name": EMBEDDED}, **sections}))
 
     return one
 
@@ -501,7 +501,7 @@ def test_a_resume_tells_what_has_changed_before_anything_heavy_is_loaded(tmp_pat
     run.path.mkdir()
     run.config.write_text(to_toml(choose(config, detect()).config))
     run.ledger.touch()
-    assert Subject.of(config).record(config, run) == ""
+    assert RunInputs.of(config).record(config, run) == ""
     source.write_text(HEAD + "# another\n")
     words = [sys.executable, "-c", WITHOUT_WEIGHT, "resume", str(run.path)]
     for _ in range(2):

@@ -17,13 +17,13 @@ from agentrl.errors import LearnerError
 from agentrl.metrics.trackers import Metrics, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
-from agentrl.report.terminal import View
+from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.publication import Publication
 from agentrl.training.session import Session
 from agentrl.training.setup import schedule_of
 from agentrl.types import (
-    EpisodeOrder,
+    EpisodeRequest,
     Segment,
     Signal,
     StepReport,
@@ -81,17 +81,17 @@ class Run:
         scheduler = Scheduler(schedule_of(CONFIG, None), self.sample, self.journal, Version(0, 0))
         self.session = Session(
             config=CONFIG, folder=RunFolder(folder), algorithm=algorithm("grpo"), journal=self.journal,
-            metrics=self.metrics, view=View(6), stop=Stop(), workers=cast(Workers, None),
+            metrics=self.metrics, view=TerminalView(6), stop=Stop(), workers=cast(Workers, None),
             learners=cast(Learners, self.learner), publication=cast(Publication, self.engines), scheduler=scheduler,
             evaluation=None, version=Version(0, 0), step=0,
         )  # fmt: skip
 
-    async def sample(self, order: EpisodeOrder) -> Trajectory:
+    async def sample(self, request: EpisodeRequest) -> Trajectory:
         version = self.engines.published[-1]
         action = Segment((5, 6), True, (-0.5, -1.5), (VersionSpan(version, 0, 2),))
-        reward = 1.0 if self.is_equal else float(order.sample.member)
+        reward = 1.0 if self.is_equal else float(request.sample.member)
         return Trajectory(
-            order.sample, order.attempt, order.split, order.task_index, "0",
+            request.sample, request.attempt, request.split, request.task_index, "0",
             (TokenSequence((Segment((1, 2), False), action)),), (), (Signal("right", reward),), StopReason.ENV_DONE,
         )  # fmt: skip
 

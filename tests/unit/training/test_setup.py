@@ -7,7 +7,7 @@ from pathlib import Path
 from agentrl.config.schema import Config
 from agentrl.env import resolve
 from agentrl.records.folder import RunFolder
-from agentrl.training.inputs import Subject
+from agentrl.training.inputs import RunInputs
 
 SOURCE = """
 from agentrl.env import Env, Task
@@ -24,11 +24,11 @@ def test_a_run_that_goes_on_with_another_source_says_which(tmp_path: Path) -> No
     model.mkdir()
     (model / "config.json").write_text("{}")
     config = Config.model_validate({"env": {"name": str(source), "files": [str(data)]}})
-    subject, run = Subject(resolve(str(source)), model, ""), RunFolder(tmp_path)
-    assert subject.record(config, run) == ""
-    assert subject.record(config, run) == ""
+    inputs, run = RunInputs(resolve(str(source)), model, ""), RunFolder(tmp_path)
+    assert inputs.record(config, run) == ""
+    assert inputs.record(config, run) == ""
     source.write_text(SOURCE + "# another\n")
     data.write_text("[]")
-    note = subject.record(config, run)
+    note = inputs.record(config, run)
     assert note == "This run did not begin with what it goes on with; changed: source: mine.py; data: rows.jsonl."
     assert (tmp_path / "manifest-1.json").is_file()

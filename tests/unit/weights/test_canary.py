@@ -7,20 +7,20 @@ import math
 import pytest
 
 from agentrl.errors import WeightsError
-from agentrl.weights.canary import Canary
+from agentrl.weights.canary import LogprobCanary
 
 IDS = (1, 2, 3)
 
 
 def test_float32_allows_a_ten_thousandth() -> None:
-    canary = Canary(IDS, "float32")
+    canary = LogprobCanary(IDS, "float32")
     assert canary.check([-1.0, -2.00005], [-1.0, -2.0]) == pytest.approx(5e-5)
     with pytest.raises(WeightsError, match="token 2"):
         canary.check([-1.0, -2.0002], [-1.0, -2.0])
 
 
 def test_bfloat16_is_calibrated_by_its_first_check() -> None:
-    canary = Canary(IDS, "bfloat16")
+    canary = LogprobCanary(IDS, "bfloat16")
     canary.check([-1.0, -2.03], [-1.0, -2.0])
     canary.check([-1.0, -2.1], [-1.0, -2.0])
     with pytest.raises(WeightsError):
@@ -28,19 +28,19 @@ def test_bfloat16_is_calibrated_by_its_first_check() -> None:
 
 
 def test_calibration_does_not_swallow_a_gross_fault() -> None:
-    canary = Canary(IDS, "bfloat16")
+    canary = LogprobCanary(IDS, "bfloat16")
     with pytest.raises(WeightsError):
         canary.check([-9.0, -2.0], [-1.0, -2.0])
 
 
 def test_a_given_tolerance_is_absolute() -> None:
-    Canary(IDS, "bfloat16", 0.3).check([-1.0, -20.29], [-1.0, -20.0])
+    LogprobCanary(IDS, "bfloat16", 0.3).check([-1.0, -20.29], [-1.0, -20.0])
     with pytest.raises(WeightsError):
-        Canary(IDS, "bfloat16", 0.3).check([-1.0, -20.31], [-1.0, -20.0])
+        LogprobCanary(IDS, "bfloat16", 0.3).check([-1.0, -20.31], [-1.0, -20.0])
 
 
 @pytest.mark.parametrize("wrong", [[-1.0], [-1.0, math.nan], [-1.0, -math.inf]])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_missing_and_broken_numbers_fail(wrong: list[float], dtype: str) -> None:
     with pytest.raises(WeightsError):
-        Canary(IDS, dtype).check(wrong, [-1.0, -2.0])
+        LogprobCanary(IDS, dtype).check(wrong, [-1.0, -2.0])

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from agentrl.errors import DeadlineError, EngineDiedError, WeightsError
-from agentrl.types import Manifest, Version
-from agentrl.weights.canary import Canary
+from agentrl.types import Version, WeightManifest
+from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.collective import Source, SyncClient
 from agentrl.weights.publisher import Probe, PublicationError, publish, publish_sent
 from agentrl.weights.staging import Staged, stage
@@ -55,7 +55,7 @@ def staged(tmp_path: Path) -> Any:
 
 
 def probe() -> Probe:
-    return Probe(Canary((1, 2, 3), "float32"), (-1.0, -1.0))
+    return Probe(LogprobCanary((1, 2, 3), "float32"), (-1.0, -1.0))
 
 
 async def test_each_engine_is_paused_loaded_verified_resumed_and_asked(staged: Staged) -> None:
@@ -137,7 +137,7 @@ async def test_the_client_of_a_gpu_transfer_drives_every_engine() -> None:
     for place, engine in enumerate(engines):
         assert engine.calls == ["init_transfer", "start_update", "load", "finish_update"]
         assert engine.given[0] == {"rank_offset": 1 + 2 * place, "world_size": 5}
-        assert isinstance(engine.given[-1], Manifest)
+        assert isinstance(engine.given[-1], WeightManifest)
 
 
 async def test_an_engine_that_hangs_ends_the_clients_call_by_its_deadline() -> None:
