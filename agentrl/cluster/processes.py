@@ -28,7 +28,7 @@ class ProcessRecord:
 
     role: str
     pid: int
-    started: int  # timer ticks after boot
+    started: int  # clock ticks after boot
     boot: str
 
 

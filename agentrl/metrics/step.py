@@ -13,7 +13,7 @@ from agentrl.types import TOOL_ERROR, SampleId, StepReport, Trajectory, text_of
 
 @dataclass(frozen=True, slots=True)
 class PhaseSeconds:
-    """Wall-timer seconds of the driver by what it waited for: they add up to the length of a step, or of a command.
+    """Wall-clock seconds of the driver by what it waited for: they add up to the length of a step, or of a command.
 
     In a step `evaluate` is the evaluation before it, during which its batch may have been sampled, and no time is
     `start` (to the first publication) or `close` (from the last step to the end of the command).

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class PhaseTimer:
-    """Wall-timer seconds by phase: exactly one phase runs at any moment, so the phases add up to the whole.
+    """Wall-clock seconds by phase: exactly one phase runs at any moment, so the phases add up to the whole.
 
     The timer begins in the phase `start`, at `began` on the scale of `now` (default: now). A phase is a field of
     Seconds. `parts` are the seconds of what was started; some of it starts side by side, so they do not add up.
