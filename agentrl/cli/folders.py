@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentrl.errors import ConfigError, did_you_mean
-from agentrl.records.folder import RunFolder
-
-
-def existing_run(path: Path) -> Path:
-    """`path` when a run lies there, else a ConfigError with the nearest run that does."""
-    if RunFolder(path).config.is_file():
-        return path
-    runs = [str(file.parent) for place in (path, path.parent) for file in place.glob("*/config.toml")]
-    raise ConfigError(f"no run in {path}: it has no config.toml.{did_you_mean(str(path), runs)}")
+from agentrl.errors import ConfigError
+from agentrl.records.folder import RunFolder, existing_run
 
 
 def trained_run(path: Path) -> Path:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agentrl.cli.folders import existing_run
 from agentrl.config import loading as settings
 from agentrl.config.models import locate
 from agentrl.errors import ConfigError
-from agentrl.records.folder import RunFolder
+from agentrl.records.folder import RunFolder, existing_run
 from agentrl.report.show import show
 from agentrl.report.transcript import Decode, decoder
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, did_you_mean
 from agentrl.records.hold import check_free
 
 
@@ -65,6 +65,10 @@ class RunFolder:
         """The trajectories of the evaluation after `step` (a TrajectoryStore)."""
         return self.path / "evaluations" / f"{step:06d}"
 
+    def evaluated_steps(self) -> list[int]:
+        """The steps whose evaluation has its trajectories on disk, in order."""
+        return sorted(int(path.name) for path in (self.path / "evaluations").glob("[0-9]*"))
+
     @property
     def tensorboard(self) -> Path:
         """TensorBoard's event files."""
@@ -84,6 +88,14 @@ class RunFolder:
     def report(self) -> Path:
         """The report: one HTML file."""
         return self.path / "report.html"
+
+
+def existing_run(path: Path) -> Path:
+    """`path` if it is the folder of a run, else a ConfigError with the nearest run."""
+    if RunFolder(path).config.is_file():
+        return path
+    runs = [str(file.parent) for folder in (path, path.parent) for file in folder.glob("*/config.toml")]
+    raise ConfigError(f"no run in {path}: it has no config.toml.{did_you_mean(str(path), runs)}")
 
 
 def check_out(out: Path | None) -> None:

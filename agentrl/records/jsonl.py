@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -68,12 +70,23 @@ def _spelled(value: Any) -> Any:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that no reader and no kill ever sees half of it. Raises RunError when the disk is full."""
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_bytes(data)
-        partial.replace(path)
+        with atomic(path) as file:
+            file.write(data)
     except OSError as error:
         raise explained(error, path) from error
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that replaces `path` when the block ends without an error, and is removed otherwise."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def explained(error: OSError, path: Path) -> RunError:

@@ -284,9 +284,13 @@ class Ledger:
 
     def rows(self) -> Iterator[AttemptRow]:
         """Every attempt, by group, member and attempt."""
-        for row in self._read("SELECT * FROM attempts ORDER BY grp, member, attempt"):
-            fields = (*row[:6], State(row[6]), *row[7:])
-            yield AttemptRow(*fields)
+        return map(_row, self._read("SELECT * FROM attempts ORDER BY grp, member, attempt"))
+
+    def row(self, attempt: Attempt) -> AttemptRow | None:
+        """One attempt, None if it was never dispatched."""
+        sample, number = attempt
+        found = self._read("SELECT * FROM attempts WHERE grp = ? AND member = ? AND attempt = ?", *sample, number)
+        return next(map(_row, found), None)
 
     # --- inside ---------------------------------------------------------------------------------------------
 
@@ -296,9 +300,9 @@ class Ledger:
             raise RunError(f"{self.path}: the run has not begun; call begin_incarnation first.")
         return int(newest)
 
-    def _read(self, query: str) -> Iterator[Any]:
+    def _read(self, query: str, *values: Any) -> Iterator[Any]:
         with self._lock:
-            return iter(self._db.execute(query).fetchall())
+            return iter(self._db.execute(query, values).fetchall())
 
     def _update(self, query: str, rows: list[tuple[Any, ...]]) -> None:
         with self._write() as db:
@@ -327,6 +331,11 @@ def explained(error: sqlite3.Error, path: Path) -> RunError:
     if isinstance(error, sqlite3.IntegrityError):
         return RunError(f"{path}: the ledger's law refuses this: {error}.")
     return RunError(f"{path}: the ledger cannot be used: {error}. Check the disk and that no other process writes it.")
+
+
+def _row(columns: tuple[Any, ...]) -> AttemptRow:
+    fields = (*columns[:6], State(columns[6]), *columns[7:])
+    return AttemptRow(*fields)
 
 
 def _measures(trajectory: Trajectory) -> tuple[str | None, int, int, float | None, str]:

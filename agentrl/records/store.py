@@ -169,7 +169,7 @@ class TrajectoryStore:
 
     def __post_init__(self) -> None:
         self._compressor = zstandard.ZstdCompressor(level=3)
-        self._index = {attempt: ref for ref, attempt, _ in self._records()}
+        self._index = {attempt: ref for ref, attempt, _ in records_in(self.folder)}
 
     def append(self, trajectories: Iterable[Trajectory]) -> list[Ref]:
         """Store these; when it returns, they survive the death of this process (`sync`: of the machine).
@@ -210,13 +210,9 @@ class TrajectoryStore:
             length = HEAD.unpack(file.read(HEAD.size))[1]
             return decode(zstandard.decompress(file.read(length)))
 
-    def scan(self) -> Iterator[Trajectory]:
-        """Every trajectory on disk, in the order of storing."""
-        return (decode(zstandard.decompress(body)) for _, _, body in self._records())
-
     def ids(self) -> list[Attempt]:
         """Every attempt on disk, in the order of storing, read anew from the files."""
-        return [attempt for _, attempt, _ in self._records()]
+        return [attempt for _, attempt, _ in records_in(self.folder)]
 
     def close(self) -> None:
         """Sync and close the shard. Idempotent."""
@@ -226,10 +222,6 @@ class TrajectoryStore:
             self._file = -1
 
     # --- inside ---------------------------------------------------------------------------------------------
-
-    def _records(self) -> Iterator[tuple[Ref, Attempt, bytes]]:
-        for shard in sorted(self.folder.glob("*.bin")):
-            yield from records_of(shard)
 
     def _refuse_doubles(self, attempts: list[Attempt]) -> None:
         if len(set(attempts)) < len(attempts) or any(attempt in self._index for attempt in attempts):
@@ -261,6 +253,17 @@ class TrajectoryStore:
                 f"{self.folder}: the disk is full. Make room, then go on with `agentrl resume {run}`."
             ) from error
         self._end += len(data)
+
+
+def scan(folder: Path) -> Iterator[Trajectory]:
+    """Every trajectory of the store in `folder`, one by one in the order of storing, while another process appends."""
+    return (decode(zstandard.decompress(body)) for _, _, body in records_in(folder))
+
+
+def records_in(folder: Path) -> Iterator[tuple[Ref, Attempt, bytes]]:
+    """The whole records of every shard in `folder`."""
+    for shard in sorted(folder.glob("*.bin")):
+        yield from records_of(shard)
 
 
 def frame(attempt: Attempt, body: bytes) -> bytes:

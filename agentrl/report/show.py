@@ -63,8 +63,8 @@ def listing(run: RunFolder) -> RenderableType:
     for row in rows[-MOST_ROWS:]:
         table.add_row(*_cells(row))
     words = f"{len(rows)} attempts" + (f", the last {MOST_ROWS} shown" if len(rows) > MOST_ROWS else "")
-    steps = [path.name for path in sorted(run.evaluated(0).parent.glob("*"))]
-    held_out = f"; evaluations after steps {', '.join(str(int(step)) for step in steps)}" if steps else ""
+    steps = run.evaluated_steps()
+    held_out = f"; evaluations after steps {', '.join(map(str, steps))}" if steps else ""
     return Group(
         table, Text(f"{words}{held_out}. One of them: agentrl show {run.path} {rows[-1].sample if rows else '0-0'}")
     )

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.errors import RunError
-from agentrl.records.store import TrajectoryStore, decode, encode, records_of
+from agentrl.records.store import TrajectoryStore, decode, encode, records_of, scan
 from agentrl.types import (
     Message,
     SampleId,
@@ -107,7 +107,7 @@ def test_every_attempt_can_be_read_again_by_another_process(tmp_path: Path) -> N
         store.append(episodes[first : first + 4])
     assert len(list(tmp_path.glob("*.bin"))) > 1
     reader = TrajectoryStore(tmp_path)
-    assert list(reader.scan()) == episodes
+    assert list(scan(tmp_path)) == episodes
     assert reader.ids() == store.ids() == [(t.sample, 0) for t in episodes]
     assert reader.read(SampleId(7, 1), 0) == episodes[15] == store.read(SampleId(7, 1))
     store.close()
@@ -158,7 +158,7 @@ def test_a_torn_end_costs_only_itself(tmp_path: Path) -> None:
         ]
     later = TrajectoryStore(torn)
     later.append([episodes[2]])
-    assert list(TrajectoryStore(torn).scan()) == episodes
+    assert list(scan(torn)) == episodes
     later.close()
 
 

@@ -1,0 +1,115 @@
+"""A run as an object: what its folder holds, for notebooks and scripts."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from agentrl.config.loading import load
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.metrics.step import EvaluationRecord, StepRecord
+from agentrl.metrics.trackers import read_evaluations, read_steps
+from agentrl.records.checkpoints import folder_of, steps_in
+from agentrl.records.folder import RunFolder, existing_run
+from agentrl.records.ledger import AttemptRow, Ledger
+from agentrl.records.store import scan
+from agentrl.report import summary
+from agentrl.report.export import rows, stored
+from agentrl.report.summary import Summary
+from agentrl.types import Trajectory
+
+Table = Literal["steps", "evaluations", "trajectories"]
+
+
+class Run:
+    """The run in the folder `path`, finished or still going: every access reads its files anew and changes nothing.
+
+    Raises ConfigError for a folder that is no run.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = existing_run(Path(path))
+        self._folder = RunFolder(self.path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def config(self) -> Config:
+        """The configuration as resolved."""
+        return load(self._folder.config)
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """The steps so far, in order; a step that a resume repeated counts once."""
+        return read_steps(self._folder)
+
+    @property
+    def evaluations(self) -> list[EvaluationRecord]:
+        """The evaluations so far, in order."""
+        return read_evaluations(self._folder)
+
+    @property
+    def summary(self) -> Summary | None:
+        """How the run ended, None if it has not ended."""
+        return summary.read(self._folder)
+
+    @property
+    def attempts(self) -> list[AttemptRow]:
+        """Every training attempt with its state, by group, member and attempt; empty for an evaluation."""
+        if not self._folder.ledger.is_file():
+            return []
+        with closing(Ledger(self._folder.ledger, is_read_only=True)) as ledger:
+            return list(ledger.rows())
+
+    def trajectories(self, evaluation: int | None = None) -> Iterator[Trajectory]:
+        """The trajectories of training, or of the evaluation after a step, one by one in the order of storing."""
+        return scan(stored(self._folder, evaluation))
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The folder of the newest checkpoint; `<checkpoint>/model` loads with `from_pretrained`."""
+        steps = steps_in(self._folder.checkpoints)
+        return folder_of(self._folder.checkpoints, steps[-1]) if steps else None
+
+    @property
+    def report(self) -> Path:
+        """The HTML report, which is written when the run ends."""
+        return self._folder.report
+
+    def frame(self, what: Table) -> Any:
+        """A pandas DataFrame with a row for each step, evaluation or training trajectory.
+
+        Its columns are the fields of StepRecord or EvaluationRecord, nested ones as "learner.loss", or those of an
+        export. Raises ConfigError where pandas is not installed.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            raise ConfigError("a frame needs pandas: `pip install pandas`") from None
+        return pandas.DataFrame([flat(msgspec.to_builtins(item)) for item in self._items(what)])
+
+    def _items(self, what: Table) -> Iterable[Any]:
+        match what:
+            case "steps":
+                return self.steps
+            case "evaluations":
+                return self.evaluations
+            case "trajectories":
+                return rows(self._folder)
+            case _:
+                raise UnknownNameError("table", what, get_args(Table))
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one level, with keys such as "learner.loss"."""
+    out: dict[str, Any] = {}
+    for key, value in tree.items():
+        out |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return out
