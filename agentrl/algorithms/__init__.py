@@ -1,4 +1,4 @@
-"""Algorithms: trajectories become advantages. One file, one class each; `losses` holds the loss functions they name."""
+"""Algorithms compute advantages from trajectories: one class in one file each. None of them imports torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agentrl.errors import UnknownNameError
 
 
 def algorithms() -> dict[str, type[Algorithm]]:
-    """Every algorithm by its name."""
+    """All algorithms by name."""
     return {cls.name: cls for cls in (GRPO, RLOO, ReinforcePP)}
 
 
 def algorithm(name: str) -> Algorithm:
-    """The algorithm of that name; raises UnknownNameError with the nearest known one."""
+    """The algorithm of that name. Raises UnknownNameError, which suggests the nearest known name."""
     known = algorithms()
     if name not in known:
         raise UnknownNameError("algorithm", name, known)

@@ -1,4 +1,4 @@
-"""The Algorithm contract: trajectories become per-token advantages, and name their loss."""
+"""The Algorithm contract: compute an advantage for every token, and name the loss."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ class Needs:
     """What the run must provide for an algorithm."""
 
     min_group_size: int = 1
-    reference: bool = False
-    critic: bool = False
 
 
 # advantages[g][m][s][t]: group, member, sequence, token; 0.0 on context tokens.
@@ -24,20 +22,21 @@ Advantages = list[list[list[list[float]]]]
 
 
 class Algorithm(ABC):
-    """One class, one file. Sees all groups of an optimizer step; every trajectory in them is valid."""
+    """Base class of the algorithms. It sees all groups of an optimizer batch; every trajectory in them is valid."""
 
     name: ClassVar[str]
     needs: ClassVar[Needs] = Needs()
     compares: ClassVar[Literal["group", "batch"]] = "group"
-    """What a trajectory is compared with: the members of its group, or the whole batch."""
+    """The baseline of a trajectory: the members of its group, or the whole batch."""
     loss: ClassVar[str] = "ppo_clip"
+    """A name in `agentrl.losses.LOSSES`."""
 
     @abstractmethod
     def advantages(self, groups: Sequence[Group]) -> Advantages:
-        """Per-token advantages of every sequence, aligned with `TokenSequence.ids`."""
+        """The advantage of every token of every sequence, aligned with `TokenSequence.ids`."""
 
     def has_signal(self, group: Group) -> bool:
-        """Whether any advantage of the group is not 0; one that is compared with the batch may always have some."""
+        """True when any advantage of the group is not 0. Always True for an algorithm that compares the whole batch."""
         if self.compares == "batch":
             return True
         return any(a for members in self.advantages([group]) for member in members for row in member for a in row)

@@ -1,4 +1,4 @@
-"""Which reward belongs to which token: rewards by turn and episode, and turn values spread over action tokens."""
+"""Credit assignment: rewards by turn and by episode, returns, and values by turn spread over action tokens."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from agentrl.types import Group, Trajectory
 
 ROUNDING = 1e-9
-"""Values that differ by less than this share of the largest are equal: 0.1 + 0.2 and 0.3 are one reward."""
+"""Relative tolerance: values that differ by less than this share of the largest count as equal (0.1 + 0.2 and 0.3)."""
 
 
 def turn_rewards(trajectory: Trajectory) -> dict[int, float]:
-    """The weighted reward of each turn that has one; it lands on the turn's last action token."""
+    """The weighted reward of each turn that has one."""
     rewards: dict[int, float] = {}
     for signal in trajectory.signals:
         if signal.scope == "turn" and signal.turn is not None and signal.valid and signal.value is not None:
@@ -21,7 +21,7 @@ def turn_rewards(trajectory: Trajectory) -> dict[int, float]:
 
 
 def episode_reward(trajectory: Trajectory) -> float:
-    """The weighted reward of the episode as a whole; it lands on the last action token."""
+    """The weighted reward of the episode as a whole, without the rewards of its turns."""
     return sum(
         signal.weight * signal.value
         for signal in trajectory.signals
@@ -29,23 +29,23 @@ def episode_reward(trajectory: Trajectory) -> float:
     )
 
 
-def to_go(rewards: dict[int, float], turn: int) -> float:
-    """The sum of turn rewards that an action token of `turn` still has before it (discount 1)."""
-    return sum(reward for at, reward in rewards.items() if at >= turn)
+def reward_to_go(rewards: dict[int, float], turn: int) -> float:
+    """The sum of the rewards of `turn` and all later turns (discount 1)."""
+    return sum(reward for rewarded, reward in rewards.items() if rewarded >= turn)
 
 
-def returns(group: Group) -> dict[int, list[float]]:
-    """By turn in which anybody acts, the return-to-go of every member.
+def returns_by_turn(group: Group) -> dict[int, list[float]]:
+    """Return-to-go of every member, for each turn in which any member acts.
 
-    A member whose episode has ended by that turn counts with what it has left: the reward of the episode, else 0.
+    A member whose episode ended before that turn counts with its episode reward, the only reward left to it.
     """
     acted = {segment.turn for t in group.trajectories for segment in t.segments if segment.is_action}
     rewards = [(episode_reward(t), turn_rewards(t)) for t in group.trajectories]
-    return {turn: [outcome + to_go(turns, turn) for outcome, turns in rewards] for turn in sorted(acted)}
+    return {turn: [outcome + reward_to_go(turns, turn) for outcome, turns in rewards] for turn in sorted(acted)}
 
 
 def centred(values: Sequence[float]) -> list[float]:
-    """value - mean; exactly 0 where the values are equal up to rounding."""
+    """value - mean; exactly 0 when the values are equal up to rounding."""
     if is_equal(values):
         return [0.0] * len(values)
     mean = statistics.fmean(values)
@@ -53,12 +53,12 @@ def centred(values: Sequence[float]) -> list[float]:
 
 
 def is_equal(values: Sequence[float]) -> bool:
-    """Whether the values differ by rounding at most."""
+    """True when the values differ by no more than rounding."""
     return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
-def spread(trajectory: Trajectory, value: Callable[[int], float]) -> list[list[float]]:
-    """[sequence][token]: `value(turn)` on the action tokens of each turn, 0.0 on context."""
+def per_token(trajectory: Trajectory, value: Callable[[int], float]) -> list[list[float]]:
+    """[sequence][token]: `value(turn)` on the action tokens of each turn, 0.0 on context tokens."""
     return [
         [v for s in sequence.segments for v in [value(s.turn) if s.is_action else 0.0] * len(s.ids)]
         for sequence in trajectory.sequences

@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 
 from agentrl.algorithms.base import Advantages, Algorithm, Needs
-from agentrl.algorithms.credit import is_equal, returns, spread
+from agentrl.algorithms.credit import is_equal, per_token, returns_by_turn
 from agentrl.types import Group
 
 
 class RLOO(Algorithm):
     """REINFORCE Leave-One-Out (Ahmadian et al., arXiv:2402.14740, section 3.2; Kool et al. 2019).
 
-    A_i = R_i - 1/(G-1) sum_{j != i} R_j, the same for every action token of member i. With turn rewards R is the return
-    from the token's turn on, for the member and for the others alike, which keeps the estimate unbiased: the
+    A_i = R_i - 1/(G-1) sum_{j != i} R_j, the same for every action token of member i. With turn rewards, R is the
+    return from the token's turn on, for the member and for the others; this keeps the estimate unbiased, because the
     others' returns do not depend on what member i does. Equal returns get exactly 0.
 
     Assumes at least two members, drawn independently for one task.
@@ -25,20 +25,20 @@ class RLOO(Algorithm):
     needs = Needs(min_group_size=2)
 
     def advantages(self, groups: Sequence[Group]) -> Advantages:
-        """See `Algorithm.advantages`."""
+        """The return of each turn minus the mean return of the other members."""
         return [self._group(group) for group in groups]
 
     @staticmethod
     def _group(group: Group) -> list[list[list[float]]]:
-        by_turn = {turn: above_others(values) for turn, values in returns(group).items()}
+        by_turn = {turn: minus_mean_of_others(values) for turn, values in returns_by_turn(group).items()}
         return [
-            spread(trajectory, lambda turn, m=member: by_turn[turn][m])  # type: ignore[misc]
+            per_token(trajectory, lambda turn, m=member: by_turn[turn][m])  # type: ignore[misc]
             for member, trajectory in enumerate(group.trajectories)
         ]
 
 
-def above_others(values: Sequence[float]) -> list[float]:
-    """Each value minus the mean of the others; exactly 0 where all are equal up to rounding."""
+def minus_mean_of_others(values: Sequence[float]) -> list[float]:
+    """Each value minus the mean of the others; exactly 0 when all are equal up to rounding."""
     if is_equal(values):
         return [0.0] * len(values)
     total, size = math.fsum(values), len(values)

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from agentrl.config.schema import AlgorithmSection
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.losses.policy import LOSSES, kl_k3, kl_penalty, truncated_importance
+from agentrl.losses import LOSSES
+from agentrl.losses.kl import kl_k3, kl_penalty
+from agentrl.losses.policy import truncated_importance
 
 MEASURED = ("tokens", "entropy", "mismatch_kl", "reference_kl", "clipped", "importance", "capped")
 
