@@ -53,9 +53,7 @@ class _Segment(msgspec.Struct, array_like=True, gc=False):
     float_type: str
     logprobs: bytes
     versions: list[tuple[int, int, int, int]]
-    turn: int
-    policy: str
-    agent: str
+    turn: int  # earlier versions stored two more elements, which msgspec ignores
 
 
 class _Record(msgspec.Struct, array_like=True):
@@ -110,13 +108,13 @@ def _pack(s: Segment) -> _Segment:
         logprobs = array("d", s.logprobs)
     versions = [(*span.version, span.start, span.end) for span in s.versions]
     ids, floats = array("i", s.ids).tobytes(), logprobs.tobytes()
-    return _Segment(ids, s.is_action, logprobs.typecode, floats, versions, s.turn, s.policy, s.agent)
+    return _Segment(ids, s.is_action, logprobs.typecode, floats, versions, s.turn)
 
 
 def _unpack(s: _Segment) -> Segment:
     versions = tuple(VersionSpan(Version(i, n), start, end) for i, n, start, end in s.versions)
     ids, logprobs = tuple(array("i", s.ids)), tuple(array(s.float_type, s.logprobs))
-    return Segment(ids, s.is_action, logprobs, versions, s.turn, s.policy, s.agent)
+    return Segment(ids, s.is_action, logprobs, versions, s.turn)
 
 
 def _clean(signal: Signal) -> Signal:

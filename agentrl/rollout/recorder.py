@@ -29,13 +29,11 @@ class Recorder:
         self.prompt += ids
         self._sequences[-1].append(Segment(ids, is_action=False, turn=turn))
 
-    def action(self, completion: Completion, turn: int, policy: str = "policy", agent: str = "agent") -> None:
+    def action(self, completion: Completion, turn: int) -> None:
         """What the engine sampled after `prompt`. Raises EngineError when its parts do not fit together."""
         check(completion)
         self.prompt += completion.ids
-        self._sequences[-1].append(
-            Segment(completion.ids, True, completion.logprobs, completion.versions, turn, policy, agent)
-        )
+        self._sequences[-1].append(Segment(completion.ids, True, completion.logprobs, completion.versions, turn))
 
     def sequences(self) -> tuple[TokenSequence, ...]:
         """All that holds sampled tokens; context that nothing was sampled after is left out."""

@@ -1,4 +1,4 @@
-"""What flows between the rooms: messages, requests, trajectories, training data. Plain Python, no torch."""
+"""Data types of all packages: messages, requests, trajectories and training data. Plain Python, no torch."""
 
 from agentrl.types.messages import (
     TOOL_ERROR,

@@ -1,4 +1,4 @@
-"""Messages: the space an environment author lives in (the OpenAI chat form, content as text or typed parts)."""
+"""Messages, as environment authors see them: the OpenAI chat format, with text or typed parts as content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TextPart(TypedDict):
 
 
 class ThinkingPart(TypedDict):
-    """The model's own reasoning, kept apart from what it says."""
+    """The model's reasoning, separate from its answer."""
 
     type: Literal["thinking"]
     thinking: str
@@ -30,7 +30,7 @@ Part = TextPart | ThinkingPart | ImagePart
 
 
 class FunctionCall(TypedDict):
-    """The function a model asks for; `arguments` is an object, or the raw text when it is not valid JSON."""
+    """A function and its arguments: an object, or the raw text when the model did not write a JSON object."""
 
     name: str
     arguments: dict[str, Any] | str
@@ -56,7 +56,7 @@ class Message(TypedDict, total=False):
 
 
 class ToolSpec(TypedDict):
-    """A tool as the model is told of it: `parameters` is a JSON schema."""
+    """Description of a tool for the model; `parameters` is a JSON schema."""
 
     name: str
     description: str
@@ -64,11 +64,11 @@ class ToolSpec(TypedDict):
 
 
 TOOL_ERROR = "error: "
-"""How a tool message begins whose call failed."""
+"""Prefix of the tool message of a failed call."""
 
 
 def text_of(message: Message) -> str:
-    """The plain text of a message: its string content, or its text parts joined."""
+    """The text of a message: its string content, or its text parts joined."""
     content = message["content"]
     if isinstance(content, str):
         return content

@@ -1,4 +1,4 @@
-"""What is asked for: episodes of the workers, completions of the engines, weights under a version."""
+"""Versions of the weights, requests to engines and workers, and the answers of an engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRAIN, HELD_OUT = "train", "test"
 
 
 class Version(NamedTuple):
-    """The name of published weights: (incarnation of the run, publications so far). Never reused."""
+    """Version of published weights: (incarnation of the run, number of publications so far). Never reused."""
 
     incarnation: int
     n: int
@@ -26,15 +26,15 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """The inverse of `str`; raises ValueError for anything else (vLLM's "default" included)."""
+        """The inverse of `str`. Raises ValueError for any other text, including vLLM's "default"."""
         incarnation, _, n = text.partition(".")
         return cls(int(incarnation), int(n))
 
 
 def age(held: Version, sampled: Version, forks: Sequence[int] = (0,)) -> int:
-    """Updates that lie between the weights `held` and the weights that `sampled`.
+    """Number of updates between the weights `held` and the weights `sampled`.
 
-    `forks[i]` is the publication count at which incarnation i of the run began. Within one lineage this is
+    `forks[i]` is the publication count at which incarnation i of the run began. Within one lineage the age is
     `held.n - sampled.n`; across a resume it is the distance through the last common version.
     """
     if sampled.incarnation == held.incarnation:
@@ -44,7 +44,7 @@ def age(held: Version, sampled: Version, forks: Sequence[int] = (0,)) -> int:
 
 
 class VersionSpan(NamedTuple):
-    """`version` sampled the tokens `start` (inclusive) to `end` (exclusive)."""
+    """The tokens from `start` (inclusive) to `end` (exclusive) were sampled by `version`."""
 
     version: Version
     start: int
@@ -53,7 +53,7 @@ class VersionSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids to continue; `media` is reserved for images and stays empty for text models."""
+    """Token ids to continue. `media` is reserved for images and is empty for text models."""
 
     ids: tuple[int, ...]
     media: tuple[Any, ...] = ()
@@ -61,7 +61,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to sample one completion: the full distribution at `temperature` (0 = greedy, evaluation only)."""
+    """Sampling parameters of one completion: the full distribution at `temperature` (0: greedy, evaluation only)."""
 
     max_tokens: int
     temperature: float = 1.0
@@ -75,10 +75,10 @@ FinishReason = Literal["stop", "length", "abort"]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Sampled ids with the logprob of each under the distribution sampled from, and who sampled it.
+    """Sampled token ids, the logprob of each under the sampling distribution, and the version that sampled it.
 
-    `ids` and `logprobs` have one length T; `versions` covers 0..T without gaps. The stop token, when one was sampled,
-    is the last id.
+    `ids` and `logprobs` have the same length T; `versions` covers 0..T without gaps. A sampled stop token is the last
+    id.
     """
 
     ids: tuple[int, ...]
@@ -89,7 +89,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do; callers ask here before they call."""
+    """Capabilities of an engine. It refuses calls outside of them with EngineRefusedError."""
 
     sleep: bool = False
     score: bool = True
@@ -99,7 +99,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One tensor of a publication, in checkpoint names; `digest` is `agentrl.weights.digest` of its bytes."""
+    """One published tensor, under its checkpoint name; `digest` is that of its bytes (`agentrl.weights.digest`)."""
 
     name: str
     shape: tuple[int, ...]
@@ -109,15 +109,14 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class WeightManifest:
-    """What a publication must contain: every tensor with its digest."""
+    """Contents of a publication: every tensor with its digest."""
 
     version: Version
     tensors: tuple[TensorSpec, ...]
-    kind: Literal["full", "adapter"] = "full"
 
 
 class SampleId(NamedTuple):
-    """Which sample: member `member` of group `group`. An attempt at it adds a number; a rerun is a new attempt."""
+    """A sample: member `member` of group `group`. Every run of a sample is an attempt with a number of its own."""
 
     group: int
     member: int
@@ -128,7 +127,7 @@ class SampleId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRequest:
-    """Run one attempt at one sample. Every random choice in it follows from (seed, split, task_index, member, turn)."""
+    """Request to run one attempt at a sample. (seed, split, task_index, member, turn) fix all its random choices."""
 
     sample: SampleId
     attempt: int
@@ -141,4 +140,4 @@ class EpisodeRequest:
     episode_timeout_s: float
     turn_timeout_s: float
     asks_success: bool = False
-    """Whether the env is asked if the episode is a success: in an evaluation."""
+    """Whether to ask the environment if the episode is a success, as in an evaluation."""

@@ -1,4 +1,4 @@
-"""What is trained, what was dropped instead, and what the learner reports of it."""
+"""Batches on their way to the learner, and its report of a step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from agentrl.types.requests import SampleId
 from agentrl.types.trajectory import Group
 
 DropReason = Literal["filtered", "stale", "invalid", "unanswered", "cancelled", "lost"]
-"""Why an attempt ended untrained."""
+"""Reasons why an attempt is not trained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one optimizer batch is made of, and what was dropped while it was collected.
+    """The groups of one optimizer batch, and the samples that were dropped while it was collected.
 
-    `restored_tokens` counts those of its sampled tokens, dropped ones included, that an earlier incarnation sampled.
+    `dropped` holds (reason, explanation, sampled tokens) of each dropped sample, `ages` the age of each sample that is
+    trained. `restored_tokens` counts the sampled tokens, including dropped ones, that come from an earlier incarnation.
     """
 
     groups: tuple[Group, ...]
@@ -27,10 +28,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class TrainSequence:
-    """One sequence to train on; all lists have its length T.
+    """One sequence to train on; all lists have length T.
 
-    `mask` is 1 on sampled tokens, `sampler_logprobs` holds the logprob each was sampled with (at `temperature`) and
-    `advantages` what it is credited with; both are ignored where the mask is 0.
+    `mask` is 1 on sampled tokens. `sampler_logprobs` holds the logprob with which each of them was sampled (at
+    `temperature`), `advantages` its advantage; both are ignored where the mask is 0.
     """
 
     sample: SampleId
@@ -42,18 +43,18 @@ class TrainSequence:
 
     @property
     def has_signal(self) -> bool:
-        """True when a sampled token has an advantage; without one, and without a KL term, the gradient is exactly 0."""
+        """True when a sampled token has an advantage. Otherwise, and without a KL term, the gradient is exactly 0."""
         return any(advantage for advantage, is_action in zip(self.advantages, self.mask, strict=True) if is_action)
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one batch did, the same on every rank except `samples`, `tokens` and the timings.
+    """Report of one batch; the same on every rank except for `samples`, `tokens` and `seconds`.
 
-    `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once. The means are
-    over the `learned_tokens` (of all ranks), those of the optimizer steps that were taken: the ones with an advantage,
-    or all where there is a reference. Where none was taken they mean nothing (`has_learned`, `MEANS`). Of the other
-    optimizer steps, `skipped_steps` had nothing to learn from and `nonfinite_steps` a gradient that was not finite.
+    `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once.
+    `optimizer_steps` counts the steps that were taken, `skipped_steps` those without a signal, `nonfinite_steps` those
+    whose gradient was not finite. The fields in `MEANS` are means over `learned_tokens`: the tokens of all ranks that
+    went through the model in steps that were taken. They mean nothing unless `has_learned`.
     """
 
     loss: float
@@ -83,4 +84,4 @@ MEANS = (
     "loss", "grad_norm", "entropy", "mismatch_kl", "reference_kl",
     "clip_fraction", "tis_mean", "tis_capped",
 )  # fmt: skip
-"""The fields of a `StepReport` that are only known where something was learned."""
+"""Fields of a `StepReport` that have a meaning only when `has_learned`."""

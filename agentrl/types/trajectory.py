@@ -1,4 +1,4 @@
-"""What an episode leaves: tokens with their origin, signals, one reason for its end."""
+"""The record of an episode: tokens with their origin, rewards as signals, and one stop reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Scope = Literal["turn", "episode", "group"]
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """The only reward currency. An invalid signal has no value: it is never a 0."""
+    """One reward. An invalid signal has no value, which is not the same as 0."""
 
     name: str
     value: float | None
@@ -29,15 +29,14 @@ class Signal:
 
     @classmethod
     def invalid(cls, name: str, reason: str, **fields: Any) -> Signal:
-        """A signal that could not be computed, and why."""
+        """A signal that could not be computed, with the reason."""
         return cls(name, None, valid=False, reason=reason, **fields)
 
 
 class StopReason(StrEnum):
-    """Why an episode ended. The first two terminate it; all others truncate it."""
+    """Why an episode ended. `env_done` terminates it; all others truncate it."""
 
     ENV_DONE = "env_done"
-    AGENT_DONE = "agent_done"
     MAX_TURNS = "max_turns"
     MAX_TOKENS = "max_tokens"
     CONTEXT_OVERFLOW = "context_overflow"
@@ -50,31 +49,29 @@ class StopReason(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """True when the episode came to its own end (terminated), False when it was cut (truncated)."""
-        return self in (StopReason.ENV_DONE, StopReason.AGENT_DONE)
+        """True when the episode was terminated, False when it was truncated."""
+        return self is StopReason.ENV_DONE
 
     @property
     def is_scored(self) -> bool:
-        """True when the env is asked for a score; the others are invalid (a deadline unless the env says otherwise)."""
+        """True when the environment scores the episode. The rest is invalid (a deadline unless the env allows it)."""
         return self.is_terminal or self in (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of tokens with one origin: context (mask 0, no logprobs, no versions) or sampled by the policy (mask 1)."""
+    """Consecutive tokens of one origin: context (mask 0, no logprobs, no versions) or sampled (mask 1)."""
 
     ids: tuple[int, ...]
     is_action: bool
     logprobs: tuple[float, ...] = ()
     versions: tuple[VersionSpan, ...] = ()
     turn: int = 0
-    policy: str = "policy"
-    agent: str = "agent"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSequence:
-    """Segments that were one context in the engine; a rewritten history begins another sequence."""
+    """Segments that form one context in the engine. A rewritten history begins another sequence."""
 
     segments: tuple[Segment, ...]
 
@@ -85,12 +82,12 @@ class TokenSequence:
 
     @property
     def mask(self) -> list[int]:
-        """1 for each sampled token, length T."""
+        """1 for sampled tokens, 0 for context, length T."""
         return [int(segment.is_action) for segment in self.segments for _ in segment.ids]
 
     @property
     def logprobs(self) -> list[float]:
-        """The sampler's logprob of each sampled token, 0.0 elsewhere, length T."""
+        """The sampler's logprob of each sampled token, 0.0 for context, length T."""
         return [value for s in self.segments for value in (s.logprobs if s.is_action else [0.0] * len(s.ids))]
 
     @property
@@ -107,7 +104,7 @@ class TokenSequence:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds an episode spent, by where."""
+    """Seconds of an episode by activity."""
 
     total_s: float = 0.0
     engine_s: float = 0.0
@@ -117,7 +114,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One finished attempt at a sample: every token, every reward, one reason for its end."""
+    """A finished attempt at a sample: all tokens, all rewards, one stop reason."""
 
     sample: SampleId
     attempt: int
@@ -133,9 +130,9 @@ class Trajectory:
     timings: Timings = field(default_factory=Timings)
     error: str = ""
     traceback: str = ""
-    """Of what the environment raised, where it did."""
+    """Traceback of the exception that the environment raised, if any."""
     success: Signal | None = None
-    """Whether the episode is a success, where the environment itself says so and was asked."""
+    """The environment's verdict on success, if it was asked for one and gives one."""
 
     @property
     def reward(self) -> float:
@@ -144,39 +141,39 @@ class Trajectory:
 
     @property
     def judgements(self) -> tuple[Signal, ...]:
-        """All signals, and the verdict on its success where there is one."""
+        """All signals, and the verdict on success if there is one."""
         return self.signals if self.success is None else (*self.signals, self.success)
 
     @property
     def tool_results(self) -> tuple[Message, ...]:
-        """What tools answered to the model; not what examples in the prompt show."""
-        said = [place for place, message in enumerate(self.messages) if message["role"] == "assistant"]
-        own = self.messages[said[-self.turns] :] if 0 < self.turns <= len(said) else ()
+        """The tool messages that answer the model, without those of examples in the prompt."""
+        replies = [index for index, message in enumerate(self.messages) if message["role"] == "assistant"]
+        own = self.messages[replies[-self.turns] :] if 0 < self.turns <= len(replies) else ()
         return tuple(message for message in own if message["role"] == "tool")
 
     @property
     def is_valid(self) -> bool:
-        """True when it was scored and no signal that counts is invalid: only then is its reward a number."""
+        """True when the episode was scored and no signal with a weight is invalid; only then its reward counts."""
         return self.is_scored and all(s.valid or s.weight == 0 for s in self.signals)
 
     @property
     def is_scored(self) -> bool:
-        """True when at least one signal was computed and the ending allows a score."""
+        """True when at least one signal was computed and the stop reason allows a score."""
         deadline_counts = self.stop_reason is StopReason.DEADLINE and bool(self.signals)
         return (self.stop_reason.is_scored or deadline_counts) and bool(self.signals)
 
     @property
     def is_unanswered(self) -> bool:
-        """True when nothing failed and yet no token was sampled, as after a prompt that leaves no room to answer.
+        """True when nothing failed but no token was sampled, for example because the prompt left no room.
 
-        There is nothing to train, and no reward that the policy could have earned.
+        Such an episode cannot be trained, and no reward in it is earned by the policy.
         """
         has_ended = self.stop_reason.is_scored or self.is_scored
         return has_ended and self.action_tokens == 0
 
     @property
     def is_trainable(self) -> bool:
-        """True when it has a valid reward and a sampled token to credit it to."""
+        """True when the episode has a valid reward and a sampled token to credit."""
         return self.is_valid and self.action_tokens > 0
 
     @property
@@ -191,18 +188,18 @@ class Trajectory:
 
     @property
     def versions(self) -> set[Version]:
-        """Every version that sampled one of its tokens."""
+        """All versions that sampled a token of the episode."""
         return {span.version for segment in self.segments for span in segment.versions if span.end > span.start}
 
     @property
     def oldest_version(self) -> Version | None:
-        """The oldest version among its sampled tokens (None when nothing was sampled)."""
+        """The oldest version that sampled a token, or None."""
         return min(self.versions, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The attempts at one task that are compared with each other."""
+    """Trajectories of one task that are compared with each other."""
 
     id: int
     trajectories: tuple[Trajectory, ...]

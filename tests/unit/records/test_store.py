@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +74,15 @@ def test_tool_calls_and_parts_come_back() -> None:
     )
     episode = dataclasses.replace(trajectory(0, 0), messages=messages)
     assert decode(encode(episode)).messages == messages
+
+
+def test_a_trajectory_stored_before_segments_lost_two_fields_is_read() -> None:
+    episode = trajectory(0, 0)
+    fields = msgspec.msgpack.decode(encode(episode))
+    for segments in fields[5]:
+        for segment in segments:
+            segment += ["policy", "agent"]
+    assert decode(msgspec.msgpack.encode(fields)) == episode
 
 
 HOSTILE = [
