@@ -28,7 +28,7 @@ from agentrl.cluster.roles import RemoteEngine, worker_spec
 from agentrl.cluster.workers import Workers
 from agentrl.config.machine import detect
 from agentrl.config.models import locate
-from agentrl.config.resolve import choose
+from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config, EnvSection, ModelSection, RolloutSection
 from agentrl.engine.client import EngineServer
 from agentrl.engine.scripted import ScriptedEngine
@@ -76,7 +76,7 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
             turn_timeout_s=DEADLINE_S,
         ),
     )
-    config = choose(config, detect()).config
+    config = resolve_run(config, detect())
     model = str(locate(config.model.name))
     folder = RunFolder(out)
     journal = RunJournal(folder)

@@ -19,7 +19,7 @@ from agentrl.cluster.actors import Actors
 from agentrl.cluster.signals import Stop
 from agentrl.config.machine import detect
 from agentrl.config.models import locate
-from agentrl.config.resolve import choose
+from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config, EngineSection, EnvSection, ModelSection, RolloutSection
 from agentrl.engine.vllm import VllmSpec, environment
 from agentrl.records.folder import RunFolder
@@ -108,7 +108,7 @@ def config_of(args: argparse.Namespace) -> Config:
         engine=EngineSection(kv_cache_gib=1.0),
         rollout=RolloutSection(prompts=args.prompts, group_size=args.group_size, max_tokens=args.max_tokens),
     )
-    return choose(config, detect()).config
+    return resolve_run(config, detect())
 
 
 def flags(description: str | None) -> argparse.ArgumentParser:

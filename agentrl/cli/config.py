@@ -1,22 +1,25 @@
-"""`agentrl config`: the configuration as a TOML file that `--config` takes again."""
+"""`agentrl config`: print the configuration as a TOML file that `--config` accepts."""
 
 from __future__ import annotations
 
 import textwrap
 
 from agentrl.cli.flags import ENV, parse
-from agentrl.config.loading import to_toml
+from agentrl.config.loading import read
 from agentrl.config.machine import detect
-from agentrl.config.resolve import choose, idle_keys
+from agentrl.config.resolve import explain, resolve_run
+from agentrl.config.toml import to_toml
+from agentrl.config.validate import idle_keys
 from agentrl.env.config import load_config
 from agentrl.env.registry import resolve
 
 
 def run(words: list[str]) -> int:
-    """Print every key with its value for this machine, where the value comes from, and its meaning."""
-    settings = parse("config", "Print the configuration that the flags of `agentrl train` would give.", words, ENV)
-    plan = choose(settings.config, detect())
-    env = load_config(resolve(plan.config.env.name), plan.config.env.options)
-    print(textwrap.fill(plan.explanation, 118, initial_indent="# ", subsequent_indent="# "))
-    print(to_toml(plan.config, settings, env, idle_keys(plan.config)), end="")
+    """Print every key with its value for this machine, the source of the value, and its meaning."""
+    settings = read(*parse("config", "Print the configuration of `agentrl train` with the same flags.", words, ENV))
+    machine = detect()
+    config = resolve_run(settings.config, machine)
+    env = load_config(resolve(config.env.name), config.env.options)
+    print(textwrap.fill(explain(config, machine), 118, initial_indent="# ", subsequent_indent="# "))
+    print(to_toml(config, settings, env, idle_keys(config)), end="")
     return 0

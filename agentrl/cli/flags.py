@@ -1,4 +1,4 @@
-"""The flags that `train`, `eval` and `config` share: ten short ones, and every key of the configuration by its name."""
+"""The flags of `train`, `eval` and `config`: ten short ones, and every key of the configuration by its dotted name."""
 
 from __future__ import annotations
 
@@ -8,24 +8,20 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
-from agentrl.config.loading import SHORT_FLAGS, Settings, keys, meaning_of, read
+from agentrl.config.keys import SHORT_FLAGS, key_of, keys, unset_of
+from agentrl.config.loading import Setting, of_flags
 from agentrl.errors import ConfigError
 
 ENV, MODEL = "env", "model"
-"""What may stand without its flag behind a command."""
+"""The flag whose value may stand alone after the command."""
 
 
-def parse(command: str, meaning: str, words: list[str], subject: str) -> Settings:
-    """The settings that a command line asks for; --help prints the flags and exits."""
-    return read(*asked(command, meaning, words, subject))
-
-
-def asked(
+def parse(
     command: str, meaning: str, words: list[str], subject: str, flags: Mapping[str, str] = SHORT_FLAGS
-) -> tuple[Path | None, list[tuple[str, str]]]:
-    """(the TOML file, the flags) of a command line; a word without a flag is the value of the flag `subject`.
+) -> tuple[Path | None, list[Setting]]:
+    """(the TOML file, the settings) of a command line; a word without a flag is the value of the flag `subject`.
 
-    The help shows `flags`, each by its name with its key: those that the command is for.
+    `--help` prints `flags`, a mapping of names to keys, and exits.
     """
     parser = argparse.ArgumentParser(
         prog=f"agentrl {command}",
@@ -35,25 +31,25 @@ def asked(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with the same keys; flags win")
-    parser.add_argument("subject", nargs="?", metavar=subject.upper(), help=f"the same as --{subject}")
-    own, overrides = split(words)
-    given = parser.parse_args(own)
-    if given.subject is not None:
-        _refuse_two(given.subject, subject, overrides)
-        overrides = [(subject, given.subject), *overrides]
-    return given.config, overrides
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with the same keys; flags override it")
+    parser.add_argument("subject", nargs="?", metavar=subject.upper(), help=f"same as --{subject}")
+    own, pairs = split(words)
+    parsed = parser.parse_args(own)
+    if parsed.subject is not None:
+        _refuse_two(parsed.subject, subject, pairs)
+        pairs = [(subject, parsed.subject), *pairs]
+    return parsed.config, of_flags(pairs)
 
 
-def _refuse_two(word: str, subject: str, overrides: list[tuple[str, str]]) -> None:
-    if twice := [text for name, text in overrides if SHORT_FLAGS.get(name, name) == SHORT_FLAGS[subject]]:
+def _refuse_two(word: str, subject: str, pairs: list[tuple[str, str]]) -> None:
+    if twice := [text for name, text in pairs if key_of(name) == SHORT_FLAGS[subject]]:
         raise ConfigError(f"{word!r} and --{subject} {twice[0]} both name the {subject}: leave one out")
 
 
 def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
     """(words for argparse, (name, text) of every flag that sets a key)."""
     own: list[str] = []
-    overrides: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     rest = iter(words)
     for word in rest:
         name, equals, text = word.removeprefix("--").partition("=")
@@ -64,18 +60,17 @@ def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         value = text if equals else next(rest, "--")
         if not equals and value.startswith("--"):
             raise ConfigError(f"--{name} needs a value: --{name} VALUE (true or false for a switch)")
-        overrides.append((name, value))
-    return own, overrides
+        pairs.append((name, value))
+    return own, pairs
 
 
 def _flag_help(flags: Mapping[str, str]) -> str:
     known, width = keys(), max(map(len, flags)) + 3
-    lines = [f"  {f'--{flag}':<{width}} {meaning_of(known[key])}{_default(known[key])}" for flag, key in flags.items()]
-    example = (
-        "Every other setting by its dotted name, as in --model.max_context 2048;\n`agentrl config` lists them all."
-    )
-    return "\n".join(["everyday flags (default):", *lines, "", example])
+    lines = [f"  {f'--{flag}':<{width}} {_meaning(known[key])}" for flag, key in flags.items()]
+    others = "Set any other key by its dotted name, as in --model.max_context 2048;\n`agentrl config` lists all keys."
+    return "\n".join(["everyday flags (default):", *lines, "", others])
 
 
-def _default(info: FieldInfo) -> str:
-    return "" if info.default in (None, "") else f" ({info.default})"
+def _meaning(info: FieldInfo) -> str:
+    unset = unset_of(info)
+    return f"{info.description} ({unset.meaning if unset else info.default})"

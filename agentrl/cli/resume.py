@@ -8,9 +8,9 @@ from pathlib import Path
 from agentrl.cli.ending import exit_code
 from agentrl.cli.flags import split
 from agentrl.cli.folders import trained_run
-from agentrl.config.loading import resumed
+from agentrl.config.loading import of_flags, resumed
 from agentrl.config.machine import detect
-from agentrl.config.resolve import choose
+from agentrl.config.resolve import resolve_run
 from agentrl.records.folder import RunFolder
 from agentrl.training.resumption import check_resumable
 
@@ -26,9 +26,9 @@ def run(words: list[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    own, overrides = split(words)
+    own, pairs = split(words)
     folder = trained_run(parser.parse_args(own).run)
-    config = choose(resumed(folder, overrides), detect(folder)).config
+    config = resolve_run(resumed(folder, of_flags(pairs)), detect(folder))
     check_resumable(RunFolder(folder), config.steps)
     from agentrl.training.inputs import RunInputs
 

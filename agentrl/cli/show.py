@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agentrl.config import loading as settings
+from agentrl.config.loading import load
 from agentrl.config.models import locate
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder, existing_run
@@ -32,6 +32,6 @@ def run(words: list[str]) -> int:
 def _decoder(folder: Path) -> Decode | None:
     """The run's tokenizer; None, and tokens are shown as ids, when its model is gone."""
     try:
-        return decoder(locate(settings.load(RunFolder(folder).config).model.name))
+        return decoder(locate(load(RunFolder(folder).config).model.name))
     except ConfigError:
         return None

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from agentrl.cluster.signals import Stop, Stopped
-from agentrl.config import loading as settings
 from agentrl.config.machine import detect
-from agentrl.config.resolve import choose
+from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
+from agentrl.config.toml import to_toml
 from agentrl.errors import AgentRLError
 from agentrl.metrics.step import EvaluationRecord
 from agentrl.metrics.timer import PhaseTimer
@@ -52,7 +52,7 @@ async def loop(run: Session) -> None:
 
 
 def train(config: Config, inputs: RunInputs | None = None, began: float | None = None) -> Summary:
-    """Train in a new run folder, to the last step. `config` is resolved (`plan.choose`), `inputs` is what it names.
+    """Train in a new run folder, to the last step. `config` is resolved (`resolve_run`), `inputs` is what it names.
 
     `began` is when the command began, on the scale of `time.monotonic`; default: now. Raises what ended the run before
     its last step; it can be resumed from then on.
@@ -66,14 +66,14 @@ def train(config: Config, inputs: RunInputs | None = None, began: float | None =
 
 
 def resume(path: Path, config: Config, inputs: RunInputs | None = None, began: float | None = None) -> Summary:
-    """Go on with the run in a folder, from its last checkpoint, with `config` from now on (`settings.resumed`)."""
+    """Go on with the run in a folder, from its last checkpoint, with `config` from now on (`loading.resumed`)."""
     timer = PhaseTimer(began)
     folder = RunFolder(path)
-    config = choose(config, detect(path)).config
+    config = resolve_run(config, detect(path))
     check_resumable(folder, config.steps)
     inputs = inputs or _told(config, folder)
     with held(path):
-        write_atomic(folder.config, settings.to_toml(config).encode())
+        write_atomic(folder.config, to_toml(config).encode())
         steps = steps_in(folder.checkpoints)
         return asyncio.run(_run(config, inputs, folder, steps[-1] if steps else 0, timer))
 
@@ -161,7 +161,7 @@ def new_folder(config: Config) -> RunFolder:
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
         with folder.config.open("x") as file:
-            file.write(settings.to_toml(config))
+            file.write(to_toml(config))
     except FileExistsError:
         raise taken(path) from None
     except OSError as error:

@@ -14,8 +14,9 @@ import pytest
 
 from agentrl.cli.flags import split
 from agentrl.cli.main import COMMANDS
-from agentrl.config.loading import RESUMABLE, SHORT_FLAGS, key_of, keys, load
-from agentrl.config.resolve import choose
+from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys
+from agentrl.config.loading import load, of_flags
+from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.env import load_config, resolve
 from agentrl.errors import ConfigError
@@ -105,7 +106,9 @@ def check_command(words: list[str]) -> None:
     assert words[1] != "eval" or all(is_read(key_of(name)) for name, _ in overrides), overrides
     assert words[1] != "resume" or all(RESUMABLE.fullmatch(name) for name, _ in overrides), overrides
     if words[1] in RUNS:
-        check_run(load(Path(own[1]) if own[:1] == ["--config"] and Path(own[1]).exists() else None, overrides))
+        check_run(
+            load(Path(own[1]) if own[:1] == ["--config"] and Path(own[1]).exists() else None, of_flags(overrides))
+        )
 
 
 def check_run(config: Config) -> None:
@@ -114,7 +117,7 @@ def check_run(config: Config) -> None:
     refusals = []
     for machine in (LAPTOP, ONE_GPU, FOUR_GPUS):
         try:
-            choose(config, machine)
+            resolve_run(config, machine)
         except ConfigError as error:
             refusals.append(str(error))
     assert len(refusals) < 3, refusals

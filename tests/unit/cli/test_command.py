@@ -19,8 +19,9 @@ from agentrl.cli.flags import split
 from agentrl.cli.gc import CLEANUPS_GROUP
 from agentrl.cli.main import COMMANDS, main
 from agentrl.cluster.signals import Stopped
-from agentrl.config.loading import SHORT_FLAGS, load
-from agentrl.config.resolve import choose
+from agentrl.config.keys import SHORT_FLAGS
+from agentrl.config.loading import load, of_flags
+from agentrl.config.resolve import resolve_run
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
 from tests.tiny import tiny_model
@@ -93,6 +94,17 @@ def test_the_ten_everyday_flags_are_in_the_help_of_train(capsys: pytest.CaptureF
     text = capsys.readouterr().out
     assert len(SHORT_FLAGS) == 10
     assert all(f"--{flag} " in text for flag in SHORT_FLAGS)
+
+
+@pytest.mark.parametrize("command", ["train", "eval"])
+def test_help_says_what_a_default_means(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  --")][1:]
+    shown = {line.split()[0]: line.rpartition(" (")[2].rstrip(")") for line in lines}
+    assert [flag for flag, text in shown.items() if text in ("", "0", "0.0", "auto", "None") and flag != "--seed"] == []
+    assert shown["--max-tokens"] == "24 for the embedded model, else 512"
+    assert shown["--out"] == "runs/<env>-<time>"
 
 
 @pytest.mark.parametrize(
@@ -209,8 +221,8 @@ def test_a_printed_configuration_moves_to_another_machine(
     monkeypatch.setattr("agentrl.cli.config.detect", lambda: LAPTOP)
     assert main(["config", "--env", "guess", "--engine.threads", "1"]) == 0
     file.write_text(capsys.readouterr().out)
-    there = choose(load(file), FOUR_GPUS).config
-    straight = choose(load(None, [("env", "guess"), ("engine.threads", "1")]), FOUR_GPUS).config
+    there = resolve_run(load(file), FOUR_GPUS)
+    straight = resolve_run(load(None, of_flags([("env", "guess"), ("engine.threads", "1")])), FOUR_GPUS)
     assert there.model_dump(exclude={"env"}) == straight.model_dump(exclude={"env"})
     assert (there.device, there.engine.threads) == ("cuda", 1)
 
@@ -247,7 +259,7 @@ def test_config_tells_where_each_value_comes_from(capsys: pytest.CaptureFixture[
 def test_config_names_the_values_of_what_is_enumerated(capsys: pytest.CaptureFixture[str]) -> None:
     main(["config", "--env", "guess"])
     lines = {line.removeprefix("# ").split(" = ")[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert lines["placement"].endswith("; values: auto, colocate, separate")
+    assert lines["placement"].endswith("; values: colocate, separate")
     assert lines["on_stale"].endswith("; values: drop, wait")
     assert lines["zero_stage"].endswith("; values: 0, 1, 2, 3")
     assert "values:" not in lines["steps"]

@@ -9,11 +9,13 @@ import pytest
 
 import agentrl
 from agentrl.config import schema as definitions
-from agentrl.config.loading import keys
+from agentrl.config.keys import keys
 
 PACKAGE = Path(agentrl.__file__).parent
 # These define, carry, resolve, check or print keys; using them is the business of all others.
-CARRIERS = {f"config/{name}.py" for name in ("schema", "loading", "resolve", "machine", "doctor")}
+CARRIERS = {
+    f"config/{name}.py" for name in ("schema", "keys", "loading", "toml", "resolve", "validate", "machine", "doctor")
+}
 SECTIONS = {
     info.annotation.__name__: name
     for name, info in definitions.Config.model_fields.items()

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from agentrl.config.loading import RENAMED, SHORT_FLAGS, keys, load, read, resumed, to_toml, value_of
+from agentrl.config.keys import RENAMED, SHORT_FLAGS, keys, value_of
+from agentrl.config.loading import load, of_flags, read, resumed
 from agentrl.config.schema import Config
+from agentrl.config.toml import to_toml
 from agentrl.env import EnvConfig
 from agentrl.errors import ConfigError
 
 
 def refusal(toml: Path | None = None, *overrides: tuple[str, str]) -> str:
     with pytest.raises(ConfigError) as caught:
-        read(toml, list(overrides))
+        read(toml, of_flags(list(overrides)))
     return str(caught.value)
 
 
@@ -32,14 +34,14 @@ def test_nothing_given_is_the_default_config() -> None:
 @pytest.mark.parametrize(("flag", "key"), SHORT_FLAGS.items())
 def test_each_short_flag_sets_its_key(flag: str, key: str) -> None:
     text = "0.5" if flag == "lr" else "7"
-    config = load(None, [(flag, text)])
+    config = load(None, of_flags([(flag, text)]))
     assert str(value_of(config, key)) == text
     assert value_of(config, key) != value_of(Config(), key)
 
 
 def test_flags_win_over_the_file_and_the_later_flag_over_the_earlier(toml: Path) -> None:
     toml.write_text("steps = 3\n[learner]\nlr = 1e-3\nzero_stage = 2\n")
-    settings = read(toml, [("lr", "1e-4"), ("learner.lr", "1e-5")])
+    settings = read(toml, of_flags([("lr", "1e-4"), ("learner.lr", "1e-5")]))
     assert (settings.config.steps, settings.config.learner.lr, settings.config.learner.zero_stage) == (3, 1e-5, 2)
     assert settings.source("learner.lr") == "--learner.lr"
     assert settings.source("learner.zero_stage") == f"{toml}:4"
@@ -51,15 +53,15 @@ def test_flags_win_over_the_file_and_the_later_flag_over_the_earlier(toml: Path)
     [("2", 2), ("0.5", 0.5), ("true", True), ("[1, 2]", [1, 2]), ("a b", "a b"), ("2024-01-01", "2024-01-01")],
 )
 def test_env_keys_reach_the_env_with_their_types(text: str, value: object) -> None:
-    assert load(None, [("env.level", text)]).env.options == {"level": value}
+    assert load(None, of_flags([("env.level", text)])).env.options == {"level": value}
 
 
 def test_dashes_in_key_names_are_underscores() -> None:
-    assert load(None, [("rollout.group-size", "4")]).rollout.group_size == 4
+    assert load(None, of_flags([("rollout.group-size", "4")])).rollout.group_size == 4
 
 
 def test_a_name_that_is_a_number_stays_text() -> None:
-    assert load(None, [("model", "1e3")]).model.name == "1e3"
+    assert load(None, of_flags([("model", "1e3")])).model.name == "1e3"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_env_keys_that_contradict_each_other_are_refused() -> None:
 
 def test_the_toml_of_a_config_gives_the_config_again(toml: Path) -> None:
     flags = [("env.level", "2"), ("env.data", 'odd "name".jsonl'), ("env.a.b", "3"), ("out", "x/y"), ("lr", "1e-6")]
-    settings = read(None, flags)
+    settings = read(None, of_flags(flags))
     toml.write_text(to_toml(settings.config, settings))
     assert load(toml) == settings.config
 
@@ -151,14 +153,14 @@ def test_every_key_has_a_meaning() -> None:
 
 
 def test_a_resume_changes_what_a_run_does_not_learn_from_and_refuses_the_rest(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(to_toml(load(None, [("lr", "1e-6"), ("steps", "4")])))
-    longer = resumed(tmp_path, [("steps", "8"), ("engine.count", "2"), ("learner.step-timeout-s", "60")])
+    (tmp_path / "config.toml").write_text(to_toml(load(None, of_flags([("lr", "1e-6"), ("steps", "4")]))))
+    longer = resumed(tmp_path, of_flags([("steps", "8"), ("engine.count", "2"), ("learner.step-timeout-s", "60")]))
     assert (longer.steps, longer.engine.count, longer.learner.step_timeout_s) == (8, 2, 60)
     assert longer.learner.lr == 1e-6
-    with pytest.raises(ConfigError, match=r"--lr, --env cannot change in a resume.*--out OTHER"):
-        resumed(tmp_path, [("lr", "1e-5"), ("steps", "9"), ("env", "guess")])
+    with pytest.raises(ConfigError, match=r"--lr, --env cannot change on resume\. Start a new run: .*--out OTHER"):
+        resumed(tmp_path, of_flags([("lr", "1e-5"), ("steps", "9"), ("env", "guess")]))
     with pytest.raises(ConfigError, match="steps"):
-        resumed(tmp_path, [("step", "9")])
+        resumed(tmp_path, of_flags([("step", "9")]))
 
 
 class Service(BaseModel):
@@ -183,17 +185,17 @@ AS_SECTION = AS_FLAG.strip("{}").replace("url =", "[env.service]\nurl =").replac
 @pytest.mark.parametrize("way", ["flag", "key", "section"])
 def test_a_table_of_the_env_is_written_as_it_was_given(way: str, toml: Path, tmp_path: Path) -> None:
     toml.write_text({"flag": "", "key": f"[env]\nservice = {AS_FLAG}\n", "section": AS_SECTION + "}"}[way])
-    settings = read(toml, [("env.service", AS_FLAG)] if way == "flag" else [])
+    settings = read(toml, of_flags([("env.service", AS_FLAG)] if way == "flag" else []))
     assert settings.config.env.options == {"service": TABLE}
     env = Searching.model_validate(settings.config.env.options)
     (tmp_path / "printed.toml").write_text(to_toml(settings.config, settings, env))
     printed = load(tmp_path / "printed.toml").env.options
     assert printed == {"service": TABLE, "spare": {"url": "http://spare"}, "ratio": float("inf")}
     (tmp_path / "config.toml").write_text(to_toml(settings.config))
-    assert resumed(tmp_path, [("steps", "7")]).env.options == {"service": TABLE}
+    assert resumed(tmp_path, of_flags([("steps", "7")])).env.options == {"service": TABLE}
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
 def test_a_key_of_an_earlier_version_is_refused_with_its_present_name(old: str, new: str) -> None:
     assert new in keys()
-    assert refusal(None, (old, "1")) == f"{old} (--{old}) was renamed: write {new}."
+    assert refusal(None, (old, "1")) == f"{old} (--{old}) is now called {new}."

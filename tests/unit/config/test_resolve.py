@@ -1,4 +1,4 @@
-"""Every auto is resolved for the machine, what cannot run is refused with what to do, and the choice is told."""
+"""Every unset value is chosen for the machine, what cannot run is refused with a remedy, the choice is explained."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import pytest
 
 from agentrl.algorithms import algorithms
 from agentrl.config.embedded import EMBEDDED
-from agentrl.config.loading import load
+from agentrl.config.keys import keys, unset_of, value_of
+from agentrl.config.loading import load, of_flags
 from agentrl.config.machine import Gpu, Machine
 from agentrl.config.models import HUB_DEFAULT
-from agentrl.config.resolve import MIN_GROUP, choose, resolve
+from agentrl.config.resolve import explain, resolve_run
+from agentrl.config.schema import FOR_MACHINE, Config
+from agentrl.config.validate import MIN_GROUP
 from agentrl.errors import ConfigError
 
 STACK = {"torch": "2.13.0", "ray": "2.60.0", "deepspeed": "0.19.8", "transformers": "5.19.0", "tensorboard": "2.21.0"}
@@ -32,35 +35,35 @@ ONE_GPU = dataclasses.replace(LAPTOP, gpus=(Gpu("H200", 139.0),), packages=STACK
 FOUR_GPUS = dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * 4)
 
 
-def flags(**values: object) -> list[tuple[str, str]]:
-    return [(key.replace("__", "."), str(value)) for key, value in values.items()]
+def resolved(machine: Machine, flags: dict[str, str] | None = None) -> Config:
+    return resolve_run(load(None, of_flags((flags or {}).items())), machine)
 
 
 @pytest.mark.parametrize("machine", [LAPTOP, ONE_GPU, FOUR_GPUS])
 def test_no_auto_is_left_and_a_resolved_config_stays(machine: Machine) -> None:
-    config = choose(load(), machine).config
+    config = resolved(machine)
     assert "auto" not in config.model_dump_json()
     assert config.engine.enforce_eager is not None
     assert config.engine.threads > 0
     assert config.learner.micro_batch_tokens == (4096 if machine.gpus else 2048)
-    assert resolve(config, machine) == config
+    assert resolve_run(config, machine) == config
 
 
 def test_a_laptop_gets_the_embedded_model_and_shared_memory() -> None:
-    config = choose(load(), LAPTOP).config
+    config = resolved(LAPTOP)
     assert (config.device, config.model.name, config.weights.transfer) == ("cpu", EMBEDDED, "shm")
     assert (config.engine.threads, config.learner.threads, config.engine.kv_cache_gib) == (8, 8, 2.0)
 
 
 @pytest.mark.parametrize("key", ["engine.threads", "learner.threads"])
 def test_more_threads_than_cores_are_refused(key: str) -> None:
-    assert choose(load(None, [(key, "8")]), LAPTOP)
-    with pytest.raises(ConfigError, match=f"{key} is 9, and this machine has 8 cores: lower it, or leave it out"):
-        choose(load(None, [(key, "9")]), LAPTOP)
+    assert resolved(LAPTOP, {key: "8"})
+    with pytest.raises(ConfigError, match=f"{key} is 9, but this machine has 8 cores: lower it or leave it out"):
+        resolved(LAPTOP, {key: "9"})
 
 
 def test_sampling_and_learning_at_once_share_the_cores() -> None:
-    config = choose(load(None, flags(rollout__max_staleness=1)), LAPTOP).config
+    config = resolved(LAPTOP, {"rollout.max_staleness": "1"})
     assert (config.engine.threads, config.learner.threads) == (4, 4)
 
 
@@ -68,20 +71,21 @@ def test_sampling_and_learning_at_once_share_the_cores() -> None:
     ("machine", "placement", "transfer"), [(ONE_GPU, "colocate", "ipc"), (FOUR_GPUS, "separate", "nccl")]
 )
 def test_gpus_decide_placement_and_transfer(machine: Machine, placement: str, transfer: str) -> None:
-    config = choose(load(), machine).config
+    config = resolved(machine)
     assert (config.device, config.model.name) == ("cuda", HUB_DEFAULT)
     assert (config.engine.placement, config.weights.transfer) == (placement, transfer)
 
 
 def test_a_gpu_without_its_vllm_is_left_alone_and_that_is_said() -> None:
-    plan = choose(load(), dataclasses.replace(ONE_GPU, packages=LAPTOP.packages))
-    assert plan.config.device == "cpu"
-    assert "The GPU stays idle" in plan.explanation
+    machine = dataclasses.replace(ONE_GPU, packages=LAPTOP.packages)
+    config = resolved(machine)
+    assert config.device == "cpu"
+    assert "The GPU stays idle" in explain(config, machine)
 
 
 def test_what_the_user_sets_is_kept() -> None:
-    given = flags(model="./mine", engine__threads=3, learner__threads=2, engine__kv_cache_gib=4, device="cpu")
-    config = choose(load(None, given), LAPTOP).config
+    flags = {"model": "./mine", "engine.threads": "3", "learner.threads": "2", "engine.kv_cache_gib": "4"}
+    config = resolved(LAPTOP, flags)
     assert (config.model.name, config.engine.threads, config.learner.threads) == ("./mine", 3, 2)
     assert config.engine.kv_cache_gib == 4.0
 
@@ -90,15 +94,15 @@ def test_what_the_user_sets_is_kept() -> None:
     ("machine", "given", "words"),
     [
         (LAPTOP, {"device": "cuda"}, "no GPU is visible"),
-        (LAPTOP, {"weights.transfer": "nccl"}, "weights.transfer nccl needs GPUs; set weights.transfer auto"),
+        (LAPTOP, {"weights.transfer": "nccl"}, "weights.transfer nccl needs GPUs; leave it out"),
         (LAPTOP, {"engine.tensor_parallel": "2"}, "on CPUs set it to 1"),
-        (LAPTOP, {"engine.placement": "colocate"}, "set it to auto"),
+        (LAPTOP, {"engine.placement": "colocate"}, "leave it out"),
         (LAPTOP, {"learner.offload": "true", "learner.zero_stage": "2"}, "learner.offload"),
-        (LAPTOP, {"engine.kv_cache_gib": "1.5"}, "whole GiB"),
+        (LAPTOP, {"engine.kv_cache_gib": "1.5"}, "whole number of GiB"),
         (LAPTOP, {"engine.count": "100"}, "engine.count 100 with engine.kv_cache_gib 1, learner.ranks 1"),
         (LAPTOP, {"learner.ranks": "64"}, "learner.ranks 64 and rollout.workers 1 take 51 GiB of memory"),
-        (LAPTOP, {"engine.count": "8", "engine.kv_cache_gib": "3"}, "take 33 GiB of memory without any model"),
-        (LAPTOP, {"engine.kv_cache_gib": "64"}, "this machine has 24: lower one of them"),
+        (LAPTOP, {"engine.count": "8", "engine.kv_cache_gib": "3"}, "take 33 GiB of memory without a model"),
+        (LAPTOP, {"engine.kv_cache_gib": "64"}, "this machine has 24 GiB: lower one of them"),
         (LAPTOP, {"rollout.workers": "1000"}, "rollout.workers 1000 take 25"),
         (FOUR_GPUS, {"engine.count": "100"}, "take 100 GPUs; 4 are visible"),
         (FOUR_GPUS, {"learner.ranks": "64"}, "take 64 GPUs; 4 are visible"),
@@ -106,15 +110,15 @@ def test_what_the_user_sets_is_kept() -> None:
         (ONE_GPU, {"engine.kv_cache_gib": "2"}, "engine.kv_cache_gib has no effect without an engine on CPUs"),
         (ONE_GPU, {"learner.offload": "true"}, "learner.offload needs learner.zero_stage 1, 2 or 3"),
         (ONE_GPU, {"rollout.max_staleness": "1"}, "take 2 GPUs; 1 are visible"),
-        (ONE_GPU, {"rollout.max_staleness": "1", "engine.placement": "colocate"}, "must be separate"),
+        (ONE_GPU, {"rollout.max_staleness": "1", "engine.placement": "colocate"}, "set engine.placement separate"),
         (ONE_GPU, {"engine.tensor_parallel": "2"}, "take 2 GPUs; 1 are visible"),
-        (FOUR_GPUS, {"weights.transfer": "ipc"}, "weights.transfer ipc cannot serve engine.placement separate"),
-        (FOUR_GPUS, {"weights.transfer": "shm"}, "weights.transfer shm cannot serve"),
+        (FOUR_GPUS, {"weights.transfer": "ipc"}, "weights.transfer ipc does not work with engine.placement separate"),
+        (FOUR_GPUS, {"weights.transfer": "shm"}, "weights.transfer shm does not work"),
         (LAPTOP, {"algo": "grop"}, "Did you mean 'grpo'?"),
         (LAPTOP, {"group-size": "1"}, "grpo compares at least 2 episodes"),
         (LAPTOP, {"prompts": "1", "group-size": "2", "learner.updates_per_batch": "3"}, "2 samples, fewer than"),
         (LAPTOP, {"max-tokens": "1024"}, "leaves no room for a prompt"),
-        (LAPTOP, {"eval.k": "17"}, "pass@17 needs at least as many samples"),
+        (LAPTOP, {"eval.k": "17"}, "pass@17 needs at least 17 samples"),
         (LAPTOP, {"eval.temperature": "0"}, "set eval.samples 1"),
         (
             LAPTOP,
@@ -150,23 +154,40 @@ def test_what_the_user_sets_is_kept() -> None:
 )
 def test_what_cannot_run_is_refused_with_what_to_do(machine: Machine, given: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        choose(load(None, list(given.items())), machine)
+        resolved(machine, given)
     assert words in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_everything_wrong_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        choose(load(None, flags(algo="x", eval__k=99, learner__offload="true")), LAPTOP)
+        resolved(LAPTOP, {"algo": "x", "eval.k": "99", "learner.offload": "true"})
     assert len(str(caught.value).splitlines()) == 3
 
 
-def test_the_table_of_least_groups_is_what_the_algorithms_declare() -> None:
+def test_the_table_of_minimum_group_sizes_is_what_the_algorithms_declare() -> None:
     assert {name: cls.needs.min_group_size for name, cls in algorithms().items()} == MIN_GROUP
 
 
 def test_the_explanation_is_one_paragraph_that_names_machine_model_and_load() -> None:
-    text = choose(load(None, flags(steps=5, prompts=4)), LAPTOP).explanation
+    text = explain(resolved(LAPTOP, {"steps": "5", "prompts": "4"}), LAPTOP)
     assert "\n" not in text
     for words in ("8 cores", "no GPU", EMBEDDED, "5 steps", "4 tasks x 8 episodes", "taking turns"):
         assert words in text
+
+
+@pytest.mark.parametrize("machine", [LAPTOP, ONE_GPU, FOUR_GPUS])
+def test_what_help_says_of_an_unset_key_is_what_the_machine_gets(machine: Machine) -> None:
+    config = resolved(machine)
+    for key, info in keys().items():
+        unset, value = unset_of(info), value_of(config, key)
+        if unset and unset is not FOR_MACHINE and value != info.default:
+            words = unset.meaning.lower().replace(",", "").split()
+            assert value in [_number(word) for word in words] or str(value).lower() in words, key
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

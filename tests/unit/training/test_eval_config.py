@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from agentrl.cli.main import main
-from agentrl.config.loading import keys
-from agentrl.config.resolve import choose
+from agentrl.config.keys import keys
+from agentrl.config.loading import of_flags
+from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.env import resolve
 from agentrl.errors import ConfigError
@@ -20,7 +21,7 @@ from agentrl.metrics.step import EvaluationRecord
 from agentrl.metrics.trackers import read_evaluations
 from agentrl.records.folder import RunFolder
 from agentrl.training import loop
-from agentrl.training.eval_config import READ, SECTIONS, is_read, to_score
+from agentrl.training.eval_config import READ, SECTIONS, evaluation_config, is_read
 from agentrl.training.inputs import RunInputs
 from tests.unit.config.test_resolve import LAPTOP
 from tests.unit.records.synthetic import synthetic_run
@@ -38,7 +39,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_a_run_is_scored_by_its_last_checkpoint_in_its_own_environment(run: RunFolder) -> None:
-    config = to_score(None, [("model", str(run.path)), ("eval.samples", "3")])
+    config = evaluation_config(None, of_flags([("model", str(run.path)), ("eval.samples", "3")]))
     assert config.model.name == str(run.checkpoints / "step-000004")
     assert (config.env.name, config.env.options, config.rollout.max_tokens) == ("guess", {"high": 9}, 7)
     assert (config.out, config.eval.samples) == (None, 3)
@@ -49,17 +50,19 @@ def test_a_checkpoint_of_a_run_is_scored_in_that_run_s_environment(
     run: RunFolder, inside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run.path)
-    config = to_score(None, [("model.name", f"checkpoints/step-000002/{inside}"), ("out", "elsewhere")])
+    config = evaluation_config(
+        None, of_flags([("model.name", f"checkpoints/step-000002/{inside}"), ("out", "elsewhere")])
+    )
     assert Path(config.model.name) == run.checkpoints / "step-000002" / inside
     assert (config.env.name, config.out) == ("guess", Path("elsewhere"))
 
 
 def test_another_environment_or_file_has_the_say(run: RunFolder, tmp_path: Path) -> None:
-    config = to_score(None, [("env", "math"), ("model", str(run.path))])
+    config = evaluation_config(None, of_flags([("env", "math"), ("model", str(run.path))]))
     assert (config.env.name, config.env.options, config.rollout.max_tokens) == ("math", {}, 0)
     assert config.model.name == str(run.checkpoints / "step-000004")
     (tmp_path / "other.toml").write_text("seed = 5\n")
-    config = to_score(tmp_path / "other.toml", [("model", str(run.path))])
+    config = evaluation_config(tmp_path / "other.toml", of_flags([("model", str(run.path))]))
     assert (config.seed, config.env.name) == (5, "math")
 
 
@@ -73,13 +76,13 @@ def test_what_an_evaluation_reads_are_keys_and_none_of_them_is_the_learner_s() -
 
 def test_a_run_of_many_ranks_is_scored_where_they_would_find_no_room(run: RunFolder) -> None:
     run.config.write_text(run.config.read_text() + "[learner]\nranks = 64\n")
-    config = to_score(None, [("model", str(run.path))])
-    assert choose(config, LAPTOP).config.learner.ranks == 1
+    config = evaluation_config(None, of_flags([("model", str(run.path))]))
+    assert resolve_run(config, LAPTOP).learner.ranks == 1
 
 
 def test_a_run_that_a_file_names_stands_for_its_newest_checkpoint_too(run: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text(f'[model]\nname = "{run.path}"\n')
-    assert to_score(tmp_path / "other.toml", []).model.name == str(run.checkpoints / "step-000004")
+    assert evaluation_config(tmp_path / "other.toml", []).model.name == str(run.checkpoints / "step-000004")
 
 
 def test_training_takes_the_newest_checkpoint_of_a_run_as_an_evaluation_does(
@@ -87,20 +90,20 @@ def test_training_takes_the_newest_checkpoint_of_a_run_as_an_evaluation_does(
 ) -> None:
     planned: list[Config] = []
 
-    def choose(config: Config, _: object) -> None:
+    def resolved(config: Config, _: object) -> None:
         planned.append(config)
         raise ConfigError("seen")
 
-    monkeypatch.setattr("agentrl.cli.train.choose", choose)
+    monkeypatch.setattr("agentrl.cli.train.resolve_run", resolved)
     monkeypatch.chdir(run.path.parent)
     assert main(["train", "guess", "--model", "run"]) == 2
-    assert planned[0].model.name == to_score(None, [("model", "run")]).model.name
+    assert planned[0].model.name == evaluation_config(None, of_flags([("model", "run")])).model.name
     assert planned[0].model.name == str(run.checkpoints / "step-000004")
 
 
 @pytest.mark.parametrize("name", ["", "owner/name", "./none"])
 def test_a_model_of_no_run_is_taken_as_it_is(name: str) -> None:
-    assert to_score(None, [("model", name)] if name else []).model.name == name
+    assert evaluation_config(None, of_flags([("model", name)] if name else [])).model.name == name
 
 
 def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     run.config.touch()
     run.ledger.touch()
     with pytest.raises(ConfigError, match="has no checkpoint yet"):
-        to_score(None, [("model", str(tmp_path))])
+        evaluation_config(None, of_flags([("model", str(tmp_path))]))
 
 
 @pytest.mark.parametrize(

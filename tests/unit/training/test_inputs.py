@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from agentrl.config.embedded import EMBEDDED
-from agentrl.config.loading import to_toml
 from agentrl.config.machine import detect
-from agentrl.config.resolve import choose
+from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
+from agentrl.config.toml import to_toml
 from agentrl.env.tryout import process as rehearsal
 from agentrl.env.tryout.verdict import TryoutResult
 from agentrl.errors import ConfigError
@@ -499,7 +499,7 @@ def test_a_resume_tells_what_has_changed_before_anything_heavy_is_loaded(tmp_pat
     source.write_text(HEAD)
     config = Config.model_validate({"env": {"name": f"{source}:Whole"}, "model": {"name": EMBEDDED}, "out": run.path})
     run.path.mkdir()
-    run.config.write_text(to_toml(choose(config, detect()).config))
+    run.config.write_text(to_toml(resolve_run(config, detect())))
     run.ledger.touch()
     assert RunInputs.of(config).record(config, run) == ""
     source.write_text(HEAD + "# another\n")

