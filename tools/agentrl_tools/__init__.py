@@ -1,6 +1,6 @@
 """agentrl_tools: tools an environment can offer a model.
 
-Of ours it imports agentrl_sandbox and agentrl.{types, errors, env}, nothing else.
+Within this repository it imports only agentrl_sandbox and agentrl.{types, errors, env}.
 """
 
 from agentrl_tools.calculator import Calculator

@@ -1,4 +1,4 @@
-"""What goes wrong beside the model: the service behind a tool."""
+"""Failures of the service behind a tool, which are not the model's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from agentrl.errors import AgentRLError, Fault
 
 
 class ServiceError(AgentRLError):
-    """A service that a tool needs is gone, hangs or talks nonsense; the model is not told, the episode ends."""
+    """A service that a tool needs is down, hangs or sends garbage: the episode ends as an infrastructure failure."""
 
     fault: Fault = "infra"

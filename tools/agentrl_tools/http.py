@@ -1,4 +1,4 @@
-"""HTTP for models: only to hosts that are allowed, at addresses that were checked, and only so much for so long."""
+"""HTTP for models: allowed hosts only, checked addresses only, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -21,31 +21,30 @@ from agentrl_tools.known_good import works
 from agentrl_tools.web import bounded, decoded, tls
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 UNICAST = ipaddress.ip_network("2000::/3")
-"""What IPv6 has of public addresses. NAT64 and the other ways to write an IPv4 address lie outside."""
+"""Public IPv6 addresses. NAT64 and other encodings of IPv4 addresses are outside this range."""
 TUNNELS = [ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32", "192.88.99.0/24")]
-"""Public ones that lead elsewhere: they hide an IPv4 address (6to4, Teredo), or are 6to4's relays."""
+"""Public ranges that lead elsewhere: they embed an IPv4 address (6to4, Teredo) or are 6to4 relays."""
 GONE = (502, 503, 504)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": "agentrl"}
-MOST_REDIRECTS = 5
-MOST_URL, MOST_SHOWN = 8192, 200
-"""Characters of an address, and of what an error shows of it."""
+MAX_REDIRECTS = 5
+MAX_URL, MAX_SHOWN = 8192, 200
+"""Maximum characters of a URL, and of the part that an error message shows."""
 MALFORMED = (
     httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.DecodingError, httpx.LocalProtocolError, UnicodeError,
 )  # fmt: skip
-"""Errors that are the request's own, whatever state the host is in."""
+"""Errors that the request itself causes, whatever the state of the host."""
 
 
 class Http:
-    """Offers `http`, to the hosts in `allow`: `api.example.com`, `*.example.com`, `localhost:8000`.
+    """Toolset with `http` for the hosts in `allow`: `api.example.com`, `*.example.com`, `localhost:8000`.
 
-    Every hop of a redirect passes the same checks: scheme, host and port are allowed, and every address of the host is
-    public or in `networks` (such as `127.0.0.0/8`). The connection goes to the very address that was checked.
+    Every redirect passes the same checks: scheme, host and port must be allowed, and every address of the host must be
+    public or in `networks` (such as `127.0.0.0/8`). The connection is made to exactly the address that was checked.
 
-    A request that fails is the model's doing where the host answers a known-good one, which has as much time: the
-    address that `known_good` has for the entry of `allow`, by default `/` of the host, over http or https. Under `*.`
-    the model picks the host: what fails there is its own doing unless `known_good` has an address for that entry.
+    If a request fails, a known-good request with the same timeout decides whose fault it is: if that succeeds, it is
+    the model's. Its URL is `known_good[entry]`, by default `/` of the host over http or https. With `*.` the model
+    picks the host, so a failure is the model's unless `known_good` has a URL for that entry.
     """
 
     def __init__(
@@ -65,70 +64,70 @@ class Http:
 
     @tool
     async def http(self, url: str, method: Literal["GET", "POST"] = "GET", body: str = "") -> str:
-        """Fetch a URL; returns the status and the text of the answer.
+        """Fetch a URL; returns the status and the text of the response.
 
         Args:
-            url: an http or https address
+            url: an http or https URL
             method: GET or POST
-            body: what to send with a POST
+            body: the body of a POST
         """
         if method not in self.methods:
             raise BadCallError(f"{method} is not allowed; use {' or '.join(sorted(self.methods))}")
-        if len(url) > MOST_URL:
-            raise BadCallError(f"the address is longer than {MOST_URL} characters")
+        if len(url) > MAX_URL:
+            raise BadCallError(f"the URL is longer than {MAX_URL} characters")
         transport = CheckedTransport(self.gate)
         try:
             async with asyncio.timeout(self.timeout_s):
                 status, text = await self._fetch(transport, method, url, body)
         except MALFORMED as error:
-            raise BadCallError(f"{url[:MOST_SHOWN]}: {error}") from error
+            raise BadCallError(f"{url[:MAX_SHOWN]}: {error}") from error
         except TimeoutError as error:
-            raise await self._blamed(transport.asked, f"no answer within {self.timeout_s:g} s") from error
+            raise await self._blamed(transport.last_url, f"no answer within {self.timeout_s:g} s") from error
         except httpx.HTTPError as error:
-            raise await self._blamed(transport.asked, f"{type(error).__name__}: {error}") from error
-        if status in GONE and not await self._is_well(transport.asked):
-            raise ServiceError(f"{method} {url[:MOST_SHOWN]}: {status}, and so does every other request")
+            raise await self._blamed(transport.last_url, f"{type(error).__name__}: {error}") from error
+        if status in GONE and not await self._is_well(transport.last_url):
+            raise ServiceError(f"{method} {url[:MAX_SHOWN]}: status {status}, and the known-good request fails too")
         return text
 
     async def _fetch(self, transport: CheckedTransport, method: str, url: str, body: str) -> tuple[int, str]:
-        """Status and text of the answer behind redirects, whose own bodies are not read."""
+        """Follow redirects without reading their bodies; return the status and text of the final response."""
         async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=self.timeout_s) as client:
             request = client.build_request(method, url, content=body or None, headers=HEADERS)
-            for _ in range(MOST_REDIRECTS + 1):
+            for _ in range(MAX_REDIRECTS + 1):
                 async with aclosing(await client.send(request, stream=True)) as response:
                     if response.next_request is None:
                         return response.status_code, await self._text(response)
                     request = response.next_request
-        raise BadCallError(f"{url[:MOST_SHOWN]}: more than {MOST_REDIRECTS} redirects")
+        raise BadCallError(f"{url[:MAX_SHOWN]}: more than {MAX_REDIRECTS} redirects")
 
     async def _blamed(self, url: httpx.URL, what: str) -> BadCallError | ServiceError:
-        """The error of a request that failed, at the hop that failed."""
+        """Return the error for a request that failed at `url`."""
         kind = BadCallError if await self._is_well(url) else ServiceError
-        return kind(f"{str(url)[:MOST_SHOWN]}: {what[:MOST_SHOWN]}")
+        return kind(f"{str(url)[:MAX_SHOWN]}: {what[:MAX_SHOWN]}")
 
     async def _is_well(self, url: httpx.URL) -> bool:
-        """Whether the host of an address answers a known-good request, or was the model's to pick."""
+        """Return whether the host answers a known-good request, or was picked by the model."""
         addresses = self.gate.known_good_of(url)
         return not addresses or await works(addresses, lambda: self._known_good(addresses), self.timeout_s)
 
     async def _known_good(self, addresses: Sequence[httpx.URL]) -> None:
-        """Return once one of them, asked at the same time, answers; httpx.HTTPError where none does."""
+        """Request all addresses at once and return after the first response; httpx.HTTPError if none responds."""
         transport = CheckedTransport(self.gate)
         async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=self.timeout_s) as client:
-            asking = [asyncio.ensure_future(_answers(client, address)) for address in addresses]
+            tasks = [asyncio.ensure_future(_answers(client, address)) for address in addresses]
             try:
-                for answer in asyncio.as_completed(asking):
-                    if await answer:
+                for response in asyncio.as_completed(tasks):
+                    if await response:
                         return
             finally:
-                for task in asking:
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(*asking, return_exceptions=True)
-        raise httpx.ConnectError(f"{addresses[0].host} answers nothing")
+                await asyncio.gather(*tasks, return_exceptions=True)
+        raise httpx.ConnectError(f"{addresses[0].host} does not respond")
 
     async def _text(self, response: httpx.Response) -> str:
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise BadCallError("the answer is compressed, which is not read")
+            raise BadCallError("the response is compressed; only uncompressed responses are read")
         try:
             content = await bounded(response.aiter_raw(), self.max_bytes)
         except ValueError as error:
@@ -136,50 +135,52 @@ class Http:
         text = decoded(content, response.headers.get("content-type", ""))
         more = len(text) - self.max_characters
         cut = f"\n[{more} more characters]" if more > 0 else ""
-        status = f"{response.status_code} {response.reason_phrase[:MOST_SHOWN]}"
+        status = f"{response.status_code} {response.reason_phrase[:MAX_SHOWN]}"
         return f"{status}\n{text[: self.max_characters]}{cut}"
 
 
 class Gate:
-    """Which hosts may be asked, and at which addresses."""
+    """Rules about which hosts may be requested, and at which addresses."""
 
     def __init__(
         self, allow: Collection[str], networks: Sequence[str] = (), known_good: Mapping[str, str] | None = None
     ) -> None:
         if not allow:
-            raise ConfigError("Http: name the hosts that may be asked, such as allow=['api.example.com']")
+            raise ConfigError("Http: name the allowed hosts, for example allow=['api.example.com']")
         self.allow = {_entry("allow", text) for text in allow}
         try:
             self.networks = [ipaddress.ip_network(text) for text in networks]
         except ValueError as error:
-            raise ConfigError(f"Http: networks: {error}; write 127.0.0.0/8 for instance") from error
+            raise ConfigError(f"Http: networks: {error}; write for example 127.0.0.0/8") from error
         self.known_good = dict(self._own(_entry("known_good", text), url) for text, url in (known_good or {}).items())
 
     def _own(self, entry: str, address: str) -> tuple[str, httpx.URL]:
-        """An entry and its known-good address, which must be one of it."""
+        """Return an entry and its known-good URL, which the entry must cover."""
         try:
             url = hosts.canonical(httpx.URL(address))
         except (httpx.InvalidURL, ValueError) as error:
             raise ConfigError(f"Http: known_good: {address!r}: {error}") from error
         if entry not in self.entries(url):
-            raise ConfigError(f"Http: known_good: {address!r} is no address of {entry!r}, or that is not in allow")
+            raise ConfigError(
+                f"Http: known_good: {address!r} is not a URL of {entry!r}, or {entry!r} is missing from `allow`"
+            )
         return entry, url
 
     async def admit(self, url: httpx.URL) -> str:
-        """Where to connect for a canonical address; BadCallError where the model asks for what it may not have."""
+        """Return the address to connect to for a canonical URL; BadCallError if it is not allowed."""
         if url.scheme not in DEFAULT_PORTS:
             raise BadCallError(f"{url.scheme!r} is not allowed; use http or https")
         host, port = url.raw_host.decode("ascii"), url.port or DEFAULT_PORTS[url.scheme]
         if not self.entries(url):
-            raise BadCallError(f"{host[:MOST_SHOWN]}:{port} is not allowed; allowed: {', '.join(sorted(self.allow))}")
+            raise BadCallError(f"{host[:MAX_SHOWN]}:{port} is not allowed; allowed: {', '.join(sorted(self.allow))}")
         addresses = await self._resolve(host, port)
         refused = [str(address) for address in addresses if not self.is_open(address)]
         if refused:
-            raise BadCallError(f"{host} is at {refused[0]}, which is not a public address")
+            raise BadCallError(f"{host} resolves to {refused[0]}, which is not a public address")
         return str(addresses[0])
 
     def is_open(self, address: Address) -> bool:
-        """True for an address that is public, or in a network that was allowed."""
+        """Return whether an address is public or in an allowed network."""
         real = getattr(address, "ipv4_mapped", None) or address
         if any(real in network for network in self.networks):
             return True
@@ -188,7 +189,7 @@ class Gate:
         return real.is_global and not real.is_multicast
 
     def known_good_of(self, url: httpx.URL) -> tuple[httpx.URL, ...]:
-        """Addresses of which a host that works answers one, spelt as the entry; none where the model picked it."""
+        """Return URLs of which a working host answers at least one; empty if the model picked the host."""
         entries = self.entries(url) if url.host else []
         for entry in entries:
             if entry in self.known_good:
@@ -197,44 +198,44 @@ class Gate:
         return () if own is None else tuple(httpx.URL(f"{scheme}://{own}/") for scheme in DEFAULT_PORTS)
 
     def entries(self, url: httpx.URL) -> list[str]:
-        """The entries of `allow` that a canonical address belongs to, the most exact first."""
+        """Return the entries of `allow` that cover a canonical URL, most specific first."""
         return [entry for entry in hosts.entries(url) if entry in self.allow]
 
     async def _resolve(self, host: str, port: int) -> list[Address]:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except UnicodeError as error:
-            raise BadCallError(f"{host} is no name of a host: {error}") from error
+            raise BadCallError(f"{host} is not a valid host name: {error}") from error
         except socket.gaierror as error:
             raise httpx.ConnectError(f"{host} has no address: {error}") from error
-        return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+        return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in infos]
 
 
 def _entry(option: str, text: str) -> str:
     try:
         return hosts.entry(text)
     except ValueError as error:
-        example = "write a host, such as api.example.com, *.example.com or localhost:8000"
+        example = "write a host such as api.example.com, *.example.com or localhost:8000"
         raise ConfigError(f"Http: {option}: {text!r}: {error}; {example}") from error
 
 
 class CheckedTransport(httpx.AsyncBaseTransport):
-    """Connects each request, the first and every redirect, to the address that the gate has just checked.
+    """Transport that connects every request, including redirects, to the address that the gate has just checked.
 
-    The host, in its one spelling, stays in the Host header and in the TLS handshake. Connections are not kept: one that
-    was opened for a host must not serve another at the same address. `asked` is the address of the last hop.
+    The Host header and the TLS handshake keep the canonical host name. Connections are not reused, because one opened
+    for a host must not serve another host at the same address. `last_url` is the URL of the last hop.
     """
 
     def __init__(self, gate: Gate) -> None:
-        self.asked = httpx.URL()
+        self.last_url = httpx.URL()
         self._gate = gate
         limits = httpx.Limits(max_keepalive_connections=0)
         self._inner = httpx.AsyncHTTPTransport(verify=tls(), trust_env=False, limits=limits)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request."""
-        self.asked = url = _canonical(request.url)
+        self.last_url = url = _canonical(request.url)
         address = await self._gate.admit(url)
         headers, opened = request.headers.copy(), list[Any]()
         headers["Host"] = url.netloc.decode("ascii")
@@ -252,12 +253,12 @@ class CheckedTransport(httpx.AsyncBaseTransport):
         try:
             return await self._inner.handle_async_request(checked)
         except asyncio.CancelledError:
-            for stream in opened:  # httpcore leaves one open that is cancelled while TLS shakes hands
+            for stream in opened:  # httpcore leaks a connection that is cancelled during the TLS handshake
                 await stream.aclose()
             raise
 
     async def aclose(self) -> None:
-        """Close what is open."""
+        """Close all connections."""
         await self._inner.aclose()
 
 
@@ -276,6 +277,6 @@ def _canonical(url: httpx.URL) -> httpx.URL:
 
 
 async def _note(opened: list[Any], event: str, info: dict[str, Any]) -> None:
-    """Keep the connections that httpcore tells of."""
+    """Collect the connections that httpcore reports."""
     if event == "connection.connect_tcp.complete":
         opened.append(info["return_value"])

@@ -1,4 +1,4 @@
-"""Whose doing a failure is: where a known-good request to the same service succeeds, it is the model's."""
+"""Attribution of failures: if a known-good request to the same service succeeds, the model's request is at fault."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from dataclasses import dataclass
 from agentrl.env.driver.user_code import within
 from agentrl_tools.loops import ByLoop
 
-HELD_S = 3.0
-"""How long an answer counts: a service that dies under a thousand episodes is asked once."""
-ASKED_S, PAUSE_S = 15.0, 1.0
-"""How long a service is asked again: what failed may still keep it busy, or have it started anew."""
+FRESH_S = 3.0
+"""How long a result is reused: a service that dies under a thousand episodes is probed once."""
+RETRY_S, PAUSE_S = 15.0, 1.0
+"""How long a service is probed: the failed request may still keep it busy, or have restarted it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Whether a service was well, and when that was known."""
+class Health:
+    """Result of a probe of a service, and its time."""
 
     is_well: bool
     at: float
 
     @property
     def is_old(self) -> bool:
-        """True when it counts no longer."""
-        return time.monotonic() > self.at + HELD_S
+        """True if the result is too old to be reused."""
+        return time.monotonic() > self.at + FRESH_S
 
 
-_Asked = dict[Hashable, asyncio.Task[Answer]]
-_asked: ByLoop[_Asked] = ByLoop(dict)
+_Probes = dict[Hashable, asyncio.Task[Health]]
+_probes: ByLoop[_Probes] = ByLoop(dict)
 
 
-async def works(service: Hashable, request: Callable[[], Awaitable[object]], patience_s: float) -> bool:
-    """Whether a known-good request to a service succeeds, now or when asked again within `ASKED_S`.
+async def works(service: Hashable, request: Callable[[], Awaitable[object]], timeout_s: float) -> bool:
+    """Return whether a known-good request to a service succeeds, at once or on a retry within `RETRY_S`.
 
-    All episodes of a worker share one that is running, and its answer for three seconds. `patience_s` is that of the
-    request which failed: a slow service must not seem gone because it is slow.
+    All episodes of a worker share a running probe, and its result for `FRESH_S`. `timeout_s` is the timeout of the
+    request that failed: a slow service must not look dead because it is slow.
     """
-    _asked.orphans()
-    held, key = _asked.here(), (service, patience_s)
-    asking = held.get(key)
-    if asking is None or asking.cancelled() or (asking.done() and asking.result().is_old):
-        held[key] = asking = asyncio.ensure_future(_answer(request, patience_s))
-    return (await asyncio.shield(asking)).is_well
+    _probes.orphans()
+    probes, key = _probes.here(), (service, timeout_s)
+    probe = probes.get(key)
+    if probe is None or probe.cancelled() or (probe.done() and probe.result().is_old):
+        probes[key] = probe = asyncio.ensure_future(_probe(request, timeout_s))
+    return (await asyncio.shield(probe)).is_well
 
 
-async def _answer(request: Callable[[], Awaitable[object]], patience_s: float) -> Answer:
-    until = time.monotonic() + ASKED_S
-    while (await within(request(), patience_s, "a known-good request")).error is not None:
+async def _probe(request: Callable[[], Awaitable[object]], timeout_s: float) -> Health:
+    until = time.monotonic() + RETRY_S
+    while (await within(request(), timeout_s, "a known-good request")).error is not None:
         if time.monotonic() + PAUSE_S > until:
-            return Answer(False, time.monotonic())
+            return Health(False, time.monotonic())
         await asyncio.sleep(PAUSE_S)
-    return Answer(True, time.monotonic())
+    return Health(True, time.monotonic())

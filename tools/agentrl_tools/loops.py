@@ -1,4 +1,4 @@
-"""What each event loop has of its own, and what is left of loops that have ended."""
+"""State that belongs to an event loop, and its cleanup after the loop has closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class ByLoop(Generic[T]):
-    """One thing for each event loop. It may refer to its loop: no garbage collector is relied on."""
+    """One value per event loop. Values may refer to their loop: cleanup does not depend on garbage collection."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -19,7 +19,7 @@ class ByLoop(Generic[T]):
         self._lock = threading.Lock()
 
     def here(self) -> T:
-        """What the running loop has, made when it first asks."""
+        """Return the value of the running loop; the first call creates it."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if loop not in self._made:
@@ -27,6 +27,6 @@ class ByLoop(Generic[T]):
             return self._made[loop]
 
     def orphans(self) -> list[T]:
-        """What loops had that are closed by now; it is forgotten here, and the caller's to end."""
+        """Remove and return the values of closed loops; the caller ends them."""
         with self._lock:
             return [self._made.pop(loop) for loop in list(self._made) if loop.is_closed()]

@@ -1,4 +1,4 @@
-"""Toolsets by name, for an `--env.tools` key."""
+"""Toolsets by name, for an `--env.tools` option."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KNOWN = {**PLAIN, **KINDS, **WITH_ARGUMENT}
 
 
 def split_names(text: str) -> list[str]:
-    """The names in `python,shell,http:HOST,HOST`: a comma inside an argument ends it only where a known name begins."""
+    """Split `python,shell,http:HOST,HOST`: a comma ends an argument only if a known name follows."""
     names: list[str] = []
     for part in text.split(","):
         is_argument = names and kind_of(names[-1]) in WITH_ARGUMENT and kind_of(part) not in KNOWN
@@ -26,31 +26,31 @@ def split_names(text: str) -> list[str]:
 
 
 def toolsets(names: Iterable[str], packages: Sequence[str] = ()) -> list[object]:
-    """New toolsets, for `Env.tools` to return: `calculator`, `python`, `shell`, `files`, `http:HOST`, `mcp:COMMAND`.
+    """Create toolsets for `Env.tools`: `calculator`, `python`, `shell`, `files`, `http:HOST`, `mcp:COMMAND`.
 
-    `python`, `shell` and `files` share one sandbox; `python:docker` says of which backend, and `packages` what its
-    Python can import beside the standard library.
+    `python`, `shell` and `files` share one sandbox. `python:docker` picks its backend; `packages` are the
+    distributions that its Python can import besides the standard library.
     """
-    wanted = list(names)
-    if len(set(wanted)) < len(wanted):
-        raise ConfigError(f"tools {', '.join(wanted)}: name each once")
-    in_sandbox = [name for name in wanted if kind_of(name) in KINDS]
-    made: list[object] = [toolset(name) for name in wanted if name not in in_sandbox]
+    names = list(names)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"tools {', '.join(names)}: name each once")
+    in_sandbox = [name for name in names if kind_of(name) in KINDS]
+    others: list[object] = [toolset(name) for name in names if name not in in_sandbox]
     if packages and not {"python", "shell"} & {kind_of(name) for name in in_sandbox}:
-        raise ConfigError(f"packages {', '.join(packages)}: they are for tools that run code; name python or shell")
-    return [workspace(in_sandbox, packages), *made] if in_sandbox else made
+        raise ConfigError(f"packages {', '.join(packages)}: only tools that run code use them; add python or shell")
+    return [workspace(in_sandbox, packages), *others] if in_sandbox else others
 
 
 def where(names: Iterable[str], packages: Sequence[str] = ()) -> str:
-    """Which sandboxes these tools run things in, as a sentence for `Env.preflight`; "" where none of them does.
+    """Describe the sandboxes of these tools in a sentence for `Env.preflight`; "" if none of them needs one.
 
-    ConfigError for an MCP server that cannot be started here.
+    Raises ConfigError for an MCP server that cannot be started here.
     """
-    wanted = list(names)
-    for name in wanted:
-        if isinstance(made := toolset(name) if kind_of(name) == "mcp" else None, McpServer):
-            made.check()
-    in_sandbox = [name for name in wanted if kind_of(name) in KINDS]
+    names = list(names)
+    for name in names:
+        if isinstance(server := toolset(name) if kind_of(name) == "mcp" else None, McpServer):
+            server.check()
+    in_sandbox = [name for name in names if kind_of(name) in KINDS]
     if not in_sandbox:
         return ""
     from agentrl_sandbox import describe
@@ -59,21 +59,21 @@ def where(names: Iterable[str], packages: Sequence[str] = ()) -> str:
 
 
 def toolset(name: str) -> object:
-    """One toolset; ConfigError says what is wrong with its name. Nothing is started yet."""
+    """Create one toolset without starting anything; ConfigError if its name is wrong."""
     kind, colon, argument = name.partition(":")
     if kind in WITH_ARGUMENT and argument.strip():
         return WITH_ARGUMENT[kind](argument.strip())
     if kind in WITH_ARGUMENT:
-        raise ConfigError(f"tool {name!r}: write {kind}:…, with what it is to use")
+        raise ConfigError(f"tool {name!r}: it needs an argument; write {kind}:…")
     if kind in PLAIN and colon:
-        raise ConfigError(f"tool {name!r}: write {kind}, it takes nothing more")
+        raise ConfigError(f"tool {name!r}: it takes no argument; write {kind}")
     if kind in PLAIN:
         return PLAIN[kind]()
     raise UnknownNameError("tool", kind, KNOWN)
 
 
 def workspace(names: list[str], packages: Sequence[str] = ()) -> Workspace:
-    """The one workspace of all of these; each may name its backend, and then they must agree."""
+    """Create the workspace that these tools share; if several name a backend, they must agree."""
     backends = {name.partition(":")[2] for name in names if ":" in name}
     if len(backends) > 1:
         raise ConfigError(f"tools {', '.join(names)}: they share one sandbox; name one backend")

@@ -1,4 +1,4 @@
-"""Search for models: BM25 over a corpus of one's own, or any search service that speaks HTTP and JSON."""
+"""Search for models: BM25 over a local corpus, or any search service with an HTTP/JSON interface."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from agentrl_tools.known_good import works
 from agentrl_tools.web import bounded, tls
 
 WORD: Any = re2.compile(r"[\pL\pN_]+")
-MOST_WORDS = 64
-MOST_READ = 4000
-"""Characters of a query to an index that are read: putting accents in order takes the square of their number."""
-MOST_CHARACTERS = 1000
-"""Of a query to a service: addresses have bounds, and a model's long query is not the service's fault."""
+MAX_WORDS = 64
+MAX_READ = 4000
+"""Characters of a query that an index reads: Unicode normalisation takes time quadratic in the accents."""
+MAX_CHARACTERS = 1000
+"""Maximum length of a query to a service: URLs are bounded, and a query that is too long is the model's fault."""
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, LookupError, TypeError, RecursionError)
 TITLE_WEIGHT = 2.0
 LARGE = 5_000
-"""Documents from which on a query runs in a thread: it takes milliseconds."""
+"""Number of documents from which queries run in a thread, because they take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Document:
 
 
 class Retriever(Protocol):
-    """What finds documents."""
+    """Source of documents for `Search`."""
 
     async def find(self, query: str, k: int) -> list[Document]:
-        """At most `k` documents, best first; the same for the same query."""
+        """Return at most `k` documents, best first; deterministic for a query."""
 
 
 class Search:
-    """Offers `search`, `calls` times. `on_found` hears of the documents each call showed, for a reward to look at."""
+    """Toolset with `search`, at most `calls` times. `on_found` gets the documents of each call, for use in a reward."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class Search:
 class Index:
     """BM25 over documents in memory, by SQLite's FTS5 (https://sqlite.org/fts5.html): stemmed, accents folded.
 
-    A match in the title counts twice, and the very title comes first. Equal scores are ordered as the documents are, so
-    one query has one answer.
+    A match in the title counts twice, and an exact title comes first. Ties keep the order of the documents, so results
+    are deterministic.
     """
 
     def __init__(self, documents: Iterable[Document]) -> None:
@@ -98,17 +98,17 @@ class Index:
 
     @classmethod
     def of_file(cls, path: Path) -> Index:
-        """The index of a JSONL file (see `read_corpus`)."""
+        """Build the index of a JSONL file (see `read_corpus`)."""
         return cls(read_corpus(path))
 
     async def find(self, query: str, k: int) -> list[Document]:
-        """The documents that contain words of the query, best first."""
+        """Return at most `k` documents that contain words of the query, best first."""
         return await asyncio.to_thread(self.rank, query, k) if self.size >= LARGE else self.rank(query, k)
 
     def rank(self, query: str, k: int) -> list[Document]:
-        """The same, here and now; at most the first 64 different words of a query are looked at."""
-        query = as_unicode(query[:MOST_READ])
-        words = list(dict.fromkeys(WORD.findall(unicodedata.normalize("NFKC", query))))[:MOST_WORDS]
+        """Run `find` synchronously; only the first MAX_WORDS distinct words of a query count."""
+        query = as_unicode(query[:MAX_READ])
+        words = list(dict.fromkeys(WORD.findall(unicodedata.normalize("NFKC", query))))[:MAX_WORDS]
         if not words:
             return []
         rows = self._db.execute(
@@ -125,12 +125,12 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class HttpSearch:
-    """Any search service: where it is, how it is asked, and where in its JSON answer the documents are.
+    """Search service over HTTP: its URL, its request, and where its JSON response holds the documents.
 
-    `{query}` and `{k}` in `url`, or in the texts of a JSON `body` (which makes it a POST), are filled in. Paths are
-    keys and numbers with dots between: `hits`, `result.0`, `document.title`; an empty path is the thing itself.
-    Where a query fails, the service is asked for `known_good`: when that succeeds, the failure is the query's, and the
-    model's error; when it fails too, the service is gone, which raises ServiceError.
+    `{query}` and `{k}` are filled into `url` and into the strings of a JSON `body` (a body makes the request a POST).
+    Paths are dotted keys and indices: `hits`, `result.0`, `document.title`; an empty path is the value itself.
+    If a query fails, the service is queried for `known_good`: if that succeeds, the model gets an error about its
+    query; if it fails too, the service is down and ServiceError is raised.
     """
 
     url: str
@@ -144,24 +144,24 @@ class HttpSearch:
     known_good: str = "water"
 
     async def find(self, query: str, k: int) -> list[Document]:
-        """Ask the service; BadCallError for a query that none would take."""
-        if len(query) > MOST_CHARACTERS:
-            raise BadCallError(f"the query is longer than {MOST_CHARACTERS} characters")
+        """Query the service; BadCallError if the query itself is at fault, ServiceError if the service is."""
+        if len(query) > MAX_CHARACTERS:
+            raise BadCallError(f"the query is longer than {MAX_CHARACTERS} characters")
         try:
             return await self._found(as_unicode(query), k)
         except FAILURES as error:
-            why = f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+            why = f"{type(error).__name__}: {error}"[:MAX_CHARACTERS]
             service = self.url, self.results, self.title, self.text, repr(self.body)
             if await works(service, lambda: self._found(self.known_good, k), self.timeout_s):
                 raise BadCallError(f"the search service does not answer this query ({why})") from error
-            raise ServiceError(f"search service {self.url}: {why}; see its url, results, title and text") from error
+            raise ServiceError(f"search service {self.url}: {why}; check url, results, title and text") from error
 
     async def _found(self, query: str, k: int) -> list[Document]:
         async with asyncio.timeout(self.timeout_s):
             answer = json.loads(await self._ask(query, k))
         items = at(answer, self.results)
         if not isinstance(items, list):
-            raise TypeError(f"{self.results!r} is no list")
+            raise TypeError(f"{self.results!r} is not a list")
         return [Document(str(at(item, self.title) or ""), text_at(item, self.text)) for item in items[:k]]
 
     async def _ask(self, query: str, k: int) -> bytes:
@@ -179,7 +179,7 @@ class HttpSearch:
 
 
 def filled(body: Any, query: str, k: int) -> Any:
-    """A JSON body with `{query}` and `{k}` filled in; a text that is `{k}` alone becomes the number."""
+    """Fill `{query}` and `{k}` into a JSON body; a string that is just `{k}` becomes the number."""
     if isinstance(body, dict):
         return {key: filled(value, query, k) for key, value in body.items()}
     if isinstance(body, list):
@@ -190,33 +190,33 @@ def filled(body: Any, query: str, k: int) -> Any:
 
 
 def at(value: Any, path: str) -> Any:
-    """What is at a dotted path of keys and numbers; LookupError or TypeError where nothing is."""
+    """Return the value at a dotted path of keys and indices; LookupError or TypeError if there is none."""
     for part in path.split(".") if path else ():
         value = value[int(part)] if isinstance(value, list) else value[part]
     return value
 
 
 def text_at(value: Any, path: str) -> str:
-    """The text or number at a path; TypeError for anything else."""
+    """Return the string or number at a path as text; TypeError for anything else."""
     found = at(value, path)
     if not isinstance(found, str | int | float):
-        raise TypeError(f"{path!r} is {type(found).__name__}, not a text")
+        raise TypeError(f"{path!r} is {type(found).__name__}, not a string")
     return str(found)
 
 
 def read_corpus(path: Path) -> Iterator[Document]:
-    """Documents of a JSONL file: rows with `text` (or `contents`, or a list `sentences`) and perhaps a `title`."""
-    for place, row in json_lines(path):
-        yield as_document(row, place)
+    """Read a JSONL file whose rows have `text` (or `contents`, or a list `sentences`) and optionally `title`."""
+    for source, row in json_lines(path):
+        yield as_document(row, source)
 
 
-def as_document(row: Any, place: str) -> Document:
-    """One row; DataError says what is wrong with it, and where it is."""
+def as_document(row: Any, source: str) -> Document:
+    """Parse one row; DataError names the mistake and `source`, the file and line."""
     if not isinstance(row, dict):
-        raise DataError(f"{place}: must be an object, not {type(row).__name__}")
+        raise DataError(f"{source}: must be an object, not {type(row).__name__}")
     text = row.get("text", row.get("contents", row.get("sentences")))
     if isinstance(text, Sequence) and not isinstance(text, str):
         text = "".join(map(str, text))
     if not isinstance(text, str) or not text.strip():
-        raise DataError(f"{place}: has no text; its keys are {', '.join(row)}")
-    return Document(str(row.get("title") or place), text)
+        raise DataError(f"{source}: no text found; its keys are {', '.join(row)}")
+    return Document(str(row.get("title") or source), text)

@@ -1,4 +1,4 @@
-"""What the tools that speak HTTP share."""
+"""TLS, size limits and text decoding for the HTTP tools."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import httpx
 
 @cache
 def tls() -> ssl.SSLContext:
-    """One TLS context for all connections: reading the certificates takes tens of milliseconds."""
+    """Return the TLS context of all connections; reading the certificates takes tens of milliseconds."""
     return httpx.create_ssl_context(trust_env=False)
 
 
-async def bounded(chunks: AsyncIterator[bytes], most: int) -> bytes:
-    """The bytes of a stream; ValueError when they are more than `most`."""
-    held = bytearray()
+async def bounded(chunks: AsyncIterator[bytes], max_bytes: int) -> bytes:
+    """Read a stream; ValueError if it has more than `max_bytes` bytes."""
+    content = bytearray()
     async for chunk in chunks:
-        held += chunk
-        if len(held) > most:
-            raise ValueError(f"the answer has more than {most} bytes")
-    return bytes(held)
+        content += chunk
+        if len(content) > max_bytes:
+            raise ValueError(f"the response has more than {max_bytes} bytes")
+    return bytes(content)
 
 
-MOST_HEADER = 200
-"""Characters of a Content-Type that are looked at."""
+MAX_HEADER = 200
+"""Characters of a Content-Type that are parsed."""
 CODECS = frozenset(
     codecs.lookup(name).name
     for name in (
@@ -36,17 +36,17 @@ CODECS = frozenset(
         "shift_jis", "cp932", "euc_jp", "gb2312", "gbk", "gb18030", "big5", "euc_kr", "cp949",
     )
 )  # fmt: skip
-"""A server names its charset; others, such as punycode, take time that grows with the square of the text."""
+"""Charsets that a server may name; others, such as punycode, take time quadratic in the text."""
 
 
 def decoded(content: bytes, content_type: str) -> str:
-    """The text of an answer, by its header's charset where that is known, else as UTF-8; � for what does not fit."""
+    """Decode a response by its header's charset if that is in CODECS, else as UTF-8; invalid bytes become �."""
     return content.decode(charset(content_type), errors="replace")
 
 
 def charset(content_type: str) -> str:
-    """The codec that a Content-Type names, if it is one of CODECS; else utf-8."""
-    _, _, after = content_type[:MOST_HEADER].lower().partition("charset=")
+    """Return the codec that a Content-Type names if it is in CODECS, else utf-8."""
+    _, _, after = content_type[:MAX_HEADER].lower().partition("charset=")
     name = after.partition(";")[0].strip(" \"'")
     try:
         codec = codecs.lookup(name).name if name.isascii() and name.isprintable() else ""

@@ -30,7 +30,7 @@ async def closed(registry):
     held = leased()
     await close_shared()
     assert held == 0
-    assert pools.held().pools == {}
+    assert pools.own_pools().pools == {}
     assert list(leases.recorded()) == []
 
 
@@ -44,7 +44,7 @@ def lent(request):
 
 
 def leased():
-    return sum(pool.count.leased + pool.count.waiting for pool in pools.held().pools.values())
+    return sum(pool.count.leased + pool.count.waiting for pool in pools.own_pools().pools.values())
 
 
 def code(text, tool="python"):
@@ -86,7 +86,7 @@ async def test_the_oracle_and_the_canaries_hold_with_tools_and_take_no_sandbox()
     for task in await evidence.sample(env, 25):
         for policy, value in [(env.oracle(task), 1.0), *((policy, 0.0) for policy in env.canaries(task).values())]:
             assert evidence.values(await evidence.play(env, task, policy)) == {"correct": value}, (policy, task)
-    assert pools.held().pools == {}
+    assert pools.own_pools().pools == {}
 
 
 async def test_what_fails_in_a_call_is_told_and_the_episode_goes_on(lent):
@@ -161,7 +161,7 @@ async def test_many_episodes_at_once_share_few_sandboxes(episodes, monkeypatch):
         return (await solved(MathEnv(level=2, tools="python:process"), number % 50, member=number))[1]
 
     assert await asyncio.gather(*map(play, range(episodes))) == [1.0] * episodes
-    (pool,) = pools.held().pools.values()
+    (pool,) = pools.own_pools().pools.values()
     assert pool.count.served == episodes
 
 

@@ -8,4 +8,4 @@ from agentrl_tools import known_good
 
 @pytest.fixture(autouse=True)
 def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_good, "ASKED_S", 0.0)
+    monkeypatch.setattr(known_good, "RETRY_S", 0.0)

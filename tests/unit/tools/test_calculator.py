@@ -61,7 +61,7 @@ def test_values(expression: str, value: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "expected"),
     [
         ("", "expected a number at the end"),
         ("1 +", "expected a number at the end"),
@@ -99,9 +99,9 @@ def test_values(expression: str, value: str | None) -> None:
         ("1+" * 600 + "1", "longer than 1000 characters"),
     ],
 )
-def test_what_cannot_be_computed_is_explained_at_once(expression: str, said: str) -> None:
+def test_what_cannot_be_computed_is_explained_at_once(expression: str, expected: str) -> None:
     began = time.perf_counter()
-    with pytest.raises(BadCallError, match=said):
+    with pytest.raises(BadCallError, match=expected):
         calculate(expression)
     assert time.perf_counter() - began < 1
 

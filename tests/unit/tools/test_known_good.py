@@ -92,7 +92,7 @@ Say = Callable[[bytes], Awaitable[bytes]]
 
 @pytest.fixture
 def again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_good, "ASKED_S", 30.0)
+    monkeypatch.setattr(known_good, "RETRY_S", 30.0)
     monkeypatch.setattr(known_good, "PAUSE_S", 0.01)
 
 
@@ -170,7 +170,7 @@ async def test_a_request_that_ends_a_service_which_starts_again_is_the_models(
 
 
 async def test_who_asks_while_a_known_good_request_runs_shares_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_good, "HELD_S", 0.0)
+    monkeypatch.setattr(known_good, "FRESH_S", 0.0)
     asked, began, ready = list[int](), asyncio.Event(), asyncio.Event()
 
     async def request() -> None:

@@ -122,13 +122,13 @@ async def test_a_server_that_dies_once_is_the_infrastructures_fault_and_says_its
 async def test_a_call_that_breaks_every_fresh_server_is_the_models_and_the_episode_goes_on(name: str) -> None:
     env = guest()
     await env.areset(Task("t"))
-    for _ in range(toolset.MOST_BREAKS - 1):
+    for _ in range(toolset.MAX_BREAKS - 1):
         assert (await say(env, name)).startswith(
-            f"error: '{name}' ended the server, or was not answered. The server was"
+            f"error: '{name}' crashed the server or got no response. The server was"
         )
         assert await say(env, "add", a=2, b=3) == "5"
-    assert (await say(env, name)).endswith("It is not started again.")
-    assert await say(env, "add", a=2, b=3) == "error: the server is gone: calls of this episode ended it 3 times"
+    assert (await say(env, name)).endswith("It will not be restarted.")
+    assert await say(env, "add", a=2, b=3) == "error: the server is gone: calls of this episode broke it 3 times"
     await env.aclose()
 
 
@@ -138,7 +138,7 @@ async def test_calls_that_break_a_server_together_are_made_again_together() -> N
     await env.areset(Task("t"))
     assert await say(env, "fire") == "click"
     assert await say(env, "arm") == "armed"
-    assert (await say(env, "fire")).startswith("error: 'fire' ended the server")
+    assert (await say(env, "fire")).startswith("error: 'fire' crashed the server")
     assert await say(env, "fire") == "click"
     await env.aclose()
 
@@ -157,7 +157,7 @@ async def test_a_server_that_no_longer_starts_is_the_infrastructures_fault() -> 
 async def test_a_call_that_hangs_every_fresh_server_is_the_models() -> None:
     env = guest(tool_timeout_s=0.3)
     await env.areset(Task("t"))
-    assert (await say(env, "hang")).startswith("error: 'hang' ended the server, or was not answered")
+    assert (await say(env, "hang")).startswith("error: 'hang' crashed the server or got no response")
     await env.aclose()
 
 
@@ -165,7 +165,7 @@ async def test_a_call_that_outlasts_its_deadline_is_the_models_though_it_would_e
     """Made again it has no more time, so being slow is no way out of an episode."""
     env = guest(tool_timeout_s=0.3)
     await env.areset(Task("t"))
-    assert (await say(env, "nap")).startswith("error: 'nap' ended the server, or was not answered")
+    assert (await say(env, "nap")).startswith("error: 'nap' crashed the server or got no response")
     await env.aclose()
 
 
@@ -174,7 +174,7 @@ async def test_a_call_that_is_nearly_as_long_as_its_deadline_is_the_models_thoug
 ) -> None:
     env = guest(McpServer(command(), env={"MARK": str(tmp_path / "mark")}), tool_timeout_s=2.0)
     await env.areset(Task("t"))
-    assert (await say(env, "tired")).startswith("error: 'tired' ended the server, or was not answered")
+    assert (await say(env, "tired")).startswith("error: 'tired' crashed the server or got no response")
     await env.aclose()
 
 
@@ -184,20 +184,20 @@ async def test_calls_too_long_to_be_made_again_are_the_models(monkeypatch: pytes
     await env.areset(Task("t"))
     assert await say(env, "add", a=2, b=3) == "5"
     monkeypatch.setattr(toolset, "REPLAY_S", 0.0)
-    assert (await say(env, "die")).startswith("error: 'die' ended the server, or was not answered")
+    assert (await say(env, "die")).startswith("error: 'die' crashed the server or got no response")
     await env.aclose()
 
 
 @pytest.mark.timeout(PATIENCE_S)
 async def test_calls_too_many_to_be_made_again_are_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a call that needs one of long ago to break the server would be a way out."""
-    monkeypatch.setattr(toolset, "MOST_PLAYED", 2)
+    monkeypatch.setattr(toolset, "MAX_CALLS", 2)
     env = guest()
     await env.areset(Task("t"))
     assert await say(env, "arm") == "armed"
     assert await say(env, "add", a=2, b=3) == "5"
     assert await say(env, "add", a=2, b=3) == "5"
-    assert (await say(env, "fire")).startswith("error: 'fire' ended the server, or was not answered")
+    assert (await say(env, "fire")).startswith("error: 'fire' crashed the server or got no response")
     await env.aclose()
 
 
@@ -214,7 +214,7 @@ async def test_a_server_that_hangs_for_another_reason_is_the_infrastructures_fau
 
 @pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({"x": "\ud800"}, "half of a surrogate pair"),
         ({"\ud800": 1}, "half of a surrogate pair"),
@@ -226,12 +226,12 @@ async def test_a_server_that_hangs_for_another_reason_is_the_infrastructures_fau
         ('{"x": ' + "1" * 5000 + "}", "not valid JSON"),
     ],
 )
-async def test_arguments_that_cannot_be_sent_are_the_models_error_at_once(arguments: Any, said: str) -> None:
+async def test_arguments_that_cannot_be_sent_are_the_models_error_at_once(arguments: Any, expected: str) -> None:
     env = guest()
     await env.areset(Task("t"))
     (message,) = (await env.astep(calls(("echo", arguments)))).messages
     assert str(message["content"]).startswith("error: the arguments ")
-    assert said in message["content"]
+    assert expected in message["content"]
     assert await say(env, "echo", x="\0 \U0001f4a9 \u0301", y=10**4000) != ""
     await env.aclose()
 
@@ -254,7 +254,7 @@ async def test_an_answer_beyond_all_bounds_is_the_call_s(monkeypatch: pytest.Mon
     await session.close()
     env = guest()
     await env.areset(Task("t"))
-    assert (await say(env, "long")).startswith("error: 'long' ended the server")
+    assert (await say(env, "long")).startswith("error: 'long' crashed the server")
     await env.aclose()
 
 
@@ -270,7 +270,7 @@ async def test_an_answer_of_very_many_values_is_the_calls_and_nothing_is_made_of
     await env.areset(Task("t"))
     assert (await say(env, "table")).startswith('",[{\\' * 1000)
     assert max(read) > 400_000
-    assert (await say(env, "many")).startswith("error: 'many' ended the server")
+    assert (await say(env, "many")).startswith("error: 'many' crashed the server")
     assert not [size for size in read if 200_000 < size < 400_000]
     await env.aclose()
 
@@ -311,22 +311,22 @@ async def test_the_last_words_are_lines_whatever_ends_them() -> None:
 
     script = "import sys; sys.stderr.write('x' * 5_000_000 + '\\rone\\r\\n\\ntwo\\rthree'); sys.exit(4)"
     server = await process.ServerProcess.start([sys.executable, "-c", script], {}, None)
-    await server.listen()
-    assert (await server.obituary()) == f" (it ended with code 4: {'x' * 300}; one; two; three)"
+    await server.read_stderr()
+    assert (await server.exit_summary()) == f" (it ended with code 4: {'x' * 300}; one; two; three)"
     await server.end()
 
 
 @pytest.mark.parametrize(
-    ("server", "said"),
+    ("server", "expected"),
     [
         (["/no/such/server"], "cannot be started: .*No such file"),
         ([sys.executable, "-c", "import sys; sys.exit('no licence')"], "did not start: .*no licence"),
         (command("junk"), "did not start.*no JSON-RPC on its stdout: this is no JSON-RPC"),
     ],
 )
-async def test_a_server_that_does_not_start_says_why(server: list[str], said: str) -> None:
+async def test_a_server_that_does_not_start_says_why(server: list[str], expected: str) -> None:
     env = guest(McpServer(server))
-    with pytest.raises(ServiceError, match=said) as caught:
+    with pytest.raises(ServiceError, match=expected) as caught:
         await env.areset(Task("t"))
     assert caught.value.fault == "infra"
     await env.aclose()
@@ -409,7 +409,7 @@ async def test_many_episodes_have_a_server_each() -> None:
 def test_a_server_needs_a_command_or_a_url() -> None:
     assert McpServer("uvx 'my server' --flag").command == ["uvx", "my server", "--flag"]
     assert McpServer("http://127.0.0.1:1/mcp").url
-    with pytest.raises(ConfigError, match="give a command or a URL"):
+    with pytest.raises(ConfigError, match="pass a command or a URL"):
         McpServer("")
 
 
@@ -442,7 +442,7 @@ async def test_a_server_of_the_sdk_answers_over_http_and_its_death_is_the_infras
         assert [spec["name"] for spec in (await env.areset(Task("t"))).tools] == ["add", "hang", "die"]
         assert await say(env, "add", a=2, b=3) == "5"
         env.limits = Limits(max_turns=50, tool_timeout_s=0.3)
-        assert (await say(env, "hang")).startswith("error: 'hang' ended the server, or was not answered")
+        assert (await say(env, "hang")).startswith("error: 'hang' crashed the server or got no response")
         env.limits = Limits(max_turns=50)
         monkeypatch.setattr(toolset, "BUSY_S", 0.0)
         with pytest.raises(AgentRLError) as caught:

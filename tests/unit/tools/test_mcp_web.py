@@ -14,7 +14,7 @@ import pytest
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.mcp import McpServer
 from agentrl_tools.mcp import connection as module
-from agentrl_tools.mcp.allowance import MOST_VALUES, Allowance, values_of
+from agentrl_tools.mcp.allowance import MAX_VALUES, Allowance, values_of
 
 from agentrl.env import Task
 from tests.unit.tools.test_mcp import PATIENCE_S, guest, say
@@ -60,8 +60,8 @@ class Handler(BaseHTTPRequestHandler):
             self.server.free.wait(PATIENCE_S)  # type: ignore[attr-defined]
             self.server.free.clear()  # type: ignore[attr-defined]
             return self.say(503, b"late", "text/plain")
-        said = {"content": [{"type": "text", "text": ',[{"\\' * 250_000}], "isError": False}
-        body = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": said}).encode()
+        result = {"content": [{"type": "text", "text": ',[{"\\' * 250_000}], "isError": False}
+        body = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
         return self.say(200, body if name == "fine" else b"data: " + body + b"\n\n", FINE[name])
 
     def do_GET(self) -> None:
@@ -155,7 +155,7 @@ def url(server: HTTPServer) -> str:
 
 @pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("text", "sent more than 4 MiB"),
         ("events", "sent more than 4 MiB"),
@@ -164,15 +164,15 @@ def url(server: HTTPServer) -> str:
         ("carriage returns", "sent more than 50000 values"),
         ("event", "is lost|sent more than 4 MiB"),
         ("values", "sent more than (50000 values|4 MiB)"),
-        ("gzip", "sent a compressed answer, which is not read"),
-        ("down", "answered with the status 503"),
+        ("gzip", "sent a compressed response, which is not supported"),
+        ("down", "responded with status 503"),
     ],
 )
-async def test_an_answer_beyond_the_allowance_ends_the_call(server: ThreadingHTTPServer, name: str, said: str) -> None:
+async def test_an_answer_beyond_the_allowance_ends_the_call(server: ThreadingHTTPServer, name: str, expected: str) -> None:
     session = module.Connection(module.Address("test", url=url(server)))
     try:
         await session.open()
-        with pytest.raises(ServiceError, match=said):
+        with pytest.raises(ServiceError, match=expected):
             await session.call(name, {})
     finally:
         await session.close()
@@ -196,8 +196,8 @@ async def test_a_call_that_always_asks_for_too_much_is_the_models_and_the_episod
 ) -> None:
     env = guest(McpServer(url(server)))
     await env.areset(Task("t"))
-    assert (await say(env, "text")).startswith("error: 'text' ended the server, or was not answered")
-    assert (await say(env, "down")).startswith("error: 'down' ended the server, or was not answered")
+    assert (await say(env, "text")).startswith("error: 'text' crashed the server or got no response")
+    assert (await say(env, "down")).startswith("error: 'down' crashed the server or got no response")
     assert (await say(env, "fine")).startswith(',[{"\\')
     await env.aclose()
 
@@ -231,8 +231,8 @@ async def test_a_call_that_keeps_a_server_of_one_thread_busy_for_a_while_is_the_
     await env.areset(Task("t"))
     monkeypatch.setattr(module.Connection, "open", open_)
     monkeypatch.setattr(module, "START_TIMEOUT_S", 1.0)
-    assert (await say(env, "block")).startswith("error: 'block' ended the server, or was not answered")
-    assert (await say(env, "down")).startswith("error: 'down' ended the server, or was not answered")
+    assert (await say(env, "block")).startswith("error: 'block' crashed the server or got no response")
+    assert (await say(env, "down")).startswith("error: 'down' crashed the server or got no response")
     await env.aclose()
 
 
@@ -240,9 +240,9 @@ def test_an_allowance_is_used_up_and_renewed() -> None:
     allowance = Allowance()
     assert allowance.take(4 * MIB)
     assert not allowance.take(1)
-    assert "4 MiB" in allowance.complaint
+    assert "4 MiB" in allowance.violation
     allowance.renew()
-    assert allowance.take(values=MOST_VALUES)
+    assert allowance.take(values=MAX_VALUES)
     assert not allowance.take(values=1)
     assert not allowance.take()
 

@@ -17,19 +17,19 @@ def test_names_make_toolsets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("calculater", r"unknown tool 'calculater'\. Did you mean 'calculator'"),
-        ("calculator:fast", "write calculator, it takes nothing more"),
+        ("calculator:fast", "it takes no argument; write calculator"),
         ("calculator:", "write calculator"),
-        ("mcp", "write mcp:…, with what it is to use"),
+        ("mcp", "it needs an argument; write mcp:…"),
         ("http:", "write http:…"),
         ("", "unknown tool ''"),
-        ("mcp:python 'server.py", "is no command line: No closing quotation"),
+        ("mcp:python 'server.py", "is not a valid command line: No closing quotation"),
     ],
 )
-def test_a_wrong_name_is_explained(name: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_wrong_name_is_explained(name: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
         toolsets([name])
 
 
@@ -40,5 +40,5 @@ def test_a_name_that_stands_twice_is_refused() -> None:
 
 def test_a_server_that_cannot_be_started_here_is_refused_before_anything_starts() -> None:
     assert where(["mcp:sh -c true", "mcp:http://127.0.0.1:1/mcp"]) == ""
-    with pytest.raises(ConfigError, match="there is no program 'no-such-server'"):
+    with pytest.raises(ConfigError, match="program 'no-such-server' not found"):
         where(["calculator", "mcp:no-such-server --flag"])

@@ -111,25 +111,25 @@ async def test_a_service_is_asked_by_its_url_or_by_a_json_body(server: Threading
 
 
 @pytest.mark.parametrize(
-    ("path", "options", "said"),
+    ("path", "options", "expected"),
     [
         ("/down", {}, "503"),
         ("/hello", {}, "JSONDecodeError"),
         ("/search?q=x", {"results": "data.documents"}, "KeyError"),
-        ("/search?q=x", {"results": "data"}, "see its url, results, title and text"),
+        ("/search?q=x", {"results": "data"}, "check url, results, title and text"),
         ("/search?q=x", {"results": "data.hits", "title": "name", "text": "name.text"}, "TypeError"),
-        ("/search?q=x", {"results": "data.hits", "title": "name", "text": "body"}, "'body' is dict, not a text"),
-        ("/search?q=x", {"results": "data"}, "'data' is no list"),
+        ("/search?q=x", {"results": "data.hits", "title": "name", "text": "body"}, "'body' is dict, not a string"),
+        ("/search?q=x", {"results": "data"}, "'data' is not a list"),
         ("/deep", {}, "RecursionError"),
         ("/hang", {"timeout_s": 0.2}, "Timeout"),
         ("/big", {"max_bytes": 1000}, "more than 1000 bytes"),
     ],
 )
 async def test_a_service_that_fails_is_the_infrastructures_fault(
-    server: ThreadingHTTPServer, path: str, options: dict[str, Any], said: str
+    server: ThreadingHTTPServer, path: str, options: dict[str, Any], expected: str
 ) -> None:
     service = HttpSearch(f"http://127.0.0.1:{server.server_port}{path}", **({"results": ""} | options))
-    with pytest.raises(ServiceError, match=said) as caught:
+    with pytest.raises(ServiceError, match=expected) as caught:
         await service.find("x", 3)
     assert caught.value.fault == "infra"
 
@@ -143,7 +143,7 @@ async def test_a_query_that_cannot_be_sent_is_not_the_services_fault(server: Thr
 
 
 @pytest.mark.parametrize(
-    ("path", "query", "said"),
+    ("path", "query", "expected"),
     [
         ("/picky", 'a "', "400 Bad Request"),
         ("/fragile", "down", "503 Service Unavailable"),
@@ -153,12 +153,12 @@ async def test_a_query_that_cannot_be_sent_is_not_the_services_fault(server: Thr
     ],
 )
 async def test_a_query_that_breaks_a_service_which_answers_others_is_the_models(
-    server: ThreadingHTTPServer, path: str, query: str, said: str
+    server: ThreadingHTTPServer, path: str, query: str, expected: str
 ) -> None:
     home, timeout_s = f"http://127.0.0.1:{server.server_port}", 0.3 if query == "hang" else 20.0
     where = {"results": "data.hits", "text": "body.text", "title": "name", "timeout_s": timeout_s, "max_bytes": 50_000}
     service = HttpSearch(f"{home}{path}?q={{query}}", **where)  # type: ignore[arg-type]
-    with pytest.raises(BadCallError, match=f"does not answer this query.*{said}"):
+    with pytest.raises(BadCallError, match=f"does not answer this query.*{expected}"):
         await service.find(query, 1)
     assert [document.title for document in await service.find("x", 1)] == ["About x"]
 
@@ -190,11 +190,11 @@ def test_a_corpus_is_read_from_rows_of_several_kinds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
-    [("{oops", "not JSON"), ("[1]", "must be an object"), ('{"title": "A"}', "has no text; its keys are title")],
+    ("line", "expected"),
+    [("{oops", "not JSON"), ("[1]", "must be an object"), ('{"title": "A"}', "no text found; its keys are title")],
 )
-def test_a_bad_row_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_a_bad_row_is_named(tmp_path: Path, line: str, expected: str) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"text": "fine"}\n' + line)
-    with pytest.raises(DataError, match=rf"corpus\.jsonl:2: {said}"):
+    with pytest.raises(DataError, match=rf"corpus\.jsonl:2: {expected}"):
         Index.of_file(path)

@@ -69,7 +69,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 async def nothing_is_left(registry: None) -> AsyncIterator[None]:
     yield
-    held = [pool.count for pool in pools.held().pools.values() if pool.count.leased or pool.count.waiting]
+    held = [pool.count for pool in pools.own_pools().pools.values() if pool.count.leased or pool.count.waiting]
     await close_sandboxes()
     assert held == []
     assert list(leases.recorded()) == []
@@ -106,11 +106,11 @@ async def say(env: Env, name: str, **arguments: Any) -> str:
 
 
 def leased() -> int:
-    return sum(pool.count.leased for pool in pools.held().pools.values())
+    return sum(pool.count.leased for pool in pools.own_pools().pools.values())
 
 
 def only_pool() -> Pool:
-    (pool,) = pools.held().pools.values()
+    (pool,) = pools.own_pools().pools.values()
     return pool
 
 
@@ -194,9 +194,9 @@ async def test_limits_are_told_in_words(backend: str) -> None:
     limits = Limits(wall_s=30, cpu_s=60, output_bytes=1 << 20, memory_bytes=128 << 20)
     env = guest("python", "shell", backend=backend, limits=limits)
     await env.areset(Task("t"))
-    said = await say(env, "python", code="while True: print('x' * 10_000)")
-    assert "[stopped: it wrote more than 1 MiB; the session and its variables are lost; files are kept]" in said
-    assert len(said) < workspace.MAX_CHARACTERS + 200
+    text = await say(env, "python", code="while True: print('x' * 10_000)")
+    assert "[stopped: it wrote more than 1 MiB; the session and its variables are lost; files are kept]" in text
+    assert len(text) < workspace.MAX_CHARACTERS + 200
     filled = await say(env, "python", code="b = bytearray(1 << 30)")
     assert "MemoryError" in filled or "[out of memory, the limit is 128 MiB" in filled
     assert await say(env, "python", code="7") == "7"
@@ -216,8 +216,8 @@ async def test_a_program_that_takes_its_sandbox_along_gets_a_new_one(monkeypatch
         return killed
 
     monkeypatch.setattr(first, "run", run)
-    said = await say(env, "python", code="x")
-    assert said == "[out of memory, the limit is 512 MiB; all variables and files are lost]"
+    text = await say(env, "python", code="x")
+    assert text == "[out of memory, the limit is 512 MiB; all variables and files are lost]"
     assert leased() == 0
     assert "NameError" in await say(env, "python", code="x")
     await env.aclose()
@@ -351,8 +351,8 @@ async def test_an_episode_that_ruins_its_working_folder_for_ever_goes_on(walled:
             ("read_file", {"path": "f"}),
             ("list_files", {}),
         ):
-            said = await say(env, name, **arguments)
-            assert any(words in said for words in ("done", "bytes", "denied", "No such file", "is empty")), said
+            text = await say(env, name, **arguments)
+            assert any(words in text for words in ("done", "bytes", "denied", "No such file", "is empty")), text
     await env.aclose()
 
 
@@ -460,7 +460,7 @@ async def test_an_episode_without_a_call_takes_no_sandbox() -> None:
     env = guest("python", "files")
     await env.areset(Task("t"))
     await env.astep("I need nothing.")
-    assert pools.held().pools == {}
+    assert pools.own_pools().pools == {}
     await env.aclose()
 
 
@@ -569,8 +569,8 @@ async def test_who_holds_the_sandboxes_last_ends_them() -> None:
             await env.areset(Task("t"))
             await say(env, "python", code="1")
             await env.aclose()
-        assert len(pools.held().pools) == 1
-    assert pools.held().pools == {}
+        assert len(pools.own_pools().pools) == 1
+    assert pools.own_pools().pools == {}
     assert list(leases.recorded()) == []
 
 
@@ -589,8 +589,8 @@ def test_the_sandboxes_of_a_loop_that_has_ended_are_ended_by_the_next() -> None:
     async def use() -> int:
         async with Workspace("python", backend="process") as (python,):
             assert await python.run(code="6 * 7") == "42"
-        await asyncio.gather(*pools.held().endings)
-        return sum(each.count.ready + each.count.starting for each in pools.held().pools.values())
+        await asyncio.gather(*pools.own_pools().closing)
+        return sum(each.count.ready + each.count.starting for each in pools.own_pools().pools.values())
 
     for _ in range(4):
         most = asyncio.run(use())
@@ -617,7 +617,7 @@ def test_names_that_run_code_make_one_workspace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "text"),
     [
         (
             ["pyhton"],
@@ -626,11 +626,11 @@ def test_names_that_run_code_make_one_workspace() -> None:
         (["python:procces"], r"tools that run code need a sandbox: unknown .*'procces'\. Did you mean 'process'"),
         (["python:"], r"unknown sandbox backend ''"),
         (["python:process", "shell:docker"], "they share one sandbox; name one backend"),
-        (["shell:process", "shell"], "name each of python, shell, files at most once"),
+        (["shell:process", "shell"], "name at least one of python, shell, files, each at most once"),
     ],
 )
-def test_a_wrong_name_is_explained(names: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_wrong_name_is_explained(names: list[str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
         toolsets(names)
 
 
@@ -645,7 +645,7 @@ def test_a_missing_backend_is_refused_by_name_with_what_to_do(monkeypatch: pytes
 
 
 def test_a_workspace_offers_something() -> None:
-    with pytest.raises(ConfigError, match="name each of"):
+    with pytest.raises(ConfigError, match="name at least one of"):
         Workspace(backend="process")
     with pytest.raises(ConfigError, match=r"unknown tool of a Workspace 'pyton'\. Did you mean 'python'"):
         Workspace("pyton", backend="process")
@@ -700,7 +700,7 @@ async def test_a_workspace_lends_packages_and_says_so(backend: str) -> None:
     plain = guest(backend=backend)
     await plain.areset(Task("t"))
     assert "No module named 'numpy'" in await say(plain, "python", code="import numpy")
-    assert len(pools.held().pools) == 2
+    assert len(pools.own_pools().pools) == 2
     await env.aclose()
     await plain.aclose()
 
@@ -708,6 +708,6 @@ async def test_a_workspace_lends_packages_and_says_so(backend: str) -> None:
 def test_packages_that_cannot_be_lent_are_refused_before_anything_starts() -> None:
     with pytest.raises(ConfigError, match=r"^package 'no-such' is not installed\. pip install no-such"):
         toolsets(["python:process"], ["no-such"])
-    with pytest.raises(ConfigError, match=r"^packages numpy: they are for tools that run code; name python or shell"):
+    with pytest.raises(ConfigError, match=r"^packages numpy: only tools that run code use them; add python or shell"):
         toolsets(["calculator", "files:process"], ["numpy"])
     assert len(toolsets(["files:process", "shell"], ["numpy"])) == 1

@@ -1,4 +1,4 @@
-"""A calculator for models: exact where a number has an exact value, marked where it has not, bounded in time."""
+"""Calculator for models: exact where possible, rounded values are marked, and every call is bounded in time."""
 
 from agentrl_tools.calculator.calculator import Calculator, calculate
 

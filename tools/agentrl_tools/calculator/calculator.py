@@ -1,4 +1,4 @@
-"""The tool: an expression in, its value out."""
+"""The `calculator` tool and how it prints numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXACT = Context(prec=5000)
 
 
 class Calculator:
-    """Offers `calculator`. It keeps nothing, runs no code, and answers within milliseconds whatever is asked."""
+    """Toolset with `calculator`: stateless, executes no code, and returns within milliseconds for any input."""
 
     @tool
     def calculator(self, expression: str) -> str:
@@ -28,12 +28,12 @@ class Calculator:
 
 
 def calculate(expression: str) -> str:
-    """The value: `12`, `0.125`, `1/3 ≈ 0.333333333333333` or `≈ 1.4142135623731`; BadCallError says what is wrong."""
+    """Return the value as `12`, `0.125`, `1/3 ≈ 0.333333333333333` or `≈ 1.4142135623731`; BadCallError if invalid."""
     return show(evaluate(expression))
 
 
 def show(value: Number) -> str:
-    """A whole number or a finite decimal as such; a fraction with its rounded value, or that alone where it is long."""
+    """Format a number: integers and finite decimals exactly, fractions with a rounded value (long ones only that)."""
     if isinstance(value, float):
         return f"≈ {value:.14g}"
     if value.denominator == 1:
@@ -46,7 +46,7 @@ def show(value: Number) -> str:
 
 
 def _decimals(denominator: int) -> int | None:
-    """How many decimals a fraction with this denominator has; None where they never end or are too many to show."""
+    """Return the number of decimals of a fraction with this denominator; None if infinite or above MAX_DECIMALS."""
     for places in range(1, MAX_DECIMALS + 1):
         if 10**places % denominator == 0:
             return places

@@ -1,4 +1,4 @@
-"""Numbers that are exact (fractions) or rounded (floats), and operations that refuse before they would take long."""
+"""Exact (Fraction) and rounded (float) numbers, with operations that reject long computations before they start."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import TypeAlias
 from agentrl.env import BadCallError
 
 Number: TypeAlias = Fraction | float
-"""A Fraction is exact; a float is rounded, and makes rounded whatever it enters."""
+"""A Fraction is exact, a float is rounded. An operation with a float returns a float."""
 
 MAX_BITS = 3300
-"""Numerators and denominators of at most about a thousand digits."""
+"""Numerators and denominators have at most about a thousand digits."""
 
 
 def whole(value: Number, what: str) -> int:
-    """The integer that `value` is; BadCallError where it is none."""
+    """Return `value` as an int; BadCallError if it is not a whole number."""
     if isinstance(value, Fraction) and value.denominator == 1:
         return value.numerator
     raise BadCallError(f"{what} takes whole numbers")
 
 
 def bits(value: Fraction) -> int:
-    """The size of a fraction: the bits of its larger half."""
+    """Return the size of a fraction: the bits of the larger of numerator and denominator."""
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 def fits(size: int) -> None:
-    """Refuse a result of `size` bits that is too long; asked before it is computed, and after a rough guess again."""
+    """Raise BadCallError if `size` bits are too many; called with an estimate before the work, then with the result."""
     if size > MAX_BITS:
         raise BadCallError(f"the result has more than {int(MAX_BITS * math.log10(2))} digits")
 
 
 def rounded(value: Number) -> float:
-    """The nearest float."""
+    """Return the nearest float."""
     try:
         return float(value)
     except OverflowError:
@@ -42,7 +42,7 @@ def rounded(value: Number) -> float:
 
 
 def finite(value: complex) -> float:
-    """A rounded result that is a real number."""
+    """Return a rounded result; BadCallError if it is not real or not finite."""
     if isinstance(value, complex):
         raise BadCallError("the result is not a real number")
     if not math.isfinite(value):
@@ -51,7 +51,7 @@ def finite(value: complex) -> float:
 
 
 def add(a: Number, b: Number) -> Number:
-    """a + b."""
+    """Return a + b."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         fits(bits(a) + bits(b) if a.denominator != b.denominator else max(bits(a), bits(b)))
         return a + b
@@ -59,7 +59,7 @@ def add(a: Number, b: Number) -> Number:
 
 
 def multiply(a: Number, b: Number) -> Number:
-    """a · b."""
+    """Return a · b."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         fits(bits(a) + bits(b) - 1)
         return a * b
@@ -67,29 +67,29 @@ def multiply(a: Number, b: Number) -> Number:
 
 
 def divide(a: Number, b: Number) -> Number:
-    """a / b."""
+    """Return a / b."""
     return multiply(a, reciprocal(b))
 
 
 def reciprocal(a: Number) -> Number:
-    """1 / a."""
+    """Return 1 / a."""
     if a == 0:
         raise BadCallError("division by zero")
     return 1 / a if isinstance(a, Fraction) else finite(1 / a)
 
 
 def floor(value: Number) -> Number:
-    """The nearest whole number below; a rounded value stays rounded."""
+    """Return the largest whole number that is not numerator `value`; a float stays a float."""
     return type(value)(math.floor(value))
 
 
 def floor_divide(a: Number, b: Number) -> Number:
-    """The whole part of a / b, rounded down."""
+    """Return a / b, rounded down."""
     return floor(divide(a, b))
 
 
 def modulo(a: Number, b: Number) -> Number:
-    """What floor division leaves; it has the sign of b."""
+    """Return the remainder of floor division; it has the sign of b."""
     if b == 0:
         raise BadCallError("division by zero")
     if isinstance(a, Fraction) and isinstance(b, Fraction):
@@ -99,7 +99,7 @@ def modulo(a: Number, b: Number) -> Number:
 
 
 def power(base: Number, exponent: Number) -> Number:
-    """base to the exponent: exact for whole exponents and where a root comes out, else rounded."""
+    """Return base ** exponent: exact for whole exponents and exact roots, else rounded."""
     if base == 0 and exponent < 0:
         raise BadCallError("division by zero")
     is_exact = isinstance(base, Fraction) and isinstance(exponent, Fraction)
@@ -119,7 +119,7 @@ def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
         return Fraction(1) if exponent == 0 else base if exponent.numerator % 2 else base * base
     size = (bits(base) - 1) * abs(exponent.numerator)
     if base.denominator > 1 and size > MAX_BITS:
-        return None  # 1.01^1000 has two thousand decimals, and a rounded value that is worth knowing
+        return None  # 1.01^1000 has two thousand decimals; its rounded value is still useful
     fits(size)
     result = base**exponent.numerator
     fits(bits(result))
@@ -127,16 +127,16 @@ def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 
 def exact_root(value: Fraction, degree: int) -> Fraction | None:
-    """The real root of this degree where it is a fraction; None where it is not, or where there is none."""
+    """Return the real root of this degree if it is a fraction, else None."""
     if value < 0:
         opposite = exact_root(-value, degree) if degree % 2 else None
         return None if opposite is None else -opposite
-    above, below = _whole_root(value.numerator, degree), _whole_root(value.denominator, degree)
-    return None if above is None or below is None else Fraction(above, below)
+    numerator, denominator = _whole_root(value.numerator, degree), _whole_root(value.denominator, degree)
+    return None if numerator is None or denominator is None else Fraction(numerator, denominator)
 
 
 def _whole_root(value: int, degree: int) -> int | None:
-    """By bisection on at most MAX_BITS bits; a degree above the size of `value` has the roots 0 and 1 only."""
+    """Bisect on at most MAX_BITS bits. If the degree exceeds the bits of `value`, only 0 and 1 have whole roots."""
     if value < 2:
         return value
     if degree >= value.bit_length():

@@ -1,4 +1,4 @@
-"""The functions a calculation may call: exact where the answer is, else rounded."""
+"""Functions that an expression may call: exact where the result is exact, else rounded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONSTANTS: dict[str, Number] = {"pi": math.pi, "π": math.pi, "e": math.e, "tau"
 
 
 def root(value: Number, degree: Number = Fraction(2)) -> Number:
-    """The real root of a whole degree."""
+    """Return the real root of `value`; `degree` is a whole number."""
     n = whole(degree, "a root")
     if n < 1:
         raise BadCallError("the degree of a root must be at least 1")
@@ -36,7 +36,7 @@ def root(value: Number, degree: Number = Fraction(2)) -> Number:
 
 
 def factorial(value: Number) -> Number:
-    """n!."""
+    """Return n!."""
     n = whole(value, "a factorial")
     if n < 0:
         raise BadCallError("a factorial takes numbers from 0")
@@ -44,7 +44,7 @@ def factorial(value: Number) -> Number:
 
 
 def permutations(value: Number, chosen: Number) -> Number:
-    """n! / (n - k)!."""
+    """Return n! / (n - k)!."""
     n, k = whole(value, "perm"), whole(chosen, "perm")
     if min(n, k) < 0:
         raise BadCallError("perm takes numbers from 0")
@@ -53,7 +53,7 @@ def permutations(value: Number, chosen: Number) -> Number:
 
 
 def combinations(value: Number, chosen: Number) -> Number:
-    """n over k."""
+    """Return n choose k."""
     n, k = whole(value, "comb"), whole(chosen, "comb")
     if min(n, k) < 0:
         raise BadCallError("comb takes numbers from 0")
@@ -63,13 +63,13 @@ def combinations(value: Number, chosen: Number) -> Number:
 
 
 def fitting(value: int) -> Fraction:
-    """A whole number that is not too long."""
+    """Return an int as a Fraction; BadCallError if it is too long."""
     fits(value.bit_length())
     return Fraction(value)
 
 
 def logarithm(value: Number, base: Number = math.e) -> Number:
-    """The logarithm, natural where no base is given; exact where it is a whole number."""
+    """Return the logarithm, natural by default; exact if it is a whole number."""
     if value <= 0 or base <= 0 or base == 1:
         raise BadCallError("a logarithm takes numbers above 0, and a base other than 1")
     if value == 1 and isinstance(value, Fraction):
@@ -84,14 +84,14 @@ def logarithm(value: Number, base: Number = math.e) -> Number:
 
 
 def _log(value: Number) -> float:
-    """Of fractions by halves: a thousand digits are too large for a float, not for a logarithm."""
+    """Take the log of numerator and denominator separately: a thousand digits overflow a float, their log does not."""
     if isinstance(value, Fraction):
         return math.log(value.numerator) - math.log(value.denominator)
     return math.log(value)
 
 
 def round_to(value: Number, places: Number = Fraction(0)) -> Number:
-    """The nearest number with so many decimals, halves away from 0."""
+    """Round to this many decimals, halves away from 0."""
     n = whole(places, "round")
     fits(4 * abs(n))
     unit = Fraction(10) ** -n
@@ -101,7 +101,7 @@ def round_to(value: Number, places: Number = Fraction(0)) -> Number:
 
 
 def plain(function: Callable[[float], float], value: Number) -> Number:
-    """A function of the math module; 0 is exact where its value there is 0 or 1."""
+    """Call a function of the math module; its value at exactly 0 is exact if it is 0 or 1."""
     try:
         result = finite(function(rounded(value)))
     except (ValueError, OverflowError) as error:
@@ -147,4 +147,4 @@ FUNCTIONS: dict[str, tuple[Callable[..., Number], int, int]] = {
     **{name: (partial(plain, getattr(math, name)), 1, 1) for name in ("exp", "sin", "cos", "tan", "asin", "acos")},
     **{name: (partial(plain, getattr(math, name)), 1, 1) for name in ("atan", "sinh", "cosh", "tanh")},
 }
-"""Each with its least and greatest number of arguments."""
+"""Name -> (function, minimum and maximum number of arguments)."""

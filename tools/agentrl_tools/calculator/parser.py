@@ -1,4 +1,4 @@
-"""The grammar: from text to a value by recursive descent, operators bound as in Python. Nothing is ever executed."""
+"""Recursive-descent evaluator with Python's operator precedence. No code is executed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKEN: Any = re2.compile(
     r"([\pL_][\pL\pN_]*|√)|"
     r"(\*\*|//|[-+*/%^!(),]))"
 )
-SPELLINGS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"})  # noqa: RUF001 (the signs that are meant)
+SPELLINGS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"})  # noqa: RUF001 (intended signs)
 
 TERMS: dict[str, Callable[[Number, Number], Number]] = {"+": add, "-": lambda a, b: add(a, -b)}
 FACTORS: dict[str, Callable[[Number, Number], Number]] = {
@@ -31,32 +31,32 @@ FACTORS: dict[str, Callable[[Number, Number], Number]] = {
 
 
 def evaluate(expression: str) -> Number:
-    """The value of an expression; BadCallError says what is wrong with it, and where."""
+    """Return the value of an expression; BadCallError names the mistake and its position."""
     if len(expression) > MAX_CHARACTERS:
         raise BadCallError(f"the expression is longer than {MAX_CHARACTERS} characters")
     return Parser(as_unicode(expression).translate(SPELLINGS)).whole()
 
 
 class Parser:
-    """One pass over one expression; `depth` counts open brackets and signs, so that no nesting exhausts the stack."""
+    """Parser of one expression. `depth` counts open brackets and signs and is bounded, which protects the stack."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.place = 0
+        self.position = 0
         self.depth = 0
         self.number, self.name, self.sign = "", "", ""
         self.step()
 
     def step(self) -> None:
-        """Read the next token into `number`, `name` or `sign`; all three are empty at the end."""
-        match = TOKEN.match(self.text, self.place)
-        if match is None and self.text[self.place :].strip():
-            raise BadCallError(f"cannot read {self.text[self.place :].strip()[:20]!r}")
+        """Read the next token into `number`, `name` or `sign`; all three are empty at the end of the text."""
+        match = TOKEN.match(self.text, self.position)
+        if match is None and self.text[self.position :].strip():
+            raise BadCallError(f"cannot read {self.text[self.position :].strip()[:20]!r}")
         self.number, self.name, self.sign = (part or "" for part in match.groups()) if match else ("", "", "")
-        self.place = match.end() if match else len(self.text)
+        self.position = match.end() if match else len(self.text)
 
     def whole(self) -> Number:
-        """An expression and nothing after it."""
+        """Evaluate the whole text; BadCallError if anything follows the expression."""
         value = self.terms()
         if found := self.found():
             hint = "; write numbers without thousands separators" if found == "," else ""
@@ -64,7 +64,7 @@ class Parser:
         return value
 
     def terms(self) -> Number:
-        """term (+|- term)*."""
+        """Parse `factors ((+|-) factors)*`."""
         value = self.factors()
         while operation := TERMS.get(self.sign):
             self.step()
@@ -72,7 +72,7 @@ class Parser:
         return value
 
     def factors(self) -> Number:
-        """signed (*|/|//|% signed)*."""
+        """Parse `signed ((*|/|//|%) signed)*`."""
         value = self.signed()
         while operation := FACTORS.get(self.sign):
             self.step()
@@ -80,7 +80,7 @@ class Parser:
         return value
 
     def signed(self) -> Number:
-        """(+|-) signed, or a power: -2^2 is -4."""
+        """Parse `(+|-) signed` or a power: -2^2 is -4."""
         if self.sign in ("+", "-"):
             is_minus = self.sign == "-"
             self.step()
@@ -89,7 +89,7 @@ class Parser:
         return self.raised()
 
     def raised(self) -> Number:
-        """Operand ^ signed, from the right: 2^3^2 is 2^9."""
+        """Parse `operand ^ signed`, right-associative: 2^3^2 is 2^9."""
         value = self.operand()
         while self.sign == "!":
             self.step()
@@ -100,7 +100,7 @@ class Parser:
         return value
 
     def operand(self) -> Number:
-        """A number, a constant, a call, or an expression in brackets."""
+        """Parse a number, a constant, a call or an expression in brackets."""
         if self.number:
             value: Number = literal(self.number)
             self.step()
@@ -116,21 +116,21 @@ class Parser:
         return value
 
     def named(self) -> Number:
-        """A constant, or a function with its arguments."""
+        """Parse a constant or a function call."""
         name = self.name
         self.step()
         if name in CONSTANTS:
             return CONSTANTS[name]
         if name not in FUNCTIONS:
             raise BadCallError(f"unknown name {name!r}.{did_you_mean(name, [*FUNCTIONS, *CONSTANTS])}")
-        function, least, most = FUNCTIONS[name]
+        function, minimum, maximum = FUNCTIONS[name]
         arguments = self.arguments(name)
-        if not least <= len(arguments) <= most:
-            raise BadCallError(f"{name} takes {least if least == most else f'{least} to {most}'} values")
+        if not minimum <= len(arguments) <= maximum:
+            raise BadCallError(f"{name} takes {minimum if minimum == maximum else f'{minimum} to {maximum}'} values")
         return function(*arguments)
 
     def arguments(self, name: str) -> list[Number]:
-        """(terms, terms, ...)."""
+        """Parse `(terms, terms, ...)`."""
         if self.sign != "(":
             raise BadCallError(f"write {name}(...) with brackets")
         values: list[Number] = []
@@ -141,7 +141,7 @@ class Parser:
         return values
 
     def deeper(self, rule: Callable[[], Number]) -> Number:
-        """Apply a rule one level down."""
+        """Apply a rule one nesting level deeper."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise BadCallError(f"nested deeper than {MAX_DEPTH} levels")
@@ -150,18 +150,18 @@ class Parser:
         return value
 
     def close(self) -> None:
-        """A closing bracket."""
+        """Consume a closing bracket."""
         if self.sign != ")":
             raise BadCallError("a closing bracket is missing")
         self.step()
 
     def found(self) -> str:
-        """The token at hand."""
+        """Return the current token."""
         return self.number or self.name or self.sign
 
 
 def literal(text: str) -> Fraction:
-    """A decimal number, exactly; its exponent is looked at before it is applied."""
+    """Return a decimal number exactly; the size of its exponent is checked first."""
     _, _, exponent = text.lower().partition("e")
     fits(10 * (len(text) + abs(int(exponent or 0))) // 3)
     return Fraction(text)

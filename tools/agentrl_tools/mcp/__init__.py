@@ -1,4 +1,4 @@
-"""Tools of Model Context Protocol servers, over stdio or streamable HTTP, for one episode each."""
+"""Tools of Model Context Protocol servers, over stdio or streamable HTTP, with one session per episode."""
 
 from agentrl_tools.mcp.server import McpServer
 

@@ -1,4 +1,4 @@
-"""One session with an MCP server: opened, asked for its tools, called, and ended for certain."""
+"""One session with an MCP server: open it, list its tools, call them, and close it reliably."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
 MAX_CHARACTERS = 20_000
-MOST_PAGES = 50
+MAX_PAGES = 50
 LOST = (-32000, -32001)
-"""JSON-RPC codes of the client for a closed connection and for a request without an answer."""
+"""JSON-RPC codes of the client for a closed connection and for a request without a response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is: a URL, or a command with what it adds to the environment variables, and its folder."""
+    """Address of a server: a URL, or a command with its additional environment variables and working folder."""
 
     name: str
     url: str = ""
@@ -43,7 +43,7 @@ class Address:
 
 
 class Connection:
-    """One session, and of a command the one process behind it."""
+    """One session and, for a command, the process behind it."""
 
     def __init__(self, address: Address) -> None:
         self._address, self._allowance = address, Allowance()
@@ -53,7 +53,7 @@ class Connection:
         self._ending = asyncio.Event()
 
     async def open(self) -> list[ToolSpec]:
-        """Start the server, and list its tools; ServiceError where either fails."""
+        """Start the server and list its tools; ServiceError if either fails."""
         await asyncio.to_thread(load)
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._life = asyncio.create_task(acatch(self._live(ready)))
@@ -64,20 +64,20 @@ class Connection:
             raise
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """What a tool answers; BadCallError for what it says went wrong, ServiceError for a session that is lost."""
+        """Call a tool and return its text; BadCallError if it reports an error, ServiceError if the session is lost."""
         assert self._client is not None, "the session is open"
         self._allowance.renew()
-        outcome = await acatch(self._client.call_tool(tool, arguments))
-        if self._allowance.complaint or not (outcome.error is None or is_tools_own(outcome.error)):
-            raise await self._lost(f"is lost (while it ran {tool!r})", outcome.error)
-        if outcome.error is not None:
-            raise BadCallError(str(outcome.error))
-        if outcome.value.is_error:
-            raise BadCallError(said(outcome.value))
-        return said(outcome.value)
+        caught = await acatch(self._client.call_tool(tool, arguments))
+        if self._allowance.violation or not (caught.error is None or is_from_tool(caught.error)):
+            raise await self._lost(f"is lost (while it ran {tool!r})", caught.error)
+        if caught.error is not None:
+            raise BadCallError(str(caught.error))
+        if caught.value.is_error:
+            raise BadCallError(text_of(caught.value))
+        return text_of(caught.value)
 
     async def close(self, patience_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Ask the session to end, and kill the process after `patience_s`; no cancellation keeps it alive."""
+        """End the session and kill the process after `patience_s`, even if this call is cancelled."""
         self._ending.set()
         life, self._life = self._life, None
         if life is None:
@@ -92,7 +92,7 @@ class Connection:
                 await asyncio.wait({life}, timeout=CLOSE_TIMEOUT_S)
 
     async def _live(self, ready: asyncio.Future[Client]) -> None:
-        """The connection: one task enters and leaves it, as the library demands."""
+        """Hold the connection open in one task, because the library requires the same task to enter and leave it."""
         from mcp import Client
 
         async with Client(await self._transport()) as client:
@@ -119,10 +119,10 @@ class Connection:
             raise await self._lost(f"did not answer within {START_TIMEOUT_S:g} s")
         left_s = max(0.1, START_TIMEOUT_S - (time.monotonic() - began))
         self._client = ready.result()
-        outcome = await within(_listed(self._client), left_s, f"MCP server {self._address.name!r}: listing its tools")
-        if outcome.error is not None:
-            raise await self._lost("did not list its tools", outcome.error)
-        tools: list[ToolSpec] = outcome.value
+        caught = await within(_listed(self._client), left_s, f"MCP server {self._address.name!r}: listing its tools")
+        if caught.error is not None:
+            raise await self._lost("did not list its tools", caught.error)
+        tools: list[ToolSpec] = caught.value
         return tools
 
     async def _lost(self, what: str, error: BaseException | None = None) -> ServiceError:
@@ -130,16 +130,16 @@ class Connection:
         if isinstance(cause, ServiceError):
             return cause
         why = f": {type(cause).__name__}: {cause}" if cause is not None else ""
-        if self._allowance.complaint:
-            why = f": it {self._allowance.complaint}"
-        obituary = await self._process.obituary() if self._process is not None else ""
-        return ServiceError(f"MCP server {self._address.name!r} {what}{why}{obituary}")
+        if self._allowance.violation:
+            why = f": it {self._allowance.violation}"
+        exit_summary = await self._process.exit_summary() if self._process is not None else ""
+        return ServiceError(f"MCP server {self._address.name!r} {what}{why}{exit_summary}")
 
 
 async def _listed(client: Client) -> list[ToolSpec]:
     found: list[ToolSpec] = []
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         found += [
             ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
@@ -151,29 +151,29 @@ async def _listed(client: Client) -> list[ToolSpec]:
 
 
 def load() -> None:
-    """Import the library, which takes a second; ConfigError says how to install it."""
+    """Import the library, which takes a second; ConfigError with the install command if it is missing."""
     try:
         importlib.import_module("mcp")
     except ImportError as error:
         raise ConfigError(f"MCP servers need the package mcp: pip install 'agentrl[mcp]' ({error})") from error
 
 
-def is_tools_own(error: BaseException) -> bool:
-    """True for what the server answered to the model's call, False for a connection that is gone."""
+def is_from_tool(error: BaseException) -> bool:
+    """Return True for an error that the server returned for the call, False for a lost connection."""
     from mcp import MCPError
 
     return isinstance(error, MCPError) and error.code not in LOST
 
 
 def innermost(error: BaseException) -> BaseException:
-    """The first cause inside a group of exceptions."""
+    """Return the first exception inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def said(result: CallToolResult) -> str:
-    """The text of a result; what is no text is named, and a long one is cut."""
+def text_of(result: CallToolResult) -> str:
+    """Return the text of a result, truncated to MAX_CHARACTERS; other content is replaced by its type."""
     parts = [part.text if part.type == "text" else f"[{part.type}]" for part in result.content]
     text = "\n".join(parts)
     if len(text) <= MAX_CHARACTERS:

@@ -1,4 +1,4 @@
-"""The stdio transport: a server process in a group of its own, which never outlives its episode."""
+"""The stdio transport: a server process in its own process group, which never outlives its episode."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from agentrl_tools.errors import ServiceError
-from agentrl_tools.mcp.allowance import MOST_BYTES, Allowance, values_of
-from agentrl_tools.mcp.unpromised import Unpromised
+from agentrl_tools.mcp.allowance import MAX_BYTES, Allowance, values_of
+from agentrl_tools.mcp.schemas import WithoutOutputSchemas
 
-LONGEST_LINE = MOST_BYTES
-"""Bytes of one message."""
+LONGEST_LINE = MAX_BYTES
+"""Maximum bytes of one message."""
 GRACE_S = 0.5
-"""How long a server may take to end once its input is closed."""
+"""How long a server may take to exit after its input is closed."""
 REAPED_S = 4.0
-"""How long a busy machine may take to tell of the end of a process that was killed."""
-TOLD_LINES = 5
+"""How long a busy machine may take to report the end of a killed process."""
+MAX_LINES = 5
 CHUNK = 1 << 16
-MOST_HEARD = 1200
-"""Bytes of a line of stderr."""
+MAX_LINE_BYTES = 1200
+"""Maximum bytes kept of a line of stderr."""
 
 
 class ServerProcess:
-    """One server process. What it writes on stderr is read, and its last lines explain its death."""
+    """One server process. Its stderr is read, and the last lines appear in the error when it dies."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.last_words: deque[str] = deque(maxlen=TOLD_LINES)
+        self.last_lines: deque[str] = deque(maxlen=MAX_LINES)
 
     @classmethod
     async def start(cls, command: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> ServerProcess:
-        """Start it with the environment variables that MCP servers inherit, and `env`; ServiceError where it cannot."""
+        """Start it with the variables that MCP servers inherit plus `env`; ServiceError if it cannot be started."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -58,18 +58,18 @@ class ServerProcess:
         return cls(process)
 
     def kill(self) -> None:
-        """Kill the whole group at once; needs no await, so no cancellation can come between."""
+        """Kill the process group; synchronous, so it cannot be cancelled."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def kill_if_broken(self, pump: asyncio.Task[None]) -> None:
-        """Where a pump ended with an error, such as a message that cannot be written, nobody waits for its answer."""
+        """Kill the server if a pump failed, for example on a message that cannot be written."""
         if not pump.cancelled() and (error := pump.exception()) is not None:
-            self.hear(f"{type(error).__name__}: {error}".encode(errors="replace"))
+            self.keep_line(f"{type(error).__name__}: {error}".encode(errors="replace"))
             self.kill()
 
     async def end(self) -> None:
-        """Close its input, give it a moment to end by itself, kill what is left of its group, reap it."""
+        """Close its input, wait a moment for it to exit, kill what is left of its group, and reap it."""
         try:
             if self.process.stdin is not None:
                 self.process.stdin.close()
@@ -78,23 +78,22 @@ class ServerProcess:
             self.kill()
         await self._exited(REAPED_S)
         if transport := getattr(self.process, "_transport", None):
-            transport.close()  # a grandchild that left the group may hold the other ends of the pipes
+            transport.close()  # a grandchild that left the group may still hold the other ends of the pipes
 
-    async def obituary(self) -> str:
-        """' (it ended with code 1: ImportError: …)', as far as that is known within a moment."""
+    async def exit_summary(self) -> str:
+        """Return ' (it ended with code 1: ImportError: …)', or as much as is known within a moment."""
         await self._exited(GRACE_S)
         code = self.process.returncode
         ending = "" if code is None else f"it ended with code {code}"
-        words = "; ".join(self.last_words)
-        told = ": ".join(part for part in (ending, words) if part)
-        return f" ({told})" if told else ""
+        summary = ": ".join(part for part in (ending, "; ".join(self.last_lines)) if part)
+        return f" ({summary})" if summary else ""
 
     async def _exited(self, within_s: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), within_s)
 
     async def read_into(self, inbox: Any, allowance: Allowance) -> None:
-        """Every line of its output as a message; a line that is none is handed on as the error it is."""
+        """Send every line of its output to `inbox` as a message, or as the error of parsing it."""
         assert self.process.stdout is not None
         async with inbox:
             try:
@@ -103,15 +102,15 @@ class ServerProcess:
                         return
                     message = as_message(line)
                     if isinstance(message, Exception):
-                        self.hear(b"no JSON-RPC on its stdout: " + line)
+                        self.keep_line(b"no JSON-RPC on its stdout: " + line)
                     await inbox.send(message)
             except ValueError:
-                self.hear(f"a line of more than {LONGEST_LINE >> 20} MiB on its stdout".encode())
+                self.keep_line(f"a line of more than {LONGEST_LINE >> 20} MiB on its stdout".encode())
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
                 pass
 
     async def write_from(self, outbox: Any) -> None:
-        """Every message as a line of its input."""
+        """Write every message of `outbox` as a line of its input."""
         assert self.process.stdin is not None
         with suppress(ConnectionError, anyio.ClosedResourceError):
             async with outbox:
@@ -120,25 +119,25 @@ class ServerProcess:
                     self.process.stdin.write(f"{text}\n".encode())
                     await self.process.stdin.drain()
 
-    async def listen(self) -> None:
-        """Keep the last lines of its stderr, whatever ends them and however long they are."""
+    async def read_stderr(self) -> None:
+        """Keep the last lines of its stderr, with any line ending and of any length."""
         assert self.process.stderr is not None
         line = b""
         while chunk := await self.process.stderr.read(CHUNK):
             *lines, line = (line + chunk).replace(b"\r", b"\n").split(b"\n")
             for whole in filter(bytes.strip, lines):
-                self.hear(whole)
-            line = line[:MOST_HEARD]
+                self.keep_line(whole)
+            line = line[:MAX_LINE_BYTES]
         if line.strip():
-            self.hear(line)
+            self.keep_line(line)
 
-    def hear(self, line: bytes) -> None:
-        """Keep a line, for the obituary."""
-        self.last_words.append(line[:MOST_HEARD].decode(errors="replace").strip()[:300])
+    def keep_line(self, line: bytes) -> None:
+        """Keep a line for `exit_summary`."""
+        self.last_lines.append(line[:MAX_LINE_BYTES].decode(errors="replace").strip()[:300])
 
 
 def as_message(line: bytes) -> SessionMessage | Exception:
-    """One line of JSON-RPC."""
+    """Parse one line of JSON-RPC; return the error if it is malformed."""
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as error:
@@ -147,17 +146,17 @@ def as_message(line: bytes) -> SessionMessage | Exception:
 
 @asynccontextmanager
 async def connected(server: ServerProcess, allowance: Allowance) -> AsyncIterator[tuple[Any, Any]]:
-    """The two message streams of a running server, for `mcp.Client`; the server has ended when the body has."""
+    """Yield the two message streams of a running server for `mcp.Client`; end the server on exit."""
     inbox_writer, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outbox, outbox_reader = anyio.create_memory_object_stream[SessionMessage](0)
     pumps = [
         asyncio.ensure_future(pump)
-        for pump in (server.read_into(inbox_writer, allowance), server.write_from(outbox_reader), server.listen())
+        for pump in (server.read_into(inbox_writer, allowance), server.write_from(outbox_reader), server.read_stderr())
     ]
     for pump in pumps:
         pump.add_done_callback(server.kill_if_broken)
     try:
-        yield Unpromised(inbox), outbox
+        yield WithoutOutputSchemas(inbox), outbox
     finally:
         try:
             await server.end()

@@ -1,4 +1,4 @@
-"""An MCP server as a toolset: started with the episode, asked for its tools, ended with the episode."""
+"""An MCP server as a toolset that starts and ends with its episode."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from agentrl.types import ToolSpec
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.mcp.connection import Address, Connection, load
 
-MOST_PLAYED = 64
-"""Calls of an episode that are remembered, to be made again on a fresh server; more are too many to be made again."""
-MOST_BREAKS = 3
-"""How often a server is started anew for an episode whose calls end it."""
-LEEWAY = 2
+MAX_CALLS = 64
+"""Calls of an episode that can be replayed on a fresh server; an episode with more calls is not replayed."""
+MAX_BREAKS = 3
+"""How many calls of an episode may break the server before it is not restarted any more."""
+SLOWDOWN = 2
 SPARE_S = 5.0
-"""A call that was answered may take twice as long again, and five seconds."""
-NEARLY = 0.5
-"""Of its deadline, a call that ran until that has so much again: one that takes nearly as long is no accident."""
+"""In a replay, a call may take SLOWDOWN times as long as before, plus SPARE_S."""
+CUT_SHARE = 0.5
+"""In a replay, a call that hit its deadline gets this share of it: if it takes that long again, it is no accident."""
 REPLAY_S = 60.0
-"""What the calls before the last may take again together."""
+"""Time limit for replaying all calls before the last."""
 BUSY_S, PAUSE_S = 60.0, 1.0
-"""How long a URL is tried again after a call: that may still keep the server busy, or have it started anew."""
+"""How long a URL is retried after a broken call, which may still keep the server busy or have restarted it."""
 
 
 @dataclass(slots=True)
-class Played:
-    """One call of the episode, and how long it took."""
+class Call:
+    """One call of the episode and its duration."""
 
     tool: str
     arguments: dict[str, Any]
     took_s: float = 0.0
     is_cut: bool = False
-    """It ran until its deadline."""
+    """True if the call hit its deadline."""
 
     @property
-    def patience_s(self) -> float:
-        """How long it may take again."""
-        return NEARLY * self.took_s if self.is_cut else LEEWAY * self.took_s + SPARE_S
+    def replay_timeout_s(self) -> float:
+        """Time limit of the call in a replay."""
+        return CUT_SHARE * self.took_s if self.is_cut else SLOWDOWN * self.took_s + SPARE_S
 
 
 class McpServer(AbstractAsyncContextManager[list[Tool]]):
-    """Offer the tools of one server, a command (stdio) or a URL (streamable HTTP).
+    """Toolset with the tools of one MCP server: a command (stdio) or a URL (streamable HTTP).
 
-    A process is this episode's own and is killed with its children at the end. What one of its tools says went wrong
-    goes to the model. When a call ends the server, hangs or breaks the protocol, a fresh one is given the same calls:
-    if the last of them breaks that too, or they are too many or last too long, and another fresh one lists its tools,
-    the failure is the model's error and the episode goes on with the last; otherwise it is infrastructure
-    (ServiceError, DeadlineError). `only` names the tools to offer (none named: all); `env` adds to the few variables a
-    server inherits. Needs `pip install 'agentrl[mcp]'`.
+    A command gets its own process per episode, which is killed with its children at the end. Errors that a tool reports
+    go to the model. If a call kills the server, hangs or violates the protocol, the calls are replayed on a fresh
+    server. The failure is the model's error if the last call breaks that server too (or the replay has too many calls
+    or takes too long) and another fresh server lists its tools; the episode continues with that one. Otherwise the
+    failure is infrastructure (ServiceError, DeadlineError). `only` selects tools (default: all); `env` adds to the few
+    variables that a server inherits. Needs `pip install 'agentrl[mcp]'`.
     """
 
     def __init__(
@@ -77,22 +77,22 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         self.name = self.url or shlex.join(self.command)
         self.only, self.env, self.cwd = only, dict(env or {}), cwd
         if not self.name:
-            raise ConfigError("McpServer: give a command or a URL")
+            raise ConfigError("McpServer: pass a command or a URL")
         self._opened: list[Connection] = []
-        self._played: deque[Played] = deque(maxlen=MOST_PLAYED + 1)
+        self._calls: deque[Call] = deque(maxlen=MAX_CALLS + 1)
         self._breaks = 0
 
     def check(self) -> None:
-        """ConfigError for what can be known to be missing before anything starts: the library, or the program."""
+        """Raise ConfigError if the library or the program is missing; starts nothing."""
         load()
         path, folder = self.env.get("PATH"), self.cwd or Path()
         if self.command and not (shutil.which(self.command[0], path=path) or shutil.which(folder / self.command[0])):
-            raise ConfigError(f"MCP server {self.name!r}: there is no program {self.command[0]!r}; install it")
+            raise ConfigError(f"MCP server {self.name!r}: program {self.command[0]!r} not found; install it")
 
     async def __aenter__(self) -> list[Tool]:
-        """Start the server, and list its tools."""
+        """Start the server and list its tools."""
         self._opened, self._breaks = [], 0
-        self._played.clear()
+        self._calls.clear()
         connection, specs = await self._open()
         try:
             return self._chosen(specs)
@@ -101,7 +101,7 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        """End the server. Idempotent, and bound by a deadline of its own."""
+        """End the server within a deadline. Idempotent."""
         for connection in self._opened:
             await connection.close()
 
@@ -111,7 +111,7 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         return connection, await connection.open()
 
     async def _afresh(self) -> Connection:
-        """A fresh server after a call that broke one; ServiceError where there is none in time."""
+        """Open a fresh server after a broken call; ServiceError if none starts in time."""
         until = time.monotonic() + (BUSY_S if self.url else 0.0)
         while True:
             try:
@@ -133,20 +133,20 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
         ]
 
     async def _call(self, tool: str, /, **arguments: Any) -> str:
-        if self._breaks >= MOST_BREAKS:
-            raise BadCallError(f"the server is gone: calls of this episode ended it {self._breaks} times")
-        played, began = Played(tool, arguments), time.monotonic()
-        self._played.append(played)
+        if self._breaks >= MAX_BREAKS:
+            raise BadCallError(f"the server is gone: calls of this episode broke it {self._breaks} times")
+        call, began = Call(tool, arguments), time.monotonic()
+        self._calls.append(call)
         try:
             return await self._opened[-1].call(tool, arguments)
         except asyncio.CancelledError:
-            played.is_cut = True
+            call.is_cut = True
             raise
         finally:
-            played.took_s = time.monotonic() - began
+            call.took_s = time.monotonic() - began
 
     async def _blame(self, tool: str, /, **_: Any) -> str:
-        """What the model is told of a call that broke the server, if it is proven that it did; else ''."""
+        """Return the error for the model if a replay proves that its call broke the server, else ''."""
         try:
             await self._opened[-1].close(patience_s=0)
             if not await self._breaks_again():
@@ -154,47 +154,47 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
             fresh = await self._afresh()
         except ServiceError:
             return ""
-        self._played.clear()
+        self._calls.clear()
         self._breaks += 1
-        if self._breaks < MOST_BREAKS:
-            return f"{tool!r} ended the server, or was not answered. The server was started anew, without what it held."
+        if self._breaks < MAX_BREAKS:
+            return f"{tool!r} crashed the server or got no response. The server was restarted and its state is lost."
         await fresh.close()
-        return f"{tool!r} ended the server, or was not answered, as did earlier calls. It is not started again."
+        return f"{tool!r} crashed the server or got no response, as earlier calls did. It will not be restarted."
 
     async def _breaks_again(self) -> bool:
-        """Whether a fresh server takes all calls of the episode but the last, and breaks at that.
+        """Replay the calls on a fresh server; return whether only the last one breaks it.
 
-        True as well where they are too many, or last too long, for anybody to know.
+        Also True if there are too many calls, or they take too long, to find out.
         """
-        if len(self._played) > MOST_PLAYED:
+        if len(self._calls) > MAX_CALLS:
             return True
         fresh = await self._afresh()
         try:
-            *before, last = self._played
+            *before, last = self._calls
             async with asyncio.timeout(REPLAY_S):
-                for played in before:
-                    if is_broken(await again(fresh, played)):
+                for call in before:
+                    if is_broken(await replay(fresh, call)):
                         return False
-            return is_broken(await again(fresh, last))
+            return is_broken(await replay(fresh, last))
         except TimeoutError:
             return True
         finally:
             await fresh.close(patience_s=0)
 
 
-async def again(fresh: Connection, played: Played) -> Caught:
-    """Make a call once more."""
-    return await within(fresh.call(played.tool, played.arguments), played.patience_s, f"{played.tool!r}, again")
+async def replay(fresh: Connection, call: Call) -> Caught:
+    """Repeat a call on a fresh server."""
+    return await within(fresh.call(call.tool, call.arguments), call.replay_timeout_s, f"{call.tool!r}, again")
 
 
-def is_broken(outcome: Caught) -> bool:
-    """Whether a call was not answered."""
-    return isinstance(outcome.error, ServiceError | AuthorDeadlineError)
+def is_broken(caught: Caught) -> bool:
+    """Return whether a call got no response."""
+    return isinstance(caught.error, ServiceError | AuthorDeadlineError)
 
 
 def split(command: str) -> list[str]:
-    """The words of a command line."""
+    """Split a command line into words."""
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise ConfigError(f"McpServer: {command!r} is no command line: {error}") from error
+        raise ConfigError(f"McpServer: {command!r} is not a valid command line: {error}") from error

@@ -1,4 +1,4 @@
-"""Tools that run what a model wrote: Python, commands and files, in one sandbox for each episode."""
+"""Tools that run a model's code: Python, shell commands and files, in one sandbox per episode."""
 
 from agentrl_tools.workspace.pools import close_sandboxes, sandboxes
 from agentrl_tools.workspace.workspace import Workspace

@@ -1,7 +1,7 @@
-"""The sandboxes of a worker's tools: one pool for each backend, limits and packages, made when a tool first needs it.
+"""Sandbox pools of a worker's tools: one per backend, limits and packages, created when a tool first needs it.
 
-A worker is an event loop, and each loop has pools of its own: they end with it, whatever the others do. Those of a loop
-that ended without `close_sandboxes` are ended by the next loop that needs a sandbox.
+A worker is an event loop, and every loop has its own pools, which end with it. If a loop ends without
+`close_sandboxes`, the next loop that needs a sandbox closes its pools.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 MOST = 1024
 MEMORY_EACH = 32 << 20
-"""Bytes that a sandbox may take on average; as many are held as half of the memory has room for."""
+"""Average bytes per sandbox; the pool holds as many as fit into half of the memory."""
 MEMORY_WITH_PACKAGES = 96 << 20
-"""The same where there are packages: to import numpy and sympy takes 63 MiB."""
+"""The same with packages: importing numpy and sympy takes 63 MiB."""
 
 
 @dataclass(slots=True)
-class Held:
-    """What one event loop has."""
+class LoopPools:
+    """Pools of one event loop."""
 
     pools: dict[tuple[str, Limits, tuple[str, ...]], Pool] = field(default_factory=dict)
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
     holders: int = 0
-    endings: set[asyncio.Task[Caught]] = field(default_factory=set)
-    """Of pools that loops have left behind."""
+    closing: set[asyncio.Task[Caught]] = field(default_factory=set)
+    """Tasks that close the pools of ended loops."""
 
 
-_HELD: ByLoop[Held] = ByLoop(Held)
+_POOLS: ByLoop[LoopPools] = ByLoop(LoopPools)
 CLOSE_S = 60.0
 
 
 @cache
 def backend(name: str, packages: tuple[str, ...] = ()) -> Backend:
-    """The backend of this name with these packages; ConfigError says what is missing. Starts no sandbox."""
+    """Return the backend of this name with these packages, starting nothing; ConfigError names what is missing."""
     from agentrl_sandbox import PackagesError, UnavailableError, choose
 
     try:
@@ -58,62 +58,62 @@ def backend(name: str, packages: tuple[str, ...] = ()) -> Backend:
 
 
 async def pool(name: str, limits: Limits, packages: tuple[str, ...] = ()) -> Pool:
-    """The running loop's pool for these, made in a thread: it first removes what the dead have left."""
+    """Return the running loop's pool for these settings; created in a thread, since it first cleans up leftovers."""
     from agentrl_sandbox import Pool
 
-    mine = held()
-    _end_orphans(mine)
-    async with mine.making:
+    own = own_pools()
+    _close_orphans(own)
+    async with own.making:
         key = name, limits, packages
-        if key not in mine.pools:
-            room = most(MEMORY_WITH_PACKAGES) if packages else most()
-            mine.pools[key] = await asyncio.to_thread(Pool, name, limits, most=room, packages=packages)
-        return mine.pools[key]
+        if key not in own.pools:
+            capacity = most(MEMORY_WITH_PACKAGES) if packages else most()
+            own.pools[key] = await asyncio.to_thread(Pool, name, limits, most=capacity, packages=packages)
+        return own.pools[key]
 
 
 @asynccontextmanager
 async def sandboxes() -> AsyncIterator[None]:
-    """Hold on to the tools' sandboxes of the running loop: who leaves this last ends them all.
+    """Keep the tool sandboxes of the running loop; the last one to leave this context closes them.
 
-    For an environment's `@shared`. Where nobody holds them they end with the process, or with the next pool's start
-    when the process was killed.
+    For an environment's `@shared`. Without a holder they end with the process or, if that was killed, when the next
+    pool starts.
     """
-    mine = held()
-    mine.holders += 1
+    own = own_pools()
+    own.holders += 1
     try:
         yield
     finally:
-        mine.holders -= 1
-        if not mine.holders:
+        own.holders -= 1
+        if not own.holders:
             await close_sandboxes()
 
 
 async def close_sandboxes() -> None:
-    """End the tools' sandboxes of the running loop now; the next call of a tool begins anew."""
-    mine = held()
-    _end_orphans(mine)
-    pools, mine.pools = mine.pools, {}
+    """Close the tool sandboxes of the running loop; the next tool call starts new ones."""
+    own = own_pools()
+    _close_orphans(own)
+    pools, own.pools = own.pools, {}
     for each in pools.values():
         await each.close()
-    await asyncio.gather(*mine.endings)
+    await asyncio.gather(*own.closing)
 
 
-def held() -> Held:
-    """What the running loop has."""
-    return _HELD.here()
+def own_pools() -> LoopPools:
+    """Return the pools of the running loop."""
+    return _POOLS.here()
 
 
-def _end_orphans(mine: Held) -> None:
-    """Begin to end the sandboxes of loops that are closed; nobody waits for it."""
-    for left in _HELD.orphans():
-        for each in left.pools.values():
-            ending = asyncio.ensure_future(within(each.close(), CLOSE_S, "the end of a pool that its loop has left"))
-            mine.endings.add(ending)
-            ending.add_done_callback(mine.endings.discard)
+def _close_orphans(own: LoopPools) -> None:
+    """Start closing the pools of closed loops, in the background."""
+    for orphan in _POOLS.orphans():
+        for each in orphan.pools.values():
+            closing = asyncio.ensure_future(within(each.close(), CLOSE_S, "closing a pool of an ended event loop"))
+            own.closing.add(closing)
+            closing.add_done_callback(own.closing.discard)
 
 
 def most(memory_each: int = MEMORY_EACH) -> int:
-    """As many as memory and file descriptors have room for: an episode keeps its sandbox until it ends."""
+    """Return how many sandboxes fit into memory and file descriptors; an episode keeps its own until it ends."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(2, min(MOST, memory // 2 // memory_each, descriptors // 4))

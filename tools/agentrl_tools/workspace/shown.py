@@ -1,4 +1,4 @@
-"""What a model reads of a run: its output, cut in the middle, and in brackets how it ended."""
+"""Text that a model reads about a run: its output, truncated in the middle, and in brackets how it ended."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 
-def shown(result: ExecResult, limits: Limits, most: int, is_session: bool, is_sandbox_lost: bool) -> str:
-    """Stdout, stderr, and what else there is to know."""
-    text = "\n".join(part for part in (written(result.stdout), written(result.stderr)) if part)
+def shown(result: ExecResult, limits: Limits, max_characters: int, is_session: bool, is_sandbox_lost: bool) -> str:
+    """Format a result for the model: stdout, stderr, limits that were hit, and the exit code."""
+    text = "\n".join(part for part in (decoded(result.stdout), decoded(result.stderr)) if part)
     notes = list(_endings(result, limits))
     if not notes and (note := _exit_note(result, is_session)):
         notes.append(note)
@@ -24,25 +24,26 @@ def shown(result: ExecResult, limits: Limits, most: int, is_session: bool, is_sa
     elif is_session and result.hits:
         notes.append("variables are kept")
     ending = f"[{'; '.join(notes)}]" if notes else ""
-    return "\n".join(part for part in (cut(text, most), ending) if part) or "[no output]"
+    return "\n".join(part for part in (cut(text, max_characters), ending) if part) or "[no output]"
 
 
-def written(data: bytes) -> str:
-    """Bytes as text, whatever they are, without the last line's end."""
+def decoded(data: bytes) -> str:
+    """Decode output, replacing invalid bytes and dropping the final newline."""
     return data.decode(errors="replace").removesuffix("\n")
 
 
-def cut(text: str, most: int) -> str:
-    """The head and the tail of a text of more than `most` characters."""
-    if len(text) <= most:
+def cut(text: str, max_characters: int) -> str:
+    """Shorten a long text to its head and tail."""
+    omitted = len(text) - max_characters
+    if omitted <= 0:
         return text
-    head, tail = text[: most // 2], text[len(text) - (most - most // 2) :]
-    return f"{head}\n[{len(text) - most} characters are not shown]\n{tail}"
+    head = max_characters // 2
+    return f"{text[:head]}\n[{omitted} characters are not shown]\n{text[head + omitted :]}"
 
 
 def _endings(result: ExecResult, limits: Limits) -> Iterator[str]:
-    """The limits that were hit, in words."""
-    said = {
+    """Yield a note for every limit that was hit."""
+    notes = {
         "time": f"stopped after {limits.wall_s:g} s",
         "cpu": f"stopped after {limits.cpu_s:g} s of processor time",
         "memory": f"out of memory, the limit is {limits.memory_bytes / MIB:g} MiB",
@@ -50,10 +51,10 @@ def _endings(result: ExecResult, limits: Limits) -> Iterator[str]:
         "processes": f"at most {limits.processes} processes may run",
         "disk": f"the disk is full, it has {limits.disk_bytes / MIB:g} MiB",
     }
-    yield from (words for limit, words in said.items() if limit in result.hits)
+    yield from (words for limit, words in notes.items() if limit in result.hits)
 
 
 def _exit_note(result: ExecResult, is_session: bool) -> str:
-    """The exit code, unless a traceback says enough."""
-    is_told = is_session and result.exit_code == 1 and result.stderr
-    return f"exit code {result.exit_code}" if result.exit_code and not is_told else ""
+    """Return a note with a non-zero exit code, unless a traceback already explains it."""
+    has_traceback = is_session and result.exit_code == 1 and result.stderr
+    return f"exit code {result.exit_code}" if result.exit_code and not has_traceback else ""

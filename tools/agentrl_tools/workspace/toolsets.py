@@ -1,14 +1,15 @@
-"""The tools themselves: each asks its episode's workspace for the sandbox when it is called."""
+"""Toolsets of a workspace. A tool takes the episode's sandbox when it is called."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
 
 from agentrl.env import BadCallError, tool
 from agentrl_tools.workspace.shown import cut
 
 if TYPE_CHECKING:
-    from agentrl_tools.workspace.workspace import Workspace
+    from agentrl_sandbox import ExecResult, Sandbox
 
 LISTING = """
 import os, sys
@@ -24,26 +25,41 @@ if not entries:
 """
 
 
-class PythonSession:
-    """`python`."""
+class EpisodeSandbox(Protocol):
+    """The sandbox that the tools of an episode share."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    max_characters: int
+
+    async def run(self, order: Callable[[Sandbox], Awaitable[ExecResult]], is_session: bool = False) -> str:
+        """Run something in the sandbox and return the text that the model reads."""
+
+    async def read(self, path: str) -> bytes:
+        """Read a file of the working folder."""
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Create or replace a file of the working folder."""
+
+
+class PythonSession:
+    """Toolset with `python`."""
+
+    def __init__(self, workspace: EpisodeSandbox) -> None:
         self._workspace = workspace
 
     @tool
     async def python(self, code: str) -> str:
-        """Run Python code; returns what it prints, and the value of a last expression.
+        """Run Python code; returns what it prints and the value of the last expression.
 
         Args:
-            code: any Python; variables and imports stay for the next call
+            code: any Python; variables and imports are kept for the next call
         """
         return await self._workspace.run(lambda sandbox: sandbox.run(code), is_session=True)
 
 
 class Shell:
-    """`shell`."""
+    """Toolset with `shell`."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: EpisodeSandbox) -> None:
         self._workspace = workspace
 
     @tool
@@ -51,7 +67,7 @@ class Shell:
         """Run a shell command in the working folder; returns what it prints, and its exit code unless that is 0.
 
         Args:
-            command: a script for sh; files stay for the next call, variables and processes do not
+            command: a script for sh; files are kept for the next call, variables and processes are not
         """
         from agentrl_sandbox import shell
 
@@ -59,9 +75,9 @@ class Shell:
 
 
 class Files:
-    """`read_file`, `write_file`, `edit_file` and `list_files`."""
+    """Toolset with `read_file`, `write_file`, `edit_file` and `list_files`."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: EpisodeSandbox) -> None:
         self._workspace = workspace
 
     @tool
@@ -71,7 +87,7 @@ class Files:
         Args:
             path: relative to the working folder
             first: the first line to read, counted from 1
-            last: the last line to read; 0 for all that follow
+            last: the last line to read; 0 for the last line of the file
         """
         lines = (await self._workspace.read(path)).decode(errors="replace").splitlines(keepends=True)
         text = "".join(lines[max(first, 1) - 1 : last if last > 0 else None])
@@ -81,11 +97,11 @@ class Files:
 
     @tool
     async def write_file(self, path: str, text: str) -> str:
-        """Make or replace a text file of the working folder.
+        """Create or replace a text file of the working folder.
 
         Args:
-            path: relative to the working folder; folders above it are made
-            text: all that the file is to hold
+            path: relative to the working folder; missing parent folders are created
+            text: the whole content of the file
         """
         content = text.encode(errors="replace")
         await self._workspace.write(path, content)
@@ -97,8 +113,8 @@ class Files:
 
         Args:
             path: relative to the working folder
-            old: the passage, exactly as it stands in the file, where it must occur once
-            new: what shall stand there instead
+            old: the passage exactly as in the file, where it must occur once
+            new: the text that replaces it
         """
         content, passage = await self._workspace.read(path), old.encode(errors="replace")
         if not passage or (count := content.count(passage)) != 1:

@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 KINDS: dict[str, Callable[[Workspace], object]] = {"python": PythonSession, "shell": Shell, "files": Files}
 MAX_CHARACTERS = 8_000
 WAIT_S = 120.0
-"""How long a call waits for a sandbox while all of them are taken."""
+"""How long a call waits for a sandbox while all are in use."""
 
 REPLAY_S = 90.0
-"""How long the calls of an episode may take once more, to see whether they break a second sandbox."""
+"""Time limit for replaying the calls of an episode in a second sandbox."""
 
-LEEWAY, SPARE_S = 2, 5.0
-"""Calls that ended may take twice as long once more, and five seconds; one that did not has what it had."""
+SLOWDOWN, SPARE_S = 2, 5.0
+"""In a replay, finished calls may take SLOWDOWN times as long plus SPARE_S; the unfinished one as long as before."""
 
 WAITED = 0.1
-"""The share of a call's deadline that may go by before it begins, for its end to be its own doing."""
+"""A call is suspected only if it waited for its sandbox for less than this share of the time that it ran."""
 
-BROKEN = "this call broke the sandbox, or never ends, and would again: all variables and files are lost"
+BROKEN = "this call broke the sandbox or never ends, also when repeated: all variables and files are lost"
 T = TypeVar("T")
 Action = Callable[["Sandbox"], Awaitable[object]]
 
 
 class Workspace(AbstractAsyncContextManager[list[Tool]]):
-    """Offer `python`, `shell` and `files`, as many of them as are named, in one sandbox of the episode's own.
+    """Toolset with any of `python`, `shell` and `files`, which share one sandbox per episode.
 
-    It is taken at the first call and given back with the episode; what ran in it is killed. What the model's code does
-    wrong is told to the model, and so is that its calls break sandboxes or never end, when they do so in a second one
-    too (`agentrl_sandbox.retry`); any other sandbox that fails is the infrastructure's fault. `backend` as in
-    `agentrl_sandbox.choose`; by default a call has 10 s. `max_characters` bounds what a call returns;
+    The sandbox is taken at the first call and returned when the episode ends, which kills its processes. Errors of the
+    model's code go to the model. If calls break the sandbox or never end, they are replayed in a second one
+    (`agentrl_sandbox.retry`): the failure is the model's if it happens again, else the infrastructure's. `backend` is
+    as in `agentrl_sandbox.choose`; by default a call has 10 s. `max_characters` bounds the result of a call;
     `packages` are installed distributions that its Python can import.
     """
 
@@ -62,48 +62,48 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
             if kind not in KINDS:
                 raise UnknownNameError("tool of a Workspace", kind, KINDS)
         if not kinds or len(set(kinds)) < len(kinds):
-            raise ConfigError(f"Workspace: name each of {', '.join(KINDS)} at most once, and one at least")
+            raise ConfigError(f"Workspace: name at least one of {', '.join(KINDS)}, each at most once")
         self.packages = tuple(packages) if not isinstance(packages, str) else (packages,)
         pools.backend(backend, self.packages)
         self.kinds, self.backend, self.max_characters = kinds, backend, max_characters
-        self.limits = limits or Limits(cpu_s=20.0)  # above the wall clock's: time out first, and keep the variables
+        self.limits = limits or Limits(cpu_s=20.0)  # more than wall_s: a wall-clock timeout keeps the variables
         self._pool: Pool | None = None
         self._sandbox: Sandbox | None = None
-        self._done: list[Action] = []  # in that sandbox, in order
-        self._took_s = 0.0  # all of them together
+        self._done: list[Action] = []  # actions in this sandbox, in order
+        self._took_s = 0.0  # their total duration
         self._suspected: tuple[tuple[Action, ...], float, float] | None = None
         self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> list[Tool]:
-        """The tools; nothing is started."""
+        """Return the tools without starting anything."""
         toolsets = [KINDS[kind](self) for kind in self.kinds]
-        return [self._told(tool) for toolset in toolsets for tool in bound_tools(toolset)]
+        return [self._configured(tool) for toolset in toolsets for tool in bound_tools(toolset)]
 
     async def __aexit__(self, *_: object) -> None:
-        """Kill what runs, and give the sandbox back. Idempotent."""
+        """Kill running processes and give the sandbox back. Idempotent."""
         self._release()
 
     async def run(self, order: Callable[[Sandbox], Awaitable[ExecResult]], is_session: bool = False) -> str:
-        """What the model reads of a run in the sandbox."""
+        """Run something in the sandbox and return the text that the model reads."""
         async with self._turn:
             result = await self._do(order)
-            is_lost = bool(result.hits) and not self._is_healthy()  # the program took its sandbox along
+            is_lost = bool(result.hits) and not self._is_healthy()  # the program broke its sandbox
             if is_lost:
                 self._release()
         return shown(result, self.limits, self.max_characters, is_session, is_lost)
 
     async def read(self, path: str) -> bytes:
-        """A file of the working folder, of no more bytes than a run may write."""
+        """Read a file of the working folder that is not larger than the output limit."""
         async with self._turn:
             return await self._do(lambda sandbox: sandbox.read(path, self.limits.output_bytes))
 
     async def write(self, path: str, content: bytes) -> None:
-        """Make or replace a file of the working folder."""
+        """Create or replace a file of the working folder."""
         async with self._turn:
             await self._do(lambda sandbox: sandbox.write(path, content))
 
     async def _do(self, action: Callable[[Sandbox], Awaitable[T]]) -> T:
-        """Do it in the episode's sandbox; BadCallError for what is refused. `_blame` judges what breaks the sandbox."""
+        """Perform an action in the episode's sandbox; BadCallError if refused. `_blame` attributes broken sandboxes."""
         from agentrl_sandbox import LostError, RefusedError
 
         called = time.monotonic()
@@ -115,25 +115,25 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
         except RefusedError as error:
             raise BadCallError(str(error)) from error
         except LostError:
-            if sandbox is self._sandbox:  # not given back meanwhile
+            if sandbox is self._sandbox:  # not given back in the meantime
                 self._suspect(REPLAY_S, REPLAY_S)
             raise
         except asyncio.CancelledError:
             ran_s = time.monotonic() - began
             if sandbox is self._sandbox and began - called < WAITED * ran_s:
-                self._suspect(LEEWAY * self._took_s + SPARE_S, ran_s)
+                self._suspect(SLOWDOWN * self._took_s + SPARE_S, ran_s)
             raise
         finally:
             if sandbox is self._sandbox:
                 self._took_s += time.monotonic() - began
 
     def _suspect(self, before_s: float, last_s: float) -> None:
-        """Give the sandbox back, and keep what was done there, and how long it may take again."""
+        """Give the sandbox back and keep its actions, with time limits, for a replay."""
         self._suspected = tuple(self._done), before_s, last_s
         self._release()
 
     async def _blame(self, **_: object) -> str:
-        """What to tell the model where its calls so far break a second sandbox too, or do not end there; else ""."""
+        """Replay the calls in a second sandbox; return the model's error if they break it or never end, else ""."""
         from agentrl_sandbox import BrokenError, RefusedError, retry
 
         if self._suspected is None or self._pool is None:
@@ -158,8 +158,8 @@ class Workspace(AbstractAsyncContextManager[list[Tool]]):
     def _is_healthy(self) -> bool:
         return self._sandbox is not None and self._sandbox.is_healthy()
 
-    def _told(self, tool: Tool) -> Tool:
-        """The tool, whose silence is the sandbox's fault; its description names the packages, where it runs code."""
+    def _configured(self, tool: Tool) -> Tool:
+        """Return the tool with timeouts attributed to infra; the descriptions of python and shell name the packages."""
         if not self.packages or tool.spec["name"] not in ("python", "shell"):
             return replace(tool, silence="infra", blame=self._blame)
         description = f"{tool.spec['description']} Python can import {', '.join(self.packages)}."
