@@ -168,7 +168,9 @@ def url(server: HTTPServer) -> str:
         ("down", "responded with status 503"),
     ],
 )
-async def test_an_answer_beyond_the_allowance_ends_the_call(server: ThreadingHTTPServer, name: str, expected: str) -> None:
+async def test_an_answer_beyond_the_allowance_ends_the_call(
+    server: ThreadingHTTPServer, name: str, expected: str
+) -> None:
     session = module.Connection(module.Address("test", url=url(server)))
     try:
         await session.open()
