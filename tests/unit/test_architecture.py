@@ -64,7 +64,6 @@ CIRCLES = [
         *(f"agentrl.env.driver.{name}" for name in ("loop", "resources", "scoring", "toolbox", "toolcalls")),
     },
     {"agentrl.metrics", "agentrl.records"},
-    {"agentrl_tools.workspace.toolsets", "agentrl_tools.workspace.workspace"},
 ]
 BAD_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
 LIGHT = ("agentrl", "agentrl.env", "agentrl.config.schema", "agentrl.algorithms", "agentrl.cli.main")
