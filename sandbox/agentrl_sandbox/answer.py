@@ -22,7 +22,7 @@ class Answer:
         self._started = time.monotonic()
 
     def take(self, kind: bytes, payload: bytes) -> ExecResult | None:
-        """One frame of the answer; the result when it was the last."""
+        """Return one frame of the answer; the result when it was the last."""
         if kind == wire.END:
             return self.result(payload)
         if kind not in STREAMS:
@@ -40,7 +40,7 @@ class Answer:
             self._on_output(stream, data)
 
     def result(self, payload: bytes) -> ExecResult:
-        """The result, from the last frame."""
+        """Return the result, from the last frame."""
         try:
             code, names, wall_us, cpu_us, peak_bytes, is_lost, has_begun = wire.unpack(payload)
             hits = frozenset(Limit(name) for name in names.decode().split(",") if name)
@@ -58,7 +58,7 @@ class Answer:
             raise LostError(f"its result cannot be read: {error}") from error
 
     def cut_off(self, limit: Limit) -> ExecResult:
-        """The result of a run that took its sandbox along when it hit a limit."""
+        """Return the result of a run that took its sandbox along when it hit a limit."""
         wall_s = time.monotonic() - self._started
         return self._result(KILLED, frozenset({limit}), wall_s, 0.0, 0, is_state_lost=True)
 

@@ -48,7 +48,7 @@ class Setup:
     """The folders that programs can write to and nobody else has; the working folder alone where none is named."""
 
     def frame(self) -> bytes:
-        """The boot frame; see `inside.child.Cell` for the other side."""
+        """Return the boot frame; see `inside.child.Cell` for the other side."""
         limits = self.limits
         environment = ENVIRONMENT | {"PATH": self.path, "HOME": self.work}
         environment |= {MARK: self.mark} if self.mark else {}
@@ -80,7 +80,7 @@ def interpreter() -> str:
 
 
 def command(python: str, lease_id: str) -> list[str]:
-    """The command line of a warden: without site-packages, its channel on stdin and stdout; and its mark.
+    """Return the command line of a warden: without site-packages, its channel on stdin and stdout; and its mark.
 
     Isolated as by `-I`, but for the environment, which has nothing but `SAME`.
     """

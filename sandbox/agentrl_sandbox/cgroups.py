@@ -81,7 +81,7 @@ class Cage:
         return found
 
     def counts_sockets(self) -> bool:
-        """Whether it limits the buffers of TCP and UDP too; known once it is made."""
+        """Return whether it limits the buffers of TCP and UDP too; known once it is made."""
         if self.version == 2:
             return True
         with suppress(OSError, ValueError):
@@ -89,7 +89,7 @@ class Cage:
         return False
 
     def is_out_of_memory(self) -> bool:
-        """Whether a process in it was killed for want of memory."""
+        """Return whether a process in it was killed for want of memory."""
         meter = self.meters()[0]
         return number(str(meter.folder / meter.file), meter.key.encode()) > 0
 
@@ -150,7 +150,7 @@ def kill(path: str) -> None:
 
 @cache
 def _homes() -> tuple[int, dict[str, Path]] | None:
-    """The version, and a folder for our sandboxes in each controller."""
+    """Return the version, and a folder for our sandboxes in each controller."""
     return find_homes(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
 
 
@@ -184,7 +184,7 @@ def _mounts(mountinfo: str) -> dict[str, Path]:
 
 
 def _home_v1(mount: Path, own: str) -> Path | None:
-    """A folder below our own cgroup, or below the mount where a container does not show our own."""
+    """Return a folder below our own cgroup, or below the mount where a container does not show our own."""
     parent = mount / own.lstrip("/")
     home = (parent if parent.is_dir() else mount) / NAME
     try:

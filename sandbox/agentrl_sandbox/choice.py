@@ -41,12 +41,12 @@ def describe(name: str = "auto", packages: Sequence[str] = ()) -> str:
 
 @cache
 def _asked_about(name: str, packages: tuple[str, ...]) -> Backend:
-    """One for all who ask: docker's keeps a connection."""
+    """Return one for all who ask: docker's keeps a connection."""
     return choose(name, packages)
 
 
 def best(packages: tuple[str, ...] = ()) -> Backend:
-    """The best backend of this machine's own; UnavailableError where none works."""
+    """Return the best backend of this machine's own; UnavailableError where none works."""
     reasons = []
     for name in SAFE:
         try:
@@ -61,7 +61,7 @@ def best(packages: tuple[str, ...] = ()) -> Backend:
 
 
 def _make(name: str, packages: tuple[str, ...]) -> Backend:
-    """Each is imported when it is asked for: docker and httpx may not be installed."""
+    """Return each is imported when it is asked for: docker and httpx may not be installed."""
     try:
         return _imported(name, packages)
     except ModuleNotFoundError as error:

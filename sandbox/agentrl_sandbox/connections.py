@@ -47,7 +47,7 @@ class Connections:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     def admit(self) -> bool:
-        """The running task's connection has shown the token; False where there are too many of those."""
+        """Return the running task's connection has shown the token; False where there are too many of those."""
         task = asyncio.current_task()
         assert task is not None
         if task not in self._known and len(self._known) >= self._most:

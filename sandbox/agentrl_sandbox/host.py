@@ -66,7 +66,7 @@ class HostProcess:
             self._complaints = -1
 
     async def is_out_of_memory(self) -> bool:
-        """Whether the kernel ended it for its memory."""
+        """Return whether the kernel ended it for its memory."""
         return self._cage is not None and self._cage.is_out_of_memory()
 
     async def remove(self) -> None:

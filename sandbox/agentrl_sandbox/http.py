@@ -62,7 +62,7 @@ async def read_head(reader: asyncio.StreamReader, within_s: float) -> Head | Non
 
 
 async def read_body(reader: asyncio.StreamReader, length: int) -> bytes:
-    """All of it; TimeoutError where it comes too slowly, ConnectionError where it ends."""
+    """Return all of it; TimeoutError where it comes too slowly, ConnectionError where it ends."""
     try:
         async with asyncio.timeout(allowance_s(length)):
             return await reader.readexactly(length)
@@ -92,22 +92,22 @@ async def discard(reader: asyncio.StreamReader) -> None:
 
 
 def allowance_s(count: int) -> float:
-    """How long so many bytes may be on their way."""
+    """Return how long so many bytes may be on their way."""
     return TRANSFER_S + count / LEAST_RATE
 
 
 def head(status: int) -> bytes:
-    """The head of an answer whose body follows in chunks."""
+    """Return the head of an answer whose body follows in chunks."""
     return f"HTTP/1.1 {status} {REASONS[status]}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
 
 
 def chunk(data: bytes) -> bytes:
-    """A piece of the body; an empty one ends it."""
+    """Return a piece of the body; an empty one ends it."""
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
 def whole(status: int, text: str) -> bytes:
-    """A short answer, after which the connection ends."""
+    """Return a short answer, after which the connection ends."""
     body = text.encode(errors="replace")
     lines = (f"HTTP/1.1 {status} {REASONS[status]}", f"Content-Length: {len(body)}", "Connection: close", "", "")
     return "\r\n".join(lines).encode() + body

@@ -19,7 +19,7 @@ def memory_here() -> int:
 
 
 def largest_here() -> Limits:
-    """The largest limits on this machine; never less than the defaults."""
+    """Return the largest limits on this machine; never less than the defaults."""
     memory, least = memory_here(), Limits()
     return Limits(
         wall_s=LONGEST_S,
@@ -47,7 +47,7 @@ def changed(limits: Limits, settings: Sequence[str]) -> Limits:
 
 
 def check(limits: Limits, largest: Limits) -> Limits:
-    """The same limits; ValueError where one goes beyond the largest."""
+    """Return the same limits; ValueError where one goes beyond the largest."""
     for each in fields(limits):
         value, most = getattr(limits, each.name), getattr(largest, each.name)
         if value > most:

@@ -40,7 +40,7 @@ class Owner:
     namespace: str
 
     def is_gone(self) -> bool:
-        """Whether it has ended, as far as this process can know: in another pid namespace it cannot."""
+        """Return whether it has ended, as far as this process can know: in another pid namespace it cannot."""
         if self.boot != _boot():
             return True
         return self.namespace == _namespace() and _started(self.pid) != self.started
@@ -68,7 +68,7 @@ class Lease:
 
 
 def new_id() -> str:
-    """A name for a sandbox that nobody else has."""
+    """Return a name for a sandbox that nobody else has."""
     return f"agentrl-{secrets.token_hex(8)}"
 
 
@@ -121,7 +121,7 @@ def _dissolve(path: Path, top: Path) -> bool:
 
 
 def recorded() -> Iterator[Lease]:
-    """Every lease on record."""
+    """Yield every lease on record."""
     for path in sorted(folder().glob(f"*{SUFFIX}")):
         with suppress(FileNotFoundError, json.JSONDecodeError, TypeError, KeyError):
             fields = json.loads(path.read_text())
@@ -150,7 +150,7 @@ def folder() -> Path:
 
 
 def marked() -> dict[str, list[int]]:
-    """The processes of each lease: its id stands on their command line or in their environment."""
+    """Return the processes of each lease: its id stands on their command line or in their environment."""
     found: dict[str, list[int]] = {}
     for folder_ in Path("/proc").glob("[0-9]*"):
         text = b"".join(_read(folder_ / name) for name in ("cmdline", "environ"))
@@ -190,7 +190,7 @@ def _read(path: Path) -> bytes:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it has not ended."""
+    """Return whether there is such a process, and it has not ended."""
     return _started(pid) is not None
 
 

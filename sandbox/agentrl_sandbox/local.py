@@ -16,7 +16,7 @@ class Vessel(Protocol):
     """What a backend keeps of one sandbox beside its channel."""
 
     async def is_out_of_memory(self) -> bool:
-        """Whether the kernel ended it for its memory."""
+        """Return whether the kernel ended it for its memory."""
 
     async def remove(self) -> None:
         """Wait until its processes have ended, force them where they do not, and remove what is left of it."""
@@ -38,7 +38,7 @@ class LocalLink:
                 return result
 
     async def is_out_of_memory(self) -> bool:
-        """Whether the kernel ended the sandbox for its memory."""
+        """Return whether the kernel ended the sandbox for its memory."""
         return await self._vessel.is_out_of_memory()
 
     def is_open(self) -> bool:
@@ -56,5 +56,5 @@ class LocalLink:
 
 
 def sandbox(lease_id: str, channel: Channel, vessel: Vessel, limits: Limits) -> OrderedSandbox:
-    """A sandbox whose warden is ready."""
+    """Return a sandbox whose warden is ready."""
     return OrderedSandbox(lease_id, LocalLink(channel, vessel), limits)

@@ -22,7 +22,7 @@ class Link(Protocol):
         """Send an order, gather its answer; LostError when the sandbox is gone."""
 
     async def is_out_of_memory(self) -> bool:
-        """Whether the kernel ended the sandbox for its memory."""
+        """Return whether the kernel ended the sandbox for its memory."""
 
     def is_open(self) -> bool:
         """False when the sandbox is known to be gone."""
@@ -70,7 +70,7 @@ class OrderedSandbox:
         return await self.order(("session", source), b"", limits or self._limits, on_output)
 
     async def read(self, path: str, most: int | None = None) -> bytes:
-        """A regular file of the working folder."""
+        """Return a regular file of the working folder."""
         return (await self._handle_files("read", path, most=most)).stdout
 
     async def write(self, path: str, content: bytes) -> None:
@@ -78,7 +78,7 @@ class OrderedSandbox:
         await self._handle_files("write", path, stdin=content)
 
     async def snapshot(self) -> Snapshot:
-        """The working folder as an archive."""
+        """Return the working folder as an archive."""
         return Snapshot((await self._handle_files("snapshot")).stdout)
 
     async def restore(self, snapshot: Snapshot) -> None:

@@ -113,7 +113,7 @@ def _shown(folder: Path, listed: list[Parts]) -> Iterator[Path]:
 
 
 def _is_whole(folder: Path, listed: list[Parts]) -> bool:
-    """Whether it is a package, or all in it is listed."""
+    """Return whether it is a package, or all in it is listed."""
     known = _by_first(listed)
     if "__init__.py" in known or not folder.is_dir():
         return True

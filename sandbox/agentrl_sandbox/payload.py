@@ -41,7 +41,7 @@ sys.modules["agentrl_sandbox.inside.warden"].main(0, 1)
 
 @cache
 def warden_code(is_compiled: bool) -> bytes:
-    """Every module of the warden; compiled for a sandbox whose Python is our own, else as text."""
+    """Return every module of the warden; compiled for a sandbox whose Python is our own, else as text."""
     blocks = []
     for name in MODULES:
         source = (Path(__file__).parent / "inside" / f"{name}.py").read_bytes()

@@ -129,7 +129,7 @@ class Pool:
             self.drop(sandbox)
 
     async def take(self, wait_s: float = WAIT_S) -> Sandbox:
-        """A sandbox that has run nothing yet, to be given to `drop`; FullError after `wait_s` in the queue."""
+        """Return a sandbox that has run nothing yet, to be given to `drop`; FullError after `wait_s` in the queue."""
         with self._lock:
             self._check()
             if sandbox := None if self._waiters else self._next_healthy():
@@ -175,7 +175,7 @@ class Pool:
             raise ClosedError("the sandbox pool was closed")
 
     def _next_healthy(self) -> Sandbox | None:
-        """The next idle sandbox; those that have died are discarded on the way."""
+        """Return the next idle sandbox; those that have died are discarded on the way."""
         while self._idle:
             sandbox = self._idle.popleft()
             if sandbox.is_healthy():

@@ -144,7 +144,7 @@ ARCHITECTURES = {
 
 @cache
 def program(machine: str = "", has_internet: bool = False) -> bytes | None:
-    """The filter for this machine, as an array of struct sock_filter; None for a processor without a table.
+    """Return the filter for this machine, as an array of struct sock_filter; None for a processor without a table.
 
     `has_internet`: TCP and UDP, which reach nothing but the sandbox itself, but whose buffers somebody has to count.
     """
@@ -178,7 +178,7 @@ def _ranges(calls: dict[str, int], rules: dict[str, Sequence[Test]]) -> list[tup
 
 
 def _search(ranges: Sequence[tuple[int, list[Instruction]]]) -> list[Instruction]:
-    """A binary search for the range of the number that is loaded."""
+    """Return a binary search for the range of the number that is loaded."""
     if len(ranges) == 1:
         return ranges[0][1]
     middle = len(ranges) // 2
@@ -187,5 +187,5 @@ def _search(ranges: Sequence[tuple[int, list[Instruction]]]) -> list[Instruction
 
 
 def _end(number: int | None) -> Instruction:
-    """The call fails with this errno; None: it goes through."""
+    """Return the call fails with this errno; None: it goes through."""
     return (RETURN, 0, 0, ALLOW if number is None else ERRNO | number)

@@ -190,7 +190,7 @@ class Server:
             await http.send(writer)
 
     def _wishes(self, body: bytes) -> tuple[Limits, tuple[str, ...]]:
-        """How far a sandbox's programs may go, and the packages they are to have."""
+        """Return how far a sandbox's programs may go, and the packages they are to have."""
         try:
             if body.count(b"[") + body.count(b"{") > DEEPEST:
                 raise ValueError("an object of numbers, with a list of names, is not nested so deeply")
@@ -231,7 +231,7 @@ async def _free(budget: Budget, count: int) -> AsyncIterator[None]:
 
 
 def _fields(result: ExecResult) -> bytes:
-    """The result as a warden writes it."""
+    """Return the result as a warden writes it."""
     hits = ",".join(sorted(result.hits))
     times = (int(result.wall_s * 1e6), int(result.cpu_s * 1e6))
     return wire.pack(result.exit_code, hits, *times, result.peak_memory_bytes, int(result.is_state_lost), 1)

@@ -67,7 +67,7 @@ sync 162 81, syncfs 306 267, fsync 74 82, fdatasync 75 83, msync 26 227, sync_fi
 
 
 def numbers(column: int) -> dict[str, int]:
-    """The numbers on x86_64 (column 1) or aarch64 (column 2) by name."""
+    """Return the numbers on x86_64 (column 1) or aarch64 (column 2) by name."""
     lines = (line for line in _TABLE.splitlines() if not line.startswith("#"))
     entries = [entry.split() for line in lines for entry in line.split(",") if entry.strip()]
     return {entry[0]: int(entry[column]) for entry in entries if entry[column] != "-"}

@@ -74,7 +74,7 @@ def _check(name: str, value: object, is_whole: bool) -> None:
 
 
 def _shown(value: float) -> str:
-    """A number for an error; Python itself writes no integer of thousands of digits."""
+    """Return a number for an error; Python itself writes no integer of thousands of digits."""
     return str(value)[:SHOWN] if isinstance(value, float) or value.bit_length() < MOST_BITS else "of too many digits"
 
 
@@ -98,7 +98,7 @@ class Command:
 
 
 def shell(script: str) -> Command:
-    """The command that has `sh` run a script."""
+    """Return the command that has `sh` run a script."""
     return Command(("sh", "-c", script))
 
 
@@ -174,7 +174,7 @@ class Sandbox(Protocol):
         """Make or replace a file of the working folder, with the folders above it."""
 
     async def snapshot(self) -> Snapshot:
-        """The working folder."""
+        """Return the working folder."""
 
     async def restore(self, snapshot: Snapshot) -> None:
         """Put a snapshot's files into the working folder."""
@@ -197,10 +197,10 @@ class Backend(Protocol):
         """Its name: `bubblewrap`, `docker`, `process` or `remote`."""
 
     def describe(self) -> str:
-        """How it is set up here, in one line: what enforces which limits."""
+        """Return how it is set up here, in one line: what enforces which limits."""
 
     async def create(self, limits: Limits) -> Sandbox:
-        """A sandbox that has run nothing yet."""
+        """Return a sandbox that has run nothing yet."""
 
     async def close(self) -> None:
         """Let go of what its sandboxes shared."""

@@ -40,7 +40,7 @@ class CheckerError(Exception):
         self._is_answers_doing = is_answers_doing
 
     def result(self, asked: str, got: str) -> Result:
-        """The result of the test."""
+        """Return the result of the test."""
         if self._is_answers_doing:
             return Result(Status.FAILED, asked, got, reason=f"gave {got}, which the checker cannot take ({self})")
         return Result(Status.INVALID, asked, got, reason=f"the checker raised {self}", fault="task")
@@ -62,7 +62,7 @@ class Checkers:
             await process.end()
 
     async def is_approved(self, checker: Checker, given: Any, tree: Any, expected: Any, timeout_s: float) -> bool:
-        """Whether the checker says True within its time to the answer of this tree, nothing less.
+        """Return whether the checker says True within its time to the answer of this tree, nothing less.
 
         CheckerError when it raises or hangs.
         """
@@ -109,7 +109,7 @@ class _Process:
 
     @classmethod
     async def start(cls) -> "_Process":
-        """A new one, which finds the modules that this process finds."""
+        """Return a new one, which finds the modules that this process finds."""
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -153,7 +153,7 @@ class _Process:
 
 
 def _says_something(expected: Any) -> bool:
-    """Whether an expectation is one beside a checker, where None and an empty text stand for none."""
+    """Return whether an expectation is one beside a checker, where None and an empty text stand for none."""
     return expected is not MISSING and expected is not None and not (type(expected) is str and not expected.strip())
 
 
@@ -167,7 +167,7 @@ def why_unfit(checker: Checker, expected: Any) -> str:
 
 
 def packed(value: tuple[Any, ...]) -> bytes:
-    """A checker and what it is given, to be sent; ValueError where it holds what is of this process alone."""
+    """Return a checker and what it is given, to be sent; ValueError where it holds what is of this process alone."""
     _by_value(getattr(value[0], "__module__", None))
     try:
         return bytes(cloudpickle.dumps(value))

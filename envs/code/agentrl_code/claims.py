@@ -45,7 +45,7 @@ class Claim:
 
 @lru_cache(maxsize=4096)
 def plan(source: str, entry: str, setup: str, in_place: bool) -> tuple[Claim, ...] | Script:
-    """The claims that test code consists of, or the script when it needs the judge."""
+    """Return the claims that test code consists of, or the script when it needs the judge."""
     return _claims(folded(parse(source)), entry, parse(setup)) or script(parse(source), entry, in_place)
 
 
@@ -79,7 +79,7 @@ def _check(body: list[ast.stmt]) -> tuple[list[ast.stmt], str, str] | None:
 
 
 def _claim(test: ast.expr, has_abs: bool) -> Claim | None:
-    """The claim that an assertion makes, if it makes one; `has_abs`: `abs` is Python's own."""
+    """Return the claim that an assertion makes, if it makes one; `has_abs`: `abs` is Python's own."""
     try:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return _of_call(test.operand, operator.not_, "something false")
@@ -138,7 +138,7 @@ def _contains(container: Any, item: Any) -> bool:
 
 
 def _bound(tree: ast.AST) -> set[str]:
-    """Every name that is bound anywhere in this code."""
+    """Return every name that is bound anywhere in this code."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -156,7 +156,7 @@ def _is_singleton(test: ast.Compare) -> bool:
 
 
 def _is_idle(node: ast.stmt) -> bool:
-    """A statement that does nothing to the tests: a docstring, a bare name, METADATA, `assert True`, pass."""
+    """Return a statement that does nothing to the tests: a docstring, a bare name, METADATA, `assert True`, pass."""
     match node:
         case ast.Assert(test=ast.Constant(value=value)):
             return bool(value)

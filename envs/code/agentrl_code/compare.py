@@ -88,7 +88,7 @@ def _is_number(word: str) -> bool:
 
 
 def _exact(key: Any) -> Any:
-    """A key that tells 1, 1.0 and True apart, at any depth, and finds NaN again."""
+    """Return a key that tells 1, 1.0 and True apart, at any depth, and finds NaN again."""
     if isinstance(key, Foreign):
         raise ForeignError(f"{key!r}, which is not compared")
     if isinstance(key, tuple | frozenset):

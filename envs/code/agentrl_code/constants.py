@@ -30,7 +30,7 @@ def folded(tree: Node) -> Node:
 
 class _Folding(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """A constant where both sides are, and the result is neither an error nor too long."""
+        """Return a constant where both sides are, and the result is neither an error nor too long."""
         self.generic_visit(node)
         if not isinstance(node.left, ast.Constant) or not isinstance(node.right, ast.Constant):
             return node
@@ -41,7 +41,7 @@ class _Folding(ast.NodeTransformer):
         return _result(node, left, right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        """A negative number."""
+        """Return a negative number."""
         self.generic_visit(node)
         is_number = isinstance(node.operand, ast.Constant) and _are_numbers(node.operand.value)
         return _result(node, node.operand.value) if is_number else node  # type: ignore[attr-defined]
@@ -61,5 +61,5 @@ def _are_numbers(*values: object) -> bool:
 
 
 def _is_long(base: Any, exponent: Any) -> bool:
-    """Whether the power would be a whole number of too many digits."""
+    """Return whether the power would be a whole number of too many digits."""
     return type(base) is type(exponent) is int and base.bit_length() * abs(exponent) > MOST_BITS

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def load(name: str) -> list[Problem]:
-    """Every problem of a file that can be graded, in order; the others are counted in a warning.
+    """Return every problem of a file that can be graded, in order; the others are counted in a warning.
 
     Raises DataError for what cannot be read, and when none can be graded.
     """
@@ -108,7 +108,7 @@ def _humaneval(row: dict[str, Any]) -> Problem:
 
 
 def _example(entry: str, example: doctest.Example) -> str:
-    """A doctest as an assertion; '' where it is not a call of the entry with a literal result."""
+    """Return a doctest as an assertion; '' where it is not a call of the entry with a literal result."""
     try:
         call = ast.parse(example.source, mode="eval").body
         wanted = ast.literal_eval(example.want.strip())
@@ -174,7 +174,7 @@ def _asked(text: str, public: tuple[Test, ...]) -> str:
 
 
 def _entry(tests: tuple[Assert, ...], solution: str) -> str:
-    """The function of the reference that the first test calls; '' when that cannot be told."""
+    """Return the function of the reference that the first test calls; '' when that cannot be told."""
     if not tests or not _is_python(tests[0].source):
         return ""
     called = [node.func.id for node in ast.walk(parse(tests[0].source))

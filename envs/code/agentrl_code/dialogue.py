@@ -74,7 +74,7 @@ class Interpreter:
 
 
 def _literal(argument: Any) -> str:
-    """The argument as an expression; base64 where it is long, for bytes are shown with up to four signs each."""
+    """Return the argument as an expression; base64 where it is long, for bytes are shown with up to four signs each."""
     if isinstance(argument, str):
         return ascii(argument)
     packed = marshal.dumps(argument, 2)
@@ -84,7 +84,7 @@ def _literal(argument: Any) -> str:
 
 
 def _frames(output: bytes, nonce: bytes) -> tuple[Any, ...]:
-    """The payload of each whole frame with this nonce; anything around them is nobody's."""
+    """Return the payload of each whole frame with this nonce; anything around them is nobody's."""
     payloads = list(_payloads(output, nonce))
     if len(output) * WEIGHT > MOST_WEIGHT and any(total > MOST_WEIGHT for total in accumulate(map(weight, payloads))):
         raise UnreadableError("more values than are read")

@@ -76,7 +76,7 @@ class CodeEnv(Env):
 
     @shared
     def grader(self) -> Grader:
-        """The sandboxes of this worker."""
+        """Return the sandboxes of this worker."""
         return Grader(packages=self.config.packages)
 
     async def tasks(self, split: str) -> Tasks:
@@ -88,7 +88,7 @@ class CodeEnv(Env):
         return _drawn(self.config.level)
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        """The question, after the system message if there is one."""
+        """Return the question, after the system message if there is one."""
         ctx.state.verdict = None
         user = Message(role="user", content=task.data.question)
         return [Message(role="system", content=self.config.system), user] if self.config.system else [user]
@@ -123,7 +123,7 @@ class CodeEnv(Env):
 
     @reward(weight=0.0)
     async def share(self, ctx: Context) -> Signal:
-        """The share of hidden tests that the last program passes."""
+        """Return the share of hidden tests that the last program passes."""
         verdict = await self._verdict(ctx)
         return _signal("share", verdict, verdict.share)
 
@@ -138,7 +138,7 @@ class CodeEnv(Env):
         return float(defines(program, problem.entry) if problem.entry else is_program(program))
 
     def oracle(self, task: Task) -> Policy:
-        """The reference program."""
+        """Return the reference program."""
         if not task.data.solution:
             raise EnvError(f"task {task.id} has no reference solution")
         return [_block(task.data.solution)]
@@ -162,7 +162,7 @@ class CodeEnv(Env):
         return {canary: [text] * self.config.turns for canary, text in said.items()}
 
     async def _verdict(self, ctx: Context) -> Verdict:
-        """The verdict of the hidden tests on the last turn, made once, be it that it is cut short."""
+        """Return the verdict of the hidden tests on the last turn, made once, be it that it is cut short."""
         if ctx.state.verdict is None:
             ctx.state.verdict = Verdict.invalid("the grading was cut short", "infra")
             answer = extract(ctx.text)
@@ -174,7 +174,7 @@ class CodeEnv(Env):
         return verdict
 
     async def _grade(self, problem: Problem, answer: str, tests: tuple[Test, ...], left_s: float = math.inf) -> Verdict:
-        """The verdict within the stages of a scoring, and within `left_s` even where a sandbox is lost."""
+        """Return the verdict within the stages of a scoring, and within `left_s` even where a sandbox is lost."""
         config = self.config
         stage_s = min(self.limits.score_timeout_s, self.limits.turn_timeout_s) / STAGES
         policy = Grading(
@@ -237,7 +237,7 @@ def _named(problem: Problem) -> str:
 
 
 def _by_heart(head: str, public: tuple[Test, ...]) -> str:
-    """A program that knows the public tests and nothing else."""
+    """Return a program that knows the public tests and nothing else."""
     calls = {repr(tuple(test.args)): test.expected for test in public if isinstance(test, Call)}
     texts = {test.stdin: test.expected_stdout for test in public if isinstance(test, Io)}
     if texts:

@@ -34,7 +34,7 @@ _MOST_ACCENTS = 100
 
 
 def extract(text: str) -> str | None:
-    """The program; None when there is none. What stands in a think block, closed or not, is no answer.
+    """Return the program; None when there is none. What stands in a think block, closed or not, is no answer.
 
     A block that is not closed reaches to the end. Blocks marked as Python go before blocks without a mark.
     """
@@ -51,17 +51,17 @@ def extract(text: str) -> str | None:
 
 
 def is_program(text: str) -> bool:
-    """Whether this is Python that does something: a lone word is Python too."""
+    """Return whether this is Python that does something: a lone word is Python too."""
     return _read(text).does_something
 
 
 def defines(text: str, name: str) -> bool:
-    """Whether this program binds `name` at its top level."""
+    """Return whether this program binds `name` at its top level."""
     return name in _read(text).names
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """The language and the content of each fenced block, the last one perhaps unclosed; one pass over the lines.
+    """Yield the language and the content of each fenced block, the last one perhaps unclosed; one pass over the lines.
 
     A line outside of them that opens a think block is an empty block of that name.
     """
@@ -82,7 +82,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _outdented(lines: list[str], opening: str) -> list[str]:
-    """The lines without the indentation of their fence, which stands in a list, where all of them have it."""
+    """Return the lines without the indentation of their fence, which stands in a list, where all of them have it."""
     indent = opening[: len(opening) - len(opening.lstrip(_BLANKS))]
     if not all(line.startswith(indent) or not line.strip() for line in lines):
         return lines
@@ -90,7 +90,7 @@ def _outdented(lines: list[str], opening: str) -> list[str]:
 
 
 def _closed(lines: list[str], opening: str) -> list[str]:
-    """The lines of a block that no line of its own closes: up to one that ends with a fence, else to the end."""
+    """Return the lines of a block that no line of its own closes: up to one that ends with a fence, else to the end."""
     fence = opening.lstrip(_BLANKS)[:3]
     for number, line in enumerate(lines):
         if line.rstrip().endswith(fence):
@@ -131,7 +131,7 @@ def _is_lone(node: ast.stmt) -> bool:
 
 
 def _body(text: str) -> list[ast.stmt]:
-    """The statements of a program; none where it is no Python."""
+    """Return the statements of a program; none where it is no Python."""
     try:
         return parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -28,7 +28,7 @@ class Draft:
 
 
 def problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
-    """A problem of this level from the trained or the held-out side, drawn with `rng`."""
+    """Return a problem of this level from the trained or the held-out side, drawn with `rng`."""
     while True:
         draft = _DRAFTS[level](rng)
         if is_held_out(level, draft.words) == held_out and (tests := _tests(level, draft)):
@@ -36,7 +36,7 @@ def problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
 
 
 def held_out_problems(level: int) -> list[Problem]:
-    """The held-out problems, always the same."""
+    """Return the held-out problems, always the same."""
     rng, found = random.Random(f"agentrl-code/test/{level}"), dict[str, Problem]()
     for _ in range(_TRIES):
         drawn = problem(level, rng, held_out=True)

@@ -115,7 +115,7 @@ class Grader:
     async def _functions(
         self, program: str, tests: Sequence[Test], policy: Policy, sandbox: Sandbox, clock: Clock
     ) -> dict[int, Result]:
-        """The results of `Call` and `Assert` tests by their numbers, from one loaded program."""
+        """Return the results of `Call` and `Assert` tests by their numbers, from one loaded program."""
         asked = {number: _questions(test, policy) for number, test in enumerate(tests) if not isinstance(test, Io)}
         if not asked:
             return {}
@@ -236,7 +236,7 @@ def _shown(question: Question) -> tuple[str, str]:
 
 
 def _all(results: list[Result]) -> Result:
-    """One test of several claims: the first that does not hold speaks for it."""
+    """Return one test of several claims: the first that does not hold speaks for it."""
     return next((result for result in results if result.status is not Status.PASSED), results[0])
 
 

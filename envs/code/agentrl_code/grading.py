@@ -20,7 +20,7 @@ WORKERS = 4
 
 
 def grade(program: str, tests: Sequence[Test], **policy: Any) -> Verdict:
-    """The verdict on a program; blocks until it is there. `policy` are the fields of `Policy`.
+    """Return the verdict on a program; blocks until it is there. `policy` are the fields of `Policy`.
 
     The program runs in the sandboxes of a `Grader` that this process makes at its first call, and closes at its end.
     """
@@ -48,7 +48,7 @@ _making = threading.Lock()
 
 
 def _home() -> asyncio.AbstractEventLoop:
-    """The event loop on which this process's grader lives, made by the first thread that asks."""
+    """Return the event loop on which this process's grader lives, made by the first thread that asks."""
     with _making:
         return _loop(os.getpid())
 
@@ -63,7 +63,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @cache
 def _loop(pid: int) -> asyncio.AbstractEventLoop:
-    """The event loop of process `pid` on which its grader lives, in a thread of its own."""
+    """Return the event loop of process `pid` on which its grader lives, in a thread of its own."""
     loop = asyncio.new_event_loop()
     loop.set_default_executor(Workers(WORKERS))
     thread = threading.Thread(target=loop.run_forever, name="agentrl-code", daemon=True)

@@ -24,7 +24,7 @@ for name, text, code in marshal.loads(binascii.a2b_base64({modules})):
 
 @cache
 def cell(side: str) -> str:
-    """The source that makes an interpreter the `candidate` or the `judge`, as the module of that name."""
+    """Return the source that makes an interpreter the `candidate` or the `judge`, as the module of that name."""
     modules = [_module(name) for name in MODULES[side]]
     packages = [
         (name, "", marshal.dumps(compile("", name, "exec"))) for name in ("agentrl_code", "agentrl_code.inside")

@@ -38,7 +38,7 @@ class Policy:
             raise ValueError(f"the seconds must be above 0, float_tolerance from 0 to 1: {self}")
 
     def within(self, left_s: float) -> "Policy":
-        """The same with no more than `left_s` in total."""
+        """Return the same with no more than `left_s` in total."""
         return replace(self, total_s=min(self.total_s, left_s), checker_s=min(self.checker_s, left_s))
 
     @property

@@ -33,5 +33,5 @@ class Problem:
         return f"{self._preamble()}\n{answer}"
 
     def _preamble(self) -> str:
-        """The opening before the function that is asked for."""
+        """Return the opening before the function that is asked for."""
         return self.opening.rpartition(f"def {self.entry}(")[0]

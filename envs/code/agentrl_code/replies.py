@@ -51,7 +51,7 @@ class Named(tuple[Any, ...], Shown):
     _type_name: str
 
     def __new__(cls, type_name: str, items: Iterable[Any]) -> "Named":
-        """A tuple that knows its type's name."""
+        """Return a tuple that knows its type's name."""
         named = super().__new__(cls, items)
         named._type_name = printable(type_name)
         return named
@@ -71,7 +71,7 @@ class Reply:
 
     @classmethod
     def of(cls, frame: Any) -> "Reply":
-        """The reply in a frame; UnreadableError when there is none."""
+        """Return the reply in a frame; UnreadableError when there is none."""
         is_known = isinstance(frame, list) and bool(frame) and isinstance(frame[0], str) and frame[0] in _SHAPES
         if not is_known or _SHAPES[frame[0]] != len(frame) - 1:
             raise UnreadableError("an answer of no known form")

@@ -25,7 +25,7 @@ class Script:
 
 
 def parse(source: str) -> ast.Module:
-    """The tree of code, a BOM before it or not; SyntaxError or ValueError when it is no Python.
+    """Return the tree of code, a BOM before it or not; SyntaxError or ValueError when it is no Python.
 
     Its warnings are its author's affair.
     """
@@ -35,12 +35,12 @@ def parse(source: str) -> ast.Module:
 
 
 def asserts(tree: ast.Module) -> bool:
-    """Whether anything in test code, whose tree is changed, is an assertion about more than a constant."""
+    """Return whether anything in test code, whose tree is changed, is an assertion about more than a constant."""
     return any(isinstance(node, ast.Name) and node.id == COUNT for node in ast.walk(_Counted().visit(tree)))
 
 
 def script(tree: ast.Module, entry: str, in_place: bool) -> Script:
-    """The script of test code, whose tree is changed."""
+    """Return the script of test code, whose tree is changed."""
     used = {
         node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
@@ -72,7 +72,7 @@ class _Counted(ast.NodeTransformer):
     """
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST | list[ast.AST]:
-        """The assertion, and the count of it."""
+        """Return the assertion, and the count of it."""
         return node if isinstance(node.test, ast.Constant) else [node, _count()]
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.AST]:
@@ -121,7 +121,7 @@ def _catches_failures(handler: ast.ExceptHandler) -> bool:
 
 
 def _is_method(node: ast.AST, prefix: str) -> bool:
-    """Whether this is `self.assertEqual(…)` or its like."""
+    """Return whether this is `self.assertEqual(…)` or its like."""
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
             return name.startswith(prefix)
@@ -133,7 +133,7 @@ def _is_of_constants(node: ast.AST) -> bool:
 
 
 def _is_bare_call(node: ast.stmt) -> bool:
-    """A statement that only calls something, and our own count is not it.
+    """Return a statement that only calls something, and our own count is not it.
 
     Of a method only where no call is among what it is given: `out.append(f(xs))` is about the value of `f(xs)`.
     """

@@ -21,12 +21,12 @@ class Shown:
     """What says itself how it is shown, in a few words that cannot fail."""
 
     def pieces(self) -> Iterator[str]:
-        """The text, piece by piece; its type's name where nothing else is said."""
+        """Return the text, piece by piece; its type's name where nothing else is said."""
         return iter([f"<an object of type {type(self).__name__}>"])
 
 
 def shown(value: Any) -> str:
-    """A value as text for a reader, cut where it is long: no more of it is visited."""
+    """Return a value as text for a reader, cut where it is long: no more of it is visited."""
     text = ""
     for piece in _pieces(value):
         text += piece

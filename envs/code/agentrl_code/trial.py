@@ -66,7 +66,7 @@ def _frame(said: Said) -> Any:
 
 
 def _tells(frame: list[Any], reply: Reply) -> bool:
-    """Whether the program has answered, and not merely been found to have a function.
+    """Return whether the program has answered, and not merely been found to have a function.
 
     A class is an answer, and so is whatever is said of one but that of functions: that, the program can forge.
     """
@@ -78,7 +78,7 @@ def _tells(frame: list[Any], reply: Reply) -> bool:
 
 
 def _stuck(said: Said, last: Reply | None) -> Result:
-    """The judge did not come to an end: over the program's answers, if it ever heard one."""
+    """Return the judge did not come to an end: over the program's answers, if it ever heard one."""
     limits = ", ".join(sorted(said.ending.hits)) or "time"
     reason = f"the test did not end within its limits: {limits}"
     return Result(Status.FAILED, reason=reason) if last else Result(Status.INVALID, reason=reason, fault="task")

@@ -103,7 +103,7 @@ def _pairs(value: Any, refer: Callable[[Any, int], Any] | None, depth: int) -> l
 
 
 def _parts(value: Any, kind: Any, refer: Callable[[Any, int], Any] | None, depth: int) -> list[Any] | None:
-    """The tree of a rarer type; None for one that is not carried."""
+    """Return the tree of a rarer type; None for one that is not carried."""
     name: str = kind.__name__
     if kind is bytes or kind is bytearray:
         return [name, value.hex()]
@@ -197,7 +197,7 @@ def _mapping(name: str, entries: dict[Any, Any]) -> Any:
 
 
 def from_library(name: str) -> Any:
-    """A type of the standard library that is carried."""
+    """Return a type of the standard library that is carried."""
     if name not in LIBRARY:
         raise UnreadableError(f"a value of the type {name[:40]!r}")
     return getattr(__import__(LIBRARY[name]), name)

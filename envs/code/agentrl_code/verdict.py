@@ -54,7 +54,7 @@ class Verdict:
 
     @classmethod
     def of(cls, results: tuple[Result, ...]) -> "Verdict":
-        """The verdict of finished tests: the worst result, and its reason."""
+        """Return the verdict of finished tests: the worst result, and its reason."""
         worst = min(results, key=_rank)
         if worst.status is Status.PASSED:
             return cls(Status.PASSED, "", results)
@@ -62,7 +62,7 @@ class Verdict:
 
     @classmethod
     def invalid(cls, reason: str, fault: Fault) -> "Verdict":
-        """A verdict without a result, why, and whose doing that is."""
+        """Return a verdict without a result, why, and whose doing that is."""
         return cls(Status.INVALID, printable(reason), (), fault)
 
     @property
@@ -89,12 +89,12 @@ class Verdict:
 
 
 def printable(text: str) -> str:
-    """A text that any tokenizer and any file takes, and no longer than a reader reads."""
+    """Return a text that any tokenizer and any file takes, and no longer than a reader reads."""
     return text[:MOST_REASON].encode("utf-8", "backslashreplace").decode()
 
 
 def _rank(result: Result) -> int:
-    """The lower, the worse; a task that cannot be graded goes before whatever the program did with it."""
+    """Return the lower, the worse; a task that cannot be graded goes before whatever the program did with it."""
     if result.fault == "task":
         return 0
     return 1 + (Status.INVALID, Status.ERROR, Status.FAILED, Status.PASSED).index(result.status)

@@ -22,7 +22,7 @@ class Workers(ThreadPoolExecutor):
             worker.start()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """The future of `fn(*args, **kwargs)` in one of the threads."""
+        """Return the future of `fn(*args, **kwargs)` in one of the threads."""
         future: Future[T] = Future()
 
         def call() -> None:

@@ -25,7 +25,7 @@ MAX_GROWTH = 2
 
 @lru_cache(maxsize=512)
 def readings(text: str) -> tuple[Answer, ...]:
-    """The structures a raw answer can be read as: one, or two where commas may group thousands or part items."""
+    """Return the structures a raw answer can be read as: one, or two where commas may group thousands or part items."""
     if len(text) > MAX_ANSWER_CHARS:
         raise LimitError(f"longer than {MAX_ANSWER_CHARS} characters")
     cleaned = clean(text)
@@ -37,7 +37,7 @@ def readings(text: str) -> tuple[Answer, ...]:
 
 
 def read(text: str, depth: int = 0) -> Answer:
-    """The structure of a cleaned answer; Words or Opaque where it is no formula of ours."""
+    """Return the structure of a cleaned answer; Words or Opaque where it is no formula of ours."""
     if depth > MAX_DEPTH:
         raise LimitError("nested too deeply")
     text = text.strip()

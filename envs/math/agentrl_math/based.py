@@ -15,7 +15,7 @@ _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "
 
 
 def based(text: str, read: Read) -> Answer | None:
-    """A numeral with its base; one in base ten is a number."""
+    """Return a numeral with its base; one in base ten is a number."""
     found = _BASED.match(text)
     if not found:
         return None

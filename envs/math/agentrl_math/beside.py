@@ -38,7 +38,7 @@ MAX_UNIT_TOKENS = 10
 
 
 def beside(text: str, mark: Mark) -> Mark | None:
-    """The mark with the unit, the price or the equation that belongs to it; None where something changes it."""
+    """Return the mark with the unit, the price or the equation that belongs to it; None where something changes it."""
     row = row_around(text, mark)
     left, box, right = row.tokens[: row.place], row.tokens[row.place], row.tokens[row.place + 1 :]
     if not mark.content or any(holder and holder not in FONTS for holder in row.holders):
@@ -82,7 +82,7 @@ def _chained(left: list[Token]) -> str:
 
 
 def _is_free(left: list[Token], box: Token) -> bool:
-    """Whether what directly precedes a box leaves it as it is."""
+    """Return whether what directly precedes a box leaves it as it is."""
     if not left or _is_item(left, box):
         return True
     last, before = left[-1], left[-2] if len(left) > 1 else None
@@ -109,14 +109,14 @@ def _is_free(left: list[Token], box: Token) -> bool:
 
 
 def _is_denied(last: Token, before: Token | None) -> bool:
-    """Whether a relation is struck out or part of another one: `\\not=`, `!=`, `<=`; `3!=6` is none."""
+    """Return whether a relation is struck out or part of another one: `\\not=`, `!=`, `<=`; `3!=6` is none."""
     if last.text == "!=":
         return before is None or before.kind != "number" or last.is_apart
     return before is not None and before.text in _DENIALS and not (before.text == "!" and not before.is_apart)
 
 
 def _changes(token: Token) -> bool:
-    """Whether a sign or command is an operation, wherever its formula ends."""
+    """Return whether a sign or command is an operation, wherever its formula ends."""
     if token.kind == "command":
         return token.text not in _CLOSING and token.text != "\\ldots"
     is_sign = token.kind == "sign" and token.text not in ("∎", "--")
@@ -124,12 +124,12 @@ def _changes(token: Token) -> bool:
 
 
 def _has_relation(tokens: list[Token], span: int) -> bool:
-    """Whether a formula is a statement of its own, as `x = 3`, rather than a factor."""
+    """Return whether a formula is a statement of its own, as `x = 3`, rather than a factor."""
     return any(token.span == span and (token.text in _RELATIONS or token.text in "<>") for token in tokens)
 
 
 def _is_item(left: list[Token], box: Token) -> bool:
-    """Whether a box opens an item of a list, `- `, `2) $` or `- [x]`, outside of every formula."""
+    """Return whether a box opens an item of a list, `- `, `2) $` or `- [x]`, outside of every formula."""
     if not box.is_apart or left[-1].is_math:
         return False
     if left[-1].text == "]":
@@ -144,7 +144,7 @@ def _is_item(left: list[Token], box: Token) -> bool:
 
 
 def _behind(text: str, right: list[Token], box: Token) -> tuple[str, str] | None:
-    """The unit and the equation behind a box; None where something there changes it."""
+    """Return the unit and the equation behind a box; None where something there changes it."""
     unit, size = _unit(text, right, box) if right and not right[0].is_line else ("", 0)
     rest = right[size:]
     if not rest:
@@ -161,7 +161,7 @@ def _behind(text: str, right: list[Token], box: Token) -> tuple[str, str] | None
 
 
 def _equation(text: str, at: int) -> str:
-    """The rest of a formula behind a box, which must be true of the answer too."""
+    """Return the rest of a formula behind a box, which must be true of the answer too."""
     text = text[at:]
     ends = [at for end in ("$", "\\)", "\\]", "\n", "\\\\", ". ", ", ", ";", "\\end", "\\quad", "\\text")
             if (at := text.find(end)) >= 0]  # fmt: skip
@@ -180,7 +180,7 @@ def _other_form(text: str, unit: str, rest: list[Token]) -> tuple[str, str] | No
 
 
 def _is_changed(rest: list[Token], box: Token) -> bool:
-    """Whether what directly follows a box, or its unit, makes another value of it."""
+    """Return whether what directly follows a box, or its unit, makes another value of it."""
     first, is_edge = rest[0], rest[0].span != box.span
     if first.text in _RELATIONS or (first.is_line and not (first.is_math and _changes(first))):
         return False
@@ -211,7 +211,7 @@ def _is_changed_by_words(rest: list[Token], is_edge: bool) -> bool:
 
 
 def _is_changed_by_sign(rest: list[Token], is_edge: bool) -> bool:
-    """An operator, a bracket, 5.5, 5:6 and 5!, as against the end of a sentence and `5-gon`."""
+    """Return an operator, a bracket, 5.5, 5:6 and 5!, as against the end of a sentence and `5-gon`."""
     first, is_before_number = rest[0], bool(rest[1:]) and rest[1].kind == "number"
     is_loose = is_edge or first.is_apart
     if first.text in ".,:":
@@ -228,7 +228,7 @@ def _is_changed_by_sign(rest: list[Token], is_edge: bool) -> bool:
 
 
 def _unit(text: str, right: list[Token], box: Token) -> tuple[str, int]:
-    """The unit directly behind a box, and how many tokens it takes; nothing where there is none."""
+    """Return the unit directly behind a box, and how many tokens it takes; nothing where there is none."""
     first, second = right[0], right[1] if len(right) > 1 else None
     if first.text == "\\%":
         return "\\%", 1
@@ -250,7 +250,7 @@ def _unit(text: str, right: list[Token], box: Token) -> tuple[str, int]:
 
 
 def _measured(right: list[Token]) -> tuple[str, int]:
-    """The longest run of tokens that are known units alone: `m/s^2`, `miles per hour`."""
+    """Return the longest run of tokens that are known units alone: `m/s^2`, `miles per hour`."""
     said, found, size = "", "", 0
     for i, token in enumerate(right[:MAX_UNIT_TOKENS]):
         is_power = token.kind == "number" and said.endswith(("^", "-"))

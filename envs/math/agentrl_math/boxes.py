@@ -13,7 +13,7 @@ class Mark(NamedTuple):
 
 
 def boxes(text: str) -> list[Mark]:
-    r"""Every outermost \boxed, \fbox or \framebox, in order."""
+    r"""Return every outermost \boxed, \fbox or \framebox, in order."""
     found: list[Mark] = []
     position = 0
     while (at := text.find("box", position)) >= 0:

@@ -36,7 +36,7 @@ def combined(text: str, read: Read) -> Answer | None:
 
 
 def bracketed(text: str, read: Read) -> Answer | None:
-    """A set, a tuple or interval, a list of lists as a matrix, or what plain brackets hold."""
+    """Return a set, a tuple or interval, a list of lists as a matrix, or what plain brackets hold."""
     if text.startswith("\\{") and text.endswith("\\}") and closes_last(text):
         if built := _BUILDER.match(text):
             return read(_REAL_MEMBER.sub("", built.group(2)))

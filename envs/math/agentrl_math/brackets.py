@@ -4,7 +4,7 @@ import re
 
 
 def closes_last(text: str) -> bool:
-    """Whether the bracket that opens the text is closed by its last one; that of `(a], [b)` is not."""
+    """Return whether the bracket that opens the text is closed by its last one; that of `(a], [b)` is not."""
     pieces = _depths(text)
     return all(depth > 0 for _, depth in pieces[:-1]) if pieces else False
 
@@ -32,7 +32,7 @@ def _depths(text: str) -> list[tuple[int, int]]:
 
 
 def split(text: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
-    """The parts of a text between matches outside every bracket, each with the separator behind it."""
+    """Return the parts of a text between matches outside every bracket, each with the separator behind it."""
     parts, start = [], 0
     marks = [(len(text), 0), *reversed(_depths(text))]
     depth, mark = 0, marks.pop()

@@ -29,7 +29,7 @@ class Comparison:
     policy: Policy
 
     def same(self, gold: Answer, given: Answer) -> bool:
-        """Whether `given` is the answer `gold`."""
+        """Return whether `given` is the answer `gold`."""
         gold, given = relations.between(gold), relations.between(given)
         if isinstance(gold, Relation) or isinstance(given, Relation):
             return related(self, gold, given)
@@ -106,7 +106,7 @@ class Comparison:
         return (self._unordered if free else self.ordered)(a.members, b.members)
 
     def _as_sum(self, gold: Answer, given: Answer) -> bool | None:
-        """Whether (1, -2) is i - 2j; None where neither is a sum of unit vectors."""
+        """Return whether (1, -2) is i - 2j; None where neither is a sum of unit vectors."""
         items, total = (gold, given) if isinstance(gold, Items) else (given, gold)
         if not isinstance(items, Items) or not isinstance(total, Scalar) or items.kind != "()":
             return None
@@ -122,7 +122,7 @@ class Comparison:
         return self.directed(items is gold, vector, total)
 
     def _as_ratio(self, gold: Answer, given: Answer) -> bool | None:
-        """Whether 1:2 is the fraction 1/2; None where neither is a ratio of two numbers."""
+        """Return whether 1:2 is the fraction 1/2; None where neither is a ratio of two numbers."""
         ratio, other = (gold, given) if isinstance(gold, Items) else (given, gold)
         is_fraction = isinstance(other, Scalar) and other.node.op == "div" and not other.unit
         if not isinstance(ratio, Items) or ratio.kind != ":" or not is_fraction:
@@ -158,7 +158,7 @@ class Comparison:
         return found
 
     def alike(self, one: Answer, other: Answer) -> bool:
-        """Whether two parts of one answer are the same; neither is the gold."""
+        """Return whether two parts of one answer are the same; neither is the gold."""
         try:
             return self.same(one, other)
         except GoldUndefinedError:
@@ -173,7 +173,7 @@ class Comparison:
         return self.ordered(values, point.members) if bare is gold else self.ordered(point.members, values)
 
     def ordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
-        """Whether all members are the same, one by one."""
+        """Return whether all members are the same, one by one."""
         return len(gold) == len(given) and all(self.same(a, b) for a, b in zip(gold, given, strict=True))
 
     def _unordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
@@ -188,7 +188,7 @@ class Comparison:
         return True
 
     def directed(self, is_gold: bool, one: Answer, other: Answer) -> bool:
-        """The same, where `is_gold` says that the first one is the gold."""
+        """Return the same, where `is_gold` says that the first one is the gold."""
         return self.same(one, other) if is_gold else self.same(other, one)
 
 
@@ -199,7 +199,7 @@ def _text(answer: Answer) -> str | None:
 
 
 def _said_alike(gold: str, given: str) -> bool:
-    """Whether two texts have the same words and no sign that words do not show; the case of symbols counts."""
+    """Return whether two texts have the same words and no sign that words do not show; the case of symbols counts."""
     a, b = words(gold), words(given)
     if a != b or not a or lost_signs(gold) or lost_signs(given):
         return False
@@ -230,7 +230,7 @@ _AXES = (Node("const", value="i"), Node("sym", value="j"), Node("sym", value="k"
 
 
 def _gathered(pieces: Sequence[Answer]) -> list[Answer]:
-    """The pieces of a union, its finite sets as one."""
+    """Return the pieces of a union, its finite sets as one."""
     sets = [piece for piece in pieces if isinstance(piece, Items) and piece.kind == "set"]
     if len(sets) < 2:
         return list(pieces)
@@ -240,16 +240,16 @@ def _gathered(pieces: Sequence[Answer]) -> list[Answer]:
 
 
 def _is_term(answer: Answer) -> TypeGuard[Scalar]:
-    """Whether this is a positive number, as far as its sign shows it."""
+    """Return whether this is a positive number, as far as its sign shows it."""
     return isinstance(answer, Scalar) and not answer.unit and answer.node.op != "neg"
 
 
 def _is_clock(answer: Items) -> bool:
-    """Whether a ratio looks like a time: 10:20, 05:00."""
+    """Return whether a ratio looks like a time: 10:20, 05:00."""
     texts = [member.text.strip() for member in answer.members if isinstance(member, Scalar)]
     return all(re.fullmatch("[0-5][0-9]", text) for text in texts[1:])
 
 
 def _is_zero(node: Node) -> bool:
-    """Whether this is beyond doubt the number 0."""
+    """Return whether this is beyond doubt the number 0."""
     return small(node) == 0

@@ -14,7 +14,7 @@ _TABLE = str.maketrans({**_SPACED, "\\": " \\", "\n": " ; ", "’": "'", "—": 
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The words of a list."""
+    """Return the words of a list."""
     return frozenset(text.split())
 
 
@@ -115,7 +115,7 @@ def _is_restrained(said: list[str]) -> bool:
 
 
 def _sentences(text: str) -> list[list[str]]:
-    """The sentences of a text, none longer than matters; the last one is empty behind an end."""
+    """Return the sentences of a text, none longer than matters; the last one is empty behind an end."""
     for tag in ("<b>", "<i>", "<p>", "<br>", "<strong>", "<em>"):
         text = text.replace(tag, " ")
     above, *below = text.split("\n\n")
@@ -130,7 +130,7 @@ def _sentences(text: str) -> list[list[str]]:
 
 
 def _is_read(token: str) -> bool:
-    """Whether a token is a word, a number or a sign of a sentence, as against a command or an ornament."""
+    """Return whether a token is a word, a number or a sign of a sentence, as against a command or an ornament."""
     return token[0] != "\\" and (token in ",;:.=?\0" or any(map(str.isalnum, token)))
 
 
@@ -149,7 +149,7 @@ def tokens_of(text: str) -> list[str]:
 
 
 def denies(token: str) -> bool:
-    """Whether a word is a negation."""
+    """Return whether a word is a negation."""
     return token in NEGATIONS or token.endswith("n't")
 
 

@@ -39,7 +39,7 @@ class Source:
     split: str = "train"
 
     def rows(self) -> list[Row]:
-        """Every gradable row; DataError or UnknownNameError for what cannot be read."""
+        """Return every gradable row; DataError or UnknownNameError for what cannot be read."""
         records = list(_records(self))
         if not records:
             raise DataError(f"{self.name}: holds no rows")
@@ -155,7 +155,7 @@ def _row(place: str, record: dict[str, Any], question: str, answer: str) -> Row:
 
 
 def _gradable(name: str, rows: list[Row]) -> list[Row]:
-    """The rows whose gold can be graded against; the others are counted in a warning, or all are an error."""
+    """Return the rows whose gold can be graded against; the others are counted in a warning, or all are an error."""
     faults = {row.place: why_ungradable(row.answer) or ("" if row.question.strip() else "no question") for row in rows}
     good = [row for row in rows if not faults[row.place]]
     if len(good) < len(rows):

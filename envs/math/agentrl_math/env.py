@@ -91,12 +91,12 @@ class MathEnv(Env):
 
     @shared
     def pool(self) -> Pool:
-        """The verifier processes of this worker."""
+        """Return the verifier processes of this worker."""
         return Pool()
 
     @shared
     def sandboxes(self) -> AbstractAsyncContextManager[None]:
-        """The sandboxes of the tools end with this worker."""
+        """Return the sandboxes of the tools end with this worker."""
         return sandboxes()
 
     def preflight(self) -> str:
@@ -114,11 +114,11 @@ class MathEnv(Env):
         return _drawn(self.config.level)
 
     def tools(self, ctx: Context) -> list[object]:
-        """The tools that `--env.tools` names."""
+        """Return the tools that `--env.tools` names."""
         return toolsets(self.config.tools, self.config.packages)
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        """The question, after the system message and the worked examples if there are any."""
+        """Return the question, after the system message and the worked examples if there are any."""
         template = self.config.template or (ASK_FOR_A_BOX if self.config.data else "{question}")
         system = [Message(role="system", content=self.config.system)] if self.config.system else []
         examples = shots(self.config.level, self.config.shots, shown(self.config.tools) or "")
@@ -126,12 +126,12 @@ class MathEnv(Env):
 
     @reward
     async def correct(self, ctx: Context) -> Signal:
-        """The verdict on the response."""
+        """Return the verdict on the response."""
         verdict = await averify(ctx.text, ctx.task.data.answer, pool=self.pool, **self._policy())
         return Signal("correct", verdict.reward, valid=verdict.valid, reason=verdict.reason, evidence=verdict.extracted)
 
     def oracle(self, task: Task) -> Policy:
-        """The gold, boxed."""
+        """Return the gold, boxed."""
         return [f"{self._opened()}\\boxed{{{from_gold(task.data.answer)}}}"]
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
@@ -160,7 +160,7 @@ class MathEnv(Env):
         return "any" if self.config.data else "value"
 
     def _fallback(self) -> str:
-        """The levels ask for no mark: what a small model says last is its answer."""
+        """Return the levels ask for no mark: what a small model says last is its answer."""
         if self.config.fallback != "auto":
             return self.config.fallback
         return "none" if self.config.data else "number"

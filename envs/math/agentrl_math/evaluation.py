@@ -61,7 +61,7 @@ def evaluate(node: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
 
 
 def _seen_fraction(value: Fraction, sight: Sight) -> Any:
-    """A literal of 120 digits asks for more than 120 digits."""
+    """Return a literal of 120 digits asks for more than 120 digits."""
     bits = max(value.numerator.bit_length(), value.denominator.bit_length())
     sight.span = max(sight.span, bits * 0.30103)
     if bits > 20_000:
@@ -85,7 +85,7 @@ def _avoid_pole(node: Node, args: list[Any], env: Mapping[str, Fraction], sight:
 
 
 def _vanishes(node: Node, value: Any, env: Mapping[str, Fraction], sight: Sight) -> bool:
-    """Whether an expression that is zero for all its digits stays zero with many more."""
+    """Return whether an expression that is zero for all its digits stays zero with many more."""
     if isinstance(value, Fraction):
         return value == 0
     if abs(value) > mp.mpf(10) ** -20 * sight.scale:
@@ -132,7 +132,7 @@ def _apply(node: Node, args: list[Any]) -> Any:
 
 
 def real(value: Any) -> Any:
-    """The value as an mpmath number."""
+    """Return the value as an mpmath number."""
     return mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
 
@@ -159,7 +159,7 @@ def _exp(a: Any) -> Any:
 
 
 def _bounded(function: Callable[[Any], Any], bits: int) -> Callable[[Any], Any]:
-    """The function where its argument has no more bits before the point."""
+    """Return the function where its argument has no more bits before the point."""
 
     def at(a: Any) -> Any:
         if a and mp.mag(a) > bits:

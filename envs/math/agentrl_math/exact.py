@@ -34,7 +34,7 @@ HUGE_BITS = 5_000
 
 
 def huge(node: Node) -> bool:
-    """Whether the magnitude is beyond doubt above 2**HUGE_BITS: true for towers, without computing them."""
+    """Return whether the magnitude is beyond doubt above 2**HUGE_BITS: true for towers, without computing them."""
     if node.op == "neg":
         return huge(node.args[0])
     if node.op in ("factorial", "factorial2"):
@@ -54,7 +54,7 @@ def _at_least(node: Node, bound: int) -> bool:
 
 
 def bounded(value: Fraction, bits: int) -> Fraction:
-    """The value itself; TooLargeError when it has more bits."""
+    """Return the value itself; TooLargeError when it has more bits."""
     if value.numerator.bit_length() > bits or value.denominator.bit_length() > bits:
         raise TooLargeError
     return value
@@ -87,7 +87,7 @@ def power(a: Fraction, b: Fraction, bits: int) -> Fraction:
 
 
 def rational_root(a: Fraction, n: int) -> Fraction:
-    """The n-th root when it is rational; the real one for odd n."""
+    """Return the n-th root when it is rational; the real one for odd n."""
     if (a < 0 and n % 2 == 0) or max(a.numerator.bit_length(), a.denominator.bit_length()) > FAST_BITS:
         raise InexactError
     sign = -1 if a < 0 else 1
@@ -115,7 +115,7 @@ def _root(a: Fraction, n: Fraction, bits: int) -> Fraction:
 
 
 def _whole(a: Fraction, bits: int) -> int:
-    """A non-negative integer whose factorial stays within the bound."""
+    """Return a non-negative integer whose factorial stays within the bound."""
     if a.denominator != 1 or a < 0:
         raise InexactError
     if a.numerator.bit_length() * a > bits:

@@ -23,7 +23,7 @@ FUNCTIONS = TRIG | {f"arc{name}" for name in TRIG} | {"sinh", "cosh", "tanh", "l
 
 
 def symbols(node: Node) -> frozenset[str]:
-    """The names of the free symbols."""
+    """Return the names of the free symbols."""
     if node.op == "sym":
         return frozenset([str(node.value)])
     return frozenset[str]().union(*(symbols(arg) for arg in node.args))

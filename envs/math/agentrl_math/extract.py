@@ -37,7 +37,7 @@ class Extraction:
 
 
 def from_gold(gold: str) -> str | None:
-    r"""The answer inside a gold: its last \boxed, what follows its last `####`, or all of it."""
+    r"""Return the answer inside a gold: its last \boxed, what follows its last `####`, or all of it."""
     found = boxes(gold)
     if found:
         return found[-1].content
@@ -45,7 +45,7 @@ def from_gold(gold: str) -> str | None:
 
 
 def from_response(response: str, policy: Policy) -> Extraction | None:
-    """The answer that a response marks last, or None; what is denied, doubted or asked is none."""
+    """Return the answer that a response marks last, or None; what is denied, doubted or asked is none."""
     text = visible(response, policy.think)
     if text is None:
         return None
@@ -68,7 +68,7 @@ def from_response(response: str, policy: Policy) -> Extraction | None:
 
 
 def _counts(text: str, mark: Mark, is_line: bool = False) -> bool:
-    """Whether a mark holds something that neither it nor the text around it denies, doubts or asks."""
+    """Return whether a mark holds something that neither it nor the text around it denies, doubts or asks."""
     if not mark.content or not mark.content.strip() or not is_stated(mark.content):
         return False
     return not is_touched(text, mark, is_line)
@@ -78,7 +78,7 @@ def _counts(text: str, mark: Mark, is_line: bool = False) -> bool:
 
 
 def visible(response: str, think: str) -> str | None:
-    """The part of a response that may hold its answer; None when a think block is never closed."""
+    """Return the part of a response that may hold its answer; None when a think block is never closed."""
     if think == "ignore" or (think == "auto" and not any(sign in response for sign in "<[◁")):
         return response[-MAX_SEARCHED_CHARS:]
     lowered = _lowered(response)
@@ -89,7 +89,7 @@ def visible(response: str, think: str) -> str | None:
 
 
 def _behind_last(text: str, tags: tuple[str, ...]) -> int:
-    """The end of the last of these tags; 0 where there is none."""
+    """Return the end of the last of these tags; 0 where there is none."""
     return max((at + len(tag) for tag in tags if (at := text.rfind(tag)) >= 0), default=0)
 
 
@@ -102,7 +102,7 @@ def _lowered(text: str) -> str:
 
 
 def _tagged(text: str) -> Mark | None:
-    """The last closed <answer>."""
+    """Return the last closed <answer>."""
     if "</" not in text:
         return None
     lowered = _lowered(text)
@@ -114,7 +114,7 @@ def _tagged(text: str) -> Mark | None:
 
 
 def _hashes(text: str) -> Mark | None:
-    """The last `####` that is no heading: a value stands behind it, or it is the last line."""
+    """Return the last `####` that is no heading: a value stands behind it, or it is the last line."""
     start, last = len(text), len(text.rstrip())
     while (at := text.rfind("####", 0, max(start, 0))) >= 0:
         start = text.rfind("\n", 0, at)
@@ -128,7 +128,7 @@ def _hashes(text: str) -> Mark | None:
 
 
 def _line(text: str) -> Mark | None:
-    """A last line `Answer: 5`, or `Answer:` with the answer in the line below it."""
+    """Return a last line `Answer: 5`, or `Answer:` with the answer in the line below it."""
     content, above = _last_line(text)
     start = text.rstrip().rfind("\n") + 1
     marked = after_marker(content)
@@ -189,7 +189,7 @@ def _without_adverb(said: str) -> str:
 
 
 def _whole(text: str) -> str | None:
-    """A response that is its answer and nothing else."""
+    """Return a response that is its answer and nothing else."""
     if len(text.strip()) > MAX_WHOLE_CHARS:
         return None
     content, above = _last_line(text)
@@ -223,7 +223,7 @@ def _inner(text: str) -> str | None:
 
 
 def _chosen(text: str, found: list[Mark], which: str) -> Extraction | None:
-    """The boxes that a policy other than `last` takes, whatever else is marked."""
+    """Return the boxes that a policy other than `last` takes, whatever else is marked."""
     box = found[0] if which == "first" else _boxed(text, found)
     if box is None or not _counts(text, box) or beside(text, box) is None:
         return None
@@ -246,7 +246,7 @@ def _counted(text: str, found: list[Mark], last: Mark) -> list[Mark]:
 
 
 def _boxed(text: str, found: list[Mark]) -> Mark | None:
-    """The last box; as a list with those before it where only commas, "and" or "or" part them."""
+    """Return the last box; as a list with those before it where only commas, "and" or "or" part them."""
     chain = found[-1:]
     for box in reversed(found[:-1]):
         if not box.content or not chain[0].content or not _is_joint(text[box.end : chain[0].start]):

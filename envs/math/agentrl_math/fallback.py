@@ -25,7 +25,7 @@ MAX_TOKEN_CHARS = 400
 
 
 def last_number(text: str) -> str | None:
-    """The number behind the last `answer is`, else the last number, as written.
+    """Return the number behind the last `answer is`, else the last number, as written.
 
     None where it is an operand, one of several, denied, doubted or asked for.
     """
@@ -48,7 +48,7 @@ def _behind_marker(text: str) -> int | None:
 
 
 def _number_at(text: str, at: int) -> str | None:
-    """The number in the word at a position."""
+    """Return the number in the word at a position."""
     start, end = _edge(text, at, -1) + 1, _edge(text, at, 1)
     number = _number(text[start:end]) if end - start < MAX_TOKEN_CHARS else None
     after = "" if text[end - 1] == "." else text[end:]
@@ -58,7 +58,7 @@ def _number_at(text: str, at: int) -> str | None:
 
 
 def _edge(text: str, at: int, step: int) -> int:
-    """The first white space in one direction, looked for no further than a number is long."""
+    """Return the first white space in one direction, looked for no further than a number is long."""
     for _ in range(MAX_TOKEN_CHARS):
         at += step
         if not 0 <= at < len(text) or text[at].isspace():
@@ -67,7 +67,7 @@ def _edge(text: str, at: int, step: int) -> int:
 
 
 def _number(token: str) -> str | None:
-    """The number in `**$15.**`, `(15)`, `7+8=15` and `50%`; None for `x15`, `3:30` and `2^5`."""
+    """Return the number in `**$15.**`, `(15)`, `7+8=15` and `50%`; None for `x15`, `3:30` and `2^5`."""
     bare = token.strip("*_`").rpartition("=")[2].removeprefix("\\(").removeprefix("\\[").lstrip(_OPENING)
     bare = bare.rstrip(_CLOSING).removesuffix("\\").removesuffix("!").rstrip("*.")
     percent = bare.removesuffix("%").removesuffix("\\")
@@ -75,12 +75,12 @@ def _number(token: str) -> str | None:
 
 
 def _is_part(said: list[str]) -> bool:
-    """Whether `half of`, `20% of` or `the cube of` takes a part or a power of what follows."""
+    """Return whether `half of`, `20% of` or `the cube of` takes a part or a power of what follows."""
     return bool(said) and (said[0] in _PARTS or said[0].endswith("%"))
 
 
 def _is_operand(number: str, before: str, after: str) -> bool:
-    """Whether the words or signs directly beside a number make another number of it, or it stands in a list."""
+    """Return whether the words or signs directly beside a number make another number of it, or it stands in a list."""
     earlier = before[-MAX_TOKEN_CHARS:].lower().split()
     previous, following = earlier[-1] if earlier else "", (after[:MAX_TOKEN_CHARS].lower().split() or [""])[0]
     if previous in _BEFORE or previous[-1:] in _SIGNS or following.rstrip(".,;!") in _AFTER or following[:1] in _SIGNS:

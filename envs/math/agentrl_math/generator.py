@@ -27,7 +27,7 @@ class Problem:
 
 
 def problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
-    """A problem of this level from the trained or the held-out side, drawn with `rng`."""
+    """Return a problem of this level from the trained or the held-out side, drawn with `rng`."""
     while True:
         drawn = _DRAW[level](rng)
         if is_held_out(level, drawn.key) == held_out:
@@ -46,7 +46,7 @@ def held_out_problems(level: int) -> list[Problem]:
 
 
 def is_held_out(level: int, key: str) -> bool:
-    """Whether a problem is never trained on: a hash of the problem alone, whatever the seed."""
+    """Return whether a problem is never trained on: a hash of the problem alone, whatever the seed."""
     if level == 1:
         return key in {_pair_key(*pair) for pair in held_out_pairs()}
     return _hash(f"{level}/{key}") % HELD_OUT == 0
@@ -54,7 +54,7 @@ def is_held_out(level: int, key: str) -> bool:
 
 @lru_cache(maxsize=1)
 def held_out_pairs() -> tuple[tuple[int, int], ...]:
-    """The 9 of the 36 unordered pairs of 2..9 whose hashes are smallest."""
+    """Return the 9 of the 36 unordered pairs of 2..9 whose hashes are smallest."""
     pairs = sorted(combinations_with_replacement(DIGITS, 2), key=lambda pair: _hash(_pair_key(*pair)))
     return tuple(sorted(pairs[: len(pairs) // HELD_OUT]))
 

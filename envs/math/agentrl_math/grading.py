@@ -27,7 +27,7 @@ from agentrl_math.worded import is_choice, unlabelled
 
 
 def verify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any) -> Verdict:
-    """Whether `response` answers `gold`, by the keywords of `Policy`; from any thread, in about 2 s at most.
+    """Return whether `response` answers `gold`, by the keywords of `Policy`; from any thread, in about 2 s at most.
 
     `pool` computes what is not plain; by default one pool per process, made when first needed.
     Never raises for what the texts hold; TypeError or ValueError for a policy that does not exist, TypeError for a
@@ -81,7 +81,7 @@ class _Open:
     extracted: str
 
     def decided(self, pool: Pool, waited_s: float = 0.0) -> Verdict:
-        """The verdict of a worker."""
+        """Return the verdict of a worker."""
         full = any(map(is_beyond, (self.gold, *self.given)))
         request = {"gold": self.gold, "given": self.given, "policy": asdict(self.policy), "full": full}
         try:
@@ -142,7 +142,7 @@ def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
 
 
 def _unread(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Open:
-    """A long answer is for a worker to read; no number that the form asks for is as long."""
+    """Return a long answer is for a worker to read; no number that the form asks for is as long."""
     if policy.form == "value" and target.number is not None:
         return _verdict(False, found.text)
     if found.text == target.text:
@@ -171,7 +171,7 @@ def _compared(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Op
 
 
 def _candidates(text: str, target: _Gold, policy: Policy) -> list[str]:
-    """The text; of a labelled choice such as `(C) 12` also its label and its content; of `5m` its number."""
+    """Return the text; of a labelled choice such as `(C) 12` also its label and its content; of `5m` its number."""
     if decimal := _with_point(text.strip(" $")):
         return [text, decimal]
     number = bare_number(text) if target.number is not None and policy.units != "required" else None
@@ -192,7 +192,7 @@ def _with_point(text: str) -> str | None:
 
 
 def _is_computed(text: str, policy: Policy) -> bool:
-    """Whether a text may still have to be computed, 30/2, where a plain number is wanted."""
+    """Return whether a text may still have to be computed, 30/2, where a plain number is wanted."""
     return policy.form == "value" and ("/" in text or "frac" in text)
 
 
@@ -256,14 +256,14 @@ def _has_opaque(answer: Answer) -> bool:
 
 
 def _is_undefined(answer: Answer) -> bool:
-    """Whether any part of a gold is beyond doubt without a value."""
+    """Return whether any part of a gold is beyond doubt without a value."""
     if not isinstance(answer, Scalar):
         return any(map(_is_undefined, parts(answer)))
     return not infinity(answer.node) and _has_no_value(answer.node)
 
 
 def _has_no_value(node: Node) -> bool:
-    """Whether an infinity is computed with, a zero divides or its logarithm is taken."""
+    """Return whether an infinity is computed with, a zero divides or its logarithm is taken."""
     if node.op == "inf" or isinstance(small(node), UndefinedError):
         return True
     divisor = node.args[:1] if node.op in ("ln", "log") else node.args[1:] if node.op == "div" else ()

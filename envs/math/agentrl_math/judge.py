@@ -31,22 +31,22 @@ class Judge(Protocol):
     """Decides on expressions; every method may raise UndecidedError, GoldUndefinedError or UndefinedError."""
 
     def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
-        """Whether two expressions have one value, under the rounding policy."""
+        """Return whether two expressions have one value, under the rounding policy."""
 
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
-        """Whether one expression is a constant times the other, a positive one if asked."""
+        """Return whether one expression is a constant times the other, a positive one if asked."""
 
     def order(self, a: Node, b: Node) -> int | None:
         """-1, 0 or 1 as a real number is less than, equal to or greater than another; None where neither is shown."""
 
     def opaque(self, gold: str, given: str) -> bool:
-        """Whether two formulas outside the grammar are equal."""
+        """Return whether two formulas outside the grammar are equal."""
 
     def settles(self, node: Node) -> bool:
-        """Whether an expression has a value that can be computed."""
+        """Return whether an expression has a value that can be computed."""
 
     def settles_opaque(self, text: str) -> bool:
-        """The same for a formula outside the grammar."""
+        """Return the same for a formula outside the grammar."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def small(node: Node) -> Fraction | UndefinedError | None:
 
 
 def _quick_towers(gold: Node, given: Node, left: Fraction | None, right: Fraction | UndefinedError | None) -> bool:
-    """A small rational differs from a tower; anything else is for a slower judge."""
+    """Return a small rational differs from a tower; anything else is for a slower judge."""
     if (left is not None and huge(given)) or (isinstance(right, Fraction) and huge(gold)):
         return False
     raise UndecidedError

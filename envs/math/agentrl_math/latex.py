@@ -103,7 +103,7 @@ _SAID_TWICE = re.compile(r"\b(\d{1,2})\s*\(([a-z]+(?:-[a-z]+)?)\)\s*$")
 
 
 def clean(text: str) -> str:
-    r"""One spelling: ASCII and few commands, fonts as \text{...}, no delimiters; meaning is left as it is."""
+    r"""Return one spelling: ASCII and few commands, fonts as \text{...}, no delimiters; meaning is left as it is."""
     text = " ".join(_ascii(text).split())
     text = _unboxed(text).replace("...", r"\ldots ")
     for needle, wrapper, plain in _WRAPPERS:
@@ -177,7 +177,7 @@ def _dollars(text: str) -> str:
 
 
 def _plain_text(match: re.Match[str]) -> str:
-    r"""A function or one letter in a font is itself; "and"/"or" separate; other words stay \text."""
+    r"""Return a function or one letter in a font is itself; "and"/"or" separate; other words stay \text."""
     inner = match.group(1)
     word = inner.strip()
     before = match.string[max(match.start() - 20, 0) : match.start()]
@@ -209,7 +209,7 @@ def words(text: str) -> str:
 
 
 def is_balanced(text: str) -> bool:
-    """Whether every brace closes and none closes too early."""
+    """Return whether every brace closes and none closes too early."""
     depth = 0
     for match in re.finditer(r"\\.|[{}]", text, re.DOTALL):
         depth += {"{": 1, "}": -1}.get(match.group(), 0)
@@ -227,7 +227,7 @@ def is_broken(text: str) -> bool:
 
 
 def group_at(text: str, start: int) -> tuple[str, int] | None:
-    """The {...} at `start` and the position behind it."""
+    """Return the {...} at `start` and the position behind it."""
     if text[start : start + 1] != "{":
         return None
     end = closing_brace(text, start)

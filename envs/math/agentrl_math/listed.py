@@ -40,7 +40,7 @@ def _is_bracketed(text: str) -> bool:
 
 
 def _signed(text: str, choice: tuple[str, ...]) -> str:
-    """The text with these signs for its \\pm, and the opposite ones for its \\mp."""
+    """Return the text with these signs for its \\pm, and the opposite ones for its \\mp."""
     signs = iter(choice)
 
     def sign(found: re.Match[str]) -> str:
@@ -115,7 +115,7 @@ def _shared_name(members: tuple[Answer, ...]) -> Answer:
 
 
 def related(text: str, read: Read) -> Answer | None:
-    """A relation, or a ratio such as 1:2 and `1 to 2`."""
+    """Return a relation, or a ratio such as 1:2 and `1 to 2`."""
     if ratio := _TO.fullmatch(text):
         return Items(":", (read(ratio.group(1)), read(ratio.group(2))))
     pieces = split(text, _RELATION)

@@ -17,7 +17,7 @@ _GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 
 @lru_cache(maxsize=4096)
 def literal(text: str) -> Fraction | None:
-    r"""The value of an integer, decimal, a/b or \frac{a}{b}, with or without $; None for anything else.
+    r"""Return the value of an integer, decimal, a/b or \frac{a}{b}, with or without $; None for anything else.
 
     A decimal of ten digits or more is left to `numerals.rounds`.
     """

@@ -14,7 +14,7 @@ MAX_ROWS = 4
 
 
 def matrix(text: str, read: Read) -> Answer | None:
-    """A matrix, a number times a matrix, the value of a determinant, or the lines of `cases` as a list."""
+    """Return a matrix, a number times a matrix, the value of a determinant, or the lines of `cases` as a list."""
     found = _MATRIX.match(text)
     if not found:
         return _scaled(text, read)

@@ -77,7 +77,7 @@ _RAISED = {"squared": 2, "cubed": 3}
 
 
 def _spellings() -> dict[str, str]:
-    """Every spelling of a single unit, symbols in their own case."""
+    """Return every spelling of a single unit, symbols in their own case."""
     known = {}
     for name, (symbols, prefixes, other) in _METRIC.items():
         for word in (name, *other.split()):
@@ -109,12 +109,12 @@ _UNCASED = _uncased()
 
 
 def canonical(unit: str) -> str:
-    """One name for every spelling, as in `kilometer hour^-1`; words that are no measure lower-cased."""
+    """Return one name for every spelling, as in `kilometer hour^-1`; words that are no measure lower-cased."""
     return written(powers(unit))
 
 
 def written(factors: dict[str, int]) -> str:
-    """A product of powers as text."""
+    """Return a product of powers as text."""
     return " ".join(name if power == 1 else f"{name}^{power}" for name, power in sorted(factors.items()) if power)
 
 
@@ -153,12 +153,12 @@ def _powers(unit: str) -> tuple[tuple[str, int], ...]:
 
 
 def powers(unit: str) -> dict[str, int]:
-    """The single units of a text, each with its power: `km/h` is kilometer 1, hour -1."""
+    """Return the single units of a text, each with its power: `km/h` is kilometer 1, hour -1."""
     return dict(_powers(unit))
 
 
 def _single(token: str) -> tuple[tuple[str, int], ...]:
-    """The units that one word or symbol stands for; a word that is no unit stands for itself."""
+    """Return the units that one word or symbol stands for; a word that is no unit stands for itself."""
     bare = token.strip(".").replace("\u00b5", "u").replace("\u03bc", "u").replace(" ", "").replace("-", "")
     lower = bare.lower()
     if bare in _PRODUCTS:
@@ -172,13 +172,13 @@ def _single(token: str) -> tuple[tuple[str, int], ...]:
 
 
 def is_measure(unit: str) -> bool:
-    """Whether a text is made of known units alone, as against a word such as "apples"."""
+    """Return whether a text is made of known units alone, as against a word such as "apples"."""
     factors = _powers(unit)
     return bool(factors) and all(name in _NAMES for name, _ in factors)
 
 
 def differ(a: str, b: str, policy: str) -> bool:
-    """Whether two canonical units forbid that their numbers are equal."""
+    """Return whether two canonical units forbid that their numbers are equal."""
     if policy == "ignore" or a == b:
         return False
     if policy == "required":
@@ -194,7 +194,7 @@ def differ(a: str, b: str, policy: str) -> bool:
 
 
 def _is_of_length(name: str) -> bool:
-    """Whether a unit of length or area can be what a figure calls its unit."""
+    """Return whether a unit of length or area can be what a figure calls its unit."""
     return name.endswith("meter") or name in ("unit", "inch", "foot", "yard", "mile")
 
 

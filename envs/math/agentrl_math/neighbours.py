@@ -142,7 +142,7 @@ class Row:
         return end
 
     def _is_cell(self, at: int) -> bool:
-        """Whether | parts the cells of a table, and # opens a heading."""
+        """Return whether | parts the cells of a table, and # opens a heading."""
         line = self.text[self.text.rfind("\n", 0, at) + 1 : at + 1].lstrip(" >-*#")
         return not self.math and line.startswith("|" if self.text[at] == "|" else ("", "#"))
 
@@ -191,7 +191,7 @@ class Row:
 
 
 def row_around(text: str, mark: Mark) -> Row:
-    """The row of tokens around a mark."""
+    """Return the row of tokens around a mark."""
     first = max(0, mark.start - MAX_BESIDE_CHARS)
     if first:
         first = max(text.find("\n", first, mark.start), first)
@@ -204,7 +204,7 @@ def row_around(text: str, mark: Mark) -> Row:
 
 
 def _size(text: str, at: int) -> int:
-    """How many characters the word, number or sign at this place has."""
+    """Return how many characters the word, number or sign at this place has."""
     end = at + 1
     if text[at].isalpha():
         while text[end : end + 1].isalpha() or (

@@ -48,7 +48,7 @@ def _decimal(text: str) -> tuple[int, int, int] | None:
 
 
 def rounds(text: str, value: Fraction) -> bool:
-    """Whether a decimal of ten digits or more is `value`, which no decimal is, rounded to its last digit.
+    """Return whether a decimal of ten digits or more is `value`, which no decimal is, rounded to its last digit.
 
     One of 16 digits may instead be the nearest binary float, as Python prints it: 0.6666666666666666 for 2/3.
     """

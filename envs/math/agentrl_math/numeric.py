@@ -47,7 +47,7 @@ class Numeric:
         return _any_reading(lambda x, y: _agree(x, y, {}), gold, given)
 
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
-        """Whether given = c·gold for one constant c, positive if asked, at every sample point."""
+        """Return whether given = c·gold for one constant c, positive if asked, at every sample point."""
         return _any_reading(lambda x, y: _proportional(x, y, positive), gold, given)
 
     def order(self, a: Node, b: Node) -> int | None:
@@ -83,7 +83,7 @@ class Numeric:
         return sum(_is_sized(plain, point.values) for point in points(names) if point.strict) >= 3
 
     def settles_opaque(self, text: str) -> bool:
-        """The same for a formula outside the grammar."""
+        """Return the same for a formula outside the grammar."""
         from agentrl_math import second
 
         return second.settles(text)
@@ -160,7 +160,7 @@ def _agree(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
 
 
 def _sized(node: Node, value: Callable[[], Any]) -> Any:
-    """The value; None for a tower beyond evaluation."""
+    """Return the value; None for a tower beyond evaluation."""
     try:
         return value()
     except TooLargeError:
@@ -275,7 +275,7 @@ def _proportional(gold: Node, given: Node, positive: bool) -> bool:
 
 
 def _is_real(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
-    """Whether both are real here, and every step on the way to them."""
+    """Return whether both are real here, and every step on the way to them."""
     mp.dps = BASE_DIGITS
     for node in (gold, given):
         sight = Sight()
@@ -286,7 +286,7 @@ def _is_real(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
 
 
 def _is_sized(node: Node, env: Mapping[str, Fraction]) -> bool:
-    """Whether an expression has a value here whose digits can be compared."""
+    """Return whether an expression has a value here whose digits can be compared."""
     mp.dps, sight = BASE_DIGITS, Sight()
     try:
         evaluate(node, env, sight)

@@ -58,7 +58,7 @@ class Nursery:
         return self._process.pid if self._process else None
 
     def spawn(self) -> Worker:
-        """A fresh worker; OSError when the cradle does not give one, even after a restart."""
+        """Return a fresh worker; OSError when the cradle does not give one, even after a restart."""
         try:
             return self._spawn()
         except OSError:

@@ -23,7 +23,7 @@ _UNKNOWN_FUNCTIONS = set("fghFGHP")
 
 
 def parse(text: str) -> Node:
-    """The tree of a cleaned expression; ParseError when it is none, LimitError when it is too deep."""
+    """Return the tree of a cleaned expression; ParseError when it is none, LimitError when it is too deep."""
     parser = _Parser(text)
     node = parser.sum()
     parser.space()
@@ -67,7 +67,7 @@ class _Parser:
         return terms[0] if len(terms) == 1 else Node("add", tuple(terms))
 
     def signed(self, part: Callable[[], Node]) -> Node:
-        """A part behind any number of signs."""
+        """Return a part behind any number of signs."""
         is_negative = False
         while self.peek("+", "-"):
             is_negative ^= self.text[self.at] == "-"
@@ -231,7 +231,7 @@ class _Parser:
         raise ParseError(f"unknown command \\{name}")
 
     def argument(self) -> Node:
-        r"""An argument of \frac or \sqrt: a group or one character."""
+        r"""Return an argument of \frac or \sqrt: a group or one character."""
         self.space()
         char = self.text[self.at : self.at + 1]
         if char == "{":

@@ -24,7 +24,7 @@ class Point:
 
 
 def points(names: frozenset[str]) -> Iterator[Point]:
-    """The positive fractions first, then points of any sign, order and size, whole ones last."""
+    """Yield the positive fractions first, then points of any sign, order and size, whole ones last."""
     ordered = sorted(names)
     for base in _STRICT:
         yield Point({name: base * (1 + _share(name)) for name in ordered}, True, True)
@@ -50,5 +50,5 @@ def _sign(signs: str, i: int) -> int:
 
 
 def _share(name: str) -> Fraction:
-    """A number in [0, 1) that is a function of the name only."""
+    """Return a number in [0, 1) that is a function of the name only."""
     return Fraction(int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 997, 1009)

@@ -36,7 +36,7 @@ class Policy:
 
     @classmethod
     def of(cls, **given: Any) -> "Policy":
-        """The policy with these changes; TypeError for an unknown name, ValueError for an unknown value."""
+        """Return the policy with these changes; TypeError for an unknown name, ValueError for an unknown value."""
         known = _known()
         for name, value in given.items():
             if name not in known:
@@ -47,7 +47,7 @@ class Policy:
 
 @lru_cache(maxsize=1)
 def _known() -> dict[str, list[str]]:
-    """The choices of every policy, by its name."""
+    """Return the choices of every policy, by its name."""
     hints = get_type_hints(Policy)
     return {field.name: _choices(hints[field.name]) for field in fields(Policy)}
 

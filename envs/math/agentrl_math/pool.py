@@ -82,7 +82,7 @@ class Pool:
             return self._threads
 
     def ask(self, request: dict[str, Any], waited_s: float = 0.0, share: float = 1.0) -> dict[str, Any]:
-        """A worker's reply to a request, after `waited_s` in some other queue; PoolError when there is none."""
+        """Return a worker's reply to a request, after `waited_s` in some other queue; PoolError when there is none."""
         if not self._free.acquire(timeout=max(0.0, self.queue_s - waited_s)):
             raise PoolError(f"no verifier was free within {self.queue_s} s")
         try:

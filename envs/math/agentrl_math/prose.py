@@ -45,19 +45,19 @@ CHANGERS = _NUMBER_WORDS | set(
 
 
 def number_said(words: str) -> int | None:
-    """The value of `five` and `twenty-five`; None for other words."""
+    """Return the value of `five` and `twenty-five`; None for other words."""
     values = {word: n if n <= 20 else 10 * (n - 18) for n, word in enumerate(_COUNTS)}
     parts = [values.get(word) for word in words.split("-")]
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
 def is_formula(text: str) -> bool:
-    """Whether letters are functions, constants and products of symbols, rather than words."""
+    """Return whether letters are functions, constants and products of symbols, rather than words."""
     return not any(map(is_word, re.findall(r"[A-Za-z']+", text)))
 
 
 def is_word(token: str) -> bool:
-    """Whether a run of letters is a word: `even` and `Bob`, as against `abc`, `xyz`, `sinx` and `theta`."""
+    """Return whether a run of letters is a word: `even` and `Bob`, as against `abc`, `xyz`, `sinx` and `theta`."""
     if token.lower() in _SHORT_WORDS:
         return True
     if len(token) < 3 or _FORMULA_TOKEN.fullmatch(token) or _are_neighbours(token.lower()):
@@ -66,17 +66,17 @@ def is_word(token: str) -> bool:
 
 
 def is_noun(token: str) -> bool:
-    """Whether a run of letters behind a number and a space is a thing counted rather than symbols."""
+    """Return whether a run of letters behind a number and a space is a thing counted rather than symbols."""
     return is_word(token.title()) or (len(token) > 3 and token[0] in "aeiou" and not _are_neighbours(token))
 
 
 def _are_neighbours(letters: str) -> bool:
-    """Whether the letters are different ones close together in the alphabet, as symbols are: a, b, c."""
+    """Return whether the letters are different ones close together in the alphabet, as symbols are: a, b, c."""
     return len(set(letters)) == len(letters) and ord(max(letters)) - ord(min(letters)) <= len(letters)
 
 
 def lost_signs(text: str) -> str:
-    r"""The mathematical signs and brackets of a text that a comparison of its words would not see."""
+    r"""Return the mathematical signs and brackets of a text that a comparison of its words would not see."""
     bare = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text)
     bare = re.sub(r"^\s*\(([^()]*)\)\s*$", r"\1", re.sub(r"(?<=[A-Za-z]{2})-(?=[A-Za-z]{2})", "", bare))
     return "".join(re.findall(r"[-+*/^=<>|!()\[\]]|_(?=.)|\\frac|\\[{}]", bare))

@@ -19,7 +19,7 @@ _DECIMAL = re.compile(r"-?\d{0,400}(?:\.(\d{0,400}))?(?:\s*\*\s*10\s*\^\s*\{?\s*
 
 
 def same_quantity(gold: Scalar, given: Scalar, judge: Judge, policy: Policy) -> bool:
-    """Whether two numbers with their units are the same."""
+    """Return whether two numbers with their units are the same."""
     if "percent" in (gold.unit, given.unit) and "" in (gold.unit, given.unit):
         return _same_percent(gold, given, judge, policy)
     gold, given = _with_letters(gold, given), _with_letters(given, gold)
@@ -48,12 +48,12 @@ def _exceeds_one(node: Node) -> bool:
 
 
 def _in_other_order(gold: str, given: str) -> bool:
-    """Whether these name points or digits by capitals, AB as against BA, rather than multiply."""
+    """Return whether these name points or digits by capitals, AB as against BA, rather than multiply."""
     return all(re.fullmatch("[A-Z]{2,}", text.strip()) for text in (gold, given)) and gold.split() != given.split()
 
 
 def places(part: Answer) -> int:
-    """How many decimals a number shows."""
+    """Return how many decimals a number shows."""
     found = _DECIMAL.fullmatch(part.text.strip()) if isinstance(part, Scalar) else None
     if not found:
         return EXACTLY
@@ -71,7 +71,7 @@ def _with_letters(one: Scalar, other: Scalar) -> Scalar:
 
 
 def _is_rounded(gold: Scalar, given: Scalar) -> bool:
-    """Whether one is a decimal of ten digits or more that rounds the fraction that the other is."""
+    """Return whether one is a decimal of ten digits or more that rounds the fraction that the other is."""
     for decimal, other in ((gold, given), (given, gold)):
         value = small(other.node)
         if isinstance(value, Fraction):

@@ -35,7 +35,7 @@ class Regions:
     judge: Judge
 
     def same(self, gold: Answer, given: Answer) -> bool:
-        """Whether two answers are one set of reals."""
+        """Return whether two answers are one set of reals."""
         if len(variables(gold) | variables(given)) > 1:
             return False
         try:
@@ -56,7 +56,7 @@ class Regions:
         return order
 
     def of(self, answer: Answer) -> Region:
-        """The normal form; NoRegionError where there is none."""
+        """Return the normal form; NoRegionError where there is none."""
         answer = between(answer)
         if isinstance(answer, Combined):
             regions = [self.of(member) for member in answer.members]
@@ -76,7 +76,7 @@ class Regions:
         return self._merged([piece for part in parts for piece in self.of(part)])
 
     def _solved(self, relation: Relation) -> Answer:
-        """The set that an inequality, `x \\ne 2` or `x \\in S` names."""
+        """Return the set that an inequality, `x \\ne 2` or `x \\in S` names."""
         if relation.ops == ("=",) and is_variable(relation.texts[0]) and is_constant(relation.sides[1]):
             return Items("set", (relation.sides[1],))
         parts = pieces(relation)
@@ -131,7 +131,7 @@ class Regions:
         return Piece(low, high, has_low, has_high)
 
     def _without(self, region: Region) -> Region:
-        """The rest of the line."""
+        """Return the rest of the line."""
         rest, low, has_low = [], _LOWEST, False
         for piece in region:
             order = self._order(low, piece.low)

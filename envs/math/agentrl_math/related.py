@@ -26,20 +26,20 @@ class Comparer(Protocol):
         """What is forgiven."""
 
     def same(self, gold: Answer, given: Answer) -> bool:
-        """Whether `given` is the answer `gold`."""
+        """Return whether `given` is the answer `gold`."""
 
     def directed(self, is_gold: bool, one: Answer, other: Answer) -> bool:
-        """The same, where `is_gold` says that the first one is the gold."""
+        """Return the same, where `is_gold` says that the first one is the gold."""
 
     def alike(self, one: Answer, other: Answer) -> bool:
-        """Whether two parts of one answer are the same; neither is the gold."""
+        """Return whether two parts of one answer are the same; neither is the gold."""
 
     def ordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
-        """Whether all members are the same, one by one."""
+        """Return whether all members are the same, one by one."""
 
 
 def related(by: Comparer, gold: Answer, given: Answer) -> bool:
-    """Whether two answers, at least one of which is a relation, are the same."""
+    """Return whether two answers, at least one of which is a relation, are the same."""
     if isinstance(gold, Relation) and isinstance(given, Relation):
         a, b = relations.membership(gold), relations.membership(given)
         return _relations(by, gold, given) if a is gold and b is given else by.same(a, b)
@@ -91,7 +91,7 @@ def _rounded(by: Comparer, segments: list[list[Answer]], other: Answer, is_gold:
 
 
 def _rounds(by: Comparer, precise: Answer, part: Answer) -> bool:
-    """Whether a number is another one to the decimals that it shows."""
+    """Return whether a number is another one to the decimals that it shows."""
     decimals = places(part)
     if not isinstance(precise, Scalar) or not isinstance(part, Scalar) or decimals == EXACTLY:
         return False
@@ -138,7 +138,7 @@ def _chain(by: Comparer, gold: Relation, given: Relation) -> bool:
 
 
 def _moved(by: Comparer, gold: Relation, given: Relation) -> bool:
-    """Whether the differences of the sides are proportional: 2x + 4y = 3 and y = -x/2 + 3/4."""
+    """Return whether the differences of the sides are proportional: 2x + 4y = 3 and y = -x/2 + 3/4."""
     op = given.ops[0]
     sign = 1 if gold.ops[0] == op else -1
     if gold.ops[0] not in (op, relations.FLIPPED.get(op)) or op not in ("=", "!=", "<", ">", "<=", ">="):

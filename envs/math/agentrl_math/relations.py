@@ -18,12 +18,12 @@ _NAME_PARTS = re.compile(
 
 
 def by_name(items: Items) -> tuple[Answer, ...] | None:
-    """The values of `y = 2, x = 1` in the order of the names."""
+    """Return the values of `y = 2, x = 1` in the order of the names."""
     return tuple(value for _, value in sorted(_pairs(items), key=lambda pair: pair[0])) if named(items) else None
 
 
 def named(items: Items) -> bool:
-    """Whether the members give values to different names: `a = 2, b = 3`."""
+    """Return whether the members give values to different names: `a = 2, b = 3`."""
     left = [name for name, _ in _pairs(items)]
     return len(left) == len(items.members) > 1 and len(set(left)) == len(left) and all(map(is_variable, left))
 
@@ -46,7 +46,7 @@ def between(answer: Answer) -> Answer:
 
 
 def variables(answer: Answer) -> frozenset[str]:
-    """The variables whose relations an answer is made of."""
+    """Return the variables whose relations an answer is made of."""
     if isinstance(answer, Relation):
         if _distance(answer):
             return frozenset([variable(answer)])
@@ -67,7 +67,7 @@ def _bound(relation: Answer) -> tuple[str, str, Answer] | None:
 
 
 def pieces(answer: Answer) -> tuple[Answer, ...] | None:
-    """The members of a union; a list of inequalities is one."""
+    """Return the members of a union; a list of inequalities is one."""
     if isinstance(answer, Union):
         return answer.members
     if isinstance(answer, Relation) and answer.ops == ("!=",) and is_variable(answer.texts[0]):
@@ -88,7 +88,7 @@ def pieces(answer: Answer) -> tuple[Answer, ...] | None:
 
 
 def interval(relation: Relation) -> Items | None:
-    """The interval that `x > 3` or `1 <= x < 2` names."""
+    """Return the interval that `x > 3` or `1 <= x < 2` names."""
     ops = relation.ops
     if (found := _distance(relation)) and found[0] in ("<", "<="):
         return Items("[]" if found[0] == "<=" else "()", found[1])
@@ -108,7 +108,7 @@ def interval(relation: Relation) -> Items | None:
 
 
 def _distance(relation: Relation) -> tuple[str, tuple[Scalar, Scalar]] | None:
-    """The sign and the two ends of `|x - 1| < 2`; z may be complex."""
+    """Return the sign and the two ends of `|x - 1| < 2`; z may be complex."""
     if len(relation.ops) != 1:
         return None
     (one, other), op = relation.sides, relation.ops[0]
@@ -129,7 +129,7 @@ def _distance(relation: Relation) -> tuple[str, tuple[Scalar, Scalar]] | None:
 
 
 def solution(relation: Relation) -> tuple[str, str, Answer] | None:
-    """The name, sign and value of `x = 5`, `5 = x` or `x >= 3`; None for a relation that is not solved."""
+    """Return the name, sign and value of `x = 5`, `5 = x` or `x >= 3`; None for a relation that is not solved."""
     op = relation.ops[0]
     for at, sign in ((0, op), (1, FLIPPED.get(op, op))):
         value = relation.sides[1 - at]
@@ -139,42 +139,42 @@ def solution(relation: Relation) -> tuple[str, str, Answer] | None:
 
 
 def membership(relation: Relation) -> Answer:
-    """The set in `x in S`; any other relation as it is."""
+    """Return the set in `x in S`; any other relation as it is."""
     if relation.ops != ("in",) or not is_name(relation.texts[0]) or is_constant(relation.sides[1]):
         return relation
     return relation.sides[1]
 
 
 def variable(relation: Relation) -> str:
-    """The side that is a variable alone, or the variable whose distance the relation bounds."""
+    """Return the side that is a variable alone, or the variable whose distance the relation bounds."""
     bounded = (name for side in relation.sides for name in names(side))
     return next((text for text in relation.texts if is_variable(text)), None) or next(bounded)
 
 
 def is_variable(text: str) -> bool:
-    """Whether this is one symbol, with an index or not; e and i are numbers."""
+    """Return whether this is one symbol, with an index or not; e and i are numbers."""
     return bool(re.fullmatch(r"(?![ei]$)[A-Za-z](?:_\{?\w+\}?)?|\\(?:theta|alpha|beta|lambda|phi)\s*", text.strip()))
 
 
 def is_constant(answer: Answer) -> bool:
-    """Whether this is an expression without symbols."""
+    """Return whether this is an expression without symbols."""
     return isinstance(answer, Scalar) and not symbols(answer.node)
 
 
 def is_name(text: str) -> bool:
-    """Whether the left side of an = only names what the right side is: x, f(2), m+n, AB, Area, (x, y)."""
+    """Return whether the left side of an = only names what the right side is: x, f(2), m+n, AB, Area, (x, y)."""
     return not re.search(r"[^A-Za-z '|+,()]", _NAME_PARTS.sub(" ", text))
 
 
 def names(answer: Answer) -> frozenset[str]:
-    """The symbols that a left side defines or a gold uses; the x of f(x) is neither."""
+    """Return the symbols that a left side defines or a gold uses; the x of f(x) is neither."""
     if not isinstance(answer, Scalar) or _CALL.fullmatch(answer.text.strip()):
         return frozenset()
     return symbols(answer.node)
 
 
 def difference(relation: Relation) -> Node | None:
-    """The left side less the right one, where both are expressions."""
+    """Return the left side less the right one, where both are expressions."""
     left, right = relation.sides[0], relation.sides[1]
     if not isinstance(left, Scalar) or not isinstance(right, Scalar):
         return None

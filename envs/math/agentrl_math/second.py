@@ -52,13 +52,13 @@ MonomialOps._build = _monomials
 
 
 def equal(gold: str, given: str) -> bool:
-    """Whether math-verify reads both and a proof of our own shows them equal."""
+    """Return whether math-verify reads both and a proof of our own shows them equal."""
     left, right = _read(gold), _read(given)
     return left is not None and right is not None and not _refuted(left, right) and _proved(left, right)
 
 
 def settles(text: str) -> bool:
-    """Whether a formula has a number within reach, at small whole values of its symbols."""
+    """Return whether a formula has a number within reach, at small whole values of its symbols."""
     value = _read(text)
     if not isinstance(value, sympy.Expr):
         return True
@@ -72,7 +72,7 @@ def _read(text: str) -> Any:
 
 
 def _refuted(left: Any, right: Any) -> bool:
-    """Whether the two differ at small whole values of their symbols: cheaper than any simplification."""
+    """Return whether the two differ at small whole values of their symbols: cheaper than any simplification."""
     if not isinstance(left, sympy.Expr) or not isinstance(right, sympy.Expr):
         return False
     value = _number((left - right).subs(_small(left.free_symbols | right.free_symbols)))

@@ -5,7 +5,7 @@ from agentrl_math.judge import Judge, is_beyond
 
 
 def settled(answer: Answer, judge: Judge) -> bool:
-    """Whether every part of an answer has a value within reach, so that what cannot be told is not its doing."""
+    """Return whether every part of an answer has a value within reach, so that what cannot be told is not its doing."""
     if isinstance(answer, Scalar):
         return judge.settles(answer.node)
     if isinstance(answer, Opaque):
@@ -14,7 +14,7 @@ def settled(answer: Answer, judge: Judge) -> bool:
 
 
 def parts(answer: Answer) -> tuple[Answer, ...]:
-    """The answers that an answer is made of."""
+    """Return the answers that an answer is made of."""
     if isinstance(answer, Items | Union):
         return answer.members
     if isinstance(answer, Matrix):

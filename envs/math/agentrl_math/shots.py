@@ -20,7 +20,7 @@ def shots(level: int, number: int, tool: str) -> list[Message]:
 
 
 def shown(tools: Sequence[str]) -> str | None:
-    """The first of these tools that can be shown."""
+    """Return the first of these tools that can be shown."""
     kinds = [name.partition(":")[0] for name in tools]
     return next((kind for kind in kinds if kind in ARGUMENTS), None)
 

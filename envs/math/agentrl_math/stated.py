@@ -27,7 +27,7 @@ def has_value(content: str) -> bool:
 
 
 def is_stated(content: str) -> bool:
-    """Whether a marked text states something: `5` and `no`, as against `not 5`, `maybe 5` and `5?`."""
+    """Return whether a marked text states something: `5` and `no`, as against `not 5`, `maybe 5` and `5?`."""
     if len(content) > MAX_CONTEXT_CHARS:
         return True
     tokens = tokens_of(content)
@@ -38,7 +38,7 @@ def is_stated(content: str) -> bool:
 
 
 def is_sentence(content: str) -> bool:
-    """Whether a text is a sentence rather than an answer: `it is 5` and `nobody says x = 5`, not `area = 5`."""
+    """Return whether a text is a sentence rather than an answer: `it is 5` and `nobody says x = 5`, not `area = 5`."""
     tokens = tokens_of(content)
     if _PREDICATES & set(tokens):
         return True
@@ -47,5 +47,5 @@ def is_sentence(content: str) -> bool:
 
 
 def _is_formula(tokens: list[str]) -> bool:
-    r"""Whether there is a \command among them that is more than a font."""
+    r"""Return whether there is a \command among them that is more than a font."""
     return any(token[0] == "\\" and token not in _FONTS for token in tokens)

@@ -54,7 +54,7 @@ def split_unit(text: str, depth: int = 3) -> tuple[str, str]:
 
 
 def _priced(sign: str, trailing: str) -> str:
-    """The unit of `$5`, of `$5 dollars` and of `$5 per hour`."""
+    """Return the unit of `$5`, of `$5 dollars` and of `$5 per hour`."""
     price, rest = powers(sign), powers(trailing)
     return written(rest if price.keys() & rest.keys() else {**price, **rest})
 
@@ -79,7 +79,7 @@ def _is_unit(found: re.Match[str]) -> bool:
 
 
 def _stands_apart(found: re.Match[str]) -> bool:
-    """Whether bare letters behind a number can only be a unit: words, known symbols, or letters with a slash."""
+    """Return whether bare letters behind a number can only be a unit: words, known symbols, or letters with a slash."""
     if found.re is not _MEASURE and found.re is not _LONG_WORD_UNIT:
         return True
     names = re.findall(r"[A-Za-z]+", found.group(1))
@@ -94,7 +94,7 @@ def _stands_apart(found: re.Match[str]) -> bool:
 
 
 def bare_number(text: str) -> str | None:
-    """The number of `5m` and `5 N`, whose letter only an answer to a plain number can mean as a unit."""
+    """Return the number of `5m` and `5 N`, whose letter only an answer to a plain number can mean as a unit."""
     found = _BARE.fullmatch(text.strip(" $"))
     return found.group(1) if found else None
 
@@ -124,7 +124,7 @@ _ARCS = {"'": "arcminute", "''": "arcsecond", '"': "arcsecond"}
 
 
 def in_parts(text: str) -> tuple[Fraction, str] | None:
-    """The value and first unit of `45^\\circ 30'`, `1 hour and 30 minutes`, `5 ft 6 in` or `6'`."""
+    """Return the value and first unit of `45^\\circ 30'`, `1 hour and 30 minutes`, `5 ft 6 in` or `6'`."""
     body, sign = text.removeprefix("-").strip(), ""
     parts: list[tuple[Fraction, str]] = []
     at = 0
@@ -144,7 +144,7 @@ def in_parts(text: str) -> tuple[Fraction, str] | None:
 
 
 def _total(parts: list[tuple[Fraction, str]]) -> Fraction | None:
-    """The sum in the first unit; None where a part is not whole, too large for its place, or of another kind."""
+    """Return the sum in the first unit; None where a part is not whole, too large for its place, or of another kind."""
     total, size, unit = Fraction(0), Fraction(1), parts[0][1]
     for i, (value, name) in enumerate(parts):
         steps = 1
@@ -161,5 +161,5 @@ def _total(parts: list[tuple[Fraction, str]]) -> Fraction | None:
 
 
 def _is_due(unit: str, name: str) -> bool:
-    """Whether a part has this unit; after degrees, `minutes` are those of an angle."""
+    """Return whether a part has this unit; after degrees, `minutes` are those of an angle."""
     return name == unit or unit == "arc" + name or {unit, name} == {"lb", "pound"}

@@ -49,7 +49,7 @@ def _meant(meaning: str) -> Answer | None:
 
 
 def choice(text: str, read: Read) -> Answer | None:
-    """The letter of a choice: (A)."""
+    """Return the letter of a choice: (A)."""
     found = _CHOICE.match(text)
     if found and (text[0] in "(\\" or text[-1] == ")"):
         return Words((found.group(1) or found.group(2)).casefold())
@@ -87,6 +87,6 @@ def unlabelled(text: str) -> tuple[str, str] | None:
 
 
 def is_choice(content: str) -> bool:
-    """Whether what follows a label is, or holds, another label: `(A) C` and `(A) 5 (C) 6` choose twice."""
+    """Return whether what follows a label is, or holds, another label: `(A) C` and `(A) 5 (C) 6` choose twice."""
     is_label = _CHOICE.match(content) or re.fullmatch(r"\W*[A-Za-f]\W*", content)
     return bool(is_label or re.search(r"(?:^|[\s,;{])\(?[A-F]\s*[).:]\s*\S", content))

@@ -79,7 +79,7 @@ def _answer(request: dict[str, Any], judge: Any) -> dict[str, Any]:
 
 
 def _is_same(request: dict[str, Any], comparison: Comparison) -> bool:
-    """Whether any reading of any candidate is the gold; an undecided pair counts only when none is."""
+    """Return whether any reading of any candidate is the gold; an undecided pair counts only when none is."""
     undecided: UndecidedError | None = None
     for gold in readings(request["gold"]):
         for text in request["given"]:

@@ -17,7 +17,7 @@ MAX_CYCLE_DIGITS = 60
 
 
 def number_at(text: str, at: int) -> tuple[Node, int]:
-    """The number that starts at a position, and where it ends; ParseError where there is none."""
+    """Return the number that starts at a position, and where it ends; ParseError where there is none."""
     found = _NUMBER.match(text, at)
     if not found:
         raise ParseError("no number")

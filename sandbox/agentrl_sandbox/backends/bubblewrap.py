@@ -64,7 +64,7 @@ class BubblewrapBackend:
         return f"namespaces, {user}, {calls}; memory and processes by {cgroups.describe()}"
 
     async def create(self, limits: Limits) -> OrderedSandbox:
-        """A warden as the first process of new namespaces."""
+        """Return a warden as the first process of new namespaces."""
         lease_id = leases.new_id()
         cage = cgroups.cage(lease_id)
         lease = Lease(lease_id, self.name, leases.me(), tuple(cage.paths) if cage else ())
@@ -108,7 +108,7 @@ def missing() -> str:
 
 
 def _private_path() -> str:
-    """The first of the folders from the interpreter to its library that other users may not enter; or empty."""
+    """Return the first of the folders from the interpreter to its library that other users may not enter; or empty."""
     library, prefix = Path(os.__file__).resolve(), Path(sys.base_prefix).resolve()
     for path in (library, *library.parents, Path(boot.interpreter())):
         if path.is_relative_to(prefix) and path.stat().st_mode & 0o4 == 0:
@@ -177,7 +177,7 @@ def _walls(limits: Limits, cage: Cage | None, packages: tuple[str, ...] = ()) ->
 
 
 def _devices() -> Iterator[str]:
-    """A /dev without terminals, of which the machine has a few thousand for everybody."""
+    """Yield a /dev without terminals, of which the machine has a few thousand for everybody."""
     yield from ("--perms", "0755", "--tmpfs", "/dev")
     for name in ("null", "zero", "full", "random", "urandom"):
         yield from ("--dev-bind", f"/dev/{name}", f"/dev/{name}")
@@ -187,7 +187,7 @@ def _devices() -> Iterator[str]:
 
 @cache
 def _system() -> tuple[str, ...]:
-    """The system's programs and libraries, and the interpreter's where they lie elsewhere."""
+    """Return the system's programs and libraries, and the interpreter's where they lie elsewhere."""
     words = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         path = Path("/", name)
@@ -207,12 +207,12 @@ def _system() -> tuple[str, ...]:
 
 
 def _site_packages() -> list[Path]:
-    """The interpreter's own and its virtual environment's: agentrl may be there, and is not to be read."""
+    """Return the interpreter's own and its virtual environment's: agentrl may be there, and is not to be read."""
     return sorted({Path(path).resolve() for path in site.getsitepackages([sys.base_prefix, sys.prefix])})
 
 
 def _shown(packages: dict[str, Path]) -> Iterator[str]:
-    """The words that show these packages below FOLDER; PackagesError where programs could not read one."""
+    """Yield the words that show these packages below FOLDER; PackagesError where programs could not read one."""
     made = set[str]()
     for place, path in packages.items():
         if _is_root() and path.stat().st_mode & 0o4 == 0:
@@ -241,7 +241,7 @@ def _is_root() -> bool:
 
 
 def _in_memory(content: bytes) -> int:
-    """A file descriptor to read this from."""
+    """Return a file descriptor to read this from."""
     fd = os.memfd_create("sandbox")
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)

@@ -99,7 +99,7 @@ class DockerBackend:
         return f"containers on {kernel}{calls}; memory and processes by cgroup v{self._version}"
 
     async def create(self, limits: Limits) -> OrderedSandbox:
-        """A warden as the first process of a new container."""
+        """Return a warden as the first process of a new container."""
         lease = leases.write(Lease(leases.new_id(), self.name, leases.me(), docker=self._address))
         vessel = Container(self._client, lease)
         making = asyncio.ensure_future(_in_thread(lambda: vessel.start(self._settings(limits))))
@@ -134,7 +134,7 @@ class DockerBackend:
         await _in_thread(self._client.close)
 
     def _settings(self, limits: Limits) -> dict[str, Any]:
-        """The container's host configuration."""
+        """Return the container's host configuration."""
         return {
             "network_mode": "none",
             "cap_drop": ["ALL"],
@@ -184,7 +184,7 @@ class Container:
         return DockerTransport(attached)
 
     async def is_out_of_memory(self) -> bool:
-        """Whether the kernel ended it for its memory."""
+        """Return whether the kernel ended it for its memory."""
         try:
             state = await _in_thread(lambda: self._client.api.inspect_container(self._lease.id)["State"])
         except SandboxError:
@@ -229,7 +229,7 @@ class DockerTransport(SocketTransport):
             self._attached.close()
 
     def _next_piece(self) -> tuple[int, bytes]:
-        """The stream and content of the next whole piece; nothing when it has not arrived."""
+        """Return the stream and content of the next whole piece; nothing when it has not arrived."""
         end = HEADER_BYTES + int.from_bytes(self._received[4:HEADER_BYTES], "big")
         if len(self._received) < max(end, HEADER_BYTES):
             return 0, b""
@@ -258,7 +258,7 @@ def engine() -> str:
 
 
 def maker(packages: Iterable[str]) -> str:
-    """The command that makes the image, with these packages in it."""
+    """Return the command that makes the image, with these packages in it."""
     words = ["python -m agentrl_sandbox.image", *(["--packages"] if packages else []), *packages]
     return " ".join(words)
 
@@ -305,7 +305,7 @@ def _remove(client: docker.DockerClient, lease_id: str) -> None:
 
 
 def _path(client: docker.DockerClient) -> str:
-    """The PATH of the image."""
+    """Return the PATH of the image."""
     for entry in client.images.get(IMAGE).attrs["Config"].get("Env") or ():
         if entry.startswith("PATH="):
             return str(entry.removeprefix("PATH="))
@@ -313,7 +313,7 @@ def _path(client: docker.DockerClient) -> str:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """The engine's client blocks; SandboxError for whatever it raises."""
+    """Return the engine's client blocks; SandboxError for whatever it raises."""
     try:
         return await in_thread(call)
     except (DockerException, OSError) as error:

@@ -40,7 +40,7 @@ class ProcessBackend:
         return f"no security boundary; memory and processes by {cgroups.describe()}"
 
     async def create(self, limits: Limits) -> OrderedSandbox:
-        """A warden in a working folder of its own."""
+        """Return a warden in a working folder of its own."""
         lease_id = leases.new_id()
         cage = cgroups.cage(lease_id)
         lease = Lease(lease_id, self.name, leases.me(), tuple(cage.paths) if cage else ())

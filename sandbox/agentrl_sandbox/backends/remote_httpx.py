@@ -56,7 +56,7 @@ class RemoteBackend:
             raise UnavailableError(f"remote: what answers at {self._url} ({answer.status_code}) is no sandbox server")
 
     async def create(self, limits: Limits) -> OrderedSandbox:
-        """One more on the server."""
+        """Return one more on the server."""
         link = RemoteLink(self._client())
         name = await link.open(limits, self._packages)
         return OrderedSandbox(name, link, limits)
@@ -68,7 +68,7 @@ class RemoteBackend:
             await client.aclose()
 
     def _client(self) -> httpx.AsyncClient:
-        """The running event loop's own client."""
+        """Return the running event loop's own client."""
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             timeout = httpx.Timeout(None, connect=CONNECT_S)  # every call has a deadline of its own
@@ -121,7 +121,7 @@ class RemoteLink:
         raise LostError("remote: the answer has no end")
 
     async def is_out_of_memory(self) -> bool:
-        """The server has looked."""
+        """Return the server has looked."""
         return False
 
     def is_open(self) -> bool:
@@ -190,7 +190,7 @@ async def _frames(response: httpx.Response) -> AsyncIterator[tuple[bytes, bytes]
 
 
 def _error(payload: bytes) -> SandboxError:
-    """The error that the server met."""
+    """Return the error that the server met."""
     name, text = (field.decode(errors="replace") for field in wire.unpack(payload))
     kind: type[SandboxError] = KINDS.get(name, SandboxError)
     return kind(f"remote: {text}")

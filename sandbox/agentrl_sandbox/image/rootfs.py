@@ -101,7 +101,7 @@ def write_rootfs(file: BinaryIO, packages: Mapping[str, Path] | None = None) -> 
 
 
 def _libraries(programs: list[Path]) -> set[Path]:
-    """Every shared library that these load, by the names under which they are looked for."""
+    """Return every shared library that these load, by the names under which they are looked for."""
     found = set()
     for start in range(0, len(programs), 50):
         words = ["ldd", *map(str, programs[start : start + 50])]
@@ -138,7 +138,7 @@ def _add_link(archive: tarfile.TarFile, name: str, target: str) -> None:
 
 
 def _keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """The standard library alone, readable by everyone."""
+    """Return the standard library alone, readable by everyone."""
     return None if Path(entry.name).name in LEFT_OUT else _readable(entry)
 
 

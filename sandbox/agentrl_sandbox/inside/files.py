@@ -99,7 +99,7 @@ def _replace(member, work):  # type: ignore[no-untyped-def]
 
 
 def _parent(work: str, path: str, is_made: bool) -> tuple[int, str]:
-    """An open folder and the name in it. Each step is opened from the one before: no link, no race."""
+    """Return an open folder and the name in it. Each step is opened from the one before: no link, no race."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     if path.startswith("/") or ".." in names or not names or "\0" in path:
         raise OSError("not a path inside the working folder")

@@ -65,7 +65,7 @@ class Process:
         return ours
 
     def has_begun(self) -> bool:
-        """Whether it came as far as the program; when it did not, the program is not to blame."""
+        """Return whether it came as far as the program; when it did not, the program is not to blame."""
         if not self._has_begun:
             try:
                 self._has_begun = os.read(self.begun, 1) != b""
@@ -132,7 +132,7 @@ class Job:
         return True
 
     def was_hindered(self) -> bool:
-        """Whether it was killed while programs ran that could do that; before it began, say."""
+        """Return whether it was killed while programs ran that could do that; before it began, say."""
         return not self.process.is_alone and self.exit_code is not None and self.exit_code < 0
 
     def end(self, ended: Ended) -> None:
@@ -173,7 +173,7 @@ def _tell_begun(fd: int) -> None:
 
 
 def _filled(content: bytes) -> list[int]:
-    """A file of this content, open for reading alone and without a name; none where it cannot be had."""
+    """Return a file of this content, open for reading alone and without a name; none where it cannot be had."""
     try:
         writes = os.memfd_create("stdin")
     except (OSError, AttributeError):

@@ -25,13 +25,13 @@ class Process:
 
 
 def process(pid: int) -> Process | None:
-    """The process of this number; None when there is none."""
+    """Return the process of this number; None when there is none."""
     fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # behind the name there is no parenthesis
     return Process(pid, fields) if len(fields) > STARTED else None
 
 
 def processes() -> dict[int, Process]:
-    """All of them, zombies too."""
+    """Return all of them, zombies too."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -49,7 +49,7 @@ def number(path: str, key: bytes) -> int:
 
 
 def read(path: str) -> bytes:
-    """The first bytes of a small file; none where it cannot be read, or is gone meanwhile."""
+    """Return the first bytes of a small file; none where it cannot be read, or is gone meanwhile."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError):

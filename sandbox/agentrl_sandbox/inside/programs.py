@@ -112,7 +112,7 @@ def _main_module() -> dict[str, object]:
 
 
 def _ending(body, names: dict[str, object]) -> int:  # type: ignore[no-untyped-def]  # no typing is loaded here
-    """The exit code that an interpreter would give, after what an interpreter does at its end."""
+    """Return the exit code that an interpreter would give, after what an interpreter does at its end."""
     code = _outcome(body)
     code = code if _finish() else 120
     _forget(names)

@@ -48,7 +48,7 @@ class Tree:
         return _used_s(resource.RUSAGE_CHILDREN) + sum(each.cpu_s for each in (() if is_idle else self.running()))
 
     def running(self) -> list[Process]:
-        """Every process but the warden; zombies too."""
+        """Return every process but the warden; zombies too."""
         table = processes()
         if self.me == 1:
             return [each for each in table.values() if each.pid != 1]
@@ -70,7 +70,7 @@ class Tree:
         return ended + self.reap()
 
     def reap(self, options: int = os.WNOHANG) -> list[Ended]:
-        """Every child that has ended; with `options` 0, wait until none is left."""
+        """Return every child that has ended; with `options` 0, wait until none is left."""
         ended: list[Ended] = []
         while True:
             try:

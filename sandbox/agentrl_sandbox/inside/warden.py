@@ -86,7 +86,7 @@ class Warden:
             self.note(self.tree.kill(), None)
 
     def process_for(self, order: Order) -> Process:
-        """A new process, or the session's own."""
+        """Return a new process, or the session's own."""
         if order.is_session and self.session:
             _drain(self.session.codes)  # of its own making: no cell is under way
             return self.session
@@ -119,7 +119,7 @@ class Warden:
                 self.say(job, nonce)
 
     def register(self, job: Job) -> select.poll:
-        """A poll of everything that can happen."""
+        """Return a poll of everything that can happen."""
         poll = select.poll()
         poll.register(self.reads, select.POLLIN)
         poll.register(self.woken, select.POLLIN)
@@ -257,7 +257,7 @@ def main(reads: int, writes: int) -> None:
 
 
 def receive(fd: int) -> tuple[bytes, bytes, bytes]:
-    """One frame; not a byte more is read, so that the next stays out of the memory that a fork copies."""
+    """Return one frame; not a byte more is read, so that the next stays out of the memory that a fork copies."""
     length, kind, nonce = wire.parse_header(_exactly(fd, wire.HEADER_BYTES))
     return kind, nonce, _exactly(fd, length)
 

@@ -17,7 +17,7 @@ NO_NONCE = bytes(NONCE_BYTES)
 
 
 def frame(kind: bytes, payload: bytes = b"", nonce: bytes = NO_NONCE) -> bytes:
-    """One frame, ready to be written."""
+    """Return one frame, ready to be written."""
     return len(payload).to_bytes(4, "big") + kind + nonce + payload
 
 

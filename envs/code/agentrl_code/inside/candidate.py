@@ -122,13 +122,13 @@ def _described(kind: Any, special: tuple[str, ...]) -> list[Any]:
 
 
 def _has(kind: Any, name: str, plain: tuple[type, ...]) -> bool:
-    """Whether one of its classes, but the plain ones, defines it."""
+    """Return whether one of its classes, but the plain ones, defines it."""
     found = [base.__dict__[name] for base in kind.__mro__ if base not in plain and name in base.__dict__]
     return bool(found) and found[0] is not None
 
 
 def _is_named(kind: Any) -> bool:
-    """Whether its instances are named tuples, and behave as tuples do."""
+    """Return whether its instances are named tuples, and behave as tuples do."""
     is_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
     return is_tuple and all(getattr(kind, name) is getattr(tuple, name) for name in AS_TUPLE)
 
@@ -164,7 +164,7 @@ def _refer(value: Any, depth: int = 0) -> Any:
 
 
 def _keep(value: object) -> int:
-    """The number of an object, always the same."""
+    """Return the number of an object, always the same."""
     key = keys.setdefault(id(value), len(kept))
     if key == len(kept):
         kept.append(value)
@@ -172,12 +172,12 @@ def _keep(value: object) -> int:
 
 
 def _own(error: BaseException) -> list[Any] | None:
-    """The reference to an error that Python does not know by name."""
+    """Return the reference to an error that Python does not know by name."""
     return None if _is_pythons(type(error)) else _refer(error)
 
 
 def _made_of(error: BaseException) -> Any:
-    """The tree of what the error was made with; None where that is no plain data."""
+    """Return the tree of what the error was made with; None where that is no plain data."""
     try:
         return to_tree(BaseException.args.__get__(error))  # type: ignore[attr-defined]
     except UnplainError:
@@ -189,20 +189,20 @@ def _is_pythons(kind: type) -> bool:
 
 
 def _is_librarys(kind: type) -> bool:
-    """Whether the standard library has it, and where it says."""
+    """Return whether the standard library has it, and where it says."""
     module = kind.__module__
     is_librarys = module.partition(".")[0] in sys.stdlib_module_names
     return is_librarys and vars(sys.modules.get(module, sys)).get(kind.__name__) is kind
 
 
 def _said(error: BaseException) -> str:
-    """The plain words of the error, without asking the program's own `__str__`."""
+    """Return the plain words of the error, without asking the program's own `__str__`."""
     args = BaseException.args.__get__(error)  # type: ignore[attr-defined]
     return ", ".join(str(arg) for arg in args if type(arg) is str or type(arg) is int)[:MOST_TEXT]
 
 
 def _line(error: BaseException) -> int:
-    """The last line of the program on the way to the error; 0 when there is none."""
+    """Return the last line of the program on the way to the error; 0 when there is none."""
     if isinstance(error, SyntaxError) and error.filename == FILE:
         return error.lineno or 0
     return last_line(error, FILE)

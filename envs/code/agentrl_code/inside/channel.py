@@ -32,7 +32,7 @@ class Channel:
 
 
 def text(tree: Any) -> str:
-    """The JSON text of a tree, in ASCII. By hand: importing json costs more than most programs take."""
+    """Return the JSON text of a tree, in ASCII. By hand: importing json costs more than most programs take."""
     if type(tree) is list:
         return f"[{','.join(map(text, tree))}]"
     if type(tree) is str:

@@ -72,7 +72,7 @@ def of_name(name: str) -> Any:
 
 
 def is_function(value: object) -> bool:
-    """Whether this stands for a plain function of the program's."""
+    """Return whether this stands for a plain function of the program's."""
     return type(value) in facts and facts[type(value)].known is FUNCTION
 
 
@@ -241,7 +241,7 @@ def _is_by_identity(value: object) -> bool:
 
 
 def _class(key: int) -> type:
-    """The stand-in for a class of the program's, made when it is first met."""
+    """Return the stand-in for a class of the program's, made when it is first met."""
     if key not in classes:
         target = ["class", key]
         form, name, doc, is_built_in, is_by_identity, methods, of_class, bases = _ask("class", target, (SPECIAL,))
@@ -269,7 +269,7 @@ def _made(metaclass: type, name: str, bases: tuple[type, ...], space: dict[str, 
 
 
 def _metaclass(methods: tuple[str, ...]) -> type:
-    """A class of classes with these special methods, such as those of an Enum."""
+    """Return a class of classes with these special methods, such as those of an Enum."""
     if methods not in metaclasses:
         space = {method: _special(method) for method in methods if method != "__call__"}
         metaclasses[methods] = type("Class", (Class,), space) if space else Class
@@ -298,7 +298,7 @@ def _known() -> dict[str, type]:
 
 
 def _special(name: str) -> Any:
-    """A special method that is asked of the program. What a block raised is no affair of the program's."""
+    """Return a special method that is asked of the program. What a block raised is no affair of the program's."""
 
     def ask(self: Any, *args: Any) -> Any:
         if args and (name, args) != ("__format__", ("",)):
@@ -333,7 +333,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 async def _awaited(target: list[Any]) -> Any:
-    """A coroutine of the program's: awaiting it runs it there, to its end."""
+    """Return a coroutine of the program's: awaiting it runs it there, to its end."""
     return _ask("await", target)
 
 
@@ -436,7 +436,7 @@ def _ask(
 
 
 def _is_answer(subject: Any) -> bool:
-    """Whether this, or whatever it is a method of, came as an answer: the program may have put it there."""
+    """Return whether this, or whatever it is a method of, came as an answer: the program may have put it there."""
     number = _number(subject)
     if number is None:
         return False
@@ -447,7 +447,7 @@ def _is_answer(subject: Any) -> bool:
 
 
 def _is_in_place() -> bool:
-    """Whether the line that calls is one whose calls may change the test's own arguments."""
+    """Return whether the line that calls is one whose calls may change the test's own arguments."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename != FILE:
         frame = frame.f_back
@@ -471,7 +471,7 @@ def _replace(old: Any, new: Any) -> None:
 
 
 def _exception(name: str, message: str, _: int, tree: Any, made_of: Any, *, is_end: bool) -> BaseException:
-    """The exception of that name, made of the same, or of the program's own class.
+    """Return the exception of that name, made of the same, or of the program's own class.
 
     Only `next` may end an iteration: `all(map(f, …))` takes that for success.
     """
