@@ -9,10 +9,9 @@ import traceback
 from pathlib import Path
 
 from agentrl.errors import ExitedError
-from agentrl.types import Signal
+from agentrl.types.trajectory import TRACEBACK
 
 MOST_CHARS = 20_000
-TRACEBACK = "traceback"
 FRAMEWORK = str(Path(__file__).parents[1])
 STANDARD = sysconfig.get_paths()["stdlib"]
 
@@ -56,11 +55,6 @@ def told(error: BaseException) -> str:
 def evidence_of(error: BaseException) -> dict[str, str]:
     """What a signal keeps of the error that made it invalid."""
     return {TRACEBACK: traced(error)}
-
-
-def traceback_of(signal: Signal) -> str:
-    """The traceback of the error that made a signal invalid, '' where none did."""
-    return str(signal.evidence.get(TRACEBACK, "")) if isinstance(signal.evidence, dict) and not signal.valid else ""
 
 
 def authors_frame(error: BaseException) -> traceback.FrameSummary | None:

@@ -1,1 +1,1 @@
-"""What a run keeps on disk: its folder, the ledger, trajectories, the audit log, checkpoints."""
+"""Records of a run on disk: its folder, ledger, trajectories, audit log, manifest and checkpoints."""

@@ -1,4 +1,4 @@
-"""What the scheduler and the learner ranks say themselves: the independent records the ledger is held against."""
+"""Audit log: what the scheduler dispatched and what each learner rank trained, by their own account."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pathlib import Path
 import msgspec
 
 from agentrl.records.jsonl import JsonLines, read_jsonl
-from agentrl.types import SampleId
-
-Attempt = tuple[SampleId, int]
+from agentrl.types import AttemptId, SampleId
 
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """The samples that a learner rank reported for a step."""
+    """The samples that a learner rank trained in a step."""
 
     incarnation: int
     step: int
@@ -36,12 +34,15 @@ class _Trained(msgspec.Struct, tag="trained"):
 
 
 class AuditLog:
-    """Appends read_audit to the file `path`. Write what was dispatched after the ledger, what was trained before it."""
+    """Appends to the file `path`. Write dispatches after the ledger and trainings before it.
+
+    The ledger is compared with this log, so neither is derived from the other.
+    """
 
     def __init__(self, path: Path) -> None:
         self._lines = JsonLines(path)
 
-    def dispatched(self, attempts: Iterable[Attempt]) -> None:
+    def dispatched(self, attempts: Iterable[AttemptId]) -> None:
         """The scheduler sent these attempts to a worker."""
         self._lines.append(_Dispatched([(*sample, attempt) for sample, attempt in attempts]))
 
@@ -56,15 +57,15 @@ class AuditLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
-    """Everything a audit wrote down, in order."""
+class Audit:
+    """The content of an audit log, in order."""
 
-    dispatched: tuple[Attempt, ...]
+    dispatched: tuple[AttemptId, ...]
     trained: tuple[RankReport, ...]
 
 
-def read_audit(path: Path) -> Testimony:
-    """What the file `path` says."""
+def read_audit(path: Path) -> Audit:
+    """Read the audit log in the file `path`; empty if there is none."""
     lines = read_jsonl(path, _Dispatched | _Trained)  # type: ignore[arg-type]
     dispatched = [(SampleId(g, m), a) for line in lines if isinstance(line, _Dispatched) for g, m, a in line.attempts]
     reports = [
@@ -72,4 +73,4 @@ def read_audit(path: Path) -> Testimony:
         for line in lines
         if isinstance(line, _Trained)
     ]
-    return Testimony(tuple(dispatched), tuple(reports))
+    return Audit(tuple(dispatched), tuple(reports))

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: `step-000010` folders, whole or absent."""
+"""Checkpoints of a run: folders such as `step-000010`, whole or absent."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ NAME = re.compile(r"step-(\d{6,})")
 
 
 def folder_of(checkpoints: Path, step: int) -> Path:
-    """Where the checkpoint of `step` lies."""
+    """The folder of the checkpoint of `step`."""
     return checkpoints / f"step-{step:06d}"
 
 
 def steps_in(checkpoints: Path) -> list[int]:
-    """The steps that have a checkpoint, oldest first; unfinished ones (other names) do not count."""
+    """The steps that have a checkpoint, oldest first; unfinished checkpoints have other names and do not count."""
     if not checkpoints.is_dir():
         return []
     return sorted(int(match[1]) for path in checkpoints.iterdir() if (match := NAME.fullmatch(path.name)))
 
 
 def step_of(model: Path) -> int | None:
-    """The step of the checkpoint that a model's folder lies in, None where it lies in none."""
+    """The step of the checkpoint that contains a model's folder, None if there is none."""
     match = NAME.fullmatch(model.parent.name) or NAME.fullmatch(model.name)
     return int(match[1]) if match else None
 
 
 def of_newest(config: Config) -> Config:
-    """The same configuration; where its model is the folder of a run, with the newest checkpoint of that run.
+    """The configuration, with the newest checkpoint of a run as model if its model is the folder of that run.
 
     Raises ConfigError for a run that has no checkpoint.
     """
@@ -48,6 +48,6 @@ def of_newest(config: Config) -> Config:
 
 
 def prune(checkpoints: Path, keep: int) -> None:
-    """Remove all but the `keep` newest."""
+    """Remove all checkpoints but the `keep` newest."""
     for step in steps_in(checkpoints)[:-keep]:
         shutil.rmtree(folder_of(checkpoints, step))

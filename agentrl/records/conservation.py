@@ -1,25 +1,45 @@
-"""The conservation law: no sample is dropped, trained twice or untold. Five independent records must agree."""
+"""The conservation law: no sample is lost, trained twice or unaccounted for. Five independent records must agree."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from agentrl.metrics.step import StepRecord
 from agentrl.records.audit import RankReport
-from agentrl.records.ledger import Attempt, Ledger, State
-from agentrl.types import SampleId, Version
+from agentrl.records.ledger import Ledger, State
+from agentrl.types import AttemptId, SampleId, Version
 
-# States in which the trajectory must be in the store: everything an attempt can become after it finished.
+# States whose trajectory must be in the store: everything that an attempt can become after it finished.
 STORED = frozenset({State.FINISHED, State.TRAINED, State.FILTERED, State.STALE, State.INVALID})
-# States in which a record may be missing: the attempt's end came between two records.
+# States in which a record may be missing: the attempt ended between two records.
 TORN = frozenset({State.LOST, State.CANCELLED})
+
+
+class TrainedStep(Protocol):
+    """What a step's record (`agentrl.metrics.step.StepRecord`) says of its training."""
+
+    @property
+    def step(self) -> int:
+        """The number of the step."""
+
+    @property
+    def version(self) -> str:
+        """The version after the step."""
+
+    @property
+    def trained(self) -> int:
+        """The number of trained samples."""
+
+    @property
+    def samples(self) -> Sequence[SampleId]:
+        """The trained samples; empty if the record does not name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConservationResult:
-    """Whether the law holds; every violation says which sample and which two records disagree."""
+    """Whether the law holds; every violation names the sample and the two records that disagree."""
 
     violations: tuple[str, ...]
 
@@ -34,24 +54,24 @@ class ConservationResult:
 
 def check(
     ledger: Ledger,
-    dispatched: Iterable[Attempt],
-    stored: Iterable[Attempt],
+    dispatched: Iterable[AttemptId],
+    stored: Iterable[AttemptId],
     trained: Iterable[RankReport],
-    told: Iterable[StepRecord],
+    steps: Iterable[TrainedStep],
 ) -> ConservationResult:
-    """Compare the ledger, at rest, with what was dispatched, what is stored, what each rank says it trained, and what
-    the records of the steps tell.
+    """Compare the ledger of a run at rest with what was dispatched, what is stored, what each rank reports to have
+    trained, and the records of its steps.
     """
     forks = ledger.forks()
     reports = [report for report in trained if is_living(report.step, report.incarnation, forks)]
-    records = [record for record in told if is_living(record.step, Version.parse(record.version).incarnation, forks)]
-    states = {(row.sample, row.attempt): row.state for row in ledger.rows()}
-    steps = {row.sample: row.step for row in ledger.rows() if row.step is not None}
+    records = [record for record in steps if is_living(record.step, Version.parse(record.version).incarnation, forks)]
+    rows = list(ledger.rows())
+    states = {(row.sample, row.attempt): row.state for row in rows}
     found = [
         *(f"{_name(a)}: still in flight" for a, state in states.items() if state is State.IN_FLIGHT),
         *_dispatches(states, list(dispatched)),
         *_stores(states, list(stored)),
-        *_trainings(steps, reports),
+        *_trainings({row.sample: row.step for row in rows if row.step is not None}, reports),
         *_records({record.step: record for record in records}, reports),
     ]
     return ConservationResult(tuple(found))
@@ -62,7 +82,7 @@ def is_living(step: int, incarnation: int, forks: Sequence[int]) -> bool:
     return step <= min(forks[incarnation + 1 :], default=step)
 
 
-def _dispatches(states: dict[Attempt, State], dispatched: list[Attempt]) -> list[str]:
+def _dispatches(states: dict[AttemptId, State], dispatched: list[AttemptId]) -> list[str]:
     sent = Counter(dispatched)
     twice = [f"{_name(a)}: dispatched {n} times" for a, n in sent.items() if n > 1]
     unknown = [f"{_name(a)}: dispatched, not in the ledger" for a in sent if a not in states]
@@ -70,7 +90,7 @@ def _dispatches(states: dict[Attempt, State], dispatched: list[Attempt]) -> list
     return twice + unknown + [f"{_name(a)}: {states[a]} in the ledger, never dispatched" for a in unsent]
 
 
-def _stores(states: dict[Attempt, State], stored: list[Attempt]) -> list[str]:
+def _stores(states: dict[AttemptId, State], stored: list[AttemptId]) -> list[str]:
     kept = Counter(stored)
     twice = [f"{_name(a)}: stored {n} times" for a, n in kept.items() if n > 1]
     unknown = [f"{_name(a)}: stored, not in the ledger" for a in kept if a not in states]
@@ -79,14 +99,15 @@ def _stores(states: dict[Attempt, State], stored: list[Attempt]) -> list[str]:
 
 
 def _trainings(steps: dict[SampleId, int], reports: list[RankReport]) -> list[str]:
+    """The steps in which the ledger says that samples were trained, against the reports of the ranks."""
     reported: dict[SampleId, list[int]] = defaultdict(list)
     for report in reports:
         for sample in report.samples:
             reported[sample].append(report.step)
     twice = [f"sample {s}: trained {len(at)} times, in steps {at}" for s, at in reported.items() if len(at) > 1]
-    unknown = [f"sample {s}: a rank trained it, the ledger says not" for s in reported if s not in steps]
-    untold = [
-        f"sample {s}: trained in step {step} in the ledger, no rank says so"
+    unknown = [f"sample {s}: trained by a rank, not in the ledger" for s in reported if s not in steps]
+    unreported = [
+        f"sample {s}: trained in step {step} in the ledger, by no rank"
         for s, step in steps.items()
         if s not in reported
     ]
@@ -95,25 +116,25 @@ def _trainings(steps: dict[SampleId, int], reports: list[RankReport]) -> list[st
         for s, at in reported.items()
         if s in steps and at[0] != steps[s]
     ]
-    return twice + unknown + untold + moved
+    return twice + unknown + unreported + moved
 
 
-def _records(told: dict[int, StepRecord], reports: list[RankReport]) -> list[str]:
-    """What each step's record says it trained, against the word of the ranks."""
+def _records(records: dict[int, TrainedStep], reports: list[RankReport]) -> list[str]:
+    """The records of the steps against the reports of the ranks."""
     trained: dict[int, set[SampleId]] = defaultdict(set)
     last: dict[int, int] = defaultdict(int)
     for report in reports:
         trained[report.step].update(report.samples)
         last[report.incarnation] = max(last[report.incarnation], report.step)
-    missing = sorted(trained.keys() - told.keys() - set(last.values()))  # a run may end between update and record
-    untold = [f"step {step}: the ranks trained {len(trained[step])} samples, no record tells of it" for step in missing]
-    found = (_record(record, trained[step]) for step, record in sorted(told.items()))
-    return untold + [violation for violations in found for violation in violations]
+    missing = sorted(trained.keys() - records.keys() - set(last.values()))  # a run may end between update and record
+    unrecorded = [f"step {step}: the ranks trained {len(trained[step])} samples, it has no record" for step in missing]
+    found = (_record(record, trained[step]) for step, record in sorted(records.items()))
+    return unrecorded + [violation for violations in found for violation in violations]
 
 
-def _record(record: StepRecord, trained: set[SampleId]) -> list[str]:
+def _record(record: TrainedStep, trained: set[SampleId]) -> list[str]:
     step, named = record.step, set(record.samples)
-    lost = [f"sample {s}: step {step} says it was trained, no rank says so" for s in sorted(named - trained)]
+    lost = [f"sample {s}: trained in step {step} in the step's record, by no rank" for s in sorted(named - trained)]
     hidden = [
         f"sample {s}: trained in step {step} by its rank, not in the step's record" for s in sorted(trained - named)
     ]
@@ -121,5 +142,5 @@ def _record(record: StepRecord, trained: set[SampleId]) -> list[str]:
     return lost + hidden if named else miscounted * (record.trained != len(trained))
 
 
-def _name(attempt: Attempt) -> str:
+def _name(attempt: AttemptId) -> str:
     return f"sample {attempt[0]}, attempt {attempt[1]}"

@@ -1,13 +1,20 @@
-"""What lies where in the folder of a run."""
+"""The folder of a run: its files, its lock, and the checks before one is made."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentrl.errors import ConfigError, did_you_mean
-from agentrl.records.hold import check_free
+from agentrl.errors import ConfigError, RunError, did_you_mean
+
+LOCK_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""The answers of file systems without locks, such as Lustre as it is often mounted: nothing can be checked there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +34,23 @@ class RunFolder:
         return self.path / "config.toml"
 
     @property
+    def lock(self) -> Path:
+        """The lock of the process that drives the run; it contains the process's id."""
+        return self.path / "driver.lock"
+
+    @property
     def manifest(self) -> Path:
-        """Versions and hashes of everything the run was made of."""
+        """Versions and hashes of everything the run was made of (a RunManifest)."""
         return self.path / "manifest.json"
 
     @property
     def ledger(self) -> Path:
-        """What became of every attempt (SQLite)."""
+        """The state of every training attempt (a Ledger)."""
         return self.path / "ledger.sqlite"
 
     @property
     def audit(self) -> Path:
-        """What the scheduler dispatched and each rank trained, by their own account (JSON lines)."""
+        """What the scheduler dispatched and each rank trained (an AuditLog)."""
         return self.path / "audit.jsonl"
 
     @property
@@ -71,17 +83,17 @@ class RunFolder:
 
     @property
     def tensorboard(self) -> Path:
-        """TensorBoard's event files."""
+        """The event files of TensorBoard."""
         return self.path / "tensorboard"
 
     @property
     def checkpoints(self) -> Path:
-        """One folder for each step that can be resumed from."""
+        """A folder for each step from which the run can be resumed."""
         return self.path / "checkpoints"
 
     @property
     def summary(self) -> Path:
-        """How the run ended (JSON)."""
+        """How the run ended (JSON, a Summary)."""
         return self.path / "summary.json"
 
     @property
@@ -99,13 +111,13 @@ def existing_run(path: Path) -> Path:
 
 
 def check_out(out: Path | None) -> None:
-    """Raise ConfigError where no new run can be written to `out` (None: a folder under ./runs). Leaves nothing."""
+    """Raise ConfigError if no new run can be written to `out` (None: a folder under ./runs). Leaves nothing behind."""
     path = (out or Path("runs")).absolute()
     try:
         if out is not None and RunFolder(path).config.exists():
             check_free(path)
             raise taken(out)
-        nearest = next(place for place in (path, *path.parents) if place.exists())
+        nearest = next(folder for folder in (path, *path.parents) if folder.exists())
         with TemporaryDirectory(prefix=".agentrl-", dir=nearest):
             return
     except OSError as error:
@@ -113,10 +125,40 @@ def check_out(out: Path | None) -> None:
 
 
 def taken(path: Path) -> ConfigError:
-    """The refusal of a folder that holds a run."""
-    return ConfigError(f"{path} holds a run already: go on with `agentrl resume {path}`, or choose another --out")
+    """The error for a folder that contains a run already."""
+    return ConfigError(
+        f"{path} contains a run already: continue it with `agentrl resume {path}`, or choose another --out"
+    )
 
 
 def unwritable(path: Path, error: OSError) -> ConfigError:
-    """The refusal of a folder that cannot be made or written."""
+    """The error for a file or folder that cannot be created or written."""
     return ConfigError(f"cannot write {path}: {error.strerror}; choose another --out")
+
+
+@contextmanager
+def run_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of the run in the folder `path`: one process at a time drives a run.
+
+    The kernel releases it however the process ends. Raises RunError with the id of the process that holds it.
+    """
+    lock = RunFolder(path).lock
+    with lock.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{path} is in use by process {lock.read_text()}") from None
+        except OSError as error:
+            if error.errno not in LOCK_UNSUPPORTED:
+                raise
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def check_free(path: Path) -> None:
+    """Raise the same RunError if a process drives the run in the folder `path`. Changes nothing."""
+    if RunFolder(path).lock.exists():
+        with run_lock(path):
+            return

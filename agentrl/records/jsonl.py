@@ -1,4 +1,4 @@
-"""Files that survive a kill: JSON lines of which a torn last one is stepped over, and files whole or absent."""
+"""Files that survive a kill: JSON lines whose torn last line is skipped, and files that are whole or absent."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class JsonLines:
-    """Appends objects to `path`, one line each; a line is whole in the file when `append` returns.
+    """Appends objects to the file `path`, one line each; the line is in the file when `append` returns.
 
-    A torn line that an earlier process left is ended first.
+    A torn line that an earlier process left is terminated first.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,9 +29,9 @@ class JsonLines:
             self._file.write(b"\n")
 
     def append(self, item: Any) -> None:
-        """Write one object. Raises RunError when the disk is full."""
+        """Write one object. Raises RunError if the disk is full."""
         try:
-            self._file.write(msgspec.json.encode(_spelled(msgspec.to_builtins(item))) + b"\n")
+            self._file.write(msgspec.json.encode(_named(msgspec.to_builtins(item))) + b"\n")
         except OSError as error:
             raise explained(error, self.path) from error
 
@@ -41,35 +41,35 @@ class JsonLines:
 
 
 def read_jsonl(path: Path, kind: type[T]) -> list[T]:
-    """The whole lines of a file as objects; empty when there is no file. JsonLines that were torn are left out.
+    """Read the lines of a file as objects of `kind`; empty if there is no file. Torn lines are skipped.
 
-    Raises RunError for a whole line that is none of `kind`.
+    Raises RunError for a whole line that is not of `kind`.
     """
     if not path.exists():
         return []
-    decoder = msgspec.json.Decoder(kind, strict=False)  # numbers that JSON does not know are text
+    decoder = msgspec.json.Decoder(kind, strict=False)  # "nan" and "inf" are text
     out = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             out.append(decoder.decode(line))
         except msgspec.ValidationError as error:
-            raise RunError(f"{path}, line {number}: {error}. Another version of agentrl wrote it.") from error
+            raise RunError(f"{path}, line {number}: {error}. It was written by another version of agentrl.") from error
         except msgspec.DecodeError:
             continue
     return out
 
 
-def _spelled(value: Any) -> Any:
-    """The value with "nan" and "inf" for the numbers that JSON would write as null."""
+def _named(value: Any) -> Any:
+    """The value with "nan", "inf" and "-inf" as text, for JSON has no such numbers."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {key: _spelled(item) for key, item in value.items()}
-    return [_spelled(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _named(item) for key, item in value.items()}
+    return [_named(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that no reader and no kill ever sees half of it. Raises RunError when the disk is full."""
+    """Write a file that is never seen half written, not even after a kill. Raises RunError if the disk is full."""
     try:
         with atomic(path) as file:
             file.write(data)
@@ -90,5 +90,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def explained(error: OSError, path: Path) -> RunError:
-    """What hinders writing `path`, and what to do."""
-    return RunError(f"cannot write {path}: {error.strerror}. Make room, then `agentrl resume {path.parent}`.")
+    """The error for a file of a run that cannot be written."""
+    return RunError(
+        f"cannot write {path}: {error.strerror}. Make room, then continue with `agentrl resume {path.parent}`."
+    )

@@ -1,4 +1,4 @@
-"""What became of every attempt at a training sample, in SQLite: what lets a killed run go on without loss."""
+"""SQLite ledger of every training attempt; a resume continues from it without loss."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import RunError
-from agentrl.types import EpisodeRequest, SampleId, Trajectory
-
-Attempt = tuple[SampleId, int]
+from agentrl.types import AttemptId, EpisodeRequest, SampleId, Trajectory
 
 
 class State(StrEnum):
-    """Where an attempt is. `trained` leaves its state only when a resume rolls it back."""
+    """State of an attempt. Only a resume that rolls a training back moves an attempt out of `trained`."""
 
     IN_FLIGHT = "in_flight"
     FINISHED = "finished"
@@ -32,14 +30,13 @@ class State(StrEnum):
     LOST = "lost"
 
 
-# SQLite itself refuses what the law forbids: an unknown move between states, two living attempts at one sample, a
-# sample trained twice in one lineage, an episode of another split.
+# SQLite itself enforces the law: no unknown move between states, no two living attempts at one sample, no second
+# training of a sample in one lineage, no episode of another split.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS incarnations (
   id INTEGER PRIMARY KEY, fork INTEGER NOT NULL, published INTEGER NOT NULL, started_at REAL NOT NULL
 );
 CREATE TABLE IF NOT EXISTS steps (step INTEGER PRIMARY KEY, published INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS commits (step INTEGER PRIMARY KEY, incarnation INTEGER NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS moves (before TEXT, after TEXT, PRIMARY KEY (before, after)) WITHOUT ROWID;
 INSERT OR IGNORE INTO moves VALUES
   ('in_flight', 'finished'), ('in_flight', 'cancelled'), ('in_flight', 'lost'),
@@ -73,7 +70,7 @@ LAST_ATTEMPTS = "SELECT grp, member, max(attempt) AS attempt, state FROM attempt
 
 @dataclass(frozen=True, slots=True)
 class LedgerCounts:
-    """The ledger's sums. `rolled_back` counts trainings undone by a resume; their samples are among the others."""
+    """Number of attempts by state. `rolled_back` counts trainings undone by a resume; their attempts count again."""
 
     dispatched: int = 0
     in_flight: int = 0
@@ -90,7 +87,7 @@ class LedgerCounts:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """One attempt at a sample as the ledger knows it; times are Unix seconds."""
+    """One attempt at a sample; times are in Unix seconds."""
 
     group: int
     member: int
@@ -112,16 +109,16 @@ class AttemptRow:
 
     @property
     def sample(self) -> SampleId:
-        """The sample this is an attempt at."""
+        """The sample of the attempt."""
         return SampleId(self.group, self.member)
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The ledger in the file `path`, made when it is not there. Every call is one transaction: whole or not at all.
+    """The ledger in the file `path`, created if it does not exist. Every call is one transaction.
 
     A call that breaks the law (an unknown attempt, an illegal move, a second training) raises RunError and changes
-    nothing. May be used from several threads; `is_read_only` is for looking at a run that another process writes.
+    nothing. Safe to use from several threads; `is_read_only` is for reading a run that another process writes.
     """
 
     path: Path
@@ -131,12 +128,12 @@ class Ledger:
 
     def __post_init__(self) -> None:
         if self.is_read_only and not self.path.exists():
-            raise RunError(f"{self.path}: no ledger there. Is this the folder of a run?")
+            raise RunError(f"no ledger in {self.path.parent}: is it the folder of a run?")
         uri = f"{self.path.resolve().as_uri()}?mode={'ro' if self.is_read_only else 'rwc'}"
         try:
             self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
             if not self.is_read_only:
-                # WAL without a sync per transaction outlives the process; `committed` syncs what a resume stands on.
+                # WAL without a sync per transaction survives the process; `sync` is for a crash of the machine.
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 self._db.executescript(SCHEMA)
@@ -151,19 +148,21 @@ class Ledger:
     # --- incarnations ---------------------------------------------------------------------------------------
 
     def begin_incarnation(self, resumed_at_step: int | None = None) -> int:
-        """Start (None) or resume the run at the checkpoint of a step; returns the number of the incarnation.
+        """Start the run (None) or resume it at the checkpoint of a step; returns the number of the incarnation.
 
-        On resume what was in flight is lost, and what was trained after the step is finished again: rolled back.
+        A resume marks attempts in flight as lost and rolls trainings after the step back to finished.
         """
         fork = resumed_at_step or 0
         with self._write() as db:
             number: int = db.execute("SELECT count(*) FROM incarnations").fetchone()[0]
             if number and resumed_at_step is None:
                 raise RunError(
-                    f"{self.path}: this run has begun already: go on with `agentrl resume {self.path.parent}`."
+                    f"{self.path}: this run has begun already. Continue it with `agentrl resume {self.path.parent}`."
                 )
             if fork and not number:
-                raise RunError(f"{self.path}: the ledger is empty, the run cannot go on from step {fork}: it was lost.")
+                raise RunError(
+                    f"{self.path}: the ledger is empty, so the run cannot continue from step {fork}. Restore the file."
+                )
             now = time.time()
             db.execute("DELETE FROM steps WHERE step > ?", (fork,))
             published = db.execute("SELECT max(published) FROM steps").fetchone()[0] or 0
@@ -175,7 +174,6 @@ class Ledger:
             db.execute(again, (fork,))
             undo = "UPDATE trainings SET rolled_back_by = ? WHERE step > ? AND rolled_back_by IS NULL"
             db.execute(undo, (number, fork))
-            db.execute("DELETE FROM commits WHERE step > ?", (fork,))
         return number
 
     def forks(self) -> tuple[int, ...]:
@@ -186,29 +184,23 @@ class Ledger:
         """The publication count at which each incarnation began (see `agentrl.types.age`)."""
         return tuple(n for (n,) in self._read("SELECT published FROM incarnations ORDER BY id"))
 
-    def committed(self, step: int) -> None:
-        """A whole checkpoint of `step` is on disk; the ledger is synced to the disk too."""
-        with self._write() as db:
-            db.execute("INSERT INTO commits VALUES (?, ?, ?)", (step, self._incarnation(), time.time()))
+    def sync(self) -> None:
+        """Wait until everything recorded is on the disk itself."""
         with self._lock:
             self._db.execute("PRAGMA wal_checkpoint(FULL)")
-
-    def last_commit(self) -> int | None:
-        """The newest step that a checkpoint exists for, None before the first."""
-        return next(self._read("SELECT max(step) FROM commits"))[0]  # type: ignore[no-any-return]
 
     # --- the life of an attempt -----------------------------------------------------------------------------
 
     def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
-        """These attempts are about to run. Evaluation never enters: another split than train is refused."""
+        """These attempts are about to run. Refuses any split but train: evaluations never enter the ledger."""
         now, incarnation = time.time(), self._incarnation()
-        rows = [(*o.sample, o.attempt, incarnation, o.split, o.task_index, now) for o in requests]
+        rows = [(*r.sample, r.attempt, incarnation, r.split, r.task_index, now) for r in requests]
         columns = "grp, member, attempt, incarnation, split, task_index, dispatched_at"
         with self._write() as db:
             db.executemany(f"INSERT INTO attempts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def finished(self, trajectories: Iterable[Trajectory]) -> None:
-        """These attempts came back, and their trajectories are stored already."""
+        """These attempts came back; their trajectories are stored already."""
         now = time.time()
         rows = [
             (*_measures(trajectory), now, *trajectory.sample, trajectory.attempt, State.IN_FLIGHT)
@@ -217,17 +209,17 @@ class Ledger:
         sets = "state = 'finished', oldest = ?, tokens = ?, turns = ?, reward = ?, stop_reason = ?, finished_at = ?"
         self._update(f"UPDATE attempts SET {sets} WHERE grp = ? AND member = ? AND attempt = ? AND state = ?", rows)
 
-    def settle(self, attempts: Iterable[Attempt], state: State, reason: str) -> None:
-        """These attempts end untrained: filtered, stale, invalid, unanswered, cancelled or lost, and why."""
+    def settle(self, attempts: Iterable[AttemptId], state: State, reason: str) -> None:
+        """These attempts end untrained (filtered, stale, invalid, unanswered, cancelled or lost), with the reason."""
         now = time.time()
         rows = [(State(state).value, reason, now, *sample, attempt) for sample, attempt in attempts]
         sets = "state = ?, reason = ?, settled_at = ?"
         self._update(f"UPDATE attempts SET {sets} WHERE grp = ? AND member = ? AND attempt = ?", rows)
 
     def trained(self, samples: Iterable[SampleId], step: int, published: int | None = None) -> None:
-        """The learner trained the finished attempts at these samples in `step`, the first of this lineage.
+        """The learner trained the finished attempts at these samples in `step`, for the first time in this lineage.
 
-        `published` is the publication count after it; without it every step counts as one publication.
+        `published` is the publication count after the step; by default every step counts as one publication.
         """
         now, incarnation = time.time(), self._incarnation()
         pairs = list(samples)
@@ -241,31 +233,31 @@ class Ledger:
             db.executemany(f"{sets} {where}", [(step, now, *pair) for pair in pairs])
             if done != len(pairs):
                 raise RunError(
-                    f"{self.path}: {len(pairs) - done} samples of step {step} were not waiting to be trained."
+                    f"{self.path}: {len(pairs) - done} samples of step {step} were not waiting for training."
                 )
 
-    # --- what a resume asks ---------------------------------------------------------------------------------
+    # --- for a resume -----------------------------------------------------------------------------------------
 
-    def waiting(self) -> list[Attempt]:
-        """The finished attempts that nothing was decided about yet."""
+    def waiting(self) -> list[AttemptId]:
+        """The finished attempts that are not settled or trained yet."""
         rows = self._read("SELECT grp, member, attempt FROM attempts WHERE state = 'finished'")
         return [(SampleId(group, member), attempt) for group, member, attempt in rows]
 
     def last_attempts(self) -> dict[SampleId, int]:
-        """The number of the last attempt at every sample of the groups that go on after a resume.
+        """The number of the last attempt at every sample of the groups that continue after a resume.
 
-        Those are groups with a sample waiting, and groups that were cut off before anything was decided about them:
-        the last attempt at one of their samples was ended by something outside.
+        These are groups with a finished sample, and groups that were interrupted (the last attempt at a sample was
+        lost or cancelled) before any of their samples was trained, filtered or stale.
         """
-        decided = "sum(state IN ('trained', 'filtered', 'stale')) > 0"
-        cut_off = "sum(state IN ('lost', 'cancelled')) > 0"
-        goes_on = f"sum(state = 'finished') > 0 OR ({cut_off} AND NOT {decided})"
-        groups = f"(SELECT grp FROM ({LAST_ATTEMPTS}) GROUP BY grp HAVING {goes_on})"
+        settled = "sum(state IN ('trained', 'filtered', 'stale')) > 0"
+        interrupted = "sum(state IN ('lost', 'cancelled')) > 0"
+        continues = f"sum(state = 'finished') > 0 OR ({interrupted} AND NOT {settled})"
+        groups = f"(SELECT grp FROM ({LAST_ATTEMPTS}) GROUP BY grp HAVING {continues})"
         query = f"SELECT grp, member, attempt FROM ({LAST_ATTEMPTS}) WHERE grp IN {groups}"
         return {SampleId(group, member): attempt for group, member, attempt in self._read(query)}
 
     def unanswered(self) -> set[SampleId]:
-        """The samples that no attempt will get an answer to."""
+        """The samples whose last attempt was unanswered; a further attempt would be too."""
         query = f"SELECT grp, member FROM ({LAST_ATTEMPTS}) WHERE state = 'unanswered'"
         return {SampleId(group, member) for group, member in self._read(query)}
 
@@ -273,10 +265,10 @@ class Ledger:
         """The first group number that was never dispatched."""
         return int(next(self._read("SELECT coalesce(max(grp) + 1, 0) FROM attempts"))[0])
 
-    # --- what reports ask -----------------------------------------------------------------------------------
+    # --- for reports ----------------------------------------------------------------------------------------
 
     def counts(self) -> LedgerCounts:
-        """The sums over all attempts."""
+        """The number of attempts by state."""
         with self._lock:
             states: dict[str, int] = dict(self._read("SELECT state, count(*) FROM attempts GROUP BY state"))
             undone = next(self._read("SELECT count(*) FROM trainings WHERE rolled_back_by IS NOT NULL"))[0]
@@ -286,7 +278,7 @@ class Ledger:
         """Every attempt, by group, member and attempt."""
         return map(_row, self._read("SELECT * FROM attempts ORDER BY grp, member, attempt"))
 
-    def row(self, attempt: Attempt) -> AttemptRow | None:
+    def row(self, attempt: AttemptId) -> AttemptRow | None:
         """One attempt, None if it was never dispatched."""
         sample, number = attempt
         found = self._read("SELECT * FROM attempts WHERE grp = ? AND member = ? AND attempt = ?", *sample, number)
@@ -308,7 +300,9 @@ class Ledger:
         with self._write() as db:
             done = db.executemany(query, rows).rowcount if rows else 0
             if done != len(rows):
-                raise RunError(f"{self.path}: {len(rows) - done} of {len(rows)} attempts are not where they should be.")
+                raise RunError(
+                    f"{self.path}: {len(rows) - done} of {len(rows)} attempts are unknown or in another state."
+                )
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -325,12 +319,14 @@ class Ledger:
 
 
 def explained(error: sqlite3.Error, path: Path) -> RunError:
-    """SQLite's error as one that says what to do."""
+    """An error of SQLite with advice."""
     if "disk is full" in str(error):
-        return RunError(f"{path}: the disk is full. Make room, then go on with `agentrl resume {path.parent}`.")
+        return RunError(f"{path}: the disk is full. Make room, then continue with `agentrl resume {path.parent}`.")
     if isinstance(error, sqlite3.IntegrityError):
-        return RunError(f"{path}: the ledger's law refuses this: {error}.")
-    return RunError(f"{path}: the ledger cannot be used: {error}. Check the disk and that no other process writes it.")
+        return RunError(f"{path}: the conservation law forbids this: {error}.")
+    return RunError(
+        f"{path}: the ledger cannot be used: {error}. Check the disk, and that no other process writes to it."
+    )
 
 
 def _row(columns: tuple[Any, ...]) -> AttemptRow:

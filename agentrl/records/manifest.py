@@ -1,4 +1,4 @@
-"""What a run was made of: versions and hashes, so that two runs can be told apart without a repository."""
+"""Manifest of a run: versions and hashes of its software, environment, data and model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FileHash:
 
 @dataclass(frozen=True, slots=True)
 class EnvSource:
-    """Where an environment came from: its distribution (empty for a file or folder) and the hashes of its source."""
+    """Source of an environment: its distribution (empty for a file or folder) and the hashes of its files."""
 
     name: str
     distribution: str
@@ -45,7 +45,7 @@ class EnvSource:
 
 @dataclass(frozen=True, slots=True)
 class RunManifest:
-    """Everything that a run was made of."""
+    """Everything that can change the result of a run, besides its configuration."""
 
     python: str
     platform: str
@@ -55,8 +55,8 @@ class RunManifest:
     model: tuple[FileHash, ...]
 
 
-def describe(env: EnvSource, data: Iterable[Path], model: Path) -> RunManifest:
-    """The manifest of a run with these data files and the model in the folder `model`. Reads every byte of them."""
+def build_manifest(env: EnvSource, data: Iterable[Path], model: Path) -> RunManifest:
+    """The manifest of a run with these data files and the model in the folder `model`. Reads all of them."""
     parts = sorted(path for path in model.iterdir() if path.is_file())
     return RunManifest(
         platform.python_version(),
@@ -74,7 +74,7 @@ def packages() -> dict[str, str]:
 
 
 def env_source(name: str, env: type) -> EnvSource:
-    """Where the class `env`, known as `name`, came from: its whole package, or its one file."""
+    """The source of the class `env`, known as `name`: its whole package, or its one file."""
     top = env.__module__.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or getattr(sys.modules[env.__module__], "__file__", None)
     path = Path(file or ".")
@@ -84,7 +84,7 @@ def env_source(name: str, env: type) -> EnvSource:
 
 
 def hash_file(path: Path) -> FileHash:
-    """The sha256 of a file. Raises ConfigError when it cannot be read."""
+    """The sha256 of a file. Raises ConfigError if it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -94,7 +94,7 @@ def hash_file(path: Path) -> FileHash:
 
 
 def hash_source(path: Path) -> str:
-    """One sha256 for the Python files of a folder (their names and bytes), or for a single file."""
+    """One sha256 for the names and bytes of the Python files in a folder, or for a single file."""
     if path.is_file():
         return hash_file(path).sha256
     whole = hashlib.sha256()
@@ -104,7 +104,7 @@ def hash_source(path: Path) -> str:
 
 
 def hash_files(path: Path) -> Iterator[FileHash]:
-    """The Python files of a folder, by their paths in it, or a single file."""
+    """The Python files in a folder, named by their paths in it, or a single file."""
     if path.is_file():
         yield hash_file(path)
         return
@@ -113,7 +113,7 @@ def hash_files(path: Path) -> Iterator[FileHash]:
 
 
 def changes(old: RunManifest, new: RunManifest) -> list[str]:
-    """What a run is made of now and was not when it began, each in a few words."""
+    """The differences between two manifests, a few words each."""
     source = (
         [] if old.env.sha256 == new.env.sha256 else _files("source", old.env.files, new.env.files) or ["the source"]
     )
@@ -132,32 +132,23 @@ def _files(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) -> list[
     return [f"{what}: {name}{' (gone)' if name not in after else '' if name in before else ' (new)'}" for name in names]
 
 
-def record(folder: RunFolder, now: RunManifest) -> str:
-    """Write down what a run is made of now; returns what has changed since it began, in a sentence, "" for nothing."""
-    began = read(folder)
-    if began is None:
-        write(folder, now)
+def write_manifest(folder: RunFolder, now: RunManifest) -> str:
+    """Write manifest.json, and when a resume finds another environment, data, model or software, manifest-1.json etc.
+
+    Returns what changed since the run started in a sentence, "" if nothing did.
+    """
+    began, path = read_manifest(folder), folder.manifest
+    changed = changes(began, now) if began else []
+    if began and not changed:
         return ""
-    if not (changed := changes(began, now)):
-        return ""
-    write_later(folder, now)
-    return f"This run did not begin with what it goes on with; changed: {'; '.join(changed)}."
+    if began:
+        path = path.with_stem(f"{path.stem}-{len(list(folder.path.glob('manifest-*.json'))) + 1}")
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(now)) + b"\n")
+    return f"Changed since the run started: {'; '.join(changed)}." if changed else ""
 
 
-def write(folder: RunFolder, manifest: RunManifest) -> None:
-    """Write manifest.json."""
-    write_atomic(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
-
-
-def write_later(folder: RunFolder, manifest: RunManifest) -> None:
-    """Write manifest-1.json, or the next that is free: what a run that goes on is made of now."""
-    taken = len(list(folder.path.glob("manifest-*.json")))
-    path = folder.manifest.with_stem(f"{folder.manifest.stem}-{taken + 1}")
-    write_atomic(path, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
-
-
-def read(folder: RunFolder) -> RunManifest | None:
-    """The manifest of a run, None when it has none."""
+def read_manifest(folder: RunFolder) -> RunManifest | None:
+    """The manifest with which a run started, None if it has none."""
     return msgspec.json.decode(folder.manifest.read_bytes(), type=RunManifest) if folder.manifest.exists() else None
 
 
@@ -169,7 +160,7 @@ def _version(distribution: str) -> str:
 
 
 def _distribution(top: str) -> str:
-    """The distribution that ships the module `top`: by its name, else by looking through all of them."""
+    """The distribution that contains the module `top`: the one of its name, else found by a search through all."""
     guess = re.sub("_+", "-", top)
     if _version(guess):
         return guess

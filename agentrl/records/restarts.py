@@ -1,4 +1,4 @@
-"""What died in a run and was started anew: told to whoever watches, and counted in the summary."""
+"""Restarts: engines and workers that died in a run and were replaced."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Restart:
 
 
 class Restarts:
-    """The record in one run folder."""
+    """Appends to restarts.jsonl in a run folder."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._lines = JsonLines(folder.restarts)
 
     def add(self, process: str, why: str) -> None:
-        """Record that `process` is being replaced."""
+        """Record that `process` is replaced, with the reason."""
         self._lines.append(Restart(time.time(), process, why))
 
     def close(self) -> None:

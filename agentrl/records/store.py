@@ -1,4 +1,4 @@
-"""Every trajectory of a run, compressed and append-only: what was appended survives a kill at any moment."""
+"""Trajectory store: append-only, compressed; what was appended survives a kill at any moment."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import zstandard
 
 from agentrl.errors import RunError
 from agentrl.types import (
+    AttemptId,
     Message,
     SampleId,
     Segment,
@@ -30,8 +31,6 @@ from agentrl.types import (
     Version,
     VersionSpan,
 )
-
-Attempt = tuple[SampleId, int]
 
 # A record: magic, length of the body, CRC-32 of all that follows, group, member, attempt, body (zstd of `encode`).
 MAGIC = b"\xa7RL\x01"
@@ -79,9 +78,9 @@ _decoder = msgspec.msgpack.Decoder(_Record)
 
 
 def encode(trajectory: Trajectory) -> bytes:
-    """The trajectory in msgpack; `decode` gives it back exactly, but for evidence that is not plain data.
+    """Encode a trajectory in msgpack; `decode` restores it exactly, except for values that are not plain data.
 
-    A model can say 10**400, a lone surrogate or [[[[...]]]] in a tool call: that is stored as text and never raises.
+    A tool call of a model may contain 10**400, a lone surrogate or [[[[...]]]]: such values are stored as text.
     """
     t = trajectory
     where = (t.sample, t.attempt, t.split, t.task_index, _plain(t.task_id))
@@ -93,7 +92,7 @@ def encode(trajectory: Trajectory) -> bytes:
 
 
 def decode(data: bytes) -> Trajectory:
-    """The inverse of `encode`. Raises msgspec.DecodeError for other bytes."""
+    """Restore a trajectory from the bytes of `encode`. Raises msgspec.DecodeError for other bytes."""
     r = _decoder.decode(data)
     sequences = tuple(TokenSequence(tuple(map(_unpack, segments))) for segments in r.sequences)
     messages: tuple[Message, ...] = tuple(r.messages)
@@ -122,7 +121,7 @@ def _clean(signal: Signal) -> Signal:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """The value as msgpack can hold it: UTF-8 text, 64-bit integers, lists and dicts of bounded depth."""
+    """The value in the types of msgpack: UTF-8 text, 64-bit integers, lists and dicts of bounded depth."""
     if isinstance(value, str):
         return str(value) if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if value is None or isinstance(value, bool | float | bytes):
@@ -130,7 +129,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, int):
         return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
     if depth == DEEPEST:
-        return "(nested too deep to be stored)"
+        return "(nested too deeply to be stored)"
     if isinstance(value, Mapping):
         return {_plain(str(key)): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -143,7 +142,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 class Ref(NamedTuple):
-    """Where a record lies: its shard, and where its head begins in it."""
+    """Position of a record: its shard, and the offset of its head in it."""
 
     shard: Path
     offset: int
@@ -153,13 +152,13 @@ class Ref(NamedTuple):
 class TrajectoryStore:
     """The trajectories in `folder`. Reading works while another process appends.
 
-    Each writer appends to a shard of its own, made at its first append, so a torn end of an earlier one is never
-    touched: reading steps over whatever does not match its checksum. The index is made by scanning.
+    Each writer creates its own shard at its first append, so it never touches the torn end of an earlier one. Readers
+    skip whatever does not match its checksum. The index is built by scanning.
     """
 
     folder: Path
     shard_bytes: int = SHARD_BYTES
-    _index: dict[Attempt, Ref] = field(init=False, repr=False)
+    _index: dict[AttemptId, Ref] = field(init=False, repr=False)
     _shard: Path | None = field(init=False, default=None)
     _file: int = field(init=False, repr=False, default=-1)
     _end: int = field(init=False, repr=False, default=0)
@@ -169,10 +168,10 @@ class TrajectoryStore:
         self._compressor = zstandard.ZstdCompressor(level=3)
         self._index = {attempt: ref for ref, attempt, _ in records_in(self.folder)}
 
-    def append(self, trajectories: Iterable[Trajectory]) -> list[Ref]:
-        """Store these; when it returns, they survive the death of this process (`sync`: of the machine).
+    def append(self, trajectories: Iterable[Trajectory]) -> None:
+        """Store trajectories; once it returns, they survive the death of this process (after `sync`: of the machine).
 
-        Raises RunError when the disk is full, or for an attempt that is stored already.
+        Raises RunError if the disk is full, or for an attempt that is stored already.
         """
         batch = list(trajectories)
         attempts = [(t.sample, t.attempt) for t in batch]
@@ -181,13 +180,11 @@ class TrajectoryStore:
             frame(attempt, self._compressor.compress(encode(t))) for attempt, t in zip(attempts, batch, strict=True)
         ]
         shard = self._open_shard()
-        refs, offset = [], self._end
-        for record in records:
-            refs.append(Ref(shard, offset))
-            offset += len(record)
+        offset = self._end
         self._write(b"".join(records))
-        self._index.update(zip(attempts, refs, strict=True))
-        return refs
+        for attempt, record in zip(attempts, records, strict=True):
+            self._index[attempt] = Ref(shard, offset)
+            offset += len(record)
 
     def sync(self) -> None:
         """Wait until everything appended is on the disk itself: for a checkpoint, not for every sample."""
@@ -195,7 +192,7 @@ class TrajectoryStore:
             os.fsync(self._file)
 
     def read(self, sample: SampleId, attempt: int | None = None) -> Trajectory:
-        """One attempt at a sample, its newest when not told which. Raises RunError when there is none."""
+        """One attempt at a sample, by default the newest. Raises RunError if there is none."""
         known = [number for stored, number in self._index if stored == sample] if attempt is None else [attempt]
         ref = self._index.get((sample, max(known, default=-1)))
         if ref is None:
@@ -208,8 +205,8 @@ class TrajectoryStore:
             length = HEAD.unpack(file.read(HEAD.size))[1]
             return decode(zstandard.decompress(file.read(length)))
 
-    def ids(self) -> list[Attempt]:
-        """Every attempt on disk, in the order of storing, read anew from the files."""
+    def ids(self) -> list[AttemptId]:
+        """Every attempt on disk in the order of storing, read from the files."""
         return [attempt for _, attempt, _ in records_in(self.folder)]
 
     def close(self) -> None:
@@ -221,7 +218,7 @@ class TrajectoryStore:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _refuse_doubles(self, attempts: list[Attempt]) -> None:
+    def _refuse_doubles(self, attempts: list[AttemptId]) -> None:
         if len(set(attempts)) < len(attempts) or any(attempt in self._index for attempt in attempts):
             known = [f"{sample}, attempt {n}" for sample, n in attempts if (sample, n) in self._index]
             raise RunError(f"{self.folder}: stored already: {'; '.join(known[:3]) or 'twice in one call'}.")
@@ -248,32 +245,32 @@ class TrajectoryStore:
                 raise
             run = self.folder.parent
             raise RunError(
-                f"{self.folder}: the disk is full. Make room, then go on with `agentrl resume {run}`."
+                f"{self.folder}: the disk is full. Make room, then continue with `agentrl resume {run}`."
             ) from error
         self._end += len(data)
 
 
 def scan(folder: Path) -> Iterator[Trajectory]:
-    """Every trajectory of the store in `folder`, one by one in the order of storing, while another process appends."""
+    """Every trajectory of the store in `folder`, one by one in the order of storing; another process may append."""
     return (decode(zstandard.decompress(body)) for _, _, body in records_in(folder))
 
 
-def records_in(folder: Path) -> Iterator[tuple[Ref, Attempt, bytes]]:
+def records_in(folder: Path) -> Iterator[tuple[Ref, AttemptId, bytes]]:
     """The whole records of every shard in `folder`."""
     for shard in sorted(folder.glob("*.bin")):
         yield from records_of(shard)
 
 
-def frame(attempt: Attempt, body: bytes) -> bytes:
-    """A record as it lies in a shard."""
+def frame(attempt: AttemptId, body: bytes) -> bytes:
+    """The bytes of a record in a shard."""
     (group, member), number = attempt
     head = HEAD.pack(MAGIC, len(body), 0, group, member, number)
     crc = zlib.crc32(body, zlib.crc32(head[AFTER_CRC:]))
     return HEAD.pack(MAGIC, len(body), crc, group, member, number) + body
 
 
-def records_of(shard: Path) -> Iterator[tuple[Ref, Attempt, bytes]]:
-    """The whole records of a shard; damaged and torn ones are stepped over."""
+def records_of(shard: Path) -> Iterator[tuple[Ref, AttemptId, bytes]]:
+    """The whole records of a shard; damaged and torn ones are skipped."""
     if shard.stat().st_size == 0:
         return
     with shard.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

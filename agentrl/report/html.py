@@ -13,11 +13,10 @@ from pathlib import Path
 
 from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
 from agentrl.metrics.trackers import read_evaluations, read_steps
-from agentrl.records import manifest
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import write_atomic
 from agentrl.records.ledger import AttemptRow, Ledger, State
-from agentrl.records.manifest import RunManifest
+from agentrl.records.manifest import RunManifest, read_manifest
 from agentrl.records.store import TrajectoryStore
 from agentrl.report import curves, summary
 from agentrl.report.charts import number
@@ -63,7 +62,7 @@ def write_report(folder: RunFolder, decode: Decode | None = None) -> Path:
         read_evaluations(folder),
         rows,
         summary.read(folder),
-        manifest.read(folder),
+        read_manifest(folder),
         decode,
     )
     write_atomic(folder.report, render(m).encode())

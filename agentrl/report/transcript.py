@@ -8,7 +8,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from agentrl.env.tracebacks import traceback_of
 from agentrl.report import page
 from agentrl.report.charts import number
 from agentrl.types import Message, Part, Segment, Signal, TokenSequence, Trajectory, Version
@@ -100,7 +99,7 @@ def _signals(signals: Sequence[Signal]) -> str:
 
 def evidence_words(signal: Signal) -> str:
     """What a signal shows for itself; a traceback stands below, on its own."""
-    return "" if signal.evidence is None or traceback_of(signal) else compact(signal.evidence)
+    return "" if signal.evidence is None or signal.traceback else compact(signal.evidence)
 
 
 def value_words(signal: Signal) -> str:

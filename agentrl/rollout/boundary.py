@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agentrl.env.tracebacks import describe_error, traceback_of, traced
+from agentrl.env.tracebacks import describe_error, traced
 from agentrl.errors import AgentRLError, EngineDiedError, EngineError, EnvError, VerifierError
 from agentrl.types import Signal, StopReason
 
@@ -76,7 +76,7 @@ def undecided(signals: Iterable[Signal]) -> Ending | None:
     for signal in signals:
         if not signal.valid and signal.weight != 0:
             error = f"{Phase.SCORE}: {signal.name}: {signal.reason}"
-            return Ending(StopReason.VERIFIER_ERROR, error, traceback_of(signal))
+            return Ending(StopReason.VERIFIER_ERROR, error, signal.traceback)
     return None
 
 

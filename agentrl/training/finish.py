@@ -7,9 +7,9 @@ from pathlib import Path
 
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import read_evaluations, read_steps
-from agentrl.records import manifest
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
+from agentrl.records.manifest import packages
 from agentrl.records.restarts import read_restarts
 from agentrl.report import summary
 from agentrl.report.html import write_report
@@ -33,18 +33,18 @@ def finish(folder: RunFolder, model: Path, view: TerminalView, ended: str) -> Su
 
 
 def _summed(folder: RunFolder, timer: PhaseTimer, ended: str) -> Summary:
-    journal = RunJournal(folder)
+    journal, steps = RunJournal(folder), read_steps(folder)
     try:
         return summary.summarize(
             ended=ended,
             seconds=timer.spent(),
             parts=timer.parts,
-            steps=read_steps(folder),
+            steps=steps,
             evaluations=read_evaluations(folder),
-            counts=journal.counts(),
-            conservation=journal.verdict(),
+            counts=journal.ledger.counts(),
+            conservation=journal.verdict(steps),
             incarnations=len(journal.ledger.forks()),
-            packages=manifest.packages(),
+            packages=packages(),
             restarts=len(read_restarts(folder)),
         )
     finally:

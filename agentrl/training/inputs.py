@@ -19,8 +19,8 @@ from agentrl.env.tracebacks import defined_at, describe_error
 from agentrl.env.tryout.completeness import check_complete
 from agentrl.env.tryout.process import try_out
 from agentrl.errors import AgentRLError, ConfigError, catch_exit
-from agentrl.records import manifest
 from agentrl.records.folder import RunFolder
+from agentrl.records.manifest import build_manifest, env_source, write_manifest
 from agentrl.report.words import visible
 from agentrl.training.room import room_note
 from agentrl.types import HELD_OUT, TRAIN
@@ -61,8 +61,8 @@ class RunInputs:
 
     def record(self, config: Config, folder: RunFolder) -> str:
         """Write down what a run in `folder` is made of; returns what has changed since it began, "" for nothing."""
-        source = manifest.env_source(config.env.name, self.env)
-        return manifest.record(folder, manifest.describe(source, paths_in(config.env.options), self.model))
+        source = env_source(config.env.name, self.env)
+        return write_manifest(folder, build_manifest(source, paths_in(config.env.options), self.model))
 
     def tell(self) -> None:
         """Print the notice, at once: what takes long comes after it."""

@@ -18,8 +18,7 @@ from agentrl.metrics.step import EvaluationRecord
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import step_of, steps_in
-from agentrl.records.folder import RunFolder, taken, unwritable
-from agentrl.records.hold import held
+from agentrl.records.folder import RunFolder, run_lock, taken, unwritable
 from agentrl.records.jsonl import write_atomic
 from agentrl.report.summary import FINISHED, Summary, time_words
 from agentrl.report.terminal import TerminalView, score_words
@@ -61,7 +60,7 @@ def train(config: Config, inputs: RunInputs | None = None, began: float | None =
     config = anchored(config)
     inputs = inputs or _told(config)
     folder = new_folder(config)
-    with held(folder.path):
+    with run_lock(folder.path):
         return asyncio.run(_run(config, inputs, folder, None, timer))
 
 
@@ -72,7 +71,7 @@ def resume(path: Path, config: Config, inputs: RunInputs | None = None, began: f
     config = resolve_run(config, detect(path))
     check_resumable(folder, config.steps)
     inputs = inputs or _told(config, folder)
-    with held(path):
+    with run_lock(path):
         write_atomic(folder.config, to_toml(config).encode())
         steps = steps_in(folder.checkpoints)
         return asyncio.run(_run(config, inputs, folder, steps[-1] if steps else 0, timer))
@@ -84,7 +83,7 @@ def evaluate(config: Config, inputs: RunInputs | None = None, began: float | Non
     config = anchored(config)
     inputs = inputs or _told(config, splits=(HELD_OUT,))
     folder = new_folder(config)
-    with held(folder.path):
+    with run_lock(folder.path):
         return asyncio.run(_evaluate(config, inputs, folder, timer))
 
 

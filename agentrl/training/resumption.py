@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from agentrl.errors import ConfigError
 from agentrl.records.checkpoints import steps_in
-from agentrl.records.folder import RunFolder
-from agentrl.records.hold import check_free
+from agentrl.records.folder import RunFolder, check_free
 from agentrl.report import summary
 
 

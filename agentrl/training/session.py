@@ -117,10 +117,9 @@ class Session:
         if self.saved_step == self.step or not self.is_whole:
             return
         with self.timer.phase("checkpoint"):
-            self.journal.store.sync()
+            self.journal.sync()
             folder = folder_of(self.folder.checkpoints, self.step)
             await self.learners.save(folder, self.stop.patience_s(self.config.learner.step_timeout_s))
-            self.journal.ledger.committed(self.step)
             self.saved_step = self.step
             prune(self.folder.checkpoints, self.config.checkpoint.keep)
 

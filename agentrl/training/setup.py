@@ -17,10 +17,10 @@ from agentrl.cluster.scratch import discard_scratch
 from agentrl.cluster.signals import Stop
 from agentrl.config.schema import Config
 from agentrl.metrics.trackers import Metrics
-from agentrl.records import manifest
 from agentrl.records.checkpoints import folder_of
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
+from agentrl.records.manifest import read_manifest
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Schedule, Scheduler
 from agentrl.training.evaluation import Evaluation
@@ -45,7 +45,7 @@ async def opened(
     model = inputs.model
     journal, metrics = RunJournal(folder), Metrics(folder, config)
     try:
-        if manifest.read(folder) is None:  # a resume has told what changed since, before anything was loaded
+        if read_manifest(folder) is None:  # a resume has told what changed since, before anything was loaded
             await asyncio.to_thread(inputs.record, config, folder)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
         version = Version(incarnation, journal.ledger.published()[-1])

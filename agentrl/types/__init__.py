@@ -15,6 +15,7 @@ from agentrl.types.messages import (
 from agentrl.types.requests import (
     HELD_OUT,
     TRAIN,
+    AttemptId,
     Capabilities,
     Completion,
     EpisodeRequest,
@@ -51,6 +52,7 @@ __all__ = [
     "MEANS",
     "TOOL_ERROR",
     "TRAIN",
+    "AttemptId",
     "Batch",
     "Capabilities",
     "Completion",

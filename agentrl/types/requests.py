@@ -125,6 +125,10 @@ class SampleId(NamedTuple):
         return f"{self.group}-{self.member}"
 
 
+AttemptId = tuple[SampleId, int]
+"""One attempt at a sample."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpisodeRequest:
     """Request to run one attempt at a sample. (seed, split, task_index, member, turn) fix all its random choices."""

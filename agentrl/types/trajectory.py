@@ -12,6 +12,9 @@ from agentrl.types.requests import SampleId, Version, VersionSpan
 
 Scope = Literal["turn", "episode", "group"]
 
+TRACEBACK = "traceback"
+"""The key of the traceback in the evidence of an invalid signal."""
+
 
 @dataclass(frozen=True, slots=True)
 class Signal:
@@ -26,6 +29,11 @@ class Signal:
     evidence: Any = None
     verifier: str = ""
     turn: int | None = None
+
+    @property
+    def traceback(self) -> str:
+        """The traceback of the error that made the signal invalid, "" if there is none."""
+        return str(self.evidence.get(TRACEBACK, "")) if isinstance(self.evidence, dict) and not self.valid else ""
 
     @classmethod
     def invalid(cls, name: str, reason: str, **fields: Any) -> Signal:

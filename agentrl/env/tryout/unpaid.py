@@ -8,7 +8,6 @@ from agentrl.env.base import Env
 from agentrl.env.context import Episode
 from agentrl.env.play import aplay
 from agentrl.env.tasks import Task
-from agentrl.env.tracebacks import traceback_of
 from agentrl.errors import acatch, catch
 from agentrl.types import Signal
 
@@ -31,7 +30,7 @@ async def refusal(env: Env, task: Task, failed: Signal, seed: int, turns: int) -
             f"{name} has no value for an empty answer: {failed.reason}. A sample without a value is dropped, and no "
             f"failing model must gain that: return {'False' if failed.name == 'success' else '0'}"
         )
-    return f"{said}\n\n{traceback_of(failed)}".rstrip()
+    return f"{said}\n\n{failed.traceback}".rstrip()
 
 
 async def _is_of_silence(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> bool:
@@ -53,7 +52,7 @@ def _kind(signal: Signal) -> str:
     """What a reward came to: a value, nothing that could be used, or an error of a kind."""
     if signal.valid:
         return "value"
-    return signal.reason.partition(":")[0] if traceback_of(signal) else "unusable"
+    return signal.reason.partition(":")[0] if signal.traceback else "unusable"
 
 
 def _success(episode: Episode) -> tuple[Signal, ...]:

@@ -306,8 +306,8 @@ def test_an_evaluation_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"nothing was trained in {tmp_path}: begin with `agentrl train --config" in capsys.readouterr().err
 
 
-DRIVES = "import sys; from pathlib import Path; from agentrl.records.hold import held\n"
-DRIVES += "with held(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+DRIVES = "import sys; from pathlib import Path; from agentrl.records.folder import run_lock\n"
+DRIVES += "with run_lock(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
 
 
 class ReachedError(Exception):
@@ -340,7 +340,7 @@ def test_a_run_that_is_going_on_is_left_alone(
         assert driver.stdout is not None
         driver.stdout.readline()
         assert main([command, *words]) == 2
-        assert f"{path} is a run that is going on: process {driver.pid} drives it" in capsys.readouterr().err
+        assert f"{path} is in use by process {driver.pid}" in capsys.readouterr().err
         assert driver.poll() is None
     with pytest.raises(ReachedError):
         main(["resume", path, "--steps", "9"])

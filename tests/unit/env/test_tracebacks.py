@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.env import Env, Episode, StopReason, Task, resolve
-from agentrl.env.tracebacks import MOST_CHARS, describe_error, home_of, traceback_of, traced
+from agentrl.env.tracebacks import MOST_CHARS, describe_error, home_of, traced
 from agentrl.errors import EnvError
 
 FILE = """
@@ -60,10 +60,10 @@ async def test_an_invalid_signal_keeps_the_whole_traceback(env: Env) -> None:
     await env.astep("said")
     (signal,) = await env.afinish(StopReason.ENV_DONE)
     assert signal.reason == "KeyError: 'said' (mine.py:17)"
-    assert "core.py" in traceback_of(signal)
+    assert "core.py" in signal.traceback
     ((first,), _) = await env.agroup([Episode(Task("x"), n, (), (), StopReason.ENV_DONE) for n in range(2)])
     assert first.reason == "KeyError: '' (mine.py:20)"
-    assert "core.py" in traceback_of(first)
+    assert "core.py" in first.traceback
     await env.aclose()
 
 

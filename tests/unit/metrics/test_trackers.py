@@ -86,7 +86,7 @@ def test_numbers_that_json_does_not_know_come_back(tmp_path: Path) -> None:
 def test_a_whole_line_of_another_kind_is_an_error(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.metrics.write_text('{"step": "one"}\n')
-    with pytest.raises(RunError, match=r"metrics.jsonl, line 1: .*Another version of agentrl wrote it"):
+    with pytest.raises(RunError, match=r"metrics.jsonl, line 1: .*It was written by another version of agentrl"):
         read_steps(folder)
 
 

@@ -17,10 +17,11 @@ from agentrl.records import manifest
 from agentrl.records.audit import AuditLog, RankReport, read_audit
 from agentrl.records.conservation import check
 from agentrl.records.folder import RunFolder
-from agentrl.records.ledger import Attempt, Ledger, State
+from agentrl.records.ledger import Ledger, State
 from agentrl.records.store import TrajectoryStore
 from agentrl.report import summary
 from agentrl.types import (
+    AttemptId,
     EpisodeRequest,
     Message,
     SampleId,
@@ -119,7 +120,7 @@ class SyntheticRun:
                 self._evaluate(step - 1)
             self._step(step)
         self._evaluate(self.steps)
-        self.ledger.committed(self.steps)
+        self.ledger.sync()
         self._close()
         return self.folder
 
@@ -130,7 +131,7 @@ class SyntheticRun:
     def _step(self, step: int) -> None:
         first = (step - 1) * self.prompts
         samples = [SampleId(g, m) for g in range(first, first + self.prompts) for m in range(self.group_size)]
-        attempts: list[Attempt] = [(sample, 0) for sample in samples]
+        attempts: list[AttemptId] = [(sample, 0) for sample in samples]
         self.ledger.dispatched([request(sample) for sample in samples])
         self.audit.dispatched(attempts)
         batch = [self._sample(step, sample) for sample in samples]
@@ -194,7 +195,7 @@ class SyntheticRun:
         model = self.folder.path / "model"
         model.mkdir(exist_ok=True)
         (model / "config.json").write_text("{}")
-        manifest.write(self.folder, manifest.describe(source, [], model))
+        manifest.write_manifest(self.folder, manifest.build_manifest(source, [], model))
         self.metrics.close()
         self.store.close()
         self.audit.close()

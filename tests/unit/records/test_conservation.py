@@ -12,14 +12,13 @@ import pytest
 from agentrl.config.schema import Config
 from agentrl.metrics.account import Learned, account
 from agentrl.metrics.step import PhaseSeconds, StepRecord
-from agentrl.metrics.trackers import Metrics
-from agentrl.records import audit as audit
-from agentrl.records.audit import AuditLog, RankReport
+from agentrl.metrics.trackers import Metrics, read_steps
+from agentrl.records.audit import AuditLog, RankReport, read_audit
 from agentrl.records.conservation import ConservationResult, check, is_living
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
-from agentrl.records.ledger import Attempt, Ledger, State
-from agentrl.types import Batch, Group, SampleId, Version
+from agentrl.records.ledger import Ledger, State
+from agentrl.types import AttemptId, Batch, Group, SampleId, Version
 from tests.unit.records.synthetic import learner_report, request, trajectory
 
 SAMPLES = [SampleId(g, m) for g in range(4) for m in range(2)]
@@ -30,16 +29,16 @@ class Records:
     """A small honest run: two steps of two ranks, one stale, one lost and rerun, one invalid."""
 
     ledger: Ledger
-    dispatched: list[Attempt]
-    stored: list[Attempt]
+    dispatched: list[AttemptId]
+    stored: list[AttemptId]
     trained: list[RankReport]
-    told: list[StepRecord]
+    steps: list[StepRecord]
 
     def verdict(self) -> ConservationResult:
-        return check(self.ledger, self.dispatched, self.stored, self.trained, self.told)
+        return check(self.ledger, self.dispatched, self.stored, self.trained, self.steps)
 
 
-def told(step: int, *samples: SampleId) -> StepRecord:
+def step_record(step: int, *samples: SampleId) -> StepRecord:
     report = learner_report(step, random.Random(0))
     return StepRecord(step, f"0.{step}", 0.0, 0.5, 0.5, len(samples), report, PhaseSeconds(), samples=samples)
 
@@ -59,7 +58,7 @@ def records(tmp_path: Path) -> Iterator[Records]:
     stored = [(sample, 0) for sample in SAMPLES[:7]] + [(SAMPLES[7], 1)]
     dispatched = [(sample, 0) for sample in SAMPLES] + [(SAMPLES[7], 1)]
     trained = [RankReport(0, 1 + i // 2, i % 2, (SAMPLES[i],)) for i in range(4)]
-    yield Records(ledger, dispatched, stored, trained, [told(1, *SAMPLES[:2]), told(2, *SAMPLES[2:4])])
+    yield Records(ledger, dispatched, stored, trained, [step_record(1, *SAMPLES[:2]), step_record(2, *SAMPLES[2:4])])
     ledger.close()
 
 
@@ -97,40 +96,40 @@ def test_a_finished_sample_that_is_not_stored_is_seen(records: Records) -> None:
 def test_a_sample_that_no_rank_trained_is_seen(records: Records) -> None:
     del records.trained[2]
     assert records.verdict().violations == (
-        "sample 1-0: trained in step 2 in the ledger, no rank says so",
-        "sample 1-0: step 2 says it was trained, no rank says so",
+        "sample 1-0: trained in step 2 in the ledger, by no rank",
+        "sample 1-0: trained in step 2 in the step's record, by no rank",
     )
 
 
 def test_a_sample_that_a_rank_left_out_and_the_ledger_never_heard_of_is_seen(records: Records) -> None:
-    records.told[1] = told(2, *SAMPLES[2:4], SAMPLES[6])
+    records.steps[1] = step_record(2, *SAMPLES[2:4], SAMPLES[6])
     assert {row.state for row in records.ledger.rows() if row.sample == SAMPLES[6]} == {State.FINISHED}
-    assert records.verdict().violations == ("sample 3-0: step 2 says it was trained, no rank says so",)
+    assert records.verdict().violations == ("sample 3-0: trained in step 2 in the step's record, by no rank",)
 
 
 def test_a_step_that_counts_more_than_its_ranks_is_seen_though_it_names_none(records: Records) -> None:
-    records.told[1] = replace(told(2), trained=3)
+    records.steps[1] = replace(step_record(2), trained=3)
     assert records.verdict().violations == ("step 2: its record counts 3 trained samples, the ranks 2",)
-    records.told[1] = replace(told(2), trained=2)
+    records.steps[1] = replace(step_record(2), trained=2)
     assert records.verdict().holds
 
 
 def test_a_step_that_hides_a_training_is_seen(records: Records) -> None:
-    records.told[0] = told(1, SAMPLES[0])
+    records.steps[0] = step_record(1, SAMPLES[0])
     assert records.verdict().violations == ("sample 0-1: trained in step 1 by its rank, not in the step's record",)
 
 
 def test_a_step_that_tells_nothing_is_seen_unless_the_run_ended_in_it(records: Records) -> None:
-    del records.told[1]
+    del records.steps[1]
     assert records.verdict().holds
-    del records.told[0]
-    assert records.verdict().violations == ("step 1: the ranks trained 2 samples, no record tells of it",)
+    del records.steps[0]
+    assert records.verdict().violations == ("step 1: the ranks trained 2 samples, it has no record",)
 
 
 def test_a_rank_that_trained_what_the_ledger_does_not_know_is_seen(records: Records) -> None:
     records.trained.append(RankReport(0, 2, 0, (SAMPLES[4],)))
     assert records.verdict().violations == (
-        "sample 2-0: a rank trained it, the ledger says not",
+        "sample 2-0: trained by a rank, not in the ledger",
         "sample 2-0: trained in step 2 by its rank, not in the step's record",
     )
 
@@ -139,7 +138,7 @@ def test_a_training_in_another_step_is_seen(records: Records) -> None:
     records.trained[0] = RankReport(0, 2, 0, (SAMPLES[0],))
     assert records.verdict().violations == (
         "sample 0-0: trained in step 2 by its rank, in step 1 in the ledger",
-        "sample 0-0: step 1 says it was trained, no rank says so",
+        "sample 0-0: trained in step 1 in the step's record, by no rank",
         "sample 0-0: trained in step 2 by its rank, not in the step's record",
     )
 
@@ -176,10 +175,10 @@ def test_the_law_holds_through_a_resume(records: Records) -> None:
     records.ledger.begin_incarnation(1)
     assert records.verdict().holds
     records.ledger.trained(SAMPLES[3:4], 2)
-    records.told.append(replace(told(2, SAMPLES[3]), version="1.2"))
+    records.steps.append(replace(step_record(2, SAMPLES[3]), version="1.2"))
     assert records.verdict().violations == (
-        "sample 1-1: trained in step 2 in the ledger, no rank says so",
-        "sample 1-1: step 2 says it was trained, no rank says so",
+        "sample 1-1: trained in step 2 in the ledger, by no rank",
+        "sample 1-1: trained in step 2 in the step's record, by no rank",
     )
     records.trained.append(RankReport(1, 2, 0, (SAMPLES[3],)))
     assert records.verdict().holds
@@ -200,15 +199,15 @@ def test_a_rank_that_leaves_out_a_sample_breaks_the_law_of_its_run(tmp_path: Pat
     metrics.step(
         account(1, Version(0, 1), Batch((Group(0, members),), (), (0,) * 4), Learned(tuple(reports), 1), PhaseSeconds())
     )
-    violations = ("sample 0-1: step 1 says it was trained, no rank says so",)
-    assert journal.verdict().violations == violations * left_out
+    violations = ("sample 0-1: trained in step 1 in the step's record, by no rank",)
+    assert journal.verdict(read_steps(folder)).violations == violations * left_out
     metrics.close()
     journal.close()
 
 
 def test_a_resume_that_ends_before_it_does_a_step_again_keeps_the_law(records: Records) -> None:
     records.ledger.begin_incarnation(1)
-    assert [record.step for record in records.told] == [1, 2]
+    assert [record.step for record in records.steps] == [1, 2]
     assert records.verdict().holds
 
 
@@ -219,7 +218,7 @@ def test_reports_of_undone_steps_do_not_count() -> None:
     ]  # fmt: skip
 
 
-def test_a_witness_survives_a_torn_line(tmp_path: Path) -> None:
+def test_an_audit_log_survives_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     writer = AuditLog(path)
     writer.dispatched([(SAMPLES[0], 0), (SAMPLES[1], 2)])
@@ -229,6 +228,6 @@ def test_a_witness_survives_a_torn_line(tmp_path: Path) -> None:
     writer = AuditLog(path)
     writer.trained(RankReport(1, 3, 0, (SAMPLES[0],)))
     writer.close()
-    said = audit.read_audit(path)
+    said = read_audit(path)
     assert said.dispatched == ((SAMPLES[0], 0), (SAMPLES[1], 2))
     assert said.trained == (RankReport(1, 3, 0, (SAMPLES[0],)),)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.errors import RunError
-from agentrl.records.ledger import Attempt, Ledger, LedgerCounts, State
-from agentrl.types import SampleId
+from agentrl.records.ledger import Ledger, LedgerCounts, State
+from agentrl.types import AttemptId, SampleId
 from tests.unit.records.synthetic import request, trajectory
 
 SAMPLE = SampleId(3, 1)
@@ -144,11 +144,9 @@ def test_a_resume_gives_back_what_was_trained_after_its_step(ledger: Ledger) -> 
     finish(ledger, *samples)
     for step in (1, 2, 3):
         ledger.trained([s for s in samples if s.group == step - 1], step)
-        ledger.committed(step)
     ledger.dispatched([request(SampleId(4, 0))])
     assert ledger.begin_incarnation(1) == 1
     assert ledger.forks() == (0, 1)
-    assert ledger.last_commit() == 1
     assert ledger.counts() == LedgerCounts(dispatched=9, finished=6, trained=2, lost=1, rolled_back=4)
     assert {sample for sample, _ in ledger.waiting()} == {s for s in samples if s.group >= 1}
     ledger.trained([s for s in samples if s.group == 1], 2)
@@ -164,7 +162,6 @@ def test_a_resume_knows_the_last_attempt_of_every_sample_it_needs(ledger: Ledger
     ledger.dispatched([request(SampleId(0, 1), attempt=1)])
     finish(ledger, SampleId(8, 0))
     ledger.trained([SampleId(8, 0)], 1)
-    ledger.committed(1)
     ledger.begin_incarnation(1)
     assert ledger.last_attempts() == {SampleId(0, 0): 0, SampleId(0, 1): 1, SampleId(7, 0): 0}
 
@@ -205,7 +202,7 @@ def test_a_run_killed_before_its_first_record_can_be_resumed(tmp_path: Path) -> 
 
 def test_a_checkpoint_without_its_ledger_is_refused(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    with pytest.raises(RunError, match="cannot go on from step 5"):
+    with pytest.raises(RunError, match="cannot continue from step 5"):
         ledger.begin_incarnation(5)
     ledger.close()
 
@@ -267,7 +264,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         os.kill(writer.pid, signal.SIGKILL)
         last = max([last, *map(int, writer.stdout.read().split("\n")[:-1])])
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    waiting: list[Attempt] = ledger.waiting()
+    waiting: list[AttemptId] = ledger.waiting()
     assert {(SampleId(group, 0), 0) for group in range(last + 1)} <= set(waiting)
     store = TrajectoryStore(tmp_path / "trajectories")
     assert set(waiting) <= set(store.ids())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pydantic
@@ -17,12 +18,12 @@ from agentrl.records.folder import RunFolder
 def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     source = manifest.env_source("math", pydantic.BaseModel)
-    made = manifest.describe(source, [tmp_path / "config.json"], tmp_path)
-    manifest.write(RunFolder(tmp_path), made)
-    assert manifest.read(RunFolder(tmp_path)) == made
+    made = manifest.build_manifest(source, [tmp_path / "config.json"], tmp_path)
+    manifest.write_manifest(RunFolder(tmp_path), made)
+    assert manifest.read_manifest(RunFolder(tmp_path)) == made
     assert made.packages["pydantic"] == pydantic.VERSION
     assert made.model[0].sha256 == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-    assert manifest.read(RunFolder(tmp_path / "none")) is None
+    assert manifest.read_manifest(RunFolder(tmp_path / "none")) is None
 
 
 def test_an_env_from_a_package_is_told_by_its_distribution() -> None:
@@ -61,7 +62,7 @@ def test_a_changed_byte_or_name_changes_the_hash_of_a_source(tmp_path: Path) -> 
 def made_of(folder: Path) -> manifest.RunManifest:
     files = tuple(manifest.hash_files(folder / "env"))
     env = manifest.EnvSource("x", "", "", manifest.hash_source(folder / "env"), files)
-    return manifest.describe(env, [folder / "rows.jsonl"], folder / "model")
+    return manifest.build_manifest(env, [folder / "rows.jsonl"], folder / "model")
 
 
 def test_what_changed_since_a_run_began_is_told_by_name(tmp_path: Path) -> None:
@@ -90,16 +91,19 @@ def test_what_changed_since_a_run_began_is_told_by_name(tmp_path: Path) -> None:
 def test_a_manifest_of_an_earlier_time_tells_of_a_changed_source_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     old, new = manifest.EnvSource("x", "", "", "0" * 64), manifest.EnvSource("x", "", "", "1" * 64)
-    made = [manifest.describe(env, [], tmp_path) for env in (old, new)]
+    made = [manifest.build_manifest(env, [], tmp_path) for env in (old, new)]
     assert manifest.changes(made[0], made[1]) == ["the source"]
 
 
 def test_what_a_run_goes_on_with_is_kept_beside_what_it_began_with(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    made = manifest.describe(manifest.EnvSource("x", "", "", "0" * 64), [], tmp_path)
-    manifest.write(RunFolder(tmp_path), made)
-    manifest.write_later(RunFolder(tmp_path), made)
-    manifest.write_later(RunFolder(tmp_path), made)
+    made = manifest.build_manifest(manifest.EnvSource("x", "", "", "0" * 64), [], tmp_path)
+    assert manifest.write_manifest(RunFolder(tmp_path), made) == ""
+    for python in ("3.0", "3.1"):
+        changed = manifest.write_manifest(RunFolder(tmp_path), replace(made, python=python))
+        assert changed == f"Changed since the run started: python {made.python} → {python}."
+    assert manifest.write_manifest(RunFolder(tmp_path), made) == ""
+    assert manifest.read_manifest(RunFolder(tmp_path)) == made
     assert sorted(p.name for p in tmp_path.glob("manifest*")) == ["manifest-1.json", "manifest-2.json", "manifest.json"]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.errors import RunError
-from agentrl.records.store import TrajectoryStore, decode, encode, records_of, scan
+from agentrl.records.store import TrajectoryStore, decode, encode, records_in, records_of, scan
 from agentrl.types import (
     Message,
     SampleId,
@@ -134,9 +134,10 @@ def test_the_newest_attempt_is_read_when_none_is_named(tmp_path: Path) -> None:
 
 def test_two_writers_never_share_a_shard(tmp_path: Path) -> None:
     one, other = TrajectoryStore(tmp_path), TrajectoryStore(tmp_path)
-    refs = [*one.append([trajectory(0, 0)]), *other.append([trajectory(1, 0)]), *one.append([trajectory(2, 0)])]
-    assert [ref.shard.name for ref in refs] == ["0000.bin", "0001.bin", "0000.bin"]
-    assert {sample.group for sample, _ in TrajectoryStore(tmp_path).ids()} == {0, 1, 2}
+    for store, group in ((one, 0), (other, 1), (one, 2)):
+        store.append([trajectory(group, 0)])
+    shards = {sample.group: ref.shard.name for ref, (sample, _), _ in records_in(tmp_path)}
+    assert shards == {0: "0000.bin", 1: "0001.bin", 2: "0000.bin"}
     one.close()
     other.close()
 
@@ -155,8 +156,9 @@ def test_an_attempt_is_stored_once(tmp_path: Path) -> None:
 def test_a_torn_end_costs_only_itself(tmp_path: Path) -> None:
     store = TrajectoryStore(tmp_path / "whole")
     episodes = [trajectory(g, 0) for g in range(3)]
-    refs = store.append(episodes)
+    store.append(episodes)
     store.close()
+    refs = [ref for ref, _, _ in records_in(store.folder)]
     data = refs[0].shard.read_bytes()
     torn = tmp_path / "torn"
     torn.mkdir()
@@ -174,12 +176,13 @@ def test_a_torn_end_costs_only_itself(tmp_path: Path) -> None:
 
 def test_a_damaged_record_costs_only_itself(tmp_path: Path) -> None:
     store = TrajectoryStore(tmp_path)
-    refs = store.append([trajectory(g, 0) for g in range(3)])
+    store.append([trajectory(g, 0) for g in range(3)])
     store.close()
+    refs = [ref for ref, _, _ in records_in(tmp_path)]
     data = refs[0].shard.read_bytes()
-    for place in range(refs[1].offset, refs[2].offset, 7):
+    for offset in range(refs[1].offset, refs[2].offset, 7):
         hurt = bytearray(data)
-        hurt[place] ^= 0xFF
+        hurt[offset] ^= 0xFF
         refs[0].shard.write_bytes(hurt)
         assert [sample.group for sample, _ in TrajectoryStore(tmp_path).ids()] == [0, 2]
 
@@ -210,7 +213,7 @@ assert store.read(SampleId(5000, 0)) == trajectory(5000, 0)
 def test_a_full_disk_is_named_and_costs_nothing_stored(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
     stored, _, said = done.stdout.partition(" ")
-    assert "the disk is full. Make room, then go on with `agentrl resume" in said
+    assert "the disk is full. Make room, then continue with `agentrl resume" in said
     groups = [sample.group for sample, _ in TrajectoryStore(tmp_path).ids()]
     assert int(stored) > 5
     assert groups == [*range(int(stored)), 5000]

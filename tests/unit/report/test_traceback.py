@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from agentrl.engine.scripted import ScriptedEngine
-from agentrl.env.tracebacks import TRACEBACK
 from agentrl.records.store import decode, encode
 from agentrl.report.show import render
 from agentrl.report.transcript import transcript
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import StopReason
+from agentrl.types.trajectory import TRACEBACK
 from tests.unit.rollout.cases import Listening, request
 from tests.unit.rollout.templates import encode as encode_text
 from tests.unit.rollout.templates import tokenizer

@@ -446,7 +446,7 @@ def test_a_signal_during_the_check_ends_the_command_with_a_line(
 BAD_OUT = {
     "a file": ("file", "cannot write .*/file: Not a directory; choose another --out"),
     "below a file": ("file/run", "cannot write .*/file/run: Not a directory; choose another --out"),
-    "a run": ("run", "run holds a run already: go on with `agentrl resume run`, or choose another --out"),
+    "a run": ("run", "run contains a run already: continue it with `agentrl resume run`, or choose another --out"),
     "no folder of files": ("/proc/none/run", "cannot write /proc/none/run: No such file or directory"),
 }
 
@@ -507,5 +507,5 @@ def test_a_resume_tells_what_has_changed_before_anything_heavy_is_loaded(tmp_pat
     for _ in range(2):
         answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
         assert answer.returncode == 7, answer.stderr
-        assert "This run did not begin with what it goes on with; changed: source: mine.py." in answer.stdout
+        assert "Changed since the run started: source: mine.py." in answer.stdout
     assert len(list(run.path.glob("manifest-*.json"))) == 2

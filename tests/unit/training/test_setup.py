@@ -30,5 +30,5 @@ def test_a_run_that_goes_on_with_another_source_says_which(tmp_path: Path) -> No
     source.write_text(SOURCE + "# another\n")
     data.write_text("[]")
     note = inputs.record(config, run)
-    assert note == "This run did not begin with what it goes on with; changed: source: mine.py; data: rows.jsonl."
+    assert note == "Changed since the run started: source: mine.py; data: rows.jsonl."
     assert (tmp_path / "manifest-1.json").is_file()

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from agentrl.errors import RunError
-from agentrl.records.hold import FILE, check_free, held
+from agentrl.records.folder import RunFolder, check_free, run_lock
 
 
 def test_a_folder_has_one_driver_at_a_time(tmp_path: Path) -> None:
-    with held(tmp_path):
-        for enter in (check_free, lambda folder: held(folder).__enter__()):
-            with pytest.raises(RunError, match=f"process {os.getpid()} drives it"):
+    with run_lock(tmp_path):
+        for enter in (check_free, lambda folder: run_lock(folder).__enter__()):
+            with pytest.raises(RunError, match=f"is in use by process {os.getpid()}"):
                 enter(tmp_path)
     check_free(tmp_path)
 
@@ -29,8 +29,8 @@ def test_a_file_system_without_locks_holds_up_no_run(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with held(tmp_path):
-        assert (tmp_path / FILE).read_text() == str(os.getpid())
+    with run_lock(tmp_path):
+        assert RunFolder(tmp_path).lock.read_text() == str(os.getpid())
 
 
 def test_a_lock_that_fails_otherwise_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,5 +38,5 @@ def test_a_lock_that_fails_otherwise_is_an_error(tmp_path: Path, monkeypatch: py
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(OSError, match="broken"), held(tmp_path):
+    with pytest.raises(OSError, match="broken"), run_lock(tmp_path):
         pass
