@@ -60,7 +60,6 @@ CIRCLES = [
         *(f"agentrl.env.{name}" for name in ("base", "config", "definition", "gymnasium")),
         *(f"agentrl.env.driver.{name}" for name in ("loop", "resources", "scoring", "toolbox", "toolcalls")),
     },
-    {"agentrl.metrics", "agentrl.records"},
 ]
 BAD_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
 LIGHT = ("agentrl", "agentrl.env", "agentrl.config.schema", "agentrl.algorithms", "agentrl.cli.main")
