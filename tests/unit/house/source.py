@@ -91,7 +91,7 @@ def sources(root: Path) -> list[Source]:
     """Every shipped module below `root`; tests are not shipped."""
     folders = [root / "agentrl", root / "sandbox/agentrl_sandbox", root / "tools/agentrl_tools"]
     folders += sorted((root / "envs").glob("*/agentrl_*"))
-    return [_source(root, path, folder.parent) for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return [source(root, path, folder.parent) for folder in folders for path in sorted(folder.rglob("*.py"))]
 
 
 def author_sources(root: Path) -> list[Source]:
@@ -101,11 +101,11 @@ def author_sources(root: Path) -> list[Source]:
     files = [*sorted((root / "examples").glob("*.py")), *sorted(root.glob("envs/*/tests/**/*.py"))]
     return [
         *(Source(page.relative_to(root).as_posix(), "docs", ast.parse(code)) for page, code in shown if code),
-        *(_source(root, path, path.parent) for path in files),
+        *(source(root, path, path.parent) for path in files),
     ]
 
 
-def _source(root: Path, path: Path, above: Path) -> Source:
+def source(root: Path, path: Path, above: Path) -> Source:
     parts = path.relative_to(above).with_suffix("").parts
     module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     return Source(path.relative_to(root).as_posix(), module, ast.parse(path.read_text(encoding="utf-8")))

@@ -1,0 +1,129 @@
+"""Every name that agentrl defines is read: by a shipped file, a benchmark, an example, a document or an entry point."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.unit.house.names import Definition, unread
+from tests.unit.house.source import ROOT, author_sources, source, sources
+
+OVERRIDES = {  # names that another library calls or reads
+    "contains": "gymnasium.Space",
+    "field_title_should_be_set": "pydantic's JSON schema",
+    "forward": "torch.nn.Module",
+    "held_names": "vLLM's weight source",
+    "init_info_cls": "vLLM's weight transfer",
+    "init_transfer_engine": "vLLM's weight transfer",
+    "model_config": "pydantic",
+    "update_info_cls": "vLLM's weight transfer",
+}
+RECORDS = {  # classes whose fields users read, from `agentrl.Run` or from a file of the run
+    "AttemptRow": "a row of the ledger",
+    "StepRecord": "a line of metrics.jsonl",
+    "StepReport": "part of a StepRecord",
+    "Timings": "part of a trajectory",
+}
+# Names that nobody reads and that are still to be deleted: exactly these.
+DEBTS = {
+    "agentrl/config/resolve.py: Plan.explanation",
+    "agentrl/records/ledger.py: Ledger.last_commit",
+    "agentrl/report/export.py: export",
+    "agentrl/report/run.py: Run",
+    "agentrl/types/requests.py: Capabilities.weight_transfer",
+    *(f"agentrl/weights/publisher.py: Published.{name}_s" for name in ("pause", "load", "verify", "resume", "canary")),
+    "agentrl/weights/publisher.py: Published.canary",
+}
+CODE = re.compile(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+
+
+def unused(root: Path) -> list[Definition]:
+    """The definitions below `root` that nobody reads, except those that other libraries and users read."""
+    ours = [file for file in sources(root) if file.path.startswith("agentrl/")]
+    readers = [*sources(root), *(s for s in author_sources(root) if "/tests/" not in s.path)]
+    readers += [source(root, path, path.parent) for path in sorted((root / "benchmarks").glob("*.py"))]
+    words = documented(root) | announced(root / "pyproject.toml")
+    return [d for d in unread(ours, readers, words) if d.name not in OVERRIDES and d.owner not in RECORDS]
+
+
+def documented(root: Path) -> set[str]:
+    """Words of code in the documents, which are the public API."""
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages if page.exists())
+    return set(re.findall(r"\w+", " ".join(block + span for block, span in CODE.findall(text))))
+
+
+def announced(path: Path) -> set[str]:
+    """The functions that the entry points of a project name."""
+    if not path.exists():
+        return set()
+    project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+    groups = [project.get("scripts", {}), *project.get("entry-points", {}).values()]
+    return {target.partition(":")[2] for group in groups for target in group.values()}
+
+
+def test_every_name_is_read_somewhere() -> None:
+    assert {str(definition) for definition in unused(ROOT)} == DEBTS
+
+
+def test_no_exception_is_granted_for_nothing() -> None:
+    ours = [file for file in sources(ROOT) if file.path.startswith("agentrl/")]
+    unread_names = unread(ours, sources(ROOT), set())
+    assert OVERRIDES.keys() - {definition.name for definition in unread_names} == set()
+    assert RECORDS.keys() - {definition.owner for definition in unread_names} == set()
+
+
+PLANTED = [
+    ("def lonely(): ...", "lonely"),
+    ("def lonely(): lonely()", "lonely"),
+    ("LIMIT = 3", "LIMIT"),
+    ("class Lonely: ...", "Lonely"),
+    ("class A:\n    def lonely(self): ...\nA()", "A.lonely"),
+    ("class A:\n    field: int = 0\n    def use(self): self.field = 1\nA(field=3).use()", "A.field"),
+    ("class A:\n    name: str\nclass B:\n    name: str\ndef f(b: B | None): return b.name\nf(A())", "A.name"),
+    ("class A:\n    name: str\ndef f(path: Path): return path.name\nf(A())", "A.name"),
+    ("class B:\n    name: int\nclass A:\n    name: int\n    b: B\ndef f(a: A): return a.b.name\nf(A())", "A.name"),
+    ("from enum import Enum\nclass A(Enum):\n    ONE = 1\n    TWO = 2\nA.ONE", "A.TWO"),
+    ("def _private(): ...", "_private"),
+    ("from other import f\n__all__ = ['lonely']\ndef lonely(): ...", "lonely"),
+]
+
+
+@pytest.mark.parametrize(("code", "name"), PLANTED)
+def test_a_planted_name_that_nobody_reads_is_found(tmp_path: Path, code: str, name: str) -> None:
+    plant(tmp_path, "agentrl/a.py", code)
+    plant(tmp_path, "envs/x/tests/test_a.py", "from agentrl import a\na.lonely(), a.LIMIT, a.Lonely")
+    assert [str(definition) for definition in unused(tmp_path)] == [f"agentrl/a.py: {name}"]
+
+
+READ = [
+    ("agentrl/b.py", "from agentrl.a import used\nused()"),
+    ("tools/agentrl_tools/b.py", "from agentrl import a\na.used"),
+    ("benchmarks/b.py", "import agentrl.a\nagentrl.a.used()"),
+    ("examples/b.py", "getattr(x, 'used')"),
+    ("agentrl/b.py", "actor.call('agentrl.a:used')"),
+    ("docs/a.md", "Call `agentrl.a.used()`."),
+    ("pyproject.toml", "[project.scripts]\nagentrl = 'agentrl.a:used'"),
+]
+
+
+@pytest.mark.parametrize(("path", "code"), READ)
+def test_a_name_that_anything_shipped_reads_is_used(tmp_path: Path, path: str, code: str) -> None:
+    plant(tmp_path, "agentrl/a.py", "def used(): ...")
+    assert [str(definition) for definition in unused(tmp_path)] == ["agentrl/a.py: used"]
+    plant(tmp_path, path, code)
+    assert unused(tmp_path) == []
+
+
+def test_a_match_statement_and_a_subclass_read_the_fields_of_a_class(tmp_path: Path) -> None:
+    plant(tmp_path, "agentrl/a.py", "class A:\n    kind: int\n    size: int\nclass B(A):\n    ...")
+    plant(tmp_path, "agentrl/b.py", "def f(b: B):\n    match b:\n        case A(kind=1): return b.size\nf")
+    assert unused(tmp_path) == []
+
+
+def plant(root: Path, path: str, code: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(code + "\n")
