@@ -30,7 +30,6 @@ RECORDS = {  # classes whose fields users read, from `agentrl.Run` or from a fil
 # Names that nobody reads and that are still to be deleted: exactly these.
 DEBTS = {
     "agentrl/config/loading.py: of_arguments",
-    "agentrl/records/ledger.py: Ledger.last_commit",
     "agentrl/report/export.py: export",
     "agentrl/report/run.py: Run",
     "agentrl/types/requests.py: Capabilities.weight_transfer",
