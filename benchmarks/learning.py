@@ -10,16 +10,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentrl.metrics.statistics import Interval, over_seeds
+from agentrl.metrics.statistics import Interval, Z
 from agentrl.metrics.step import EvaluationRecord
 from agentrl.metrics.trackers import read_evaluations
 from agentrl.records.folder import RunFolder
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 360, 48, 40, 32, 16
+# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom; beyond, the normal one with Fisher's term.
+T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
 INK, GRID, SCORE, TOOLS = "#57606a", "#d0d7de", "#0969da", "#bf8700"
 
 
@@ -40,6 +47,17 @@ def curve(runs: Sequence[Path], measure: Measure) -> list[Point]:
     by_run = [{e.step: measure(e) for e in read_evaluations(RunFolder(run))} for run in runs]
     steps = sorted(set.intersection(*(set(values) for values in by_run)))
     return [Point(step, values := [run[step] for run in by_run], over_seeds(values)) for step in steps]
+
+
+def over_seeds(scores: Sequence[float]) -> Interval:
+    """The mean over independent runs with Student's t interval; a single run has none."""
+    mean = statistics.fmean(scores)
+    if len(scores) < 2:
+        return Interval(mean, mean, mean, "none")
+    freedom = len(scores) - 1
+    quantile = T[freedom - 1] if freedom <= len(T) else Z + (Z**3 + Z) / (4 * freedom)
+    half = quantile * statistics.stdev(scores) / math.sqrt(len(scores))
+    return Interval(mean, mean - half, mean + half, "t")
 
 
 def x_of(step: int, last: int) -> float:

@@ -1,9 +1,8 @@
-"""Scores with intervals: pass@k without bias, uncertainty by task, and means over seeds."""
+"""Scores with intervals: unbiased pass@k, with the task as the unit of uncertainty."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,16 +12,11 @@ import numpy as np
 Method = Literal["wilson", "bootstrap", "t", "none"]
 
 Z = 1.959964
-# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom; beyond, the normal one with Fisher's term.
-T = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its 95 % interval, and how the interval was made (none: nothing to estimate it from)."""
+    """A mean with its 95 % interval and the method of the interval ("none": nothing to estimate it from)."""
 
     mean: float
     low: float
@@ -34,7 +28,7 @@ class Interval:
 
 
 def pass_at_k(correct: int, samples: int, k: int) -> float:
-    """The chance that at least one of k samples is right, given `correct` right ones of `samples`, without bias.
+    """Unbiased estimate of the chance that at least one of k samples is right, from `correct` right ones of `samples`.
 
     1 - C(n - c, k) / C(n, k) (Chen et al. 2021, arXiv:2107.03374). Raises ValueError when k > samples.
     """
@@ -43,12 +37,12 @@ def pass_at_k(correct: int, samples: int, k: int) -> float:
     return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 
-def score(correct: Sequence[int], samples: Sequence[int], k: int = 1, seed: int = 0) -> Interval:
-    """pass@k over tasks, task i with `correct[i]` right ones of `samples[i]`; tasks without k samples are left out.
+def pass_at_k_interval(correct: Sequence[int], samples: Sequence[int], k: int = 1, seed: int = 0) -> Interval:
+    """pass@k over tasks; task i has `correct[i]` right ones of `samples[i]`. Tasks with fewer than k are left out.
 
-    Samples of one task are alike, so the task is the unit: the interval is a percentile bootstrap over tasks (10,000
-    resamples). Where each task gives a single 0 or 1 (one sample, or all tasks alike, which a bootstrap would call
-    certain) Wilson's interval over the tasks applies: exact enough for few tasks and never empty.
+    Samples of one task depend on each other, so the interval is a percentile bootstrap over tasks (10,000 resamples).
+    If every task scores 0 or 1, or all score the same, which a bootstrap would call certain, it is Wilson's interval
+    over the tasks: exact enough for few tasks and never empty.
     """
     scores = [pass_at_k(c, n, k) for c, n in zip(correct, samples, strict=True) if n >= k]
     if not scores:
@@ -75,14 +69,3 @@ def bootstrap(scores: Sequence[float], seed: int = 0, resamples: int = 10_000) -
     ]
     low, high = np.quantile(np.concatenate(drawn), (0.025, 0.975))
     return Interval(float(values.mean()), float(low), float(high), "bootstrap")
-
-
-def over_seeds(scores: Sequence[float]) -> Interval:
-    """The mean over independent runs with Student's t interval; one run alone has none."""
-    mean = statistics.fmean(scores)
-    if len(scores) < 2:
-        return Interval(mean, mean, mean, "none")
-    freedom = len(scores) - 1
-    quantile = T[freedom - 1] if freedom <= len(T) else Z + (Z**3 + Z) / (4 * freedom)
-    half = quantile * statistics.stdev(scores) / math.sqrt(len(scores))
-    return Interval(mean, mean - half, mean + half, "t")

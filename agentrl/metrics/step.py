@@ -1,22 +1,24 @@
-"""What a run tells of itself: one record for each step, one for each evaluation."""
+"""Step and evaluation records, and how a step's record is made."""
 
 from __future__ import annotations
 
+import collections
 import math
 import statistics
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentrl.metrics.statistics import Interval
-from agentrl.types import TOOL_ERROR, SampleId, StepReport, Trajectory, text_of
+from agentrl.types import TOOL_ERROR, Batch, SampleId, StepReport, Trajectory, Version, text_of
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseSeconds:
-    """Wall-clock seconds of the driver by what it waited for: they add up to the length of a step, or of a command.
+    """Wall-clock seconds of the driver by what it waited for; they add up to the length of a step or of a command.
 
-    In a step `evaluate` is the evaluation before it, during which its batch may have been sampled, and no time is
-    `start` (to the first publication) or `close` (from the last step to the end of the command).
+    In a step `evaluate` is the evaluation before it, during which its batch may have been sampled. Only a command has
+    a `start` (until the first publication) and a `close` (from the last step until its end).
     """
 
     rollout: float = 0.0
@@ -30,7 +32,7 @@ class PhaseSeconds:
 
     @property
     def total(self) -> float:
-        """All phases together."""
+        """The sum of all phases."""
         return math.fsum(getattr(self, name) for name in self.__slots__)
 
     def __sub__(self, less: PhaseSeconds) -> PhaseSeconds:
@@ -43,15 +45,15 @@ STEP_PHASES = ("rollout", "learn", "publish", "evaluate", "checkpoint", "other")
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One optimizer batch. Samples are counted in the step that decided about them; lengths are in sampled tokens.
+    """Record of one optimizer batch. Samples count in the step that trained or dropped them; lengths are in sampled
+    tokens.
 
-    `staleness[a]` is the number of trained samples whose oldest token was a updates old; `mid_updates` counts trained
-    samples that more than one version sampled; `groups_mixed` counts groups in which an advantage is not 0; `entropy`
-    is the mean of -logprob over all sampled tokens, an unbiased estimate of the policy's in nats; `signals` are the
-    means by name; `restored_tokens` are the sampled tokens that a resume took back from an earlier incarnation;
-    `tool_use` is the share of samples that a tool answered by anything but an error. `samples` names the trained ones
-    as the driver chose them, to be held against what the learner's ranks say; `learner.samples`, which is their word,
-    is left empty.
+    `staleness[a]`: trained samples whose oldest token was `a` updates old. `mid_updates`: trained samples that more
+    than one version sampled. `groups_mixed`: groups with an advantage that is not 0. `entropy`: mean of -logprob over
+    all sampled tokens, an unbiased estimate of the policy's entropy in nats. `signals`: means by name.
+    `restored_tokens`: sampled tokens that a resume restored from an earlier incarnation. `tool_use`: share of samples
+    in which a tool returned anything but an error. `samples`: the trained ones as the driver chose them, which are
+    compared with the reports of the ranks; `learner.samples`, from those reports, is left empty.
     """
 
     step: int
@@ -69,7 +71,6 @@ class StepRecord:
     lost: int = 0
     groups: int = 0
     groups_mixed: int = 0
-    prompt_tokens: int = 0
     action_tokens: int = 0
     length_mean: float = 0.0
     length_max: int = 0
@@ -87,18 +88,18 @@ class StepRecord:
 
     @property
     def sampled_tokens(self) -> int:
-        """The sampled tokens of the samples that this step decided about, trained or not."""
+        """The sampled tokens of the samples that this step trained or dropped."""
         return self.action_tokens + self.dropped_tokens
 
     @property
     def fresh_tokens(self) -> int:
-        """The sampled tokens that were sampled in this incarnation of the run: only these took any of its seconds."""
+        """The sampled tokens of this incarnation of the run: only these took time in it."""
         return self.sampled_tokens - self.restored_tokens
 
     @property
     def sampled_per_s(self) -> float:
-        """Fresh tokens of this batch for each second of sampling: while the driver waited for it, evaluated or wrote a
-        checkpoint, or, where sampling goes on during updates, for each second of the step.
+        """Fresh tokens per second of sampling: the time in which the driver waited for the batch, evaluated or wrote a
+        checkpoint, or the whole step if sampling continues during updates.
         """
         waited = self.seconds.rollout + self.seconds.evaluate + self.seconds.checkpoint
         seconds = self.seconds.total if self.staleness_mean > 0 else waited
@@ -106,13 +107,13 @@ class StepRecord:
 
     @property
     def trained_per_s(self) -> float:
-        """Tokens the learner went through for each second it took; 0.0 where nothing was to be learned."""
+        """Tokens trained per second of learning; 0.0 if nothing was learned."""
         has_rate = self.learner.has_learned and self.seconds.learn > 0
         return self.learner.learned_tokens / self.seconds.learn if has_rate else 0.0
 
     @property
     def tokens_per_s(self) -> float:
-        """Fresh tokens for each second of the whole step."""
+        """Fresh tokens per second of the whole step."""
         return self.fresh_tokens / self.seconds.total if self.seconds.total > 0 else 0.0
 
     @property
@@ -123,11 +124,11 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """One version on held-out tasks; `step` is the number of steps trained before it.
+    """Record of the evaluation of one version on held-out tasks, after `step` steps.
 
-    pass@1 and pass@k are means over `tasks_at_1` and `tasks_at_k` tasks, those with enough episodes that could be
-    judged: `invalid` ones could not; `unanswered` ones (no token was sampled) count as failed. `cause` says which cause
-    of either is the commonest.
+    pass@1 and pass@k are means over `tasks_at_1` and `tasks_at_k` tasks, those with enough valid episodes. `invalid`
+    episodes could not be scored; `unanswered` ones (no token was sampled) count as failed. `cause` is the most common
+    cause of both.
     """
 
     step: int
@@ -152,18 +153,76 @@ class EvaluationRecord:
 
     @property
     def validity(self) -> str:
-        """'3 of 4 episodes valid', with the tasks that are left out and the cause; '' where nothing is to be said."""
+        """'3 of 4 episodes valid' with the excluded tasks and the cause, '' if all were valid and answered."""
         if not (self.invalid or self.unanswered):
             return ""
         episodes = self.tasks * self.samples
-        silent = f", {self.unanswered} of them unanswered" if self.unanswered else ""
-        said = {1: self.tasks_at_1, self.k: self.tasks_at_k}
-        left_out = [f"pass@{k} over {count} of {self.tasks} tasks" for k, count in said.items() if count < self.tasks]
-        return "; ".join([f"{episodes - self.invalid} of {episodes} episodes valid{silent}", *left_out, self.cause])
+        unanswered = f", {self.unanswered} of them unanswered" if self.unanswered else ""
+        judged = {1: self.tasks_at_1, self.k: self.tasks_at_k}
+        left_out = [f"pass@{k} over {count} of {self.tasks} tasks" for k, count in judged.items() if count < self.tasks]
+        return "; ".join([f"{episodes - self.invalid} of {episodes} episodes valid{unanswered}", *left_out, self.cause])
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Result of training on a batch: the report of each rank, and how many groups had a signal."""
+
+    reports: tuple[StepReport, ...]
+    groups_with_signal: int
+
+
+def step_record(step: int, version: Version, batch: Batch, learned: Learned, seconds: PhaseSeconds) -> StepRecord:
+    """The record of `step`, after which learner and engines hold `version`."""
+    trajectories = [t for group in batch.groups for t in group.trajectories]
+    rewards = [t.reward for t in trajectories]
+    lengths = [t.action_tokens for t in trajectories]
+    dropped = collections.Counter(reason for reason, _, _ in batch.dropped)
+    ages = collections.Counter(batch.ages)
+    return StepRecord(
+        step=step,
+        version=str(version),
+        at=time.time(),
+        reward_mean=statistics.fmean(rewards),
+        reward_std=statistics.pstdev(rewards),
+        trained=len(trajectories),
+        learner=merged_report(learned.reports),
+        seconds=seconds,
+        filtered=dropped["filtered"],
+        stale=dropped["stale"],
+        invalid=dropped["invalid"],
+        unanswered=dropped["unanswered"],
+        lost=dropped["lost"],
+        groups=len(batch.groups),
+        groups_mixed=learned.groups_with_signal,
+        action_tokens=sum(lengths),
+        dropped_tokens=sum(tokens for _, _, tokens in batch.dropped),
+        restored_tokens=batch.restored_tokens,
+        entropy=-math.fsum(value for t in trajectories for s in t.segments for value in s.logprobs) / sum(lengths),
+        length_mean=statistics.fmean(lengths),
+        length_max=max(lengths),
+        turns_mean=statistics.fmean(t.turns for t in trajectories),
+        truncated=sum(not t.stop_reason.is_terminal for t in trajectories),
+        staleness=tuple(ages[age] for age in range(max(ages, default=0) + 1)),
+        mid_updates=sum(len({v.version for s in t.segments for v in s.versions}) > 1 for t in trajectories),
+        signals=signal_means(trajectories),
+        tool_calls_mean=statistics.fmean(len(t.tool_results) for t in trajectories),
+        tool_use=tool_use(trajectories),
+        samples=tuple(t.sample for t in trajectories),
+    )
+
+
+def merged_report(reports: Sequence[StepReport]) -> StepReport:
+    """The reports of all ranks as one: samples and tokens added up, the seconds of the slowest rank."""
+    return replace(
+        reports[0],
+        tokens=sum(report.tokens for report in reports),
+        samples=tuple(sample for report in reports for sample in report.samples),
+        seconds=max(report.seconds for report in reports),
+    )
 
 
 def tool_use(trajectories: Sequence[Trajectory]) -> float:
-    """The share of episodes in which a tool answered the model by anything but an error."""
+    """The share of episodes in which a tool returned anything but an error."""
     return statistics.fmean(
         any(not text_of(result).startswith(TOOL_ERROR) for result in t.tool_results) for t in trajectories
     )
@@ -176,4 +235,4 @@ def signal_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
         for signal in trajectory.signals:
             if signal.value is not None:
                 values.setdefault(signal.name, []).append(signal.value)
-    return {name: statistics.fmean(said) for name, said in values.items()}
+    return {name: statistics.fmean(column) for name, column in values.items()}

@@ -1,4 +1,4 @@
-"""Where the time of a command goes."""
+"""Phase timer: how a command spends its time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class PhaseTimer:
-    """Wall-clock seconds by phase: exactly one phase runs at any moment, so the phases add up to the whole.
+    """Wall-clock seconds by phase. Exactly one phase runs at any moment, so the phases add up to the total.
 
-    The timer begins in the phase `start`, at `began` on the scale of `now` (default: now). A phase is a field of
-    Seconds. `parts` are the seconds of what was started; some of it starts side by side, so they do not add up.
+    The timer begins in the phase `start`, at `began` on the scale of `now` (default: now). Phases are the fields of
+    PhaseSeconds. `parts` are the seconds of the parts of the start; some run in parallel, so they do not add up.
     """
 
     def __init__(self, began: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
@@ -30,7 +30,7 @@ class PhaseTimer:
         self._lapped = PhaseSeconds()
 
     def enter(self, phase: str) -> str:
-        """Begin a phase; returns the one that this ends."""
+        """Begin a phase; returns the phase that ends."""
         ended, now = self.current, self._now()
         self._spent[ended] = self._spent.get(ended, 0.0) + now - self.since
         self.current, self.since = phase, now
@@ -38,7 +38,7 @@ class PhaseTimer:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """What happens inside is of the phase `name`; then the phase around it goes on."""
+        """Count the block as the phase `name`, then continue the phase around it."""
         around = self.enter(name)
         try:
             yield
@@ -47,7 +47,7 @@ class PhaseTimer:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Add the seconds of what happens inside to the part `name`, whatever runs beside it."""
+        """Add the seconds of the block to the part `name`."""
         began = self._now()
         try:
             yield
@@ -55,28 +55,28 @@ class PhaseTimer:
             self.parts[name] = self.parts.get(name, 0.0) + self._now() - began
 
     async def timed(self, name: str, work: Awaitable[T]) -> T:
-        """The result of `work`, which is the part `name`."""
+        """Await `work` and add its seconds to the part `name`."""
         with self.part(name):
             return await work
 
     def spent(self) -> PhaseSeconds:
-        """Everything up to now: its total is the time since the timer began."""
+        """The seconds by phase since the timer began."""
         self.enter(self.current)
         return PhaseSeconds(**self._spent)
 
     def lap(self) -> PhaseSeconds:
-        """What was spent since the last lap."""
+        """The seconds by phase since the last lap."""
         spent = self.spent()
         lap, self._lapped = spent - self._lapped, spent
         return lap
 
     def seconds_in_phase(self) -> float:
-        """How long the present phase has been running."""
+        """The seconds since the current phase began."""
         return self._now() - self.since
 
 
 def process_began() -> float:
-    """When this process began, on the scale of `time.monotonic`: before its first import."""
+    """The time at which this process began (before its first import), on the scale of `time.monotonic`."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.monotonic() - max(0.0, age_s)

@@ -1,4 +1,4 @@
-"""Where the records of a run go: metrics.jsonl always, TensorBoard and Weights & Biases when asked."""
+"""Writers of step and evaluation records: metrics.jsonl always, TensorBoard and Weights & Biases if configured."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from agentrl.types import MEANS
 
 
 class Tracker(Protocol):
-    """Something that draws curves."""
+    """A service that draws curves."""
 
     def log(self, scalars: dict[str, float], step: int, at: float) -> None:
         """Add a point to each curve; `at` is in Unix seconds."""
 
     def close(self) -> None:
-        """Write everything out."""
+        """Flush everything."""
 
 
 class Metrics:
-    """Writes every record to the run folder and to the trackers that the configuration asks for.
+    """Writes every record to the run folder and to the configured trackers.
 
-    Raises ConfigError, before anything is written, for a tracker that is not installed.
+    Raises ConfigError for a tracker that is not installed, before anything is written.
     """
 
     def __init__(self, folder: RunFolder, config: Config) -> None:
         if config.track.wandb and importlib.util.find_spec("wandb") is None:
-            raise ConfigError("track.wandb is on, but wandb is not installed. `pip install wandb`, or turn it off.")
+            raise ConfigError("track.wandb is on, but wandb is not installed: `pip install wandb`, or turn it off")
         self._steps, self._evaluations = JsonLines(folder.metrics), JsonLines(folder.evaluations)
         self._trackers: list[Tracker] = []
         if config.track.tensorboard:
@@ -43,18 +43,18 @@ class Metrics:
             self._trackers.append(WeightsAndBiases(folder, config))
 
     def step(self, record: StepRecord) -> None:
-        """Record one optimizer batch."""
+        """Write the record of a step."""
         record = replace(record, learner=replace(record.learner, samples=()))
         self._steps.append(record)
         self._track(step_scalars(record), record.step, record.at)
 
     def evaluation(self, record: EvaluationRecord) -> None:
-        """Record one evaluation."""
+        """Write the record of an evaluation."""
         self._evaluations.append(record)
         self._track(evaluation_scalars(record), record.step, record.at)
 
     def close(self) -> None:
-        """Write everything out and close. Idempotent."""
+        """Flush and close everything. Idempotent."""
         self._steps.close()
         self._evaluations.close()
         for tracker in self._trackers:
@@ -67,12 +67,12 @@ class Metrics:
 
 
 def read_steps(folder: RunFolder) -> list[StepRecord]:
-    """The steps of the present lineage, in order: a step that was done again after a resume counts once."""
+    """The steps of the current lineage in order; a step that a resume repeated counts once."""
     return _lineage(read_jsonl(folder.metrics, StepRecord))
 
 
 def read_evaluations(folder: RunFolder) -> list[EvaluationRecord]:
-    """The evaluations of the present lineage, in order."""
+    """The evaluations of the current lineage in order."""
     return _lineage(read_jsonl(folder.evaluations, EvaluationRecord))
 
 
@@ -86,9 +86,9 @@ def _lineage(records: list[Any]) -> list[Any]:
 
 
 def step_scalars(r: StepRecord) -> dict[str, float]:
-    """The curves of a step, by name; the learner's means are left out where nothing was learned."""
-    unknown = {"samples", *(() if r.learner.has_learned else MEANS)}
-    learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name not in unknown}
+    """The curves of a step by name; without an update the learner's means are left out."""
+    left_out = {"samples", *(() if r.learner.has_learned else MEANS)}
+    learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name not in left_out}
     seconds = {f"seconds/{name}": getattr(r.seconds, name) for name in STEP_PHASES}
     return {
         "reward/mean": r.reward_mean,
@@ -118,7 +118,7 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
 
 
 def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
-    """The curves of an evaluation, by name."""
+    """The curves of an evaluation by name."""
     return {
         "eval/pass_at_1": r.pass_at_1.mean,
         "eval/pass_at_1_low": r.pass_at_1.low,
@@ -135,7 +135,7 @@ def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
 
 
 class TensorBoard:
-    """TensorBoard's own event writer, without torch."""
+    """Writes TensorBoard event files, without torch."""
 
     def __init__(self, folder: RunFolder) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -156,13 +156,13 @@ class TensorBoard:
             raise explained(error, self._folder) from error
 
     def close(self) -> None:
-        """Close the file: `log` has written everything out."""
+        """Close the file; `log` has flushed everything."""
         with suppress(OSError):
             self._writer.close()
 
 
 class WeightsAndBiases:
-    """One Weights & Biases run, named like the run folder."""
+    """Logs to a Weights & Biases run with the name of the run folder."""
 
     def __init__(self, folder: RunFolder, config: Config) -> None:
         import wandb
@@ -180,5 +180,5 @@ class WeightsAndBiases:
         self._run.log({**scalars, "step": step, "_timestamp": at})
 
     def close(self) -> None:
-        """Write everything out."""
+        """Flush everything."""
         self._run.finish()

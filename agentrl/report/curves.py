@@ -11,7 +11,8 @@ from agentrl.metrics.statistics import Interval
 from agentrl.metrics.step import EvaluationRecord, StepRecord
 from agentrl.report.charts import SMALL, WIDE, Bars, Series, Size, histogram, legend, lines, number, stacked
 from agentrl.report.page import card, table
-from agentrl.report.summary import Summary, duration
+from agentrl.report.summary import Summary
+from agentrl.report.words import duration
 
 PHASES = {
     "rollout": "blue", "learn": "green", "publish": "amber", "checkpoint": "violet", "evaluate": "red", "other": "gray",

@@ -21,9 +21,9 @@ from agentrl.records.store import TrajectoryStore
 from agentrl.report import curves, summary
 from agentrl.report.charts import number
 from agentrl.report.page import card, fold, links, page, section, table, tile
-from agentrl.report.still import still_words
-from agentrl.report.summary import Summary, duration
+from agentrl.report.summary import Summary
 from agentrl.report.transcript import Decode, headline, transcript
+from agentrl.report.words import duration, no_update_words
 from agentrl.types import StepReport, Trajectory
 
 MOST_ROWS = 500
@@ -114,7 +114,7 @@ def _tiles(m: Material) -> str:
         pace = statistics.median(record.seconds.total for record in m.steps)
         since = "since the last resume" if m.summary and m.summary.incarnations > 1 else "in all"
         out.append(tile("Steps", str(m.steps[-1].step), f"{duration(seconds)} {since}, {pace:.1f} s a step"))
-        if still := still_words(m.steps):
+        if still := no_update_words(m.steps):
             count, _, why = still.partition(": ")
             out.append(tile("No update", count, why, "bad", is_wide=True))
         sampled, trained = (

@@ -1,4 +1,4 @@
-"""The run as it goes: one quiet panel in a terminal, one line per step elsewhere."""
+"""Progress of a run: a panel in a terminal, one line per step elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ from rich.text import Text
 from agentrl.metrics.step import EvaluationRecord, StepRecord
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
-from agentrl.report.still import still_words, why_still
-from agentrl.report.summary import Summary, closing, duration
-from agentrl.report.words import visible
+from agentrl.report.summary import Summary, closing
+from agentrl.report.words import (
+    dropped_words,
+    duration,
+    evaluation_words,
+    no_update_words,
+    speed_words,
+    step_words,
+    visible,
+    why_no_update,
+)
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 96
@@ -25,10 +33,10 @@ WIDTH = 96
 
 @dataclass
 class TerminalView:
-    """Shows a run of `steps` steps: a panel redrawn in place with lines above it in a terminal, lines only elsewhere.
+    """Shows a run of `steps` steps: a panel redrawn in place below its lines in a terminal, lines only elsewhere.
 
-    `timer` says what the run does now. Calls are cheap, and safe in any order after `start`; `close` gives the terminal
-    back and is idempotent.
+    `timer` knows the current phase. Calls are cheap and safe in any order after `start`; `close` restores the terminal
+    and is idempotent.
     """
 
     steps: int
@@ -39,29 +47,29 @@ class TerminalView:
     _evaluations: list[EvaluationRecord] = field(init=False, default_factory=list)
 
     def start(self, line: str) -> None:
-        """Say what runs, and begin to draw."""
+        """Print `line` and begin to draw."""
         self._line(line)
         if self.console.is_terminal:
             self._live = Live(get_renderable=self._panel, console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
 
     def step(self, record: StepRecord) -> None:
-        """A step is done."""
+        """Show a finished step."""
         self._records.append(record)
         if self._live is None:
             self._line(step_words(record, self.steps) + self._left_words())
 
     def evaluation(self, record: EvaluationRecord) -> None:
-        """An evaluation is done."""
+        """Show a finished evaluation."""
         self._evaluations.append(record)
         self._line(evaluation_words(record))
 
     def note(self, text: str) -> None:
-        """Something that a person should read: a fault, a restart, a checkpoint. Stays above the panel."""
+        """Print a line that stays above the panel: a fault, a restart, a checkpoint."""
         self._line(text)
 
     def close(self, summary: Summary | None = None, folder: RunFolder | None = None) -> None:
-        """Stop drawing; with a summary, say how the run ended."""
+        """Stop drawing; with a summary, print its closing lines."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -69,7 +77,7 @@ class TerminalView:
             self.console.print(closing(summary, folder), crop=False)
 
     def left_s(self) -> float | None:
-        """Seconds that the remaining steps will take at the pace of the last ten, None before the first."""
+        """Seconds until the last step at the pace of the last ten steps, None before the first."""
         recent = list(self._records)[-10:]
         if not recent:
             return None
@@ -85,7 +93,7 @@ class TerminalView:
         return f" · {duration(left)} left" if left else ""
 
     def _panel(self) -> RenderableType:
-        """Asked for by rich four times a second, on its own thread: reads only."""
+        """Called by rich four times a second in its own thread, so it only reads."""
         done = self._records[-1].step if self._records else 0
         head = Table.grid(padding=(0, 1), expand=True)
         head.add_column(no_wrap=True)
@@ -121,7 +129,7 @@ class TerminalView:
             ("reward", f"{r.reward_mean:.3f} ± {r.reward_std:.2f}", sparkline([x.reward_mean for x in records])),
             ("length", lengths, sparkline([x.length_mean for x in records])),
             ("entropy", f"{r.entropy:.3f}", sparkline([x.entropy for x in records])),
-            *([("no update", still_words(records), "")] if any(map(why_still, records)) else []),
+            *([("no update", no_update_words(records), "")] if any(map(why_no_update, records)) else []),
             ("samples", f"{r.trained} trained{dropped_words(r)}", ""),
             ("speed", speed_words(r), ""),
             ("staleness", f"{r.staleness_mean:.2f} updates  ({ages})" if ages else "-", ""),
@@ -129,49 +137,9 @@ class TerminalView:
 
 
 def sparkline(values: list[float], width: int = 32) -> str:
-    """The last values as little bars, lowest to highest."""
+    """The last values as small bars, scaled from the lowest to the highest."""
     shown = [value for value in values[-width:] if value == value]
     if len(shown) < 2:
         return ""
     low, span = min(shown), max(shown) - min(shown)
     return "".join(BARS[round((value - low) / span * (len(BARS) - 1)) if span else 0] for value in shown)
-
-
-def speed_words(r: StepRecord) -> str:
-    """'512 tok/s sampled, 1,204 tok/s learned, 12.3 s a step'."""
-    learned = f"{r.trained_per_s:,.0f} learned, " if r.learner.has_learned else ""
-    return f"{r.sampled_per_s:,.0f} tok/s sampled, {learned}{r.seconds.total:.1f} s a step"
-
-
-def dropped_words(r: StepRecord) -> str:
-    """' · 2 invalid · 3 stale', '' when every sample was trained."""
-    fates = ("invalid", "unanswered", "stale", "filtered", "lost")
-    return "".join(f" · {count} {name}" for name in fates if (count := getattr(r, name)))
-
-
-def step_words(r: StepRecord, steps: int) -> str:
-    """A step in one line of plain text."""
-    return (
-        f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens · entropy {r.entropy:.2f}"
-        f" · {learned_words(r)} · staleness {r.staleness_mean:.2f}{dropped_words(r)} · {speed_words(r)}"
-    )
-
-
-def learned_words(r: StepRecord) -> str:
-    """'KL 0.0012', or why there was no update, or not every one."""
-    bad = r.learner.nonfinite_steps
-    some = f" · {bad} of {bad + r.learner.optimizer_steps} updates skipped: the gradient was not finite" if bad else ""
-    return why_still(r) or f"KL {r.learner.mismatch_kl:.4f}{some}"
-
-
-def evaluation_words(r: EvaluationRecord) -> str:
-    """An evaluation of a run in one line of plain text."""
-    return f"evaluation after step {r.step} · {score_words(r)}"
-
-
-def score_words(r: EvaluationRecord) -> str:
-    """'pass@1 0.680 [0.562, 0.789] · 8 test tasks x 16 · 40 s'."""
-    more = f" · pass@{r.k} {r.pass_at_k}" if r.k > 1 else ""
-    return f"pass@1 {r.pass_at_1}{more} · {r.tasks} {r.split} tasks x {r.samples} · {r.seconds:.0f} s" + (
-        f" · {r.validity}" if r.validity else ""
-    )

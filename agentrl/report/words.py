@@ -1,12 +1,115 @@
-"""Text that a model or an environment wrote, made safe to print."""
+"""The sentences about steps, evaluations and times that terminal, report and summary share."""
 
 from __future__ import annotations
 
-# Control codes become their pictures: an escape sequence in a model's answer is shown, never obeyed by the terminal.
+from collections.abc import Sequence
+
+from agentrl.metrics.step import EvaluationRecord, PhaseSeconds, StepRecord
+
+# Control codes become visible signs: the terminal shows an escape sequence in a model's answer and does not obey it.
 PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 PICTURES |= {127: 0x2421} | dict.fromkeys(range(128, 160), 65533)
 
+PAGE = "docs/when-it-does-not-learn.md"
+
 
 def visible(text: str) -> str:
-    """The text with every control code but tab and newline replaced by a sign for it."""
+    """The text of a model or an environment with every control code but tab and newline replaced by a sign."""
     return text.translate(PICTURES)
+
+
+def duration(seconds: float) -> str:
+    """'8 s', '3 min 20 s', '2 h 05 min'."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+# --- steps ------------------------------------------------------------------------------------------------------
+
+
+def step_words(r: StepRecord, steps: int) -> str:
+    """A step in one line of plain text."""
+    return (
+        f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens · entropy {r.entropy:.2f}"
+        f" · {learned_words(r)} · staleness {r.staleness_mean:.2f}{dropped_words(r)} · {speed_words(r)}"
+    )
+
+
+def learned_words(r: StepRecord) -> str:
+    """'KL 0.0012' with the number of skipped updates, or why there was no update."""
+    bad = r.learner.nonfinite_steps
+    some = f" · {bad} of {bad + r.learner.optimizer_steps} updates skipped: the gradient was not finite" if bad else ""
+    return why_no_update(r) or f"KL {r.learner.mismatch_kl:.4f}{some}"
+
+
+def dropped_words(r: StepRecord) -> str:
+    """' · 2 invalid · 3 stale', '' if every sample was trained."""
+    reasons = ("invalid", "unanswered", "stale", "filtered", "lost")
+    return "".join(f" · {count} {name}" for name in reasons if (count := getattr(r, name)))
+
+
+def speed_words(r: StepRecord) -> str:
+    """'512 tok/s sampled, 1,204 learned, 12.3 s a step'."""
+    learned = f"{r.trained_per_s:,.0f} learned, " if r.learner.has_learned else ""
+    return f"{r.sampled_per_s:,.0f} tok/s sampled, {learned}{r.seconds.total:.1f} s a step"
+
+
+def why_no_update(step: StepRecord) -> str:
+    """Why a step changed no weight, '' if it did."""
+    if step.learner.has_learned:
+        return ""
+    if step.learner.nonfinite_steps:
+        return "no update: the gradient was not finite"
+    if step.reward_std == 0:
+        return f"no update: every reward is {step.reward_mean:.3g}, so there is nothing to compare"
+    return "no update: all rewards of each group are equal, so there is nothing to compare"
+
+
+def no_update_words(steps: Sequence[StepRecord]) -> str:
+    """How many steps changed no weight, the most common reason and the page with advice; '' if every step did."""
+    reasons = [reason for reason in map(why_no_update, steps) if reason]
+    if not reasons:
+        return ""
+    commonest = max(dict.fromkeys(reasons), key=reasons.count).removeprefix("no update: ")
+    return f"{len(reasons)} of {len(steps)} steps: {commonest}; see {PAGE}"
+
+
+# --- evaluations ------------------------------------------------------------------------------------------------
+
+
+def evaluation_words(r: EvaluationRecord) -> str:
+    """An evaluation of a run in one line of plain text."""
+    return f"evaluation after step {r.step} · {score_words(r)}"
+
+
+def score_words(r: EvaluationRecord) -> str:
+    """'pass@1 0.680 [0.562, 0.789] · 8 test tasks x 16 · 40 s'."""
+    more = f" · pass@{r.k} {r.pass_at_k}" if r.k > 1 else ""
+    validity = f" · {r.validity}" if r.validity else ""
+    return f"pass@1 {r.pass_at_1}{more} · {r.tasks} {r.split} tasks x {r.samples} · {r.seconds:.0f} s{validity}"
+
+
+def progress_words(before: EvaluationRecord | None, after: EvaluationRecord | None) -> str:
+    """'pass@1 0.070 [0.05, 0.09] → 0.812 [0.78, 0.84]', or as much as is known."""
+    if before is None:
+        return ""
+    first = f"pass@1 {before.pass_at_1}"
+    return first if after is None else f"{first} → {after.pass_at_1}"
+
+
+# --- time -------------------------------------------------------------------------------------------------------
+
+
+def time_words(seconds: PhaseSeconds, parts: dict[str, float]) -> str:
+    """'1 min 20 s: start 40 s (engines 31 s, ray 5 s), rollout 30 s, …' with every phase of at least half a second."""
+    phases = {name: getattr(seconds, name) for name in PhaseSeconds.__slots__}
+    of_start = ", ".join(f"{name} {value:.0f} s" for name, value in _longest(parts))
+    notes = {"start": f" ({of_start})"} if of_start else {}
+    spent = ", ".join(f"{name} {value:.0f} s{notes.get(name, '')}" for name, value in _longest(phases))
+    return f"{duration(seconds.total)}: {spent}" if spent else duration(seconds.total)
+
+
+def _longest(seconds: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(((name, value) for name, value in seconds.items() if value >= 0.5), key=lambda item: -item[1])

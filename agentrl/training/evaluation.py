@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from agentrl.env.driver.scoring import passes
 from agentrl.errors import RunError, WorkerLostError
-from agentrl.metrics.statistics import score
+from agentrl.metrics.statistics import pass_at_k_interval
 from agentrl.metrics.step import EvaluationRecord, signal_means, tool_use
 from agentrl.records.store import TrajectoryStore
 from agentrl.rollout.faults import Fault, commonest, fault_of
@@ -117,8 +117,8 @@ class Evaluation:
             split=self.split,
             tasks=self.tasks,
             samples=self.samples,
-            pass_at_1=score(right, drawn, 1, self.seed),
-            pass_at_k=score(right, drawn, k, self.seed),
+            pass_at_1=pass_at_k_interval(right, drawn, 1, self.seed),
+            pass_at_k=pass_at_k_interval(right, drawn, k, self.seed),
             k=k,
             reward_mean=statistics.fmean(t.reward for t in valid),
             length_mean=statistics.fmean(t.action_tokens for t in valid),

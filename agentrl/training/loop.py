@@ -20,8 +20,9 @@ from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import step_of, steps_in
 from agentrl.records.folder import RunFolder, run_lock, taken, unwritable
 from agentrl.records.jsonl import write_atomic
-from agentrl.report.summary import FINISHED, Summary, time_words
-from agentrl.report.terminal import TerminalView, score_words
+from agentrl.report.summary import FINISHED, Summary
+from agentrl.report.terminal import TerminalView
+from agentrl.report.words import score_words, time_words
 from agentrl.training.finish import finish
 from agentrl.training.inputs import RunInputs, anchored
 from agentrl.training.resumption import check_resumable

@@ -12,7 +12,7 @@ from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
 from agentrl.errors import LearnerError
 from agentrl.learner.batch import groups_with_signal, train_sequences
-from agentrl.metrics.account import Learned, account
+from agentrl.metrics.step import Learned, step_record
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import folder_of, prune
@@ -100,7 +100,7 @@ class Session:
 
     def record(self, batch: Batch, learned: Learned) -> None:
         """Write down and show what the step did. Raises LearnerError where gradients are not finite step after step."""
-        record = account(self.step, self.version, batch, learned, self.timer.lap())
+        record = step_record(self.step, self.version, batch, learned, self.timer.lap())
         self.metrics.step(record)
         self.view.step(record)
         is_unstable = record.learner.nonfinite_steps > 0 and not record.learner.has_learned

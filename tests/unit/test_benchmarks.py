@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import runpy
 from pathlib import Path
 
 import pytest
 
 from benchmarks.arms import Arm
+from benchmarks.learning import over_seeds
 from benchmarks.timing import alternated, column, last_line
 
 ROOT = Path(__file__).parents[2]
@@ -80,3 +82,12 @@ class Environment:
         import os
 
         return os.getpid()
+
+
+def test_a_mean_over_seeds_has_students_interval() -> None:
+    interval = over_seeds([0.80, 0.82, 0.87])
+    assert interval.mean == pytest.approx(0.83)
+    assert interval.high - interval.mean == pytest.approx(4.303 * 0.036056 / math.sqrt(3), rel=1e-3)
+    assert over_seeds([0.5]).method == "none"
+    many = over_seeds([0.0, 1.0] * 40)
+    assert many.high - many.mean == pytest.approx(1.9905 * 0.50315 / math.sqrt(80), rel=1e-3)

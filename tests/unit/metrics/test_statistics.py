@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from agentrl.metrics.statistics import bootstrap, over_seeds, pass_at_k, score, wilson
+from agentrl.metrics.statistics import bootstrap, pass_at_k, pass_at_k_interval, wilson
 
 
 @pytest.mark.parametrize(("samples", "k"), [(n, k) for n in range(1, 7) for k in range(1, n + 1)])
@@ -31,30 +31,30 @@ def test_wilson_gives_the_published_interval() -> None:
 
 def test_an_interval_is_never_empty_though_all_tasks_agree() -> None:
     for correct in (0, 8):
-        interval = score([correct] * 16, [8] * 16)
+        interval = pass_at_k_interval([correct] * 16, [8] * 16)
         assert interval.method == "wilson"
         assert interval.low < interval.high
         assert interval.low <= interval.mean <= interval.high
 
 
 def test_one_sample_of_each_task_is_a_proportion() -> None:
-    assert score([1, 0, 1, 1], [1] * 4) == wilson(3, 4)
+    assert pass_at_k_interval([1, 0, 1, 1], [1] * 4) == wilson(3, 4)
 
 
 def test_the_unit_is_the_task_not_the_sample() -> None:
-    alike = score([0, 16] * 8, [16] * 16)
-    spread = score([7, 9] * 8, [16] * 16)
+    alike = pass_at_k_interval([0, 16] * 8, [16] * 16)
+    spread = pass_at_k_interval([7, 9] * 8, [16] * 16)
     assert alike.mean == spread.mean == 0.5
     assert alike.high - alike.low > 4 * (spread.high - spread.low)
 
 
 def test_tasks_without_enough_samples_are_left_out() -> None:
-    assert score([1, 3, 0], [2, 4, 0], k=4).mean == 1.0
-    assert math.isnan(score([0], [0]).mean)
+    assert pass_at_k_interval([1, 3, 0], [2, 4, 0], k=4).mean == 1.0
+    assert math.isnan(pass_at_k_interval([0], [0]).mean)
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
-    assert score([1, 2, 3], [4, 4, 4], seed=7) == score([1, 2, 3], [4, 4, 4], seed=7)
+    assert pass_at_k_interval([1, 2, 3], [4, 4, 4], seed=7) == pass_at_k_interval([1, 2, 3], [4, 4, 4], seed=7)
 
 
 def test_the_bootstrap_covers_the_truth_as_often_as_it_says() -> None:
@@ -64,12 +64,3 @@ def test_the_bootstrap_covers_the_truth_as_often_as_it_says() -> None:
         interval = bootstrap([rng.betavariate(2, 2) for _ in range(48)], resamples=1000)
         hits += interval.low <= 0.5 <= interval.high
     assert 0.93 <= hits / 300 <= 0.97
-
-
-def test_a_mean_over_seeds_has_students_interval() -> None:
-    interval = over_seeds([0.80, 0.82, 0.87])
-    assert interval.mean == pytest.approx(0.83)
-    assert interval.high - interval.mean == pytest.approx(4.303 * 0.036056 / math.sqrt(3), rel=1e-3)
-    assert over_seeds([0.5]).method == "none"
-    many = over_seeds([0.0, 1.0] * 40)
-    assert many.high - many.mean == pytest.approx(1.9905 * 0.50315 / math.sqrt(80), rel=1e-3)

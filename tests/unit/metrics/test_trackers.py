@@ -13,9 +13,8 @@ import pytest
 
 from agentrl.config.schema import Config, TrackSection
 from agentrl.errors import ConfigError, RunError
-from agentrl.metrics.account import Learned, account
 from agentrl.metrics.statistics import Interval, wilson
-from agentrl.metrics.step import EvaluationRecord, PhaseSeconds, StepRecord
+from agentrl.metrics.step import EvaluationRecord, Learned, PhaseSeconds, StepRecord, step_record
 from agentrl.metrics.trackers import Metrics, read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.types import Batch, Group, SampleId, Version
@@ -100,7 +99,7 @@ def test_tokens_that_a_resume_took_back_count_in_the_sum_and_in_no_rate() -> Non
     members = tuple(trajectory(0, member, version=3) for member in range(2))
     tokens = sum(member.action_tokens for member in members)
     batch = Batch((Group(0, members),), (("stale", "old", 50),), (0, 0), restored_tokens=members[0].action_tokens + 50)
-    r = account(4, Version(1, 4), batch, Learned((learner_report(4, random.Random(0)),), 1), PhaseSeconds(2.0, 3.0))
+    r = step_record(4, Version(1, 4), batch, Learned((learner_report(4, random.Random(0)),), 1), PhaseSeconds(2.0, 3.0))
     assert r.sampled_tokens == tokens + 50
     assert r.sampled_per_s == members[1].action_tokens / 2.0
     assert r.tokens_per_s == members[1].action_tokens / 5.0

@@ -165,7 +165,7 @@ class SyntheticRun:
         return StepRecord(
             step, f"0.{step}", STARTED + 15 * step, mean, math.sqrt(mean * (1 - mean)), len(batch),
             learner_report(step, self.rng), seconds, stale=stale, invalid=invalid, groups=self.prompts, groups_mixed=3,
-            prompt_tokens=400, action_tokens=sum(lengths), length_mean=sum(lengths) / len(lengths),
+            action_tokens=sum(lengths), length_mean=sum(lengths) / len(lengths),
             length_max=max(lengths), turns_mean=1.5,
             truncated=self.rng.randrange(3), staleness=tuple(ages.count(a) for a in range(3)),
             mid_updates=sum(age > 0 for age in ages), samples=tuple(t.sample for t in batch),
@@ -173,7 +173,7 @@ class SyntheticRun:
 
     def _evaluate(self, step: int) -> None:
         right = [sum(self.rng.random() < self.score(step) for _ in range(8)) for _ in range(24)]
-        first, any_of = (statistics.score(right, [8] * 24, k) for k in (1, 8))
+        first, any_of = (statistics.pass_at_k_interval(right, [8] * 24, k) for k in (1, 8))
         self.metrics.evaluation(
             EvaluationRecord(
                 step, f"0.{step}", STARTED + 15 * step, "heldout", 24, 8, first, any_of, 8, first.mean, 31.0, 0, 9.0

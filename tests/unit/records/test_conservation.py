@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.schema import Config
-from agentrl.metrics.account import Learned, account
-from agentrl.metrics.step import PhaseSeconds, StepRecord
+from agentrl.metrics.step import Learned, PhaseSeconds, StepRecord, step_record
 from agentrl.metrics.trackers import Metrics, read_steps
 from agentrl.records.audit import AuditLog, RankReport, read_audit
 from agentrl.records.conservation import ConservationResult, check, is_living
@@ -38,7 +37,7 @@ class Records:
         return check(self.ledger, self.dispatched, self.stored, self.trained, self.steps)
 
 
-def step_record(step: int, *samples: SampleId) -> StepRecord:
+def record_of(step: int, *samples: SampleId) -> StepRecord:
     report = learner_report(step, random.Random(0))
     return StepRecord(step, f"0.{step}", 0.0, 0.5, 0.5, len(samples), report, PhaseSeconds(), samples=samples)
 
@@ -58,7 +57,7 @@ def records(tmp_path: Path) -> Iterator[Records]:
     stored = [(sample, 0) for sample in SAMPLES[:7]] + [(SAMPLES[7], 1)]
     dispatched = [(sample, 0) for sample in SAMPLES] + [(SAMPLES[7], 1)]
     trained = [RankReport(0, 1 + i // 2, i % 2, (SAMPLES[i],)) for i in range(4)]
-    yield Records(ledger, dispatched, stored, trained, [step_record(1, *SAMPLES[:2]), step_record(2, *SAMPLES[2:4])])
+    yield Records(ledger, dispatched, stored, trained, [record_of(1, *SAMPLES[:2]), record_of(2, *SAMPLES[2:4])])
     ledger.close()
 
 
@@ -102,20 +101,20 @@ def test_a_sample_that_no_rank_trained_is_seen(records: Records) -> None:
 
 
 def test_a_sample_that_a_rank_left_out_and_the_ledger_never_heard_of_is_seen(records: Records) -> None:
-    records.steps[1] = step_record(2, *SAMPLES[2:4], SAMPLES[6])
+    records.steps[1] = record_of(2, *SAMPLES[2:4], SAMPLES[6])
     assert {row.state for row in records.ledger.rows() if row.sample == SAMPLES[6]} == {State.FINISHED}
     assert records.verdict().violations == ("sample 3-0: trained in step 2 in the step's record, by no rank",)
 
 
 def test_a_step_that_counts_more_than_its_ranks_is_seen_though_it_names_none(records: Records) -> None:
-    records.steps[1] = replace(step_record(2), trained=3)
+    records.steps[1] = replace(record_of(2), trained=3)
     assert records.verdict().violations == ("step 2: its record counts 3 trained samples, the ranks 2",)
-    records.steps[1] = replace(step_record(2), trained=2)
+    records.steps[1] = replace(record_of(2), trained=2)
     assert records.verdict().holds
 
 
 def test_a_step_that_hides_a_training_is_seen(records: Records) -> None:
-    records.steps[0] = step_record(1, SAMPLES[0])
+    records.steps[0] = record_of(1, SAMPLES[0])
     assert records.verdict().violations == ("sample 0-1: trained in step 1 by its rank, not in the step's record",)
 
 
@@ -175,7 +174,7 @@ def test_the_law_holds_through_a_resume(records: Records) -> None:
     records.ledger.begin_incarnation(1)
     assert records.verdict().holds
     records.ledger.trained(SAMPLES[3:4], 2)
-    records.steps.append(replace(step_record(2, SAMPLES[3]), version="1.2"))
+    records.steps.append(replace(record_of(2, SAMPLES[3]), version="1.2"))
     assert records.verdict().violations == (
         "sample 1-1: trained in step 2 in the ledger, by no rank",
         "sample 1-1: trained in step 2 in the step's record, by no rank",
@@ -197,7 +196,9 @@ def test_a_rank_that_leaves_out_a_sample_breaks_the_law_of_its_run(tmp_path: Pat
     journal.trained(Version(0, 0), 1, ranks)
     reports = [learner_report(1, random.Random(0), tuple(samples)) for samples in ranks]
     metrics.step(
-        account(1, Version(0, 1), Batch((Group(0, members),), (), (0,) * 4), Learned(tuple(reports), 1), PhaseSeconds())
+        step_record(
+            1, Version(0, 1), Batch((Group(0, members),), (), (0,) * 4), Learned(tuple(reports), 1), PhaseSeconds()
+        )
     )
     violations = ("sample 0-1: trained in step 1 in the step's record, by no rank",)
     assert journal.verdict(read_steps(folder)).violations == violations * left_out

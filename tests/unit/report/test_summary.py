@@ -17,6 +17,7 @@ from agentrl.metrics.trackers import read_steps
 from agentrl.records.conservation import ConservationResult
 from agentrl.records.folder import RunFolder
 from agentrl.report import summary
+from agentrl.report.words import duration
 from tests.unit.records.synthetic import synthetic_run
 
 
@@ -113,4 +114,4 @@ def test_the_closing_words_tell_all_of_the_time(run: RunFolder) -> None:
 
 
 def test_durations_are_read_aloud() -> None:
-    assert [summary.duration(s) for s in (8, 200, 7500)] == ["8 s", "3 min 20 s", "2 h 05 min"]
+    assert [duration(s) for s in (8, 200, 7500)] == ["8 s", "3 min 20 s", "2 h 05 min"]

@@ -16,7 +16,8 @@ from agentrl.metrics.trackers import read_evaluations, read_steps, step_scalars
 from agentrl.records.folder import RunFolder
 from agentrl.report import summary
 from agentrl.report.curves import learning
-from agentrl.report.terminal import TerminalView, sparkline, step_words
+from agentrl.report.terminal import TerminalView, sparkline
+from agentrl.report.words import step_words
 from tests.unit.records.synthetic import synthetic_run
 
 
@@ -63,7 +64,7 @@ def test_a_step_without_a_signal_says_so_and_shows_no_mean_of_nothing(run: RunFo
     idle = dataclasses.replace(read_steps(run)[-1].learner, entropy=0.0, optimizer_steps=0, skipped_steps=1)
     record = dataclasses.replace(read_steps(run)[-1], learner=idle)
     line = step_words(record, 12)
-    assert "no update: the rewards differ in no group" in line
+    assert "no update: all rewards of each group are equal" in line
     assert "entropy" in line  # of all sampled tokens, whatever was learned from them
     assert "KL" not in line
     assert "learned" not in line

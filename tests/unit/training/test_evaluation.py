@@ -14,7 +14,7 @@ from agentrl.errors import RunError, WorkerLostError
 from agentrl.metrics.step import EvaluationRecord
 from agentrl.records.store import TrajectoryStore
 from agentrl.report.curves import learning
-from agentrl.report.terminal import evaluation_words
+from agentrl.report.words import evaluation_words
 from agentrl.training.evaluation import Evaluation
 from agentrl.types import EpisodeRequest, SampleId, Signal, StopReason, Trajectory, Version
 from tests.unit.records.synthetic import trajectory

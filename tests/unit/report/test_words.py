@@ -11,8 +11,7 @@ from agentrl.metrics.step import StepRecord
 from agentrl.metrics.trackers import read_steps
 from agentrl.report import summary
 from agentrl.report.html import write_report
-from agentrl.report.still import PAGE, still_words, why_still
-from agentrl.report.terminal import step_words
+from agentrl.report.words import PAGE, no_update_words, step_words, why_no_update
 from tests.unit.records.synthetic import synthetic_run
 from tests.unit.report.test_summary import said
 
@@ -30,17 +29,17 @@ def still(step: StepRecord, *, mean: float = 0.0, spread: float = 0.0, nonfinite
 
 
 def test_a_step_without_an_update_says_why(moved: StepRecord) -> None:
-    assert why_still(moved) == ""
+    assert why_no_update(moved) == ""
     assert "no update: every reward is 0, so there is nothing to compare" in step_words(still(moved), 9)
     assert "no update: every reward is 0.5" in step_words(still(moved, mean=0.5), 9)
-    assert "no update: the rewards differ in no group" in step_words(still(moved, mean=0.5, spread=0.5), 9)
+    assert "no update: all rewards of each group are equal" in step_words(still(moved, mean=0.5, spread=0.5), 9)
     assert "no update: the gradient was not finite" in step_words(still(moved, nonfinite=1), 9)
 
 
 def test_the_steps_without_an_update_are_counted_by_their_commonest_reason(moved: StepRecord) -> None:
-    assert still_words([moved, moved]) == ""
+    assert no_update_words([moved, moved]) == ""
     steps = [moved, still(moved, mean=1.0), still(moved), still(moved)]
-    assert still_words(steps) == f"3 of 4 steps: every reward is 0, so there is nothing to compare; see {PAGE}"
+    assert no_update_words(steps) == f"3 of 4 steps: every reward is 0, so there is nothing to compare; see {PAGE}"
     assert (ROOT / PAGE).is_file()
 
 
