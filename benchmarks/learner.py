@@ -24,7 +24,8 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 from agentrl.config.schema import LearnerSection
-from agentrl.learner.deepspeed import DTYPES, DeepSpeedLearner, LearnerSpec
+from agentrl.learner.policy import PolicyLearner
+from agentrl.learner.spec import LearnerSpec
 from agentrl.types import SampleId, TrainSequence
 
 GROUPS, MEMBERS, PROMPT, COMPLETION, LR = 8, 8, 35, 48, 1e-6
@@ -101,10 +102,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     section = LearnerSection(lr=LR, schedule="constant")
-    learner = DeepSpeedLearner(
-        LearnerSpec(args.model, 100, dtype=args.dtype, learner=section), 0, 1, "127.0.0.1", free_port()
-    )
-    bare = Bare(args.model, DTYPES[args.dtype], args.bare_micro_batch)
+    spec = LearnerSpec(args.model, 100, dtype=args.dtype, learner=section)
+    learner = PolicyLearner(spec, 0, 1, "127.0.0.1", free_port())
+    bare = Bare(args.model, spec.compute, args.bare_micro_batch)
     batch = samples(bare.model.config.vocab_size)
     # As if the learner itself had sampled: the importance weight is then 1 and both losses are the same.
     rows = learner.logprobs([s.ids for s in batch])

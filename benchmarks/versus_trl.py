@@ -52,10 +52,11 @@ class OurLoss:
     """agentrl's loss and gradient on a batch it is given."""
 
     def __init__(self, model: Path) -> None:
-        from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+        from agentrl.learner.policy import PolicyLearner
+        from agentrl.learner.spec import LearnerSpec
 
         spec = LearnerSpec(model, 100, dtype="float32", learner=LearnerSection(lr=1e-9, schedule="constant"))
-        self._learner = DeepSpeedLearner(spec, 0, 1, "127.0.0.1", free_port())
+        self._learner = PolicyLearner(spec, 0, 1, "127.0.0.1", free_port())
 
     def loss_and_norm(self, batch: Fixed) -> tuple[float, float]:
         """(loss, gradient norm) of one optimizer step, before clipping; the sampler is the learner itself."""

@@ -218,7 +218,8 @@ def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> Actor
 
 def make_learner(config: Config, model: Path, staging: Path, rank: int, address: str, port: int) -> Learner:
     """One rank of the learner."""
-    from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+    from agentrl.learner.policy import PolicyLearner
+    from agentrl.learner.spec import LearnerSpec
 
     spec = LearnerSpec(
         model=model,
@@ -232,7 +233,7 @@ def make_learner(config: Config, model: Path, staging: Path, rank: int, address:
         bucket_bytes=config.weights.bucket_mib << 20,
     )
     if config.device == "cpu":
-        return DeepSpeedLearner(spec, rank, config.learner.ranks, address, port)
+        return PolicyLearner(spec, rank, config.learner.ranks, address, port)
     from agentrl.cluster.sending import Route, SendingLearner
 
     backend: Literal["nccl", "ipc"] = "ipc" if config.weights.transfer == "ipc" else "nccl"

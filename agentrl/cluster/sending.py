@@ -10,7 +10,8 @@ from typing import Literal
 
 from agentrl.cluster.ray import ActorHandle, free_port
 from agentrl.cluster.roles import RemoteEngine
-from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+from agentrl.learner.policy import PolicyLearner
+from agentrl.learner.spec import LearnerSpec
 from agentrl.types import Version
 from agentrl.weights.collective import GpuSender, Rendezvous, Source, SyncClient
 
@@ -24,8 +25,8 @@ class Route:
     workers_per_engine: int
 
 
-class SendingLearner(DeepSpeedLearner):
-    """A DeepSpeedLearner with vLLM's trainer side of `nccl` or `ipc`; every rank calls `send` together."""
+class SendingLearner(PolicyLearner):
+    """A PolicyLearner with vLLM's trainer side of `nccl` or `ipc`; every rank calls `send` together."""
 
     def __init__(self, spec: LearnerSpec, rank: int, address: str, port: int, route: Route) -> None:
         super().__init__(spec, rank, route.ranks, address, port)

@@ -1,1 +1,1 @@
-"""The learner: a batch becomes new weights."""
+"""The learner turns batches into new weights."""

@@ -1,4 +1,4 @@
-"""A batch on its way to the forward pass: sequences, trees that share a prompt, and who runs which in what order."""
+"""From a batch to micro-batches: training sequences, prefix trees, and their distribution over ranks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agentrl.types import Group, TrainSequence
 
 
 def train_sequences(groups: Sequence[Group], algorithm: Algorithm) -> list[TrainSequence]:
-    """What the groups of one optimizer batch have to teach; sequences in which nothing was sampled are left out.
+    """Sequences of one optimizer batch with their advantages. Sequences without a sampled token are left out.
 
-    Raises LearnerError for a sample without any sampled token: it would be counted and never trained.
+    Raises LearnerError for a sample without any sampled token, which would be counted but never trained.
     """
     for group in groups:
         if len(group.trajectories) < algorithm.needs.min_group_size:
@@ -40,28 +40,31 @@ def _sequences(groups: Sequence[Group], advantages: Advantages) -> Iterator[Trai
 
 
 def groups_with_signal(batch: Iterable[TrainSequence]) -> set[int]:
-    """The groups in which any sequence has a signal."""
+    """Ids of the groups in which any sequence has a signal."""
     return {sequence.sample.group for sequence in batch if sequence.has_signal}
 
 
 def split_updates(batch: Sequence[TrainSequence], count: int) -> list[list[TrainSequence]]:
-    """At most `count` parts of nearly equal size; groups stay together while there are enough of them."""
+    """Split a batch into at most `count` parts of nearly equal size. Groups stay whole if there are enough of them."""
     groups = list({sequence.sample.group: None for sequence in batch})
     if len(groups) >= count:
-        part = {group: place % count for place, group in enumerate(groups)}
-        parts = [[s for s in batch if part[s.sample.group] == n] for n in range(count)]
+        part_of = {group: index % count for index, group in enumerate(groups)}
+        parts = [[s for s in batch if part_of[s.sample.group] == part] for part in range(count)]
     else:
-        parts = [list(batch[n::count]) for n in range(count)]
+        parts = [list(batch[part::count]) for part in range(count)]
     return [part for part in parts if part]
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Trees: what the members of a group have in common goes through the model once.
+# Prefix trees: the context that the members of a group share goes through the model once.
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """Sequences whose first `prefix` tokens are the same context; `members` are their places in the batch."""
+class PrefixTree:
+    """Sequences that share their first `prefix` tokens, all context. `members` are indices into the batch.
+
+    `lengths` counts the input tokens of each member: all but its last, which predicts nothing.
+    """
 
     prefix: int
     members: tuple[int, ...]
@@ -69,69 +72,73 @@ class Tree:
 
     @property
     def tokens(self) -> int:
-        """Tokens that go through the model: the prefix once, every branch without its last token."""
+        """Tokens that go through the model: the prefix once, then the rest of each branch."""
         return self.prefix + sum(length - self.prefix for length in self.lengths)
 
 
-def trees(batch: Sequence[TrainSequence], members: Sequence[int]) -> list[Tree]:
-    """One tree for each group among `members`."""
+def build_trees(batch: Sequence[TrainSequence], members: Iterable[int]) -> list[PrefixTree]:
+    """One tree for each group; `members` are the indices of the sequences to include."""
     groups: dict[int, list[int]] = {}
-    for place in members:
-        groups.setdefault(batch[place].sample.group, []).append(place)
-    return [_tree(batch, places) for places in groups.values()]
+    for index in members:
+        groups.setdefault(batch[index].sample.group, []).append(index)
+    return [_tree(batch, indices) for indices in groups.values()]
 
 
-def _tree(batch: Sequence[TrainSequence], places: list[int]) -> Tree:
-    prefix = min(batch[place].mask.index(1) for place in places)
-    first = batch[places[0]].ids
-    for place in places[1:]:
-        ids = batch[place].ids
+def _tree(batch: Sequence[TrainSequence], indices: list[int]) -> PrefixTree:
+    prefix = min(batch[index].mask.index(1) for index in indices)
+    first = batch[indices[0]].ids
+    for index in indices[1:]:
+        ids = batch[index].ids
         if ids[:prefix] != first[:prefix]:
             prefix = next(n for n in range(prefix) if ids[n] != first[n])
-    places.sort(key=lambda place: -len(batch[place].ids))
-    return Tree(prefix, tuple(places), tuple(len(batch[place].ids) - 1 for place in places))
+    indices.sort(key=lambda index: -len(batch[index].ids))
+    return PrefixTree(prefix, tuple(indices), tuple(len(batch[index].ids) - 1 for index in indices))
 
 
-def cut(tree: Tree, budget: int) -> list[Tree]:
-    """Parts of at most `budget` tokens, each with the prefix; a branch that alone is longer is a part."""
-    parts: list[Tree] = []
+def split_tree(tree: PrefixTree, budget: int) -> list[PrefixTree]:
+    """Split a tree into parts of at most `budget` tokens, each with the prefix. One longer branch is a part alone."""
+    parts: list[PrefixTree] = []
     start = 0
     for stop in range(1, len(tree.members) + 1):
-        part = Tree(tree.prefix, tree.members[start:stop], tree.lengths[start:stop])
-        if stop - start > 1 and part.tokens > budget:
-            parts.append(Tree(tree.prefix, tree.members[start : stop - 1], tree.lengths[start : stop - 1]))
+        if stop - start > 1 and _part(tree, start, stop).tokens > budget:
+            parts.append(_part(tree, start, stop - 1))
             start = stop - 1
-    return [*parts, Tree(tree.prefix, tree.members[start:], tree.lengths[start:])]
+    return [*parts, _part(tree, start, len(tree.members))]
+
+
+def _part(tree: PrefixTree, start: int, stop: int) -> PrefixTree:
+    return PrefixTree(tree.prefix, tree.members[start:stop], tree.lengths[start:stop])
 
 
 # --------------------------------------------------------------------------------------------------------------
-# The plan: every rank makes the same number of forward passes.
+# The plan: every rank runs the same number of micro-batches.
 
-MicroBatchPlan = list[list[list[Tree]]]
+MicroBatchPlan = list[list[list[PrefixTree]]]
+"""[rank][micro-batch][tree]"""
 
 
-def plan(grown: Sequence[Tree], ranks: int, budget: int) -> MicroBatchPlan:
-    """[rank][pass][tree]: as few passes of at most `budget` tokens as fit, and as even as they get.
+def plan_micro_batches(trees: Sequence[PrefixTree], ranks: int, budget: int) -> MicroBatchPlan:
+    """Distribute trees over as few, evenly filled micro-batches of at most `budget` tokens as possible.
 
-    The same on every rank. A pass may be empty (fewer trees than ranks); one long branch may exceed the budget.
+    Every rank computes the same plan. A micro-batch is empty if there are fewer trees than ranks, and exceeds the
+    budget if a single branch does.
     """
-    parts = [part for tree in grown for part in cut(tree, budget)]
+    parts = [part for tree in trees for part in split_tree(tree, budget)]
     while len(parts) < ranks and any(len(part.members) > 1 for part in parts):
         widest = max(parts, key=lambda part: (len(part.members) > 1, part.tokens))
         parts.remove(widest)
-        half = len(widest.members) // 2
-        parts.append(Tree(widest.prefix, widest.members[:half], widest.lengths[:half]))
-        parts.append(Tree(widest.prefix, widest.members[half:], widest.lengths[half:]))
-    passes = max(1, math.ceil(sum(part.tokens for part in parts) / (budget * ranks)))
+        members = len(widest.members)
+        parts += [_part(widest, 0, members // 2), _part(widest, members // 2, members)]
+    per_rank = max(1, math.ceil(sum(part.tokens for part in parts) / (budget * ranks)))
     while True:
-        bins = _even(parts, passes * ranks)
-        if all(len(part) < 2 or sum(tree.tokens for tree in part) <= budget for part in bins):
+        bins = _balanced(parts, per_rank * ranks)
+        if all(len(content) < 2 or sum(tree.tokens for tree in content) <= budget for content in bins):
             return [bins[rank::ranks] for rank in range(ranks)]
-        passes += 1
+        per_rank += 1
 
 
-def _even(parts: Sequence[Tree], count: int) -> list[list[Tree]]:
-    bins: list[list[Tree]] = [[] for _ in range(count)]
+def _balanced(parts: Sequence[PrefixTree], count: int) -> list[list[PrefixTree]]:
+    bins: list[list[PrefixTree]] = [[] for _ in range(count)]
     loads = [0] * count
     for part in sorted(parts, key=lambda part: -part.tokens):
         lightest = loads.index(min(loads))

@@ -1,4 +1,4 @@
-"""A learner checkpoint: in `model/` what `from_pretrained` loads and people share, in `state/` exact training state."""
+"""Files of a learner checkpoint: `model/`, which `from_pretrained` loads, and `state/`, the exact training state."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch import Tensor
 
 from agentrl.errors import RunError
 
-MODEL, STATE, TAG = "model", "state", "ranks"
+MODEL, STATE = "model", "state"
 WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
-OF_THE_CACHE = {"agentrl.json"}
-"""Digests of the files that the model began as."""
+CACHE_FILES = {"agentrl.json"}
+"""Digests of the files of the initial model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the learner came, and how many ranks at which ZeRO stage share its state."""
+    """Number of updates so far, and the layout of the state: its number of ranks and their ZeRO stage."""
 
     updates: int
     ranks: int
@@ -31,11 +31,11 @@ class Progress:
 
 
 def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: Path) -> None:
-    """Write `tensors` and the configuration and tokenizer of the model in `source` to the `model/` of a checkpoint."""
+    """Write `model/` of a checkpoint: `tensors`, with configuration and tokenizer of the model in `source`."""
     model = folder / MODEL
     model.mkdir()
     for path in source.iterdir():
-        if path.is_file() and is_shared(path):
+        if path.is_file() and is_copied(path):
             shutil.copyfile(path, model / path.name)
     config = json.loads((model / "config.json").read_text())
     config.pop("torch_dtype", None)
@@ -43,29 +43,29 @@ def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torc
     (model / "config.json").write_text(json.dumps(config, indent=2))
     weights = model / "model.safetensors"
     save_file({name: tensor.contiguous() for name, tensor in tensors}, weights, metadata={"format": "pt"})
-    # safetensors writes for the owner alone; what is shared has the modes that any new file has here.
+    # safetensors makes files that only the owner can read. Give this one the mode of any other new file.
     weights.chmod((model / "config.json").stat().st_mode)
 
 
-def is_shared(file: Path) -> bool:
-    """True for a file of the first model that the trained one has too: no weights, nothing hidden, no digests."""
+def is_copied(file: Path) -> bool:
+    """True for a file of the initial model that the trained one has too: not weights, hidden files or digests."""
     is_weights = file.suffix in WEIGHTS or file.name.endswith(".index.json")
-    return not (is_weights or file.name.startswith(".") or file.name in OF_THE_CACHE)
+    return not (is_weights or file.name.startswith(".") or file.name in CACHE_FILES)
 
 
 def write_progress(folder: Path, progress: Progress) -> None:
-    """Write the progress; the last file of a checkpoint."""
+    """Write the progress, the last file of a checkpoint."""
     (folder / "progress.json").write_text(json.dumps(asdict(progress)))
 
 
 def read_progress(folder: Path, ranks: int, zero: int) -> Progress:
-    """The progress in `folder`; raises RunError when there is none, or when it belongs to another layout of ranks."""
+    """The progress in `folder`. Raises RunError if there is none, or if it was written with other ranks."""
     path = folder / "progress.json"
     try:
         progress = Progress(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise RunError(
-            f"checkpoint {folder} cannot be read: {path.name}: {error}. Delete it to go on from the one before."
+            f"checkpoint {folder} cannot be read: {path.name}: {error}. Delete it to continue from the previous one."
         ) from error
     if (progress.ranks, progress.zero) != (ranks, zero):
         raise RunError(
@@ -75,19 +75,25 @@ def read_progress(folder: Path, ranks: int, zero: int) -> Progress:
     return progress
 
 
+def make_empty(folder: Path) -> None:
+    """Make an empty folder, in place of what a failed save may have left."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
 def partial(folder: Path) -> Path:
-    """The name under which a checkpoint is written until it is whole."""
+    """The folder in which a checkpoint is written until it is complete."""
     return folder.with_name(f"{folder.name}.partial")
 
 
 def commit(folder: Path) -> None:
-    """Make the partial checkpoint durable and give it its name; one of that name is replaced."""
-    written = partial(folder)
-    for path in (*written.rglob("*"), written):
+    """Sync the partial checkpoint to disk and rename it to `folder`, which is replaced if it exists."""
+    complete = partial(folder)
+    for path in (*complete.rglob("*"), complete):
         _sync(path)
     if folder.exists():
         shutil.rmtree(folder)
-    written.rename(folder)
+    complete.rename(folder)
     _sync(folder.parent)
 
 

@@ -1,4 +1,4 @@
-"""From hidden states to logprobs and their loss, a chunk of logits at a time.
+"""Logprobs and loss of actions from hidden states, with the logits of one chunk in memory at a time.
 
 Suffixes: A actions, C a chunk of them, D hidden size, V vocabulary.
 """
@@ -15,60 +15,60 @@ from torch import Tensor
 
 from agentrl.losses.policy import entropy
 
-# (actions of the chunk, logprobs_C, entropy_C) -> the chunk's loss, differentiable in the logprobs.
 ChunkLoss = Callable[[slice, Tensor, Tensor], Tensor]
+"""(chunk of the actions, logprobs_C, entropy_C) -> the summed loss of the chunk, differentiable in the logprobs."""
 CHUNK_LOGITS = 1 << 24
 
 
 def logprobs(hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperature_A: Tensor) -> Tensor:
-    """Logprob of each target under softmax(hidden @ weight.T / temperature), in float32, without gradient."""
+    """Logprobs [A] of the targets under softmax(hidden @ weight.T / temperature), in float32, without gradient."""
     out = torch.empty(targets_A.shape, dtype=torch.float32, device=hidden_AD.device)
     with torch.no_grad():
         logits = _logits(weight_VD)
-        for place in _chunks(len(targets_A), len(weight_VD)):
-            logprobs_CV = _distribution(logits(hidden_AD[place]), temperature_A[place])
-            out[place] = _chosen(logprobs_CV, targets_A[place])
+        for chunk in _chunks(len(targets_A), len(weight_VD)):
+            logprobs_CV = _distribution(logits(hidden_AD[chunk]), temperature_A[chunk])
+            out[chunk] = _chosen(logprobs_CV, targets_A[chunk])
     return out
 
 
 class ActionLoss(torch.autograd.Function):
-    """The loss of all actions; its gradient is taken chunk by chunk in the forward pass, so logits are never kept.
+    """Loss of all actions, whose gradient is computed chunk by chunk during the forward pass.
 
-    No chunk's logits are computed twice, and at most CHUNK_LOGITS of them exist at a time.
+    Each chunk's logits are computed once, and at most CHUNK_LOGITS of them are in memory at a time.
     """
 
     @staticmethod
     def forward(
         ctx: Any, hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperature_A: Tensor, loss: ChunkLoss
     ) -> Tensor:
-        """The summed loss, float32."""
+        """The summed loss, in float32."""
         total = torch.zeros((), dtype=torch.float32, device=hidden_AD.device)
         grad_hidden_AD = torch.empty_like(hidden_AD)
         grad_weight_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device)
         logits = _logits(weight_VD)
-        for place in _chunks(len(targets_A), len(weight_VD)):
-            hidden_CD, targets_C = hidden_AD[place], targets_A[place]
-            logprobs_CV = _distribution(logits(hidden_CD), temperature_A[place])
+        for chunk in _chunks(len(targets_A), len(weight_VD)):
+            hidden_CD, targets_C = hidden_AD[chunk], targets_A[chunk]
+            logprobs_CV = _distribution(logits(hidden_CD), temperature_A[chunk])
             chosen_C = _chosen(logprobs_CV, targets_C)
             probs_CV = logprobs_CV.exp()
             entropy_C = entropy(probs_CV, logprobs_CV)
             with torch.enable_grad():
                 leaf_C = chosen_C.requires_grad_()
-                value = loss(place, leaf_C, entropy_C)
+                value = loss(chunk, leaf_C, entropy_C)
                 (grad_C,) = torch.autograd.grad(value, leaf_C)
             total += value.detach()
-            scale_C = grad_C / temperature_A[place]
+            scale_C = grad_C / temperature_A[chunk]
             grad_CV = probs_CV.mul_(-scale_C[:, None])
             grad_CV.scatter_add_(1, targets_C[:, None], scale_C[:, None])
             grad_CV = grad_CV.to(weight_VD.dtype)
-            grad_hidden_AD[place] = grad_CV @ weight_VD
+            grad_hidden_AD[chunk] = grad_CV @ weight_VD
             grad_weight_VD += grad_CV.T @ hidden_CD
         ctx.save_for_backward(grad_hidden_AD, grad_weight_VD)
         return total
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Scales what the forward pass found."""
+        """Scale the gradients that the forward pass computed."""
         grad_hidden_AD, grad_weight_VD = ctx.saved_tensors
         return grad_hidden_AD * grads[0], grad_weight_VD * grads[0], None, None, None
 
@@ -79,7 +79,7 @@ def _chunks(actions: int, vocabulary: int) -> Iterator[slice]:
 
 
 def _logits(weight_VD: Tensor) -> Callable[[Tensor], Tensor]:
-    """hidden_CD -> float32 logits: bfloat16 factors multiply as such, but no logit is rounded to bfloat16."""
+    """A function from hidden_CD to float32 logits: bfloat16 factors are multiplied, but no logit is rounded."""
     if weight_VD.dtype == torch.float32:
         return lambda hidden_CD: hidden_CD @ weight_VD.T
     if weight_VD.is_cuda:
@@ -95,9 +95,9 @@ def _logits(weight_VD: Tensor) -> Callable[[Tensor], Tensor]:
 
 @contextmanager
 def _bfloat16_products() -> Iterator[None]:
-    """Float32 matrix products on a CPU read their factors as bfloat16, where the CPU has instructions for that.
+    """Let float32 matrix products on a CPU use its bfloat16 instructions, if it has them.
 
-    Of factors that are bfloat16 already nothing is lost, and the sums are float32.
+    Factors that are bfloat16 already lose nothing, and sums are float32.
     """
     products: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = products.fp32_precision

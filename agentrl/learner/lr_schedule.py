@@ -1,4 +1,4 @@
-"""The learning rate of each update."""
+"""Learning rate schedules."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import math
 from agentrl.config.schema import LearnerSection
 
 
-def rate(section: LearnerSection, update: int, total: int) -> float:
+def learning_rate(section: LearnerSection, update: int, total: int) -> float:
     """The rate of update number `update` (from 0) of `total`: linear warm-up, then constant, linear or cosine decay.
 
-    The warm-up counts steps of the run, each of `updates_per_batch` updates. The decay ends at `min_lr_ratio` of the
-    peak with the last update.
+    `warmup_steps` counts steps of the run, each of which has `updates_per_batch` updates. A decay reaches
+    `min_lr_ratio` of the peak at the last update.
     """
     warmup = section.warmup_steps * section.updates_per_batch
     if update < warmup:
         return section.lr * (update + 1) / warmup
     if section.schedule == "constant":
         return section.lr
-    done = min(1.0, (update - warmup) / max(1, total - 1 - warmup))
-    left = 1 - done if section.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return section.lr * (section.min_lr_ratio + (1 - section.min_lr_ratio) * left)
+    progress = min(1.0, (update - warmup) / max(1, total - 1 - warmup))
+    remaining = 1 - progress if section.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return section.lr * (section.min_lr_ratio + (1 - section.min_lr_ratio) * remaining)

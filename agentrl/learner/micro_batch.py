@@ -1,4 +1,4 @@
-"""A pack: trees laid end to end in one row without padding, as tensors. Suffixes: N tokens, A actions."""
+"""A micro-batch as tensors: prefix trees concatenated in one row without padding. Suffixes: N tokens, A actions."""
 # ruff: noqa: N815
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from agentrl.errors import LearnerError
-from agentrl.learner.batch import Tree
+from agentrl.learner.batch import PrefixTree
 from agentrl.types import TrainSequence
 
 BLOCK = 256
@@ -18,7 +18,10 @@ BLOCK = 256
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Queries [start, stop) see the keys [prefix, prefix_stop) and [start, stop) where `bias_QK` is 0, not -inf."""
+    """Attention block: queries [start, stop) attend to keys [prefix, prefix_stop) and then [start, stop).
+
+    `bias_QK` is 0 where a query sees a key and -inf elsewhere.
+    """
 
     start: int
     stop: int
@@ -29,7 +32,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """One forward pass. Action a is predicted by the hidden state at `source_A[a]`; a dummy has `weight` 0."""
+    """The input of one forward pass. The hidden state at `source_A[a]` predicts action a.
+
+    `members` holds (index in the batch, number of actions) in the order of the actions. `weight` is 0 for a dummy.
+    """
 
     ids_N: Tensor
     positions_N: Tensor
@@ -43,37 +49,40 @@ class MicroBatch:
     weight: float = 1.0
 
     def to(self, device: torch.device, dtype: torch.dtype) -> MicroBatch:
-        """The pack on a device, its attention biases in the compute type."""
+        """The micro-batch on a device, with attention biases in the compute type."""
         moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name.endswith(("_N", "_A"))}
         blocks = tuple(replace(block, bias_QK=block.bias_QK.to(device, dtype)) for block in self.blocks)
         return replace(self, blocks=blocks, **moved)
 
 
-def pack(batch: Sequence[TrainSequence], grown: Sequence[Tree]) -> MicroBatch:
-    """Lay the trees end to end. `members` of the result: (place in the batch, actions) in the order of the actions."""
+def pack(batch: Sequence[TrainSequence], trees: Sequence[PrefixTree]) -> MicroBatch:
+    """Concatenate trees whose members are sequences of `batch`.
+
+    Raises LearnerError for a sequence that begins with a sampled token, because no hidden state predicts it.
+    """
     ids: list[int] = []
     positions: list[int] = []
     blocks: list[Block] = []
     source: list[int] = []
     actions: list[tuple[int, float, float, float]] = []
     members: list[tuple[int, int]] = []
-    if any(batch[place].mask[0] for tree in grown for place in tree.members):
+    if any(batch[index].mask[0] for tree in trees for index in tree.members):
         raise LearnerError("a sequence begins with a sampled token: nothing predicts it. Give the model a prompt.")
-    for tree in grown:
+    for tree in trees:
         base = len(ids)
         ids += batch[tree.members[0]].ids[: tree.prefix]
         positions += range(tree.prefix)
-        for place, length in zip(tree.members, tree.lengths, strict=True):
-            sequence, shift = batch[place], len(ids) - tree.prefix
+        for index, length in zip(tree.members, tree.lengths, strict=True):
+            sequence, shift = batch[index], len(ids) - tree.prefix
             ids += sequence.ids[tree.prefix : length]
             positions += range(tree.prefix, length)
-            acts = [t for t in range(1, length + 1) if sequence.mask[t]]
-            source += [(base if t <= tree.prefix else shift) + t - 1 for t in acts]
+            sampled = [t for t in range(1, length + 1) if sequence.mask[t]]
+            source += [(base if t <= tree.prefix else shift) + t - 1 for t in sampled]
             actions += [
                 (sequence.ids[t], sequence.temperature, sequence.advantages[t], sequence.sampler_logprobs[t])
-                for t in acts
+                for t in sampled
             ]
-            members.append((place, len(acts)))
+            members.append((index, len(sampled)))
         blocks += _blocks(tree, base)
     targets, temperature, advantages, sampler = zip(*actions, strict=True)
     return MicroBatch(
@@ -89,14 +98,14 @@ def pack(batch: Sequence[TrainSequence], grown: Sequence[Tree]) -> MicroBatch:
     )
 
 
-def dummy_micro_batch(batch: Sequence[TrainSequence], grown: Sequence[Tree]) -> MicroBatch:
-    """The shortest branch once more at weight 0: for a rank that has fewer passes than the others."""
-    tree = min(grown, key=lambda tree: tree.lengths[-1])
-    return replace(pack(batch, [Tree(tree.prefix, tree.members[-1:], tree.lengths[-1:])]), weight=0.0)
+def dummy_micro_batch(batch: Sequence[TrainSequence], trees: Sequence[PrefixTree]) -> MicroBatch:
+    """The shortest branch with weight 0, for a rank that has no trees left while others do."""
+    tree = min(trees, key=lambda tree: tree.lengths[-1])
+    return replace(pack(batch, [PrefixTree(tree.prefix, tree.members[-1:], tree.lengths[-1:])]), weight=0.0)
 
 
-def _blocks(tree: Tree, base: int) -> list[Block]:
-    """Branches side by side, about BLOCK queries at a time: the cost of attention stays linear in their number."""
+def _blocks(tree: PrefixTree, base: int) -> list[Block]:
+    """About BLOCK queries each, from whole branches: the cost of attention stays linear in the number of branches."""
     blocks: list[Block] = []
     parts = [tree.prefix] if tree.prefix else []
     start = base
@@ -109,11 +118,11 @@ def _blocks(tree: Tree, base: int) -> list[Block]:
     return [*blocks, _block(tree, base, start, parts)] if parts else blocks
 
 
-def _block(tree: Tree, base: int, start: int, parts: Sequence[int]) -> Block:
+def _block(tree: PrefixTree, base: int, start: int, parts: Sequence[int]) -> Block:
     queries = sum(parts)
     owner = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(parts))
     seen = (owner[:, None] == owner[None, :]).tril()
-    if start == base:  # this block holds the prefix itself
+    if start == base:  # this block contains the prefix itself
         seen[:, : tree.prefix] |= torch.ones(queries, tree.prefix, dtype=torch.bool).tril()
         prefix = prefix_stop = base
     else:

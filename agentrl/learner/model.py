@@ -1,5 +1,5 @@
-"""A causal language model that reads packs: loading, attention over trees, logprobs and loss at the actions."""
-# ruff: noqa: N806, ARG001 (transformers calls `attend` with what its models happen to pass)
+"""A causal language model over packed micro-batches: loading, attention over prefix trees, logprobs, loss."""
+# ruff: noqa: N806, ARG001 (transformers passes arguments to `attend` that it does not use)
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedMod
 from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.errors import ConfigError
-from agentrl.learner.batch import trees
+from agentrl.learner.batch import build_trees
 from agentrl.learner.heads import ActionLoss, ChunkLoss, logprobs
 from agentrl.learner.micro_batch import Block, MicroBatch, pack
 from agentrl.types import SampleId, TrainSequence
@@ -34,9 +34,11 @@ def attend(
     sliding_window: int | None = None,
     **unused: Any,
 ) -> tuple[Tensor, None]:
-    """Attention [1, heads, N, head size] -> [1, N, heads, head size], block by block."""
+    """Attention [1, heads, N, head size] -> [1, N, heads, head size], one block of queries at a time."""
     if sliding_window is not None and max(block.bias_QK.shape[1] for block in blocks) > sliding_window:
-        raise ConfigError(f"sequences over the model's attention window ({sliding_window}) cannot be trained yet")
+        raise ConfigError(
+            f"sequences longer than the model's attention window ({sliding_window}) cannot be trained yet"
+        )
     groups = query.shape[1] // key.shape[1]
     query, key = query.to(value.dtype), key.to(value.dtype)
     key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -57,7 +59,7 @@ AttentionInterface.register(ATTENTION, attend)
 
 
 class PackedModel(nn.Module):
-    """`model` over packs: the loss of the actions, or their logprobs. `compute` is the type of its matrix products."""
+    """A model over micro-batches: loss or logprobs of the actions. `compute` is the type of its matrix products."""
 
     def __init__(self, model: PreTrainedModel, compute: torch.dtype) -> None:
         super().__init__()
@@ -65,67 +67,72 @@ class PackedModel(nn.Module):
 
     @property
     def head_weight(self) -> nn.Parameter:
-        """[vocabulary, hidden], the embedding itself where the two are tied."""
+        """[vocabulary, hidden]; the embedding itself if the two are tied."""
         weight: nn.Parameter = self.model.get_output_embeddings().weight
         return weight
 
-    def forward(self, pack: MicroBatch, loss: ChunkLoss | None = None) -> Tensor:
-        """The summed loss of the pack's actions; without `loss` their logprobs, in float32."""
-        device = pack.ids_N.device.type
+    def forward(self, micro_batch: MicroBatch, loss: ChunkLoss | None = None) -> Tensor:
+        """The summed loss of the actions; without `loss` their logprobs [A], in float32."""
+        device = micro_batch.ids_N.device.type
         with torch.autocast(device, self.compute, enabled=self.compute != torch.float32):
             hidden_ND = self.model.base_model(
-                input_ids=pack.ids_N[None], position_ids=pack.positions_N[None], use_cache=False, blocks=pack.blocks
+                input_ids=micro_batch.ids_N[None],
+                position_ids=micro_batch.positions_N[None],
+                use_cache=False,
+                blocks=micro_batch.blocks,
             ).last_hidden_state[0]
         with torch.autocast(device, enabled=False):
-            # Chosen first and cast then: the gradient of a token that many branches share is summed in float32.
-            hidden_AD = hidden_ND[pack.source_A].to(self.compute)
+            # Select before the cast: the gradient of a token that many branches share is then summed in float32.
+            hidden_AD = hidden_ND[micro_batch.source_A].to(self.compute)
             weight_VD = self.head_weight.to(self.compute)
+            targets_A, temperature_A = micro_batch.targets_A, micro_batch.temperature_A
             if loss is None:
-                return logprobs(hidden_AD, weight_VD, pack.targets_A, pack.temperature_A)
-            result: Tensor = ActionLoss.apply(hidden_AD, weight_VD, pack.targets_A, pack.temperature_A, loss)  # type: ignore[no-untyped-call]
+                return logprobs(hidden_AD, weight_VD, targets_A, temperature_A)
+            result: Tensor = ActionLoss.apply(hidden_AD, weight_VD, targets_A, temperature_A, loss)  # type: ignore[no-untyped-call]
             return result
 
 
 def load_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False) -> PackedModel:
-    """The model in `folder` with float32 parameters; raises ConfigError when it cannot be read or trained."""
+    """The model in `folder`, with float32 parameters. Raises ConfigError if it cannot be read or trained."""
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=ATTENTION)
     except (OSError, ValueError) as error:
         raise ConfigError(f"no model can be loaded from {folder}: {error}") from error
     if gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    # Policy gradients compare logprobs across passes: nothing may be dropped at random.
+    # Policy gradients compare logprobs of several forward passes, so dropout must be off.
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     packed = PackedModel(model, compute)
-    _prove(packed, folder)
+    _check_architecture(packed, folder)
     return packed
 
 
-def _prove(packed: PackedModel, folder: Path) -> None:
-    """Raise ConfigError unless packs give the logprobs of the model's own code: else it would learn something else."""
+def _check_architecture(packed: PackedModel, folder: Path) -> None:
+    """Raise ConfigError unless packed sequences have the same logprobs as the model's own attention computes."""
     model, exact = packed.model, PackedModel(packed.model, torch.float32)
     ids = [[token % model.config.vocab_size for token in row] for row in (range(24), [*range(8), *range(40, 56)])]
     batch = [
-        TrainSequence(SampleId(0, place), row, [0] * 8 + [1] * 16, [0.0] * 24, [0.0] * 24)
-        for place, row in enumerate(ids)
+        TrainSequence(SampleId(0, member), row, [0] * 8 + [1] * 16, [0.0] * 24, [0.0] * 24)
+        for member, row in enumerate(ids)
     ]
     with torch.no_grad():
-        ours = exact(pack(batch, trees(batch, range(2)))).view(2, 16)
+        packed_logprobs = exact(pack(batch, build_trees(batch, range(2)))).view(2, 16)
         model.set_attn_implementation("sdpa")
         logits = model(input_ids=torch.tensor(ids), use_cache=False).logits[:, 7:-1].float()
         model.set_attn_implementation(ATTENTION)
-    theirs = torch.log_softmax(logits, -1).gather(2, torch.tensor(ids)[:, 8:, None]).squeeze(2)
-    if not torch.allclose(ours, theirs, atol=1e-3):
+    plain_logprobs = torch.log_softmax(logits, -1).gather(2, torch.tensor(ids)[:, 8:, None]).squeeze(2)
+    if not torch.allclose(packed_logprobs, plain_logprobs, atol=1e-3):
+        difference = float((packed_logprobs - plain_logprobs).abs().max())
         raise ConfigError(
             f"the model in {folder} ({model.config.model_type}) has an architecture agentrl does not train yet: its "
-            f"logprobs over packed sequences are off by {float((ours - theirs).abs().max()):.3g}. Choose another model."
+            f"logprobs over packed sequences are off by {difference:.3g}. Choose another model."
         )
 
 
 def checkpoint_tensors(model: PreTrainedModel, state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """`state` under the names of the model's checkpoint files, tied tensors once."""
+    """The tensors of `state` under the names of the model's checkpoint files, tied tensors once."""
     tied = set(model.all_tied_weights_keys)
     kept = {name: tensor for name, tensor in state.items() if name not in tied}
     yield from revert_weight_conversion(model, kept).items()

@@ -1,4 +1,4 @@
-"""The Learner contract: a batch becomes new weights."""
+"""The Learner contract."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from agentrl.types import StepReport, TrainSequence, Version
 
 
 class Learner(Protocol):
-    """One rank of the learner. Every rank is called with the same batch and takes its own share of it."""
+    """One rank of the learner. All ranks are called together, with the same arguments."""
 
     def step(self, batch: list[TrainSequence]) -> StepReport:
-        """Train on one global batch; the loss does not depend on how it is split."""
+        """Train on one global batch, of which this rank takes its share. The loss does not depend on the split."""
 
     def logprobs(self, ids: list[list[int]], temperature: float = 1.0) -> list[list[float]]:
-        """Logprobs of ids[1:] for each sequence, in the compute type that trains."""
+        """Logprobs of ids[1:] for each sequence, in the compute type of training."""
 
     def stage(self, version: Version) -> Any:
-        """Write the present weights down for the engines: rank 0 returns a `weights.sender.Staged`, the others None."""
+        """Write the current weights for the engines. Rank 0 returns a `weights.staging.Staged`, other ranks None."""
 
     def save(self, folder: Path) -> None:
-        """Write model, optimizer and schedule, whole or not at all; the model part loads with `from_pretrained`.
+        """Write model, optimizer and schedule as one atomic checkpoint; `from_pretrained` loads the model part.
 
-        Raises LearnerError where a weight is not finite, and writes nothing.
+        Raises LearnerError, and writes nothing, if a weight is not finite.
         """
 
     def load(self, folder: Path) -> None:
-        """The inverse of `save`: training goes on exactly."""
+        """Continue exactly from a checkpoint that `save` wrote. Raises RunError if it cannot be read."""

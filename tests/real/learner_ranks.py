@@ -16,7 +16,8 @@ import torch
 from agentrl.algorithms import algorithm
 from agentrl.errors import AgentRLError
 from agentrl.learner.batch import train_sequences
-from agentrl.learner.deepspeed import DeepSpeedLearner, LearnerSpec
+from agentrl.learner.policy import PolicyLearner
+from agentrl.learner.spec import LearnerSpec
 from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory, Version
 from agentrl.weights.digest import tensor_digest
 from tests.unit.learner.synthetic import batch
@@ -33,11 +34,11 @@ class Job:
     folder: Path
 
 
-def learners(job: Job, rank: int) -> list[DeepSpeedLearner]:
-    return [DeepSpeedLearner(spec, rank, job.ranks, "127.0.0.1", job.port) for spec in job.specs]
+def learners(job: Job, rank: int) -> list[PolicyLearner]:
+    return [PolicyLearner(spec, rank, job.ranks, "127.0.0.1", job.port) for spec in job.specs]
 
 
-def whole(learner: DeepSpeedLearner) -> dict[str, torch.Tensor]:
+def whole(learner: PolicyLearner) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in learner.weights()}
 
 
@@ -88,27 +89,27 @@ def poison(job: Job, rank: int) -> list[tuple[list[StepReport], bool, bool]]:
 def spoiled(job: Job, rank: int) -> list[tuple[str, list[str]]]:
     """What saving says where one weight is not finite, and which files it left."""
     out = []
-    for place, learner in enumerate(learners(job, rank)):
-        parameter = next(iter(learner._model.parameters()))
+    for index, learner in enumerate(learners(job, rank)):
+        parameter = next(iter(learner._model._model.parameters()))
         shard = getattr(parameter, "ds_tensor", parameter.data)
         shard.view(-1)[0] = float("nan")
-        said = _said(lambda: learner.save(job.folder / f"step-{place}"))  # noqa: B023
+        said = _said(lambda: learner.save(job.folder / f"step-{index}"))  # noqa: B023
         torch.distributed.barrier()
         out.append((said, sorted(path.name for path in job.folder.glob("step-*"))))
     return out
 
 
-def passes(job: Job, rank: int) -> list[int]:
-    """How many passes without a gradient each learner makes for a batch."""
+def forward_passes(job: Job, rank: int) -> list[int]:
+    """The number of forward passes without a gradient that each learner makes for a batch."""
     out = []
     for learner in learners(job, rank):
-        made, forward = [0], learner._forward
+        made, logprobs = [0], learner._model.logprobs
 
-        def counted(model: Any, row: Any) -> torch.Tensor:
+        def counted(micro_batch: Any) -> torch.Tensor:
             made[0] += 1  # noqa: B023
-            return forward(model, row)  # noqa: B023
+            return logprobs(micro_batch)  # noqa: B023
 
-        learner._forward = counted
+        learner._model.logprobs = counted
         learner.step(batch(4, 4))
         out.append(made[0])
     return out
@@ -167,7 +168,7 @@ def bandit(job: Job, rank: int) -> list[list[float]]:
     return [_play(learner) for learner in learners(job, rank)]
 
 
-def _play(learner: DeepSpeedLearner, steps: int = 12) -> list[float]:
+def _play(learner: PolicyLearner, steps: int = 12) -> list[float]:
     rng, rule, curve = random.Random(0), algorithm(learner.spec.algorithm.name), []
     arms = list(range(3, 35))
     for _ in range(steps):
@@ -208,7 +209,7 @@ def _said(work: Callable[[], object]) -> str:
 
 
 SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
-    f.__name__: f for f in (train, silence, poison, spoiled, passes, resume, publish, bandit, death)
+    f.__name__: f for f in (train, silence, poison, spoiled, forward_passes, resume, publish, bandit, death)
 }
 
 

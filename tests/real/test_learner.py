@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agentrl.algorithms import algorithms
 from agentrl.config.schema import AlgorithmSection, LearnerSection
 from agentrl.learner import checkpoint
-from agentrl.learner.deepspeed import LearnerSpec
+from agentrl.learner.spec import LearnerSpec
 from tests.real.learner_ranks import Job
 from tests.tiny import tiny_model
 from tests.unit.learner.synthetic import batch, plain_loss, plain_model
@@ -135,9 +135,9 @@ def test_no_checkpoint_is_written_from_weights_that_are_not_finite(model: Path, 
 
 
 def test_old_logprobs_are_computed_only_where_they_are_read(model: Path, tmp_path: Path):
-    big = {"micro_batch_tokens": 4096}  # one pass a part
+    big = {"micro_batch_tokens": 4096}  # one micro-batch in each update
     [made] = run(
-        "passes",
+        "forward_passes",
         tmp_path,
         spec(model, **big),
         spec(model, updates_per_batch=2, **big),

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from agentrl.algorithms import algorithm
 from agentrl.errors import LearnerError
-from agentrl.learner.batch import cut, groups_with_signal, plan, split_updates, train_sequences, trees
+from agentrl.learner.batch import (
+    build_trees,
+    groups_with_signal,
+    plan_micro_batches,
+    split_tree,
+    split_updates,
+    train_sequences,
+)
 from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, TrainSequence, Trajectory
 from tests.unit.learner.synthetic import batch
 
@@ -54,7 +61,7 @@ def test_a_group_below_the_declared_least_size_is_refused():
 
 
 @given(groups=st.integers(1, 6), members=st.integers(1, 5), count=st.integers(1, 8))
-def test_minibatches_hold_every_sequence_once_and_keep_groups_whole_while_they_can(
+def test_updates_hold_every_sequence_once_and_keep_groups_whole_while_they_can(
     groups: int, members: int, count: int
 ):
     sequences = batch(groups, members)
@@ -71,9 +78,9 @@ def test_a_tree_shares_the_common_context_but_never_a_sampled_token():
     prompt = one.mask.index(1)
     twin = replace(two, ids=[*one.ids[:prompt], 5, 6], mask=[0] * prompt + [1, 1])
     same = replace(one, ids=[*one.ids[:prompt], 5, 9], mask=[0] * prompt + [1, 1])
-    [tree] = trees([same, twin], [0, 1])
+    [tree] = build_trees([same, twin], [0, 1])
     assert tree.prefix == prompt
-    [short] = trees([same, replace(twin, ids=[*one.ids[: prompt - 1], 300, 5, 6])], [0, 1])
+    [short] = build_trees([same, replace(twin, ids=[*one.ids[: prompt - 1], 300, 5, 6])], [0, 1])
     assert short.prefix == prompt - 1
 
 
@@ -84,26 +91,25 @@ def test_a_tree_shares_the_common_context_but_never_a_sampled_token():
     ranks=st.integers(1, 4),
     budget=st.integers(4, 200),
 )
-def test_a_plan_runs_every_sequence_once_in_equally_many_passes_within_the_budget(
+def test_a_plan_runs_every_sequence_once_in_equally_many_micro_batches_within_the_budget(
     seed: int, groups: int, members: int, ranks: int, budget: int
 ):
     sequences = batch(groups, members, seed)
-    planned = plan(trees(sequences, range(len(sequences))), ranks, budget)
+    planned = plan_micro_batches(build_trees(sequences, range(len(sequences))), ranks, budget)
     assert len(planned) == ranks
-    assert len({len(passes) for passes in planned}) == 1
-    assert sorted(m for passes in planned for some in passes for tree in some for m in tree.members) == list(
-        range(len(sequences))
-    )
-    for some in (some for passes in planned for some in passes):
-        assert sum(tree.tokens for tree in some) <= budget or (len(some) == 1 and len(some[0].members) == 1)
+    assert len({len(rank) for rank in planned}) == 1
+    contents = [content for rank in planned for content in rank]
+    assert sorted(m for content in contents for tree in content for m in tree.members) == list(range(len(sequences)))
+    for content in contents:
+        assert sum(tree.tokens for tree in content) <= budget or (len(content) == 1 and len(content[0].members) == 1)
     if len(sequences) >= ranks:
-        assert all(passes[0] for passes in planned)
+        assert all(rank[0] for rank in planned)
 
 
 @given(seed=st.integers(0, 30), budget=st.integers(1, 60))
-def test_cutting_a_tree_keeps_every_branch_on_its_trunk(seed: int, budget: int):
+def test_splitting_a_tree_keeps_every_branch_behind_its_prefix(seed: int, budget: int):
     sequences = batch(1, 6, seed)
-    [tree] = trees(sequences, range(6))
-    parts = cut(tree, budget)
+    [tree] = build_trees(sequences, range(6))
+    parts = split_tree(tree, budget)
     assert [m for part in parts for m in part.members] == list(tree.members)
     assert {part.prefix for part in parts} == {tree.prefix}

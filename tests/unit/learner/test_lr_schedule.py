@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from agentrl.config.schema import LearnerSection
-from agentrl.learner.lr_schedule import rate
+from agentrl.learner.lr_schedule import learning_rate
 
 
 def rates(total: int = 11, **fields: object) -> list[float]:
     section = LearnerSection.model_validate({"lr": 1.0, "min_lr_ratio": 0.2, **fields})
-    return [rate(section, update, total) for update in range(total)]
+    return [learning_rate(section, update, total) for update in range(total)]
 
 
 def test_the_warm_up_climbs_linearly_to_the_peak():
@@ -30,5 +30,5 @@ def test_a_decay_starts_at_the_peak_passes_the_middle_and_ends_at_its_least(sche
 
 def test_the_decay_begins_after_the_warm_up_and_stays_at_its_least_beyond_the_end():
     section = LearnerSection(lr=1.0, min_lr_ratio=0.2, schedule="linear", warmup_steps=3)
-    assert rate(section, 3, 9) == 1.0
-    assert rate(section, 100, 9) == pytest.approx(0.2)
+    assert learning_rate(section, 3, 9) == 1.0
+    assert learning_rate(section, 100, 9) == pytest.approx(0.2)

@@ -16,9 +16,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from agentrl.config.schema import AlgorithmSection
 from agentrl.errors import ConfigError, LearnerError
-from agentrl.learner import heads as head
-from agentrl.learner import micro_batch as packing
-from agentrl.learner.batch import plan, trees
+from agentrl.learner import heads, micro_batch
+from agentrl.learner.batch import build_trees, plan_micro_batches
 from agentrl.learner.micro_batch import dummy_micro_batch, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.learner.objective import Objective, TokenSums
@@ -49,11 +48,11 @@ def gradients(model: torch.nn.Module) -> dict[str, Tensor]:
 def learned(
     model: PackedModel, sequences: list[TrainSequence], ranks: int = 1, budget: int = 4096
 ) -> tuple[float, dict[str, Tensor]]:
-    """Loss and gradients of a batch, every rank's passes run one after the other."""
+    """Loss and gradients of a batch; the micro-batches of all ranks run one after the other."""
     scale, loss = 1 / sum(sum(s.mask) for s in sequences), 0.0
-    grown = trees(sequences, range(len(sequences)))
-    for some in (some for passes in plan(grown, ranks, budget) for some in passes):
-        row = (pack(sequences, some) if some else dummy_micro_batch(sequences, grown)).to(CPU, torch.float32)
+    trees = build_trees(sequences, range(len(sequences)))
+    for content in (content for of_rank in plan_micro_batches(trees, ranks, budget) for content in of_rank):
+        row = (pack(sequences, content) if content else dummy_micro_batch(sequences, trees)).to(CPU, torch.float32)
         value = model(row, Objective(SECTION, "ppo_clip", row, scale, TokenSums(CPU)))
         value.backward()
         loss += value.item()
@@ -97,25 +96,25 @@ def test_sharing_a_prompt_changes_neither_loss_nor_gradient(model: PackedModel):
 def test_small_chunks_and_blocks_change_neither_loss_nor_gradient(model: PackedModel, monkeypatch: pytest.MonkeyPatch):
     sequences = batch()
     whole = learned(model, sequences)
-    monkeypatch.setattr(head, "CHUNK_LOGITS", 3 * 320)
-    monkeypatch.setattr(packing, "BLOCK", 16)
+    monkeypatch.setattr(heads, "CHUNK_LOGITS", 3 * 320)
+    monkeypatch.setattr(micro_batch, "BLOCK", 16)
     assert_same(learned(model, sequences), whole)
 
 
 def test_logprobs_equal_transformers_own(folder: Path, model: PackedModel):
     sequences = batch(temperature=1.3)
-    row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
+    row = pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
     logprobs, mask = plain_logprobs(plain_model(folder), sequences)
     values = iter(model(row).tolist())
-    for place, actions in row.members:
+    for index, actions in row.members:
         got = torch.tensor([next(values) for _ in range(actions)])
-        torch.testing.assert_close(got, logprobs[place][mask[place] == 1], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(got, logprobs[index][mask[index] == 1], atol=1e-5, rtol=1e-5)
 
 
 def test_the_measured_means_are_those_of_plain_pytorch(folder: Path, model: PackedModel):
     sequences = batch()
     measured = TokenSums(CPU)
-    row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
+    row = pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
     reference = model(row) + 0.1
     section = AlgorithmSection(tis_cap=1.1, kl_coef=0.5)
     loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), measured, None, reference))
@@ -141,7 +140,7 @@ def test_the_gradient_of_the_kl_is_that_of_the_divergence_in_float64(
 ):
     sequences = [replace(s, advantages=[0.0] * len(s.ids)) for s in batch()]
     other = tiny_model(tmp_path, seed=7)
-    row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
+    row = pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
     reference = load_model(other, torch.float32)(row).detach()
     section = AlgorithmSection(kl_coef=0.5, tis_cap=1.1, old_logprobs=old_logprobs)
     model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), TokenSums(CPU), None, reference)).backward()
@@ -160,7 +159,7 @@ def test_bfloat16_logits_are_not_rounded(model: PackedModel):
     targets = torch.randint(512, (64,), generator=random)
     exact = (hidden.double() @ weight.double().T).log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
     before = torch.backends.mkldnn.matmul.fp32_precision
-    got = head.logprobs(hidden, weight, targets, torch.ones(64))
+    got = heads.logprobs(hidden, weight, targets, torch.ones(64))
     torch.testing.assert_close(got.double(), exact, atol=1e-3, rtol=0)
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
@@ -180,7 +179,7 @@ def test_the_gradient_of_a_shared_token_is_summed_in_float32(folder: Path):
         out.last_hidden_state.register_hook(seen.append)
 
     handle = model.model.base_model.register_forward_hook(watch)
-    row = pack(sequences, trees(sequences, range(64))).to(CPU, torch.bfloat16)
+    row = pack(sequences, build_trees(sequences, range(64))).to(CPU, torch.bfloat16)
     model(row, Objective(SECTION, "ppo_clip", row, 1.0, TokenSums(CPU))).backward()
     handle.remove()
     model.model.zero_grad()
@@ -191,7 +190,7 @@ def test_the_gradient_of_a_shared_token_is_summed_in_float32(folder: Path):
 
 def test_old_logprobs_of_the_sampler_switch_the_truncated_weight_off(folder: Path, model: PackedModel):
     sequences = batch()
-    row = pack(sequences, trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
+    row = pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
     section, measured = AlgorithmSection(old_logprobs="sampler"), TokenSums(CPU)
     loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), measured))
     logprobs, mask = plain_logprobs(plain_model(folder), sequences)
@@ -220,10 +219,10 @@ def test_a_sequence_that_begins_with_a_sampled_token_is_refused(model: PackedMod
     [sequence] = batch(1, 1)
     headless = replace(sequence, mask=[1] * len(sequence.ids))
     with pytest.raises(LearnerError, match="begins with a sampled token"):
-        pack([headless], trees([headless], [0]))
+        pack([headless], build_trees([headless], [0]))
 
 
-def test_an_architecture_that_packs_would_train_wrong_is_refused(tmp_path: Path):
+def test_an_architecture_that_packing_would_train_wrong_is_refused(tmp_path: Path):
     config = Gemma2Config(
         vocab_size=64,
         hidden_size=32,

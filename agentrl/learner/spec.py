@@ -1,0 +1,42 @@
+"""Specification of a learner rank."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from agentrl.config.schema import MICRO_BATCH_TOKENS, AlgorithmSection, LearnerSection
+
+DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+@dataclass(frozen=True)
+class LearnerSpec:
+    """What a learner rank is built from; picklable.
+
+    `steps` is the length of the run in batches, for the learning rate schedule. `device` is cpu or cuda. Weights are
+    staged in shared memory, or under `staging` if it is too small, in buckets of `bucket_bytes`.
+    """
+
+    model: Path
+    steps: int
+    dtype: str = "auto"
+    device: str = "cpu"
+    learner: LearnerSection = field(default_factory=LearnerSection)
+    algorithm: AlgorithmSection = field(default_factory=AlgorithmSection)
+    gradient_checkpointing: bool = False
+    staging: Path = Path(tempfile.gettempdir())
+    bucket_bytes: int = 256 << 20
+
+    @property
+    def compute(self) -> torch.dtype:
+        """The type of matrix products, of published weights and of saved models."""
+        return DTYPES[self.dtype]
+
+    @property
+    def micro_batch_tokens(self) -> int:
+        """Most tokens in one forward pass."""
+        return self.learner.micro_batch_tokens or MICRO_BATCH_TOKENS[self.device]
