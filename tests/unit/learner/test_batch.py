@@ -61,9 +61,7 @@ def test_a_group_below_the_declared_least_size_is_refused():
 
 
 @given(groups=st.integers(1, 6), members=st.integers(1, 5), count=st.integers(1, 8))
-def test_updates_hold_every_sequence_once_and_keep_groups_whole_while_they_can(
-    groups: int, members: int, count: int
-):
+def test_updates_hold_every_sequence_once_and_keep_groups_whole_while_they_can(groups: int, members: int, count: int):
     sequences = batch(groups, members)
     parts = split_updates(sequences, count)
     assert sorted(s.sample for part in parts for s in part) == [s.sample for s in sequences]
