@@ -5,7 +5,7 @@ from agentrl.env.base import Env, Policy
 from agentrl.env.config import EnvConfig, load_config
 from agentrl.env.context import Context, Episode, Reply, Start, StepResult, Turn
 from agentrl.env.driver.resources import close_shared, shared
-from agentrl.env.driver.tooltime import waiting
+from agentrl.env.tooltime import waiting
 from agentrl.env.limits import Limits
 from agentrl.env.play import play
 from agentrl.env.registry import announced, make_env, register_with_gymnasium, resolve

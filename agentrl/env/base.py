@@ -15,13 +15,13 @@ from agentrl.env.context import Context, Episode, Reply, Start, StepResult, Turn
 from agentrl.env.definition import check_definition
 from agentrl.env.driver.resources import Resources, resources_of
 from agentrl.env.driver.scoring import judge, judge_group, judge_success, passes, score
-from agentrl.env.driver.toolbox import Toolbox
+from agentrl.env.driver.tools import Toolbox
 from agentrl.env.driver.toolcalls import answers
 from agentrl.env.driver.user_code import UserCode
 from agentrl.env.gymnasium import Face
 from agentrl.env.limits import Limits
 from agentrl.env.rewards import rewards_of
-from agentrl.env.spaces import short, spoken
+from agentrl.env.messages import short, spoken
 from agentrl.env.tasks import IndexedTasks, Task, Tasks
 from agentrl.env.tools import Tool
 from agentrl.errors import EnvError

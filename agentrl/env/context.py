@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
-from agentrl.env.driver.tooltime import ToolTime
+from agentrl.env.tooltime import ToolTime
 from agentrl.env.tasks import Task
 from agentrl.env.tools import Tool
 from agentrl.types import Message, Signal, StopReason, ToolCall, ToolSpec, Trajectory, text_of

@@ -11,7 +11,7 @@ import gymnasium
 from agentrl.env.context import Context, Start, StepResult
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.limits import Limits
-from agentrl.env.spaces import ChatSpace, TurnSpace
+from agentrl.env.messages import ChatSpace, TurnSpace
 from agentrl.env.tasks import IndexedTasks, Task
 from agentrl.errors import VerifierError
 from agentrl.types import Message, Signal, StopReason
