@@ -21,7 +21,7 @@ from agentrl_tools import Document, Index, McpServer, Workspace, close_sandboxes
 from agentrl_tools.calculator import calculate
 from agentrl_tools.workspace import pools
 
-from agentrl.env import StopReason, close_shared
+from agentrl.env import EnvDriver, StopReason, close_shared
 from benchmarks.timing import last_line
 
 SERVER = Path(__file__).parents[1] / "tests/unit/tools/mcp_server.py"
@@ -140,12 +140,13 @@ async def episodes() -> None:
 
 async def episode(number: int) -> None:
     env = SearchEnv()
-    task = await env.atask("train", number % 800)
-    await env.areset(task, member=number)
+    driver = EnvDriver(env)
+    task = await driver.task("train", number % 800)
+    await driver.reset(task, member=number)
     for turn in env.oracle(task):  # type: ignore[union-attr]
-        await env.astep(turn)
-    await env.afinish(StopReason.ENV_DONE)
-    await env.aclose()
+        await driver.step(turn)
+    await driver.finish(StopReason.ENV_DONE)
+    await driver.close()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from agentrl.cluster.signals import Stop
 from agentrl.config.models import locate
 from agentrl.config.schema import CheckpointSection, Config, EvalSection, LearnerSection
 from agentrl.engine.vllm import VllmSpec
+from agentrl.env import EnvDriver
 from agentrl.learner.batch import train_sequences
 from agentrl.records.folder import RunFolder
 from agentrl.report.terminal import TerminalView
@@ -155,8 +156,8 @@ def questions() -> tuple[Question, ...]:
     from agentrl_math.env import MathConfig
 
     async def read() -> tuple[Question, ...]:
-        env = MathEnv(MathConfig())
-        tasks = [await env.atask("train", index, 0) for index in range(TASKS)]
+        driver = EnvDriver(MathEnv(MathConfig()))
+        tasks = [await driver.task("train", index, 0) for index in range(TASKS)]
         return tuple(Question(task.data.question, task.data.answer) for task in tasks)
 
     return asyncio.run(read())

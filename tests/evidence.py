@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agentrl.env import Env, Policy, Signal, Start, StepResult, StopReason, Task, close_shared
+from agentrl.env import Env, EnvDriver, Policy, Signal, Start, StepResult, StopReason, Task, close_shared
 
 DATA = Path(os.environ.get("AGENTRL_DATA") or Path(__file__).parents[2] / "shared" / "data")
 MOST_S = 30.0
@@ -38,11 +38,11 @@ def real(name: str) -> Path:
 
 async def sample(env: Env, count: int) -> list[Task]:
     """As many tasks of each split, from all over it, or all where there are fewer."""
-    found = []
+    found, driver = [], EnvDriver(env)
     for split in ("train", "test"):
-        size = await env.asize(split)
+        size = await driver.size(split)
         most = count if size is None else min(count, size)
-        found += [await env.atask(split, number * (size or most) // most) for number in range(most)]
+        found += [await driver.task(split, number * (size or most) // most) for number in range(most)]
     return found
 
 
@@ -50,16 +50,17 @@ async def stages(
     env: Env, task: Task, policy: Policy, *, seed: int = 0, member: int = 0
 ) -> AsyncGenerator[Stage, None]:
     """An episode one stage at a time: the reset, each turn, the signals."""
+    driver = EnvDriver(env)
     try:
-        yield Stage(await env.areset(task, seed=seed, member=member), env.ctx.rng.random())
-        for turn in range(env.limits.max_turns):
-            result = await env.astep(policy(env.ctx.messages) if callable(policy) else policy[turn])
+        yield Stage(await driver.reset(task, seed=seed, member=member), env.ctx.rng.random())
+        for turn in range(driver.max_turns):
+            result = await driver.step(policy(env.ctx.messages) if callable(policy) else policy[turn])
             yield Stage(result, env.ctx.rng.random())
             if result.done:
                 break
-        yield Stage(await env.afinish(StopReason.ENV_DONE), env.ctx.rng.random())
+        yield Stage(await driver.finish(StopReason.ENV_DONE), env.ctx.rng.random())
     finally:
-        await env.aclose()
+        await driver.close()
 
 
 async def play(env: Env, task: Task, policy: Policy, *, seed: int = 0, member: int = 0) -> dict[str, Signal]:
@@ -123,7 +124,7 @@ async def check_twins(make: Makes, policy: Chooses = oracle, tasks: int = 3) -> 
     async def life(seed: int, member: int) -> AsyncIterator[Any]:
         env = make()
         for index in range(tasks):
-            yield (task := await env.atask("train", index, seed))
+            yield (task := await EnvDriver(env).task("train", index, seed))
             async for stage in stages(env, task, policy(env, task), seed=seed, member=member):
                 yield stage
 
@@ -179,7 +180,7 @@ async def cut_short(make: Makes, policy: Chooses = oracle, *, is_loaded: bool = 
     while is_cut:
         env = make()
         if is_loaded:
-            await env.atask("train", 0)
+            await EnvDriver(env).task("train", 0)
         if is_cut := await is_cancelled(env, policy, places):
             yield Cut(env, *places[-1])
         await close_shared()
@@ -192,7 +193,7 @@ async def is_cancelled(env: Env, policy: Chooses, places: list[Place]) -> bool:
 
     async def episode() -> None:
         nonlocal over
-        task = await env.atask("train", 0)
+        task = await EnvDriver(env).task("train", 0)
         async with aclosing(stages(env, task, policy(env, task))) as going:
             async for _ in going:
                 over += 1

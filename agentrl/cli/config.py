@@ -10,7 +10,7 @@ from agentrl.config.machine import detect
 from agentrl.config.resolve import explain, resolve_run
 from agentrl.config.toml import to_toml
 from agentrl.config.validate import idle_keys
-from agentrl.env.config import load_config
+from agentrl.env.config import env_config
 from agentrl.env.registry import resolve
 
 
@@ -19,7 +19,7 @@ def run(words: list[str]) -> int:
     settings = read(*parse("config", "Print the configuration of `agentrl train` with the same flags.", words, ENV))
     machine = detect()
     config = resolve_run(settings.config, machine)
-    env = load_config(resolve(config.env.name), config.env.options)
+    env = env_config(resolve(config.env.name), config.env.options)
     print(textwrap.fill(explain(config, machine), 118, initial_indent="# ", subsequent_indent="# "))
     print(to_toml(config, settings, env, idle_keys(config)), end="")
     return 0

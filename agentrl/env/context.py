@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
-from agentrl.env.tooltime import ToolTime
 from agentrl.env.tasks import Task
 from agentrl.env.tools import Tool
+from agentrl.env.tooltime import ToolTime
 from agentrl.types import Message, Signal, StopReason, ToolCall, ToolSpec, Trajectory, text_of
 
 

@@ -1,68 +1,117 @@
-"""What the class of an environment must be; what would be dropped in silence later is refused when it is written."""
+"""Rules for the class of an environment: what the framework could not honour is rejected when the class is made."""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import takewhile
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
-from agentrl.env.config import EnvConfig
-from agentrl.env.doubled import doubled
-from agentrl.env.driver.resources import Shared
-from agentrl.env.limits import Limits
+from agentrl.env.config import EnvConfig, Limits
 from agentrl.env.rewards import MARK as REWARD
 from agentrl.env.rewards import Reward
+from agentrl.env.sharing import Shared
 from agentrl.env.tools import MARK as TOOL
 from agentrl.env.tools import why_no_method
+from agentrl.env.tracebacks import defined_at
 from agentrl.errors import ConfigError
 
 HOOKS = {
     "preflight": (), "tasks": ("split",), "tools": ("ctx",), "setup": ("task", "ctx"), "respond": ("turn", "ctx"),
     "score": ("ctx",), "success": ("ctx",), "teardown": ("ctx",), "oracle": ("task",), "canaries": ("task",),
 }  # fmt: skip
-"""The author's methods and what each is called with."""
+"""The author's methods and their arguments."""
 PLAIN = ("preflight", "oracle", "canaries")
-FACE = {"reset": "setup", "step": "respond", "close": "teardown"}
+SETTINGS = {"Config", "limits", "blocking"}
+GYMNASIUM = {"reset": "setup", "step": "respond", "close": "teardown"}
+"""Methods of Gymnasium's interface, which belong to `GymnasiumEnv`, and the hooks that do their work."""
+RESERVED = {
+    "config", "ctx", "code", "resources", *GYMNASIUM,
+    "render", "metadata", "spec", "observation_space", "action_space", "np_random", "unwrapped",
+}  # fmt: skip
+"""Names that mean something else to agentrl or to users of Gymnasium."""
 NEAR = 0.7
-"""How alike two names must be (`difflib`) for one to be a slip of the other: canary and canaries are 0.71."""
-OWN = {"code", "config", "ctx", "limits", "resources", "blocking", "Config", "spec", "metadata", "np_random"}
+"""Similarity (`difflib`) from which a name counts as a misspelling of another: canary and canaries have 0.71."""
+SHARED_NAME = ("setter", "getter", "deleter", "overload")
+"""Decorators of definitions that have the same name on purpose."""
 
 
 def check_definition(env_class: type) -> None:
-    """Raise one ConfigError with everything that a class body says and the framework could not honour."""
+    """Raise one ConfigError with every fault of a class body."""
     if faults := list(faults_of(env_class)):
         raise ConfigError("\n".join(f"{env_class.__name__}: {fault}" for fault in faults))
 
 
+def check_object(env: Any, config: EnvConfig) -> None:
+    """Raise ConfigError if `__init__` of a new environment object has replaced what agentrl sets."""
+    name = f"{type(env).__name__}{defined_at(type(env).__init__)}"
+    if getattr(env, "config", None) is not config:
+        raise ConfigError(
+            f"{name} loses its config: write def __init__(self, config), and super().__init__(config) in it"
+        )
+    if "ctx" in vars(env):
+        raise ConfigError(
+            f"{name} sets self.ctx in __init__: `ctx` is reserved by agentrl; rename it, for example self.my_ctx"
+        )
+
+
 def faults_of(env_class: type) -> Iterator[str]:
-    """Each fault of what this class itself defines, its bases having been checked when they were written."""
+    """Faults of what this class itself defines; its bases were checked when they were made."""
     yield from _settings(vars(env_class))
     for name, value in vars(env_class).items():
-        kind, function = mark_of(value), getattr(value, "__func__", value)
-        if name in FACE:
-            yield f"{name} is Gymnasium's face, which a run never calls: write {FACE[name]} instead"
+        kind = mark_of(value)
+        if name in RESERVED or (kind and name in HOOKS.keys() | SETTINGS):
+            yield _reserved(name, kind)
         elif name in HOOKS:
-            yield from _hook(name, value, kind)
-        elif kind and name in OWN:
-            yield f"@{kind} {name} has the name of something that every environment has; give it another"
+            yield from _hook(name, value)
         elif kind:
-            yield from _marked(name, value, function, kind)
+            yield from _marked(name, value, kind)
         else:
             yield from _unmarked(env_class, name, value)
             yield from _misspelled(env_class, name, value)
     yield from _unread_rewards(env_class)
-    if lost := doubled(env_class):
-        yield f"{', '.join(lost)} is defined twice, and Python keeps the last alone: give each its own name"
+
+
+def doubled(env_class: type) -> Iterator[str]:
+    """Methods that a class body or its author's bases define twice, as 'Mine.a (mine.py:12)'; reads their source."""
+    for owner in authors_classes(env_class):
+        try:
+            lines, first = inspect.getsourcelines(owner)
+            [body] = ast.parse(dedent("".join(lines))).body
+        except (OSError, TypeError, SyntaxError, ValueError):
+            continue
+        methods = [n for n in getattr(body, "body", []) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        methods = [method for method in methods if not any(map(_shares_name, method.decorator_list))]
+        counts = Counter(method.name for method in methods)
+        last = {method.name: first + method.lineno - 1 for method in methods}
+        file = Path(inspect.getfile(owner)).name
+        yield from (f"{owner.__name__}.{name} ({file}:{last[name]})" for name in counts if counts[name] > 1)
+
+
+def authors_classes(env_class: type) -> list[type]:
+    """The classes before Env in the method resolution order: this one, its bases and mix-ins."""
+    return list(takewhile(lambda base: base.__module__ != "agentrl.env.base", env_class.__mro__))
 
 
 def mark_of(value: Any) -> str:
-    """'reward', 'tool' or 'shared' for what a decorator of ours has marked, even under another decorator; else ''."""
+    """'reward', 'tool' or 'shared' for what our decorators marked, even below another decorator; otherwise ''."""
     inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
     if isinstance(value, Shared):
         return "shared"
     return "reward" if hasattr(inner, REWARD) else "tool" if hasattr(inner, TOOL) else ""
+
+
+def _reserved(name: str, kind: str) -> str:
+    if not kind and name in GYMNASIUM:
+        return f"{name} belongs to Gymnasium's interface, which a run never calls; write {GYMNASIUM[name]} instead"
+    owner, what = (f"@{kind} {name}", "the method") if kind else (name, "it")
+    example = f"{name}_{kind}" if kind else f"my_{name}"
+    return f"{owner}: `{name}` is reserved by agentrl; rename {what}, for example {example}"
 
 
 def _settings(body: Any) -> Iterator[str]:
@@ -70,30 +119,29 @@ def _settings(body: Any) -> Iterator[str]:
     if not (isinstance(schema, type) and issubclass(schema, EnvConfig)):
         yield "Config must derive from agentrl.env.EnvConfig, which checks the --env.* keys"
     elif "name" in schema.model_fields:
-        yield "Config.name cannot be set, for --env.name names the environment itself: call the key otherwise"
+        yield "Config.name cannot be set, because --env.name selects the environment; rename the key"
     if not (isinstance(limits, Limits) or hasattr(limits, "__get__")):
         yield f"limits is {limits!r}; write limits = Limits(max_turns=…)"
     if not isinstance(body.get("blocking", True), bool):
         yield f"blocking is {body['blocking']!r}; write True or False"
 
 
-def _hook(name: str, value: Any, kind: str) -> Iterator[str]:
-    """A method of the author's surface: a plain or async method that takes what it is called with."""
+def _hook(name: str, value: Any) -> Iterator[str]:
+    """Faults of an author's method: it must be plain or async, and accept its arguments."""
     function = getattr(value, "__func__", value)
-    if kind:
-        yield f"@{kind} {name}: {name} is a method that the framework calls itself; give the {kind} another name"
-    elif not callable(function):
+    if not callable(function):
         yield f"{name} is a {type(value).__name__}; it must be a method"
     elif inspect.isasyncgenfunction(function) or (inspect.isgeneratorfunction(function) and name != "tasks"):
         yield f"{name} yields; it must return its result"
     elif inspect.iscoroutinefunction(function) and name in PLAIN:
-        yield f"{name} is asked without a loop: write `def {name}` instead of `async def {name}`"
+        yield f"{name} is called without an event loop: write `def {name}` instead of `async def {name}`"
     elif fault := _call_fault(value, HOOKS[name]):
         yield f"{name} is called as {_call(name, HOOKS[name])}: {fault}"
 
 
-def _marked(name: str, value: Any, function: Any, kind: str) -> Iterator[str]:
-    """A `@reward` or `@tool` method: a method of the object, which rewards are asked with one argument."""
+def _marked(name: str, value: Any, kind: str) -> Iterator[str]:
+    """Faults of a `@reward`, `@tool` or `@shared` method."""
+    function = getattr(value, "__func__", value)
     if isinstance(value, classmethod | property):
         yield f"@{kind} {name} is a {type(value).__name__}, which would not be found; make it a method"
     elif kind != "shared" and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
@@ -109,20 +157,20 @@ def _marked(name: str, value: Any, function: Any, kind: str) -> Iterator[str]:
 
 
 def _unmarked(env_class: type, name: str, value: Any) -> Iterator[str]:
-    """A method that takes the place of a marked one and would be dropped: the mark is not inherited."""
+    """A method that overrides a marked one and would be ignored, because marks are not inherited."""
     if callable(value) and (kind := mark_of(getattr(super(env_class, env_class), name, None))):
-        yield f"{name} takes the place of a @{kind} of a base class: decorate it again, or write {name} = None"
+        yield f"{name} overrides a @{kind} of a base class: decorate it too, or write {name} = None"
 
 
 def _misspelled(env_class: type, name: str, value: Any) -> Iterator[str]:
-    """A name that the framework never reads, for something that it reads under another."""
+    """A name that the framework never reads, for a value that it reads under another name."""
     meant = "" if name.startswith("_") else _meant(name, value)
-    if meant and not any(meant in vars(base) for base in _authors(env_class)):
-        yield f"nothing reads {name}. Did you mean {meant!r}? If it is your own, give it another name, such as _{name}"
+    if meant and not any(meant in vars(base) for base in authors_classes(env_class)):
+        yield f"{name} has no effect. Did you mean {meant!r}? If it is your own, rename it, for example _{name}"
 
 
 def _meant(name: str, value: Any) -> str:
-    """What an author means by this value: by its type, or by a name that is nearly that of a hook it could be."""
+    """The name that an author probably meant: from the value's type, or a similar name of a hook that fits."""
     if isinstance(value, Limits):
         return "limits"
     if isinstance(value, type) and issubclass(value, EnvConfig):
@@ -134,38 +182,37 @@ def _meant(name: str, value: Any) -> str:
     return next(iter(difflib.get_close_matches(name, alike, n=1, cutoff=NEAR)), "")
 
 
-def _authors(env_class: type) -> list[type]:
-    """The classes that come before Env itself: this one, its bases and mix-ins."""
-    return list(takewhile(lambda base: base.__module__ != "agentrl.env.base", env_class.__mro__))
-
-
 def _unread_rewards(env_class: type) -> Iterator[str]:
-    """`score` says all that an episode is worth: the `@reward` methods of that scope beside it would not be asked."""
-    if not any("score" in vars(base) for base in _authors(env_class)):
+    """`@reward` methods of scope "episode" in a class with `score`, which is the only one that is called."""
+    if not any("score" in vars(base) for base in authors_classes(env_class)):
         return
     marks = {name: getattr(value, REWARD, None) for name, value in vars(env_class).items()}
     if unread := [name for name, mark in marks.items() if isinstance(mark, Reward) and mark.scope == "episode"]:
-        yield f"@reward {', '.join(unread)} would not be asked, for score is written: keep one of the two"
+        yield f"@reward {', '.join(unread)} has no effect because score is defined; remove one"
 
 
 def _call_fault(value: Any, arguments: tuple[str, ...]) -> str:
-    """Why a method cannot be called with these arguments, '' when it can."""
+    """Why a method cannot be called with these arguments; '' if it can."""
     function: Callable[..., Any] = getattr(value, "__func__", value)
     bound = arguments if isinstance(value, staticmethod) else ("self", *arguments)
     try:
         inspect.signature(function).bind(*bound)
     except TypeError as error:
         return str(error)
-    except ValueError:  # a callable that tells no signature
+    except ValueError:  # a callable without a signature
         return ""
     return ""
 
 
 def _context_fault(function: Callable[..., Any], reward: Reward) -> str:
-    """Why a group's reward would take its episodes for something else, '' when it would not."""
+    """Why a group reward that expects a context fails; '' if it takes episodes."""
     is_context = reward.scope == "group" and "ctx" in function.__code__.co_varnames[: function.__code__.co_argcount]
     return "it takes the finished episodes of a task, and there is no ctx" if is_context else ""
 
 
 def _call(name: str, arguments: tuple[str, ...]) -> str:
     return f"{name}({', '.join(arguments)})"
+
+
+def _shares_name(decorator: ast.expr) -> bool:
+    return (getattr(decorator, "attr", "") or getattr(decorator, "id", "")) in SHARED_NAME

@@ -1,66 +1,82 @@
-"""The synchronous face of an environment: Gymnasium's reset, step and close around the async driver surface."""
+"""The synchronous Gymnasium interface of an environment: `GymnasiumEnv` around the driver, and its registration."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from copy import deepcopy
 from typing import Any
 
 import gymnasium
+from gymnasium import Space
 
-from agentrl.env.context import Context, Start, StepResult
+from agentrl.env.base import Env
+from agentrl.env.context import Start, StepResult
+from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
-from agentrl.env.limits import Limits
-from agentrl.env.messages import ChatSpace, TurnSpace
-from agentrl.env.tasks import IndexedTasks, Task
+from agentrl.env.messages import is_message
+from agentrl.env.registry import announced, make_env
 from agentrl.errors import VerifierError
 from agentrl.types import Message, Signal, StopReason
 
 ENDLESS_SAMPLE = 1024
+"""Number of tasks to draw from if there are endlessly many."""
+WORDS = ("yes", "no", "1", "2", "3", "higher", "lower", "I", "think", "the", "answer", "is")
 
 
-class Face(gymnasium.Env[list[Message], Message | str], ABC):
-    """Observation: the new messages. Action: the assistant's turn. Reward: the sum of the new signals."""
+class MessagesSpace(Space[list[Message]]):
+    """Lists of messages: the observations."""
 
-    limits: Limits
-    ctx: Context
+    def contains(self, x: Any) -> bool:
+        """True for a list of messages, the empty list included."""
+        return isinstance(x, list) and all(map(is_message, x))
 
-    def __init__(self, split: str) -> None:
-        self.observation_space = ChatSpace()
+    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:  # noqa: ARG002
+        """One user message of random words."""
+        return [Message(role="user", content=random_words(self))]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessagesSpace)
+
+
+class TurnSpace(Space[Message | str]):
+    """Turns of the assistant: text, or a message, which may have tool calls."""
+
+    def contains(self, x: Any) -> bool:
+        """True for text and for an assistant message."""
+        return isinstance(x, str) or (is_message(x) and x["role"] == "assistant")
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Message | str:  # noqa: ARG002
+        """A few random words, as text."""
+        return random_words(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TurnSpace)
+
+
+class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
+    """An environment as a `gymnasium.Env`.
+
+    Observation: the new messages. Action: the assistant's turn. Reward: the weighted sum of the new signals.
+    """
+
+    def __init__(self, env: Env, split: str = "train") -> None:
+        self.env = env
+        self.observation_space = MessagesSpace()
         self.action_space = TurnSpace()
+        self._driver = EnvDriver(env)
         self._split = split
-
-    @abstractmethod
-    async def _tasks(self, split: str, seed: int) -> IndexedTasks: ...
-
-    @abstractmethod
-    async def areset(self, task: Task, *, seed: int = 0, member: int = 0, deadline_s: float = 3600.0) -> Start:
-        """See Env."""
-
-    @abstractmethod
-    async def astep(self, action: Message | str) -> StepResult:
-        """See Env."""
-
-    @abstractmethod
-    async def afinish(self, stop_reason: StopReason) -> tuple[Signal, ...]:
-        """See Env."""
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """See Env."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
-        """Begin an episode; `options` may fix `index`, `split` and `member`. `info` names the task and the tools."""
+        """Begin an episode; `options` may set `index`, `split` and `member`. `info` has the task and the tools."""
         super().reset(seed=seed)
         start = run_on_private_loop(self._begin(**(options or {})))
-        task = self.ctx.task
+        task = self._driver.ctx.task
         info = {"task": task.id, "split": task.split, "index": task.index, "tools": list(start.tools)}
         return deepcopy(list(start.messages)), info
 
     def step(self, action: Message | str) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
-        """Take the assistant's turn. A signal that counts and is invalid raises VerifierError: it is never a 0."""
+        """Take the assistant's turn. An invalid signal with a weight raises VerifierError: it never counts as 0."""
         result, signals, stop_reason = run_on_private_loop(self._advance(action))
         for signal in signals:
             if signal.weight and not signal.valid:
@@ -71,21 +87,43 @@ class Face(gymnasium.Env[list[Message], Message | str], ABC):
 
     def close(self) -> None:
         """Tear the episode down. Idempotent."""
-        run_on_private_loop(self.aclose())
+        run_on_private_loop(self._driver.close())
 
     async def _begin(self, index: int | None = None, split: str = "", member: int = 0) -> Start:
-        tasks = await self._tasks(split or self._split, 0)
-        drawn = int(self.np_random.integers(tasks.size or ENDLESS_SAMPLE))
+        split = split or self._split
+        size = await self._driver.size(split)
+        drawn = int(self.np_random.integers(size or ENDLESS_SAMPLE))
         seed = int(self.np_random.integers(2**31))
-        return await self.areset(tasks[drawn if index is None else index], seed=seed, member=member)
+        task = await self._driver.task(split, drawn if index is None else index)
+        return await self._driver.reset(task, seed=seed, member=member)
 
     async def _advance(self, action: Message | str) -> tuple[StepResult, tuple[Signal, ...], StopReason | None]:
-        result = await self.astep(action)
+        driver = self._driver
+        result = await driver.step(action)
         signals = result.signals
-        is_last = len(self.ctx.turns) >= self.limits.max_turns
+        is_last = len(driver.ctx.turns) >= driver.max_turns
         stop_reason = StopReason.ENV_DONE if result.done else StopReason.MAX_TURNS if is_last else None
         if stop_reason is not None:
-            paid = len(self.ctx.signals) - len(signals)
-            signals = (await self.afinish(stop_reason))[paid:]
-            await self.aclose()
+            paid = len(driver.ctx.signals) - len(signals)
+            signals = (await driver.finish(stop_reason))[paid:]
+            await driver.close()
         return result, signals, stop_reason
+
+
+def make(name: str, split: str = "train", **options: Any) -> GymnasiumEnv:
+    """What `gymnasium.make("agentrl/<name>-v0")` returns; `options` are the environment's `--env.*` keys."""
+    return GymnasiumEnv(make_env(name, **options), split)
+
+
+def register_with_gymnasium() -> None:
+    """Register every announced environment with `gymnasium.make` as `agentrl/<name>-v0`, without importing it."""
+    for item in announced().values():
+        env_id = f"agentrl/{item.name.replace('/', '.')}-v0"
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point="agentrl.env.gymnasium:make", kwargs={"name": item.name})
+
+
+def random_words(space: Space[Any]) -> str:
+    """One to six random words, drawn with the space's own generator."""
+    count = int(space.np_random.integers(1, 7))
+    return " ".join(WORDS[i] for i in space.np_random.integers(0, len(WORDS), count))

@@ -1,9 +1,10 @@
-"""An environment played by hand: the members of one group, each by a policy, and every reward asked."""
+"""Episodes played by hand: the members of one group, each by a policy, with every reward."""
 
 from __future__ import annotations
 
 from agentrl.env.base import Env, Policy
 from agentrl.env.context import Episode
+from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.tasks import Task
 from agentrl.types import Message, StopReason
@@ -12,47 +13,49 @@ SILENCE = ""
 
 
 def play(env: Env, *policies: Policy, index: int = 0, split: str = "train", seed: int = 0) -> list[Episode]:
-    """Play the task at `index` once for each policy, as the members of a group are, and ask every reward.
+    """Play the task at `index` once for each policy, as the members of one group, and ask every reward.
 
-    Each member has an env object of its own, made with the config of `env`. The signals of an episode are those of its
-    turns, its end and its group, as in training: one that failed is invalid and says why (`Signal.reason`).
+    Each member has its own object, made with the config of `env`. The signals of an episode are those of its turns,
+    its end and its group, as in training; a failed one is invalid and says why (`Signal.reason`).
     """
-    return run_on_private_loop(_played_at(env, policies, index, split, seed))
+    return run_on_private_loop(_play_index(env, policies, index, split, seed))
 
 
-async def _played_at(env: Env, policies: tuple[Policy, ...], index: int, split: str, seed: int) -> list[Episode]:
-    return await aplay(env, policies, await env.atask(split, index, seed), seed)
+async def _play_index(env: Env, policies: tuple[Policy, ...], index: int, split: str, seed: int) -> list[Episode]:
+    return await aplay(env, policies, await EnvDriver(env).task(split, index, seed), seed)
 
 
 async def aplay(env: Env, policies: tuple[Policy, ...], task: Task, seed: int = 0, max_turns: int = 0) -> list[Episode]:
-    """`play` of a task on the running loop; raises what an environment's own code raised outside its rewards."""
-    episodes = [await _member(env, policy, task, seed, member, max_turns) for member, policy in enumerate(policies)]
-    rows = await env.agroup(episodes)
+    """Play a task on the running loop, as `play` does. Raises what the environment's code raises outside rewards."""
+    episodes = []
+    for member, policy in enumerate(policies):
+        driver = EnvDriver(type(env)(env.config), max_turns)
+        episodes.append(await _episode(driver, policy, task, seed, member))
+    rows = await EnvDriver(env).score_group(episodes)
     return [episode.with_signals(row) for episode, row in zip(episodes, rows, strict=True)]
 
 
-async def _member(env: Env, policy: Policy, task: Task, seed: int, member: int, max_turns: int) -> Episode:
-    own = type(env)(env.config)
+async def _episode(driver: EnvDriver, policy: Policy, task: Task, seed: int, member: int) -> Episode:
     try:
-        await own.areset(task, seed=seed, member=member)
-        stop_reason = await _conversed(own, policy, max_turns or own.limits.max_turns)
-        signals = await own.afinish(stop_reason)
+        await driver.reset(task, seed=seed, member=member)
+        stop_reason = await _converse(driver, policy)
+        signals = await driver.finish(stop_reason)
         is_judged = all(signal.valid or not signal.weight for signal in signals)
-        success = await own.asuccess() if signals and is_judged else None
-        return Episode(task, member, tuple(own.ctx.messages), signals, stop_reason, success)
+        success = await driver.success() if signals and is_judged else None
+        return Episode(task, member, tuple(driver.ctx.messages), signals, stop_reason, success)
     finally:
-        await own.aclose()
+        await driver.close()
 
 
-async def _conversed(env: Env, policy: Policy, max_turns: int) -> StopReason:
-    for turn in range(max_turns):
-        if (await env.astep(_turn(policy, turn, env.ctx.messages))).done:
+async def _converse(driver: EnvDriver, policy: Policy) -> StopReason:
+    for turn in range(driver.max_turns):
+        if (await driver.step(_turn(policy, turn, driver.ctx.messages))).done:
             return StopReason.ENV_DONE
     return StopReason.MAX_TURNS
 
 
 def _turn(policy: Policy, turn: int, messages: list[Message]) -> Message | str:
-    """What the policy says; one that has no more turns to say is silent."""
+    """The policy's next turn; a list that has ended gives empty ones."""
     if callable(policy):
         return policy(list(messages))
     return policy[turn] if turn < len(policy) else SILENCE

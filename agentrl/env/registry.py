@@ -8,10 +8,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-
 from agentrl.env.base import Env
-from agentrl.env.config import load_config
+from agentrl.env.config import env_config
 from agentrl.env.files import is_path, load_path
 from agentrl.env.tracebacks import describe_error
 from agentrl.errors import ConfigError, UnknownNameError, catch_exit
@@ -101,12 +99,4 @@ def load(item: Announced) -> type[Env]:
 def make_env(name: str, **options: Any) -> Env:
     """One environment object; `options` are its `--env.*` keys."""
     env_class = resolve(name)
-    return env_class(load_config(env_class, options))
-
-
-def register_with_gymnasium() -> None:
-    """Make every announced environment known to `gymnasium.make` as `agentrl/<name>-v0`; nothing is imported for it."""
-    for item in announced().values():
-        env_id = f"agentrl/{item.name.replace('/', '.')}-v0"
-        if env_id not in gymnasium.registry:
-            gymnasium.register(env_id, entry_point=item.target)
+    return env_class(env_config(env_class, options))

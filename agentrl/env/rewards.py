@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, get_args, overload
@@ -129,3 +129,21 @@ def failed(signal: Signal, error: BaseException) -> Signal:
 def is_number(value: Any) -> bool:
     """True for a finite int or float that is no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def passes(signals: Iterable[Signal]) -> bool:
+    """Whether the rewards reach half of the sum of their positive weights, each reward counting as at most 1.
+
+    The rewards of the whole episode decide (scopes episode and group). Turn rewards are intermediate steps, which could
+    add up to a pass without a result: they decide only if nothing else is paid, with each weight counted once.
+    """
+    counted = [s for s in signals if s.weight and s.value is not None]
+    whole = [s for s in counted if not _is_turns(s)]
+    deciding = whole if any(s.weight > 0 for s in whole) else counted
+    of_turns = {s.name: s.weight for s in deciding if _is_turns(s)}
+    weights = [*of_turns.values(), *(s.weight for s in deciding if not _is_turns(s))]
+    return sum(s.weight * (s.value or 0.0) for s in deciding) >= 0.5 * sum(w for w in weights if w > 0) > 0
+
+
+def _is_turns(signal: Signal) -> bool:
+    return signal.scope == "turn" and signal.turn is not None

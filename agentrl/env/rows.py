@@ -16,10 +16,10 @@ def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield f"{path.name}:{number}", parsed(line, f"{path.name}:{number}")
+                yield f"{path.name}:{number}", parse_json(line, f"{path.name}:{number}")
 
 
-def parsed(text: bytes, place: str) -> Any:
+def parse_json(text: bytes, place: str) -> Any:
     """JSON, or DataError saying where it is none."""
     try:
         return json.loads(text)

@@ -42,12 +42,12 @@ def traced(error: BaseException) -> str:
     return text if len(text) <= MOST_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
-def told(error: BaseException) -> str:
-    """What a terminal shows of an error: the traceback of its root from the author's own code on."""
+def authors_traceback(error: BaseException) -> str:
+    """What a terminal shows of an error: the traceback of its root cause, beginning in the author's own code."""
     while error.__cause__ is not None:
         error = error.__cause__
     whole = traceback.TracebackException.from_exception(error)
-    first = next((place for place, frame in enumerate(whole.stack) if is_foreign(frame.filename)), 0)
+    first = next((index for index, frame in enumerate(whole.stack) if is_foreign(frame.filename)), 0)
     del whole.stack[:first]
     return "".join(whole.format()).rstrip()
 

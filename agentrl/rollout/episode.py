@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentrl.env import Env
+from agentrl.env import EnvDriver
 from agentrl.errors import EngineError
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
 from agentrl.rollout.recorder import Recorder
@@ -41,7 +41,8 @@ class Sampler(Protocol):
 class EpisodeRuntime:
     """What the episodes of one worker share. `seed` is the run's: it fixes which task an index means."""
 
-    make_env: Callable[[], Env]
+    make_driver: Callable[[int], EnvDriver]
+    """From the run's `max_turns` (0: the limit of the environment)."""
     renderer: Renderer
     engine: Sampler
     max_context: int
@@ -56,13 +57,13 @@ class EpisodeRunner:
     """
 
     __slots__ = (
-        "_env", "_failed_teardown", "_is_begun", "_messages", "_order", "_phase", "_recorder", "_signals", "_since",
+        "_driver", "_failed_teardown", "_is_begun", "_messages", "_order", "_phase", "_recorder", "_signals", "_since",
         "_spent", "_stage", "_success", "_task_id", "_tools", "_turns",
     )  # fmt: skip
 
     def __init__(self, request: EpisodeRequest, stage: EpisodeRuntime) -> None:
         self._order, self._stage = request, stage
-        self._env: Env | None = None
+        self._driver: EnvDriver | None = None
         self._recorder = Recorder()
         self._messages: list[Message] = []
         self._signals: tuple[Signal, ...] = ()
@@ -94,8 +95,8 @@ class EpisodeRunner:
             return Ending(StopReason.DEADLINE, error)
 
     async def _converse(self) -> StopReason:
-        env, renderer = await self._begin(), self._stage.renderer
-        max_turns = self._order.max_turns or env.limits.max_turns
+        driver, renderer = await self._begin(), self._stage.renderer
+        max_turns = driver.max_turns
         while (room := self._stage.max_context - len(prompt := self._recorder.prompt)) > 0:
             completion = await self._generate(min(self._order.max_tokens, room))
             self._recorder.action(completion, self._turns)
@@ -103,7 +104,7 @@ class EpisodeRunner:
             reply = renderer.parse(prompt, completion.ids, self._tools, self._turns)
             self._messages.append(reply)
             self._enter(Phase.STEP)
-            result = await env.astep(reply)
+            result = await driver.step(reply)
             self._messages.extend(result.messages)
             self._signals += result.signals
             self._turns += 1
@@ -120,12 +121,12 @@ class EpisodeRunner:
         )
         return Ending(StopReason.CONTEXT_OVERFLOW, error)
 
-    async def _begin(self) -> Env:
+    async def _begin(self) -> EnvDriver:
         request = self._order
-        self._env = env = self._stage.make_env()
-        task = await env.atask(request.split, request.task_index, self._stage.seed)
+        self._driver = driver = self._stage.make_driver(request.max_turns)
+        task = await driver.task(request.split, request.task_index, self._stage.seed)
         self._task_id = task.id
-        start = await env.areset(
+        start = await driver.reset(
             task, seed=request.seed, member=request.sample.member, deadline_s=request.episode_timeout_s
         )
         self._is_begun = True
@@ -133,7 +134,7 @@ class EpisodeRunner:
         self._tools = start.tools
         self._enter(Phase.RENDER)
         self._recorder.begin(self._stage.renderer.first(self._messages, self._tools))
-        return env
+        return driver
 
     async def _generate(self, max_tokens: int) -> Completion:
         self._enter(Phase.GENERATE)
@@ -167,23 +168,23 @@ class EpisodeRunner:
         return StopReason.ENV_DONE if is_done else StopReason.MAX_TURNS
 
     async def _score(self, end: Ending) -> Ending:
-        if self._env is None or not self._is_begun:
+        if self._driver is None or not self._is_begun:
             return end
         if end.stop_reason is StopReason.CONTEXT_OVERFLOW and self._turns == 0:
             return self._no_room()
         self._enter(Phase.SCORE)
-        self._signals = await self._env.afinish(end.stop_reason)
+        self._signals = await self._driver.finish(end.stop_reason)
         failure = undecided(self._signals)
         if self._order.asks_success and self._signals and failure is None:
-            self._success = await self._env.asuccess()
+            self._success = await self._driver.success()
         return failure or end
 
     async def _close(self) -> None:
-        if self._env is None:
+        if self._driver is None:
             return
         self._enter(Phase.TEARDOWN)
         with boundary(lambda: self._phase) as caught:
-            await self._env.aclose()
+            await self._driver.close()
         if caught.ending is not None:
             self._failed_teardown = caught.ending
         self._enter(Phase.TEARDOWN)

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from agentrl.env import Episode, close_shared, load_config, resolve
+from agentrl.env import EnvDriver, Episode, close_shared, env_config, resolve
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime, Sampler
 from agentrl.rollout.renderer import load_renderer
@@ -28,10 +28,12 @@ class RolloutWorker:
     def __init__(
         self, env: str, env_options: dict[str, Any], model: str, engine: Sampler, max_context: int, seed: int = 0
     ) -> None:
-        self._env_class = resolve(env)
-        config = load_config(self._env_class, env_options)
+        env_class = resolve(env)
+        config = env_config(env_class, env_options)
         renderer = load_renderer(AutoTokenizer.from_pretrained(model))
-        self._stage = EpisodeRuntime(lambda: self._env_class(config), renderer, engine, max_context, seed)
+        self._stage = EpisodeRuntime(
+            lambda max_turns: EnvDriver(env_class(config), max_turns), renderer, engine, max_context, seed
+        )
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, request: EpisodeRequest) -> Trajectory:
@@ -46,11 +48,11 @@ class RolloutWorker:
 
     async def task_count(self, split: str) -> int | None:
         """How many tasks a split has; None when they are endless. Loads them."""
-        return await self._stage.make_env().asize(split, self._stage.seed)
+        return await self._stage.make_driver(0).size(split, self._stage.seed)
 
     def has_group_rewards(self) -> bool:
         """True when the trajectories of a group must pass through `score_group` before they count."""
-        return self._env_class.has_group_rewards()
+        return self._stage.make_driver(0).has_group_rewards
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
         """The finished episodes of one group with their group rewards added; those without a score or an answer stay.
@@ -77,9 +79,9 @@ class RolloutWorker:
         await close_shared()
 
     async def _group_signals(self, trajectories: tuple[Trajectory, ...]) -> dict[SampleId, tuple[Signal, ...]]:
-        env, first = self._stage.make_env(), trajectories[0]
-        task = await env.atask(first.split, first.task_index, self._stage.seed)
-        rows = await env.agroup([Episode.of(task, t) for t in trajectories])
+        driver, first = self._stage.make_driver(0), trajectories[0]
+        task = await driver.task(first.split, first.task_index, self._stage.seed)
+        rows = await driver.score_group([Episode.of(task, t) for t in trajectories])
         return {t.sample: row for t, row in zip(trajectories, rows, strict=True)}
 
 

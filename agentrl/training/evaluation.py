@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from agentrl.env.driver.scoring import passes
+from agentrl.env.rewards import passes
 from agentrl.errors import RunError, WorkerLostError
 from agentrl.metrics.statistics import pass_at_k_interval
 from agentrl.metrics.step import EvaluationRecord, signal_means, tool_use

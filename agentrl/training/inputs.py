@@ -12,12 +12,15 @@ from typing import Any
 from agentrl.config.models import locate
 from agentrl.config.schema import Config
 from agentrl.env.base import Env
-from agentrl.env.config import load_config
+from agentrl.env.config import env_config
+from agentrl.env.definition import check_object
+from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.files import absolute, is_path
 from agentrl.env.registry import resolve
-from agentrl.env.tracebacks import defined_at, describe_error
+from agentrl.env.tracebacks import describe_error
 from agentrl.env.tryout.completeness import check_complete
 from agentrl.env.tryout.process import try_out
+from agentrl.env.tryout.verdict import TryoutRequest
 from agentrl.errors import AgentRLError, ConfigError, catch_exit
 from agentrl.records.folder import RunFolder
 from agentrl.records.manifest import build_manifest, env_source, write_manifest
@@ -43,10 +46,11 @@ class RunInputs:
         does not exist, for an env that cannot run here, and for one that could not teach anything.
         """
         env = made(config)
-        check_complete(env, config.rollout.max_turns)
+        max_turns = config.rollout.max_turns
+        check_complete(EnvDriver(env, max_turns))
         notice = _preflight(env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
-        tried = try_out(config.env.name, config.env.options, wanted, config.seed, config.rollout.max_turns)
+        tried = try_out(TryoutRequest(config.env.name, config.env.options, wanted, config.seed, max_turns))
         model = locate(config.model.name)
         _fits(config, model)
         notes = filter(None, [notice, *tried.notes, room_note(tried.prompt, config, model)])
@@ -73,7 +77,7 @@ class RunInputs:
 def made(config: Config) -> Env:
     """One object of the environment that `config` names. Raises ConfigError."""
     env_class = resolve(config.env.name)
-    settings = load_config(env_class, config.env.options)
+    settings = env_config(env_class, config.env.options)
     outcome = catch_exit(env_class, settings)
     if isinstance(outcome.error, AgentRLError):
         raise outcome.error
@@ -82,11 +86,7 @@ def made(config: Config) -> Env:
             f"{env_class.__name__} cannot be made: {describe_error(outcome.error, env_class.__init__)}"
         ) from outcome.error
     env: Env = outcome.value
-    if env.config is not settings:
-        raise ConfigError(
-            f"{env_class.__name__}{defined_at(env_class.__init__)} loses its config: "
-            "write def __init__(self, config), and super().__init__(config) in it"
-        )
+    check_object(env, settings)
     return env
 
 

@@ -18,7 +18,7 @@ from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys
 from agentrl.config.loading import load, of_flags
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
-from agentrl.env import load_config, resolve
+from agentrl.env import env_config, resolve
 from agentrl.errors import ConfigError
 from agentrl.training.eval_config import is_read
 from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP, ONE_GPU
@@ -113,7 +113,7 @@ def check_command(words: list[str]) -> None:
 
 def check_run(config: Config) -> None:
     """The environment knows its keys, and a laptop or a machine with GPUs would take the configuration."""
-    load_config(resolve(config.env.name), config.env.options)
+    env_config(resolve(config.env.name), config.env.options)
     refusals = []
     for machine in (LAPTOP, ONE_GPU, FOUR_GPUS):
         try:

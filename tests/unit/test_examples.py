@@ -13,7 +13,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.engine.scripted import ScriptedEngine
-from agentrl.env import Env, Message, Policy, StopReason, Task, resolve, text_of
+from agentrl.env import EnvDriver, GymnasiumEnv, Message, Policy, StopReason, Task, resolve, text_of
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import FunctionCall, SampleId, Trajectory
 from tests.unit.rollout.cases import Listening, check_law_1, request
@@ -44,16 +44,16 @@ async def play(tmp_path: Path) -> AsyncIterator[Play]:
         await worker.close()
 
 
-async def score(env: Env, task: Task, policy: Policy) -> float:
+async def score(driver: EnvDriver, task: Task, policy: Policy) -> float:
     """The weighted sum of an episode played by `policy`, without an engine."""
-    await env.areset(task)
-    for turn in range(env.limits.max_turns):
+    await driver.reset(task)
+    for turn in range(driver.max_turns):
         done = callable(policy) or turn < len(policy)
-        action = "" if not done else policy(env.ctx.messages) if callable(policy) else policy[turn]
-        if (await env.astep(action)).done:
+        action = "" if not done else policy(driver.ctx.messages) if callable(policy) else policy[turn]
+        if (await driver.step(action)).done:
             break
-    signals = await env.afinish(StopReason.ENV_DONE)
-    await env.aclose()
+    signals = await driver.finish(StopReason.ENV_DONE)
+    await driver.close()
     return sum(s.weight * s.value for s in signals if s.value is not None)
 
 
@@ -71,7 +71,7 @@ def test_every_example_is_tested_here() -> None:
 
 @pytest.mark.parametrize("path", [COIN, COUNTDOWN], ids=["coin", "countdown"])
 def test_gymnasium_accepts_it(path: str) -> None:
-    env = resolve(path)()
+    env = GymnasiumEnv(resolve(path)())
     check_env(env, skip_render_check=True)
     env.close()
 
@@ -85,8 +85,8 @@ async def test_calling_the_side_that_always_comes_always_pays(play: Play, heads:
 
 
 async def test_the_coin_falls_as_often_as_it_is_told_to() -> None:
-    env = resolve(COIN)(heads=0.8)
-    sides = [(await env.atask("train", index)).data for index in range(1000)]
+    driver = EnvDriver(resolve(COIN)(heads=0.8))
+    sides = [(await driver.task("train", index)).data for index in range(1000)]
     assert 750 < sides.count("heads") < 850
 
 
@@ -94,7 +94,7 @@ async def test_the_coin_falls_as_often_as_it_is_told_to() -> None:
 async def test_the_solution_of_a_countdown_is_worth_one_through_the_engine(play: Play, numbers: int) -> None:
     env = resolve(COUNTDOWN)(numbers=numbers)
     for index in (0, 7):
-        task = await env.atask("train", index)
+        task = await EnvDriver(env).task("train", index)
         turns = env.oracle(task)
         assert not callable(turns)
         trajectory = await play(COUNTDOWN, [as_text(turn) for turn in turns], index, numbers=numbers)
@@ -105,32 +105,33 @@ async def test_the_solution_of_a_countdown_is_worth_one_through_the_engine(play:
 
 async def test_the_canaries_of_countdown_solve_nothing() -> None:
     env = resolve(COUNTDOWN)()
-    for index in range(await env.asize("test") or 0):
-        task = await env.atask("test", index)
-        assert await score(env, task, env.oracle(task)) == pytest.approx(1.2)
-        assert {name: await score(env, task, p) for name, p in env.canaries(task).items()} == dict.fromkeys(
+    driver = EnvDriver(env)
+    for index in range(await driver.size("test") or 0):
+        task = await driver.task("test", index)
+        assert await score(driver, task, env.oracle(task)) == pytest.approx(1.2)
+        assert {name: await score(driver, task, p) for name, p in env.canaries(task).items()} == dict.fromkeys(
             env.canaries(task), 0.0
         )
 
 
 async def test_training_never_shows_a_held_out_countdown() -> None:
-    env = resolve(COUNTDOWN)(numbers=2)
-    held_out = {(await env.atask("test", index)).id for index in range(await env.asize("test") or 0)}
-    assert held_out.isdisjoint([(await env.atask("train", index)).id for index in range(2000)])
+    driver = EnvDriver(resolve(COUNTDOWN)(numbers=2))
+    held_out = {(await driver.task("test", index)).id for index in range(await driver.size("test") or 0)}
+    assert held_out.isdisjoint([(await driver.task("train", index)).id for index in range(2000)])
 
 
 async def test_a_refused_call_takes_no_number_away_and_says_why() -> None:
-    env = resolve(COUNTDOWN)()
-    await env.areset(replace(await env.atask("train", 0), data=SimpleNamespace(numbers=(7, 5, 2), target=0)))
-    assert await said(env, 7, "+", 99) == "error: ValueError: you do not have 99; you have 7, 5 and 2"
-    assert await said(env, 7, "+", 7) == "error: ValueError: you do not have 7; you have 7, 5 and 2"
-    assert await said(env, 7, "-", 5) == "You have 2 and 2."
-    assert await said(env, 2, "*", 2) == "You have 4."
-    await env.aclose()
+    driver = EnvDriver(resolve(COUNTDOWN)())
+    await driver.reset(replace(await driver.task("train", 0), data=SimpleNamespace(numbers=(7, 5, 2), target=0)))
+    assert await said(driver, 7, "+", 99) == "error: ValueError: you do not have 99; you have 7, 5 and 2"
+    assert await said(driver, 7, "+", 7) == "error: ValueError: you do not have 7; you have 7, 5 and 2"
+    assert await said(driver, 7, "-", 5) == "You have 2 and 2."
+    assert await said(driver, 2, "*", 2) == "You have 4."
+    await driver.close()
 
 
-async def said(env: Env, first: int, operator: str, second: int) -> str:
+async def said(driver: EnvDriver, first: int, operator: str, second: int) -> str:
     """What the tool answers to one call."""
     call = FunctionCall(name="combine", arguments={"first": first, "operator": operator, "second": second})
     turn = Message(role="assistant", content="", tool_calls=[{"function": call}])
-    return text_of((await env.astep(turn)).messages[0])
+    return text_of((await driver.step(turn)).messages[0])

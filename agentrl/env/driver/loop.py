@@ -1,4 +1,4 @@
-"""The private event loop behind Gymnasium's synchronous face."""
+"""The private event loop behind the synchronous interfaces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 @cache
 def private_loop(pid: int) -> asyncio.AbstractEventLoop:
-    """The loop of process `pid`, running in a daemon thread of its own; ended with the process."""
+    """The loop of process `pid`, which runs in a daemon thread and ends with the process."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="agentrl-gymnasium", daemon=True)
     thread.start()
@@ -27,12 +27,12 @@ def private_loop(pid: int) -> asyncio.AbstractEventLoop:
 
 
 def run_on_private_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on the private loop and return the result; works inside a running loop, which it blocks."""
+    """Run a coroutine on the private loop and return its result; also works inside a running loop, which it blocks."""
     return asyncio.run_coroutine_threadsafe(coroutine, private_loop(os.getpid())).result()
 
 
 def end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
-    """Close what the loop's environments share, then the loop."""
+    """Close the shared resources of the loop's environments, then the loop."""
     if pid != os.getpid():
         return
     closing = asyncio.run_coroutine_threadsafe(close_shared(), loop)

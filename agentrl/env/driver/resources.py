@@ -1,73 +1,37 @@
-"""What the episodes of one environment share inside a process: `@shared` resources and the tasks."""
+"""What all episodes of one environment share inside a process: the values of `@shared` and the tasks."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from agentrl.env.base import Env
+from agentrl.env.driver.user_code import UserCode
+from agentrl.env.sharing import Shared, shared_of
 from agentrl.env.tasks import IndexedTasks
 from agentrl.env.tracebacks import describe_error
 from agentrl.errors import Caught, EnvError
 
-if TYPE_CHECKING:
-    from agentrl.env.base import Env
-
-T = TypeVar("T")
 CLOSE_TIMEOUT_S = 10.0
-
-
-class Shared(Generic[T]):
-    """A resource of an environment class; reading it from an env gives the value of this process."""
-
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self.make = make
-        self.name = make.__name__
-        self.__doc__ = make.__doc__
-
-    def __get__(self, env: Env | None, owner: type) -> T:
-        if env is None:
-            return self  # type: ignore[return-value]
-        values = env.resources.values if env.resources else {}
-        if self.name not in values:
-            raise EnvError(f"@shared {owner.__name__}.{self.name} is not made yet: it exists once an episode begins")
-        return values[self.name]  # type: ignore[no-any-return]
-
-
-@overload
-def shared(make: Callable[[Any], AbstractAsyncContextManager[T]]) -> Shared[T]: ...
-@overload
-def shared(make: Callable[[Any], AbstractContextManager[T]]) -> Shared[T]: ...
-@overload
-def shared(make: Callable[[Any], Awaitable[T]]) -> Shared[T]: ...
-@overload
-def shared(make: Callable[[Any], T]) -> Shared[T]: ...
-def shared(make: Callable[[Any], Any]) -> Shared[Any]:
-    """Make this once per process and config, and close it with the process; `self.<name>` reads it.
-
-    The method (plain or async) sees `self.config`. It returns a context manager of either kind, which is entered and
-    left, or a value; a value's `aclose()` or `close()` is called at the end.
-    """
-    return Shared(make)
 
 
 class Resources:
     """The shared values and tasks of one (env class, config) on one event loop."""
 
-    def __init__(self, env_class: type[Env], config: Any) -> None:
+    def __init__(self, env: Env) -> None:
         self.values: dict[str, Any] = {}
-        self._home = env_class(config)
-        self._home.resources = self
+        self._home = env
+        self._code = UserCode.of(env)
         self._tasks: dict[tuple[str, int], asyncio.Task[IndexedTasks]] = {}
         self._making: asyncio.Task[None] | None = None
         self._closers: list[Callable[[], Awaitable[Caught]]] = []
 
     async def ready(self) -> None:
-        """Wait until every shared resource is made; all who wait hear of a failure, and the next caller tries again."""
+        """Wait until every shared resource is made. A failure reaches every waiter; the next caller tries again."""
         if self._making is None or failed(self._making):
             self._making = asyncio.ensure_future(self._make_all())
         await asyncio.shield(self._making)
@@ -81,7 +45,7 @@ class Resources:
         return await asyncio.shield(self._tasks[key])
 
     async def close(self) -> list[str]:
-        """Close what was made, newest first, all of it; returns what went wrong. Idempotent."""
+        """Close everything that was made, newest first; returns the failures. Idempotent."""
         unfinished = {task for task in (self._making, *self._tasks.values()) if task and not task.done()}
         for task in unfinished:
             task.cancel()
@@ -94,19 +58,19 @@ class Resources:
 
     async def _load(self, split: str, seed: int) -> IndexedTasks:
         limit = self._home.limits.load_timeout_s
-        source = await self._home.code.call(self._home.tasks, split, timeout_s=limit)
+        source = await self._code.call(self._home.tasks, split, timeout_s=limit)
         view = partial(IndexedTasks, source, split, seed)
-        return await self._home.code.call(view, timeout_s=limit, name="tasks")  # type: ignore[no-any-return]
+        return await self._code.call(view, timeout_s=limit, name="tasks")  # type: ignore[no-any-return]
 
     async def _make_all(self) -> None:
-        for item in shared_of(type(self._home)):
-            if item.name not in self.values:
-                self.values[item.name] = await self._make(item)
+        for name, item in shared_of(type(self._home)).items():
+            if name not in self.values:
+                self.values[name] = vars(self._home)[name] = await self._make(item)
 
     async def _make(self, item: Shared[Any]) -> Any:
-        limit = self._home.limits.load_timeout_s
-        call = partial(self._home.code.call, timeout_s=limit, name=item.name)
-        closing = partial(self._home.code.attempt, timeout_s=CLOSE_TIMEOUT_S, name=item.name)
+        name = item.make.__name__
+        call = partial(self._code.call, timeout_s=self._home.limits.load_timeout_s, name=name)
+        closing = partial(self._code.attempt, timeout_s=CLOSE_TIMEOUT_S, name=name)
         value = made = await call(item.make, self._home)
         if isinstance(made, AbstractAsyncContextManager):
             value = await call(made.__aenter__)
@@ -124,29 +88,22 @@ def failed(task: asyncio.Task[Any]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 
-def shared_of(env_class: type) -> list[Shared[Any]]:
-    """The shared resources of a class, in the order they were written."""
-    names = dict.fromkeys(name for base in reversed(env_class.__mro__) for name in vars(base))
-    found = (inspect.getattr_static(env_class, name) for name in names)
-    return [item for item in found if isinstance(item, Shared)]
-
-
 _BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[type, str], Resources]] = WeakKeyDictionary()
 
 
-def resources_of(env_class: type[Env], config: Any) -> Resources:
-    """The resources of (env class, config) on the running loop, one object for all episodes."""
+def resources_of(env: Env) -> Resources:
+    """The resources of the environment's class and config on the running loop: one object for all episodes."""
     held = _BY_LOOP.setdefault(asyncio.get_running_loop(), {})
-    key = (env_class, config.model_dump_json())
+    key = (type(env), env.config.model_dump_json())
     if key not in held:
-        held[key] = Resources(env_class, config)
+        held[key] = Resources(type(env)(env.config))
     return held[key]
 
 
 async def close_shared() -> None:
-    """Close every shared resource made on the running loop; a worker calls this once, at its end.
+    """Close every shared resource made on the running loop; a worker calls this once, when it ends.
 
-    All are closed, each within its deadline, before EnvError tells of those that failed.
+    All are closed, each within its deadline, before EnvError lists the failures.
     """
     held = _BY_LOOP.pop(asyncio.get_running_loop(), {}).values()
     failures = [failure for resources in held for failure in await resources.close()]

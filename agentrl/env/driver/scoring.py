@@ -1,76 +1,76 @@
-"""Turns an environment's rewards into signals; whatever they raise becomes an invalid signal."""
+"""Rewards become signals; whatever they raise becomes an invalid signal."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from agentrl.env.base import Env
 from agentrl.env.context import Episode
+from agentrl.env.driver.user_code import UserCode
 from agentrl.env.rewards import Reward, as_signals, failed, invalid, rewards_of
-from agentrl.types import Scope, Signal
-
-if TYPE_CHECKING:
-    from agentrl.env.base import Env
+from agentrl.errors import Caught
+from agentrl.types import Signal
 
 
-async def judge(env: Env, scope: Scope, turn: int | None = None) -> tuple[Signal, ...]:
-    """One signal of each `@reward` method of this scope."""
-    return tuple([await judge_one(env, reward, turn) for reward in rewards_of(type(env), scope)])
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """Asks the rewards of one environment object."""
 
+    env: Env
+    code: UserCode
 
-async def judge_one(env: Env, reward: Reward, turn: int | None) -> Signal:
-    """The signal of one `@reward` method."""
-    outcome = await env.code.attempt(getattr(env, reward.name), env.ctx, timeout_s=env.limits.score_timeout_s)
-    return reward.failed(outcome.error, turn) if outcome.error else reward.signal(outcome.value, turn)
+    async def turn(self, index: int) -> tuple[Signal, ...]:
+        """The signals of the turn that just ended."""
+        return tuple([await self._one(reward, index) for reward in rewards_of(type(self.env), "turn")])
 
+    async def episode(self) -> tuple[Signal, ...]:
+        """The signals of the whole episode: those of `score` if it is defined, else those of the `@reward` methods."""
+        if type(self.env).score is not Env.score:
+            return await self._own_score()
+        return tuple([await self._one(reward) for reward in rewards_of(type(self.env), "episode")])
 
-async def score(env: Env) -> tuple[Signal, ...]:
-    """The signals of an environment that writes its own `score`."""
-    verifier = f"{type(env).__name__}.score"
-    outcome = await env.code.attempt(env.score, env.ctx, timeout_s=env.limits.score_timeout_s)
-    if outcome.error is not None:
-        return (failed(Signal("score", None, verifier=verifier), outcome.error),)
-    return as_signals(outcome.value, verifier)
+    async def group(self, episodes: Sequence[Episode]) -> tuple[tuple[Signal, ...], ...]:
+        """The group rewards of each episode."""
+        columns = [await self._column(reward, episodes) for reward in rewards_of(type(self.env), "group")]
+        return tuple(tuple(column[i] for column in columns) for i in range(len(episodes)))
 
+    async def success(self) -> Signal:
+        """Result of `success` as a signal: 1, 0, or invalid with the reason."""
+        blank = Signal("success", None, weight=0.0, verifier=self._verifier("success"))
+        outcome = await self._ask(self.env.success, self.env.ctx)
+        if outcome.error is not None:
+            return failed(blank, outcome.error)
+        if not isinstance(outcome.value, bool | np.bool_):
+            return invalid(blank, f"returned {outcome.value!r}; return True or False")
+        return replace(blank, value=float(outcome.value))
 
-async def judge_group(env: Env, reward: Reward, episodes: Sequence[Episode]) -> tuple[Signal, ...]:
-    """One signal for each episode; when the method fails, every one of them is invalid."""
-    outcome = await env.code.attempt(getattr(env, reward.name), episodes, timeout_s=env.limits.score_timeout_s)
-    values = outcome.value
-    if outcome.error is not None:
-        return (reward.failed(outcome.error),) * len(episodes)
-    if isinstance(values, str | Mapping) or not isinstance(values, Collection) or len(values) != len(episodes):
-        return (reward.invalid(f"returned {values!r}; return one value for each episode"),) * len(episodes)
-    return tuple(reward.signal(value) for value in values)
+    async def _own_score(self) -> tuple[Signal, ...]:
+        verifier = self._verifier("score")
+        outcome = await self._ask(self.env.score, self.env.ctx)
+        if outcome.error is not None:
+            return (failed(Signal("score", None, verifier=verifier), outcome.error),)
+        return as_signals(outcome.value, verifier)
 
+    async def _one(self, reward: Reward, turn: int | None = None) -> Signal:
+        outcome = await self._ask(getattr(self.env, reward.name), self.env.ctx)
+        return reward.failed(outcome.error, turn) if outcome.error else reward.signal(outcome.value, turn)
 
-async def judge_success(env: Env) -> Signal:
-    """What the environment's own `success` says of the finished episode: 1, 0, or why it could not say."""
-    blank = Signal("success", None, weight=0.0, verifier=f"{type(env).__name__}.success")
-    outcome = await env.code.attempt(env.success, env.ctx, timeout_s=env.limits.score_timeout_s)
-    if outcome.error is not None:
-        return failed(blank, outcome.error)
-    if not isinstance(outcome.value, bool | np.bool_):
-        return invalid(blank, f"returned {outcome.value!r}; return True or False")
-    return replace(blank, value=float(outcome.value))
+    async def _column(self, reward: Reward, episodes: Sequence[Episode]) -> tuple[Signal, ...]:
+        """One signal for each episode; if the method fails, all of them are invalid."""
+        outcome = await self._ask(getattr(self.env, reward.name), episodes)
+        values = outcome.value
+        if outcome.error is not None:
+            return (reward.failed(outcome.error),) * len(episodes)
+        if isinstance(values, str | Mapping) or not isinstance(values, Collection) or len(values) != len(episodes):
+            return (reward.invalid(f"returned {values!r}; return one value for each episode"),) * len(episodes)
+        return tuple(reward.signal(value) for value in values)
 
+    async def _ask(self, method: Callable[..., Any], argument: Any) -> Caught:
+        return await self.code.attempt(method, argument, timeout_s=self.env.limits.score_timeout_s)
 
-def passes(signals: Iterable[Signal]) -> bool:
-    """Whether rewards come to at least half of what their weights allow, each taken to be worth at most 1.
-
-    The rewards of the episode as a whole decide (scopes episode and group). Turn rewards are steps on the way and could
-    add up to a pass without a result: they decide where nothing else pays, each allowed its weight once.
-    """
-    counted = [s for s in signals if s.weight and s.value is not None]
-    whole = [s for s in counted if not _is_turns(s)]
-    deciding = whole if any(s.weight > 0 for s in whole) else counted
-    of_turns = {s.name: s.weight for s in deciding if _is_turns(s)}
-    weights = [*of_turns.values(), *(s.weight for s in deciding if not _is_turns(s))]
-    return sum(s.weight * (s.value or 0.0) for s in deciding) >= 0.5 * sum(w for w in weights if w > 0) > 0
-
-
-def _is_turns(signal: Signal) -> bool:
-    return signal.scope == "turn" and signal.turn is not None
+    def _verifier(self, hook: str) -> str:
+        return f"{type(self.env).__name__}.{hook}"

@@ -1,4 +1,4 @@
-"""The one place where an author's code is called: async, in a thread or inline, and always under a deadline."""
+"""The one place that calls an author's code: async, in a thread or inline, and always under a deadline."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agentrl.env.base import Env
 from agentrl.env.driver.threads import THREADS
 from agentrl.env.tracebacks import describe_error
 from agentrl.errors import Caught, DeadlineError, EnvError, Fault, acatch, catch
@@ -22,7 +23,7 @@ class AuthorDeadlineError(DeadlineError):
 
 
 def unwrap(outcome: Caught, what: str) -> Any:
-    """The value, or EnvError saying where `what` failed. Errors that name their own fault are raised as they are."""
+    """Return the value, or raise EnvError with the line where `what` failed; errors with a `fault` are raised as is."""
     if outcome.error is None:
         return outcome.value
     if getattr(outcome.error, "fault", None) in ("program", "infra"):
@@ -32,13 +33,18 @@ def unwrap(outcome: Caught, what: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """Calls the methods of one environment. Plain ones run in a thread, or inline where `blocking` is False."""
+    """Calls the methods of one environment. Plain ones run in a thread, or inline if `blocking` is False."""
 
     owner: str
     blocking: bool = True
 
+    @classmethod
+    def of(cls, env: Env) -> UserCode:
+        """The caller of this object's methods."""
+        return cls(type(env).__name__, env.blocking)
+
     async def attempt(self, function: Callable[..., Any], *args: Any, timeout_s: float, name: str = "") -> Caught:
-        """Call `function(*args)`, plain or async; what it raised, or its deadline, is in the outcome."""
+        """Call `function(*args)`, plain or async. Returns what it raised, or a timeout, as the error of the outcome."""
         what = f"{self.owner}.{name or function.__name__}"
         if inspect.iscoroutinefunction(function):
             return await within(function(*args), timeout_s, what)
@@ -48,13 +54,13 @@ class UserCode:
         return outcome
 
     async def call(self, function: Callable[..., Any], *args: Any, timeout_s: float, name: str = "") -> Any:
-        """Call `function(*args)`, plain or async; raises EnvError when it raised."""
+        """Call `function(*args)`, plain or async; raises EnvError if it fails."""
         outcome = await self.attempt(function, *args, timeout_s=timeout_s, name=name)
         return unwrap(outcome, f"{self.owner}.{name or function.__name__}")
 
 
 async def in_thread(function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float, what: str) -> Caught:
-    """Run a plain function in a thread; past the deadline the thread is given up."""
+    """Run a plain function in a thread, which is abandoned at the deadline."""
     try:
         return await THREADS.run(lambda: catch(function, *args), timeout_s, what)  # type: ignore[no-any-return]
     except DeadlineError as error:
@@ -62,7 +68,7 @@ async def in_thread(function: Callable[..., Any], args: tuple[Any, ...], timeout
 
 
 async def within(awaitable: Awaitable[Any], timeout_s: float, what: str) -> Caught:
-    """Await it as a task of its own, so that code which ignores its cancellation cannot hold the episode."""
+    """Await in a task of its own, so that code that ignores its cancellation cannot block the episode."""
     task = asyncio.ensure_future(acatch(awaitable))
     try:
         await asyncio.wait({task}, timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""Whether an environment can teach anything: it has rewards that count, and room for the tools it lends."""
+"""Whether an environment can teach anything: it needs a reward that counts, and enough turns to use its tools."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from agentrl.env.base import Env
+from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.rewards import rewards_of
 from agentrl.env.tools import tools_of
 from agentrl.errors import ConfigError
 from agentrl.types import Scope
 
-SIGNALLING = ("score", "astep", "afinish", "agroup")
-"""Methods that may bring signals of their own."""
+MORE_TURNS = "write limits = Limits(max_turns=8), or as many turns as a solution takes"
 
 
-def check_complete(env: Env, max_turns: int = 0) -> None:
-    """Raise one ConfigError with everything that keeps `env` from teaching; `max_turns` is the run's (0: the env's)."""
-    faults = [*_rewards(type(env)), *_tools(env, max_turns)]
+def check_complete(driver: EnvDriver) -> None:
+    """Raise one ConfigError with everything that prevents learning in this environment."""
+    env_class = type(driver.env)
+    faults = [*_rewards(env_class), *_tools(driver)]
     if faults:
-        raise ConfigError("\n".join(f"{type(env).__name__}: {fault}" for fault in faults))
+        raise ConfigError("\n".join(f"{env_class.__name__}: {fault}" for fault in faults))
 
 
 def _rewards(env_class: type[Env]) -> Iterator[str]:
-    if any(getattr(env_class, name) is not getattr(Env, name) for name in SIGNALLING):
+    if env_class.score is not Env.score:
         return
     rewards = [reward for scope in get_args(Scope) for reward in rewards_of(env_class, scope)]
     if not rewards:
@@ -33,20 +34,12 @@ def _rewards(env_class: type[Env]) -> Iterator[str]:
         yield f"there is nothing to learn from: every reward has weight 0, which records without counting ({names})"
 
 
-def _tools(env: Env, max_turns: int) -> Iterator[str]:
-    if (tools := tools_of(type(env))) and has_one_turn(env, max_turns):
-        yield unread(tools, max_turns)
+def _tools(driver: EnvDriver) -> Iterator[str]:
+    if (tools := tools_of(type(driver.env))) and driver.max_turns == 1:
+        yield unread_tools(tools, driver)
 
 
-def has_one_turn(env: Env, max_turns: int) -> bool:
-    """True where an episode has one turn; `max_turns` is the run's (0: the env's)."""
-    return (max_turns or env.limits.max_turns) == 1
-
-
-def unread(tools: Iterable[str], max_turns: int) -> str:
+def unread_tools(tools: Iterable[str], driver: EnvDriver) -> str:
     """What is wrong with an episode of one turn that offers these tools."""
-    where = "--rollout.max_turns 1 leaves" if max_turns else "limits leave"
-    return (
-        f"{where} one turn, so the model never reads what its tools ({', '.join(tools)}) answer: "
-        "write limits = Limits(max_turns=8), or what a solution takes"
-    )
+    where = "limits leave" if driver.env.limits.max_turns == 1 else "--rollout.max_turns 1 leaves"
+    return f"{where} one turn, so the model never reads what its tools ({', '.join(tools)}) return: {MORE_TURNS}"

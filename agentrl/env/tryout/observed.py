@@ -1,4 +1,4 @@
-"""What can be observed while an episode is played: values that outlive it, an event loop that stands still."""
+"""Observations during an episode: values that it changes for later ones, and time in which it blocks the event loop."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PLAIN = (
     list, dict, set, deque, Counter, OrderedDict, defaultdict, SimpleNamespace, bytearray,
     int, float, bool, str, NoneType,
 )  # fmt: skip
-"""The types of values that are compared; a cache of functools, a pool or a lock may well outlive an episode."""
-MOST_ENTRIES = 10_000
+"""Types of the values that are compared; a functools cache, a pool or a lock may outlive an episode."""
+MAX_ENTRIES = 10_000
 BRIEF = reprlib.Repr()
 BRIEF.maxlevel, BRIEF.maxstring, BRIEF.maxother = 4, 1000, 1000
 BRIEF.maxlist = BRIEF.maxdict = BRIEF.maxset = BRIEF.maxdeque = BRIEF.maxtuple = 100
@@ -29,7 +29,7 @@ BRIEF.maxlist = BRIEF.maxdict = BRIEF.maxset = BRIEF.maxdeque = BRIEF.maxtuple =
 
 @asynccontextmanager
 async def observed(env_class: type) -> AsyncIterator[list[str]]:
-    """Notes on the body, complete when it has ended: what it changed for all later episodes, how long it blocked."""
+    """Notes on the body, complete when it has ended: what it changed for later episodes, how long it blocked."""
     notes: list[str] = []
     before = lasting(env_class)
     async with pulse() as longest:
@@ -37,18 +37,18 @@ async def observed(env_class: type) -> AsyncIterator[list[str]]:
     changed = [name for name, value in lasting(env_class).items() if value != before.get(name, value)]
     if changed:
         notes.append(
-            f"{', '.join(changed)} changed in an episode: it is one for all episodes of a worker; use ctx.state."
+            f"{', '.join(changed)} changed during an episode but is shared by all episodes of a worker; use ctx.state."
         )
     if max(longest) > LONG_S:
         notes.append(
-            f"The environment held its event loop for {max(longest):.1f} s, in which no other episode goes on: "
-            "what blocks belongs in plain methods, without blocking = False, or in asyncio.to_thread."
+            f"The environment blocked the event loop for {max(longest):.1f} s, during which no other episode runs: "
+            "put blocking code in plain methods without blocking = False, or in asyncio.to_thread."
         )
 
 
 @asynccontextmanager
 async def pulse() -> AsyncIterator[list[float]]:
-    """How long the event loop stood still at most while the body ran, as the largest of a list."""
+    """Delays of the event loop while the body runs, as a list that grows; its maximum counts."""
     longest = [0.0]
 
     async def beat() -> None:
@@ -67,11 +67,11 @@ async def pulse() -> AsyncIterator[list[float]]:
 
 
 def lasting(env_class: type) -> dict[str, str]:
-    """The plain values of the author's classes and of the modules that these stand in, as short texts by name."""
-    return {name: _brief(value) for name, value in _held(env_class) if type(value) in PLAIN}
+    """The plain values of the author's classes and of their modules, as short texts by name."""
+    return {name: _brief(value) for name, value in _values(env_class) if type(value) in PLAIN}
 
 
-def _held(env_class: type) -> Iterator[tuple[str, Any]]:
+def _values(env_class: type) -> Iterator[tuple[str, Any]]:
     authors = [base for base in env_class.__mro__ if is_foreign_class(base)]
     for base in authors:
         yield from ((f"{base.__name__}.{name}", value) for name, value in vars(base).items() if _is_own(name))
@@ -85,8 +85,8 @@ def _is_own(name: str) -> bool:
 
 
 def _brief(value: Any) -> str:
-    """A short text that differs where the value does, as far as its size and its first entries show."""
+    """A short text of a value: its size and its first entries."""
     if isinstance(value, dict | SimpleNamespace):
         value = dict(value if isinstance(value, dict) else vars(value))
     size = len(value) if isinstance(value, Sized) else 0
-    return str(size) if size > MOST_ENTRIES else f"{size} {BRIEF.repr(value)}"
+    return str(size) if size > MAX_ENTRIES else f"{size} {BRIEF.repr(value)}"

@@ -1,4 +1,4 @@
-"""A rehearsal before a run: the first tasks, and one silent group, in a process of its own and within seconds."""
+"""A tryout before a run, in its own process and within seconds: the first tasks, and one group of empty answers."""
 
 from __future__ import annotations
 
@@ -8,60 +8,55 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from tempfile import TemporaryFile
-from typing import Any
 
-from agentrl.env.tryout.verdict import TryoutResult, verdict
+from agentrl.env.tryout.verdict import TryoutRequest, TryoutResult, verdict
 from agentrl.errors import ConfigError
 
 PATIENCE_S = 20.0
 
 
-def try_out(
-    name: str, options: dict[str, Any], splits: Sequence[str], seed: int = 0, max_turns: int = 0
-) -> TryoutResult:
-    """Ask for the first task of each split and play one by a model that says nothing; returns what a user should know.
+def try_out(request: TryoutRequest) -> TryoutResult:
+    """Read the first task of each split and play one with empty answers. Returns what the user should know.
 
     Raises ConfigError for what every episode of the run would meet: no tasks, a method that raises, a reward without a
-    value. What takes longer than PATIENCE_S is left to the run, and so is what a service or the machine failed at.
+    value. An environment that takes longer than PATIENCE_S is not checked, and failures of a service or of the machine
+    are not faults.
     """
-    order = json.dumps([name, options, list(splits), seed, max_turns], default=str)
     command = [sys.executable, "-P", "-m", "agentrl.env.tryout.process"]
     paths = os.pathsep.join(filter(None, sys.path))
-    with TemporaryFile("w+") as answer:  # a pipe would hold up a child that says more than fits into it
-        with _interrupts_held():
+    with TemporaryFile("w+") as answer:  # a child would block on a pipe whose buffer is full
+        with _interrupts_blocked():
             child = subprocess.Popen(
                 [*command, str(answer.fileno())], stdin=subprocess.PIPE, stdout=2, pass_fds=[answer.fileno()],
                 text=True, env=os.environ | {"PYTHONPATH": paths},
             )  # fmt: skip
         try:
-            child.communicate(order, PATIENCE_S)
+            child.communicate(json.dumps(asdict(request), default=str), PATIENCE_S)
         except subprocess.TimeoutExpired:
-            late = (
-                f"The first episode takes longer than {PATIENCE_S:g} s: the environment is not checked before the run."
-            )
+            late = f"The first episode takes longer than {PATIENCE_S:g} s, so the environment was not checked."
             return TryoutResult(notes=(late,))
         finally:
-            _ended(child)
+            _end(child)
         answer.seek(0)
         return _read(answer.read(), child.returncode)
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """A process that is started inside hears of no Ctrl-C before it is ready to end at one without a word."""
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+def _interrupts_blocked() -> Iterator[None]:
+    """Start child processes with SIGINT blocked, until they are ready to end silently on Ctrl-C."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def _ended(child: subprocess.Popen[str]) -> None:
-    """End it, if need be with force, giving it a moment to close what it holds."""
+def _end(child: subprocess.Popen[str]) -> None:
+    """Terminate the child; kill it if it does not end within 5 s."""
     child.terminate()
     try:
         child.wait(5)
@@ -73,26 +68,25 @@ def _ended(child: subprocess.Popen[str]) -> None:
 def _read(text: str, code: int) -> TryoutResult:
     if not text:
         raise ConfigError(f"the environment ended its process with code {code} while its first task was played")
-    found = json.loads(text)
-    tried = TryoutResult(found["fault"], tuple(found["notes"]), found["prompt"])
-    if tried.fault:
-        raise ConfigError(tried.fault)
-    return tried
+    fields = json.loads(text)
+    result = TryoutResult(fields["fault"], tuple(fields["notes"]), fields["prompt"])
+    if result.fault:
+        raise ConfigError(result.fault)
+    return result
 
 
 # --- in the child -------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Rehearse what stdin orders; the verdict goes to the file descriptor that the command line names."""
+    """Read a TryoutRequest from stdin; write the TryoutResult to the file descriptor in argv."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    name, options, splits, seed, max_turns = json.load(sys.stdin)
-    found = asyncio.run(verdict(name, options, splits, seed, max_turns))
+    result = asyncio.run(verdict(TryoutRequest(**json.load(sys.stdin))))
     with os.fdopen(int(sys.argv[1]), "w") as answer:
-        json.dump(asdict(found), answer)
+        json.dump(asdict(result), answer)
     sys.stderr.flush()
-    os._exit(0)  # threads that an author left running keep nobody waiting
+    os._exit(0)  # does not wait for threads that an author left running
 
 
 if __name__ == "__main__":

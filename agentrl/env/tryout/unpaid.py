@@ -1,4 +1,4 @@
-"""Rewards that come to no value when an environment is tried out: whether only an empty answer is to blame."""
+"""Rewards without a value in a tryout: whether the empty answer is the cause."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ ASK_S = 2.0
 
 
 def without_value(episode: Episode) -> Signal | None:
-    """The first reward or verdict on success of an episode that has no value: its sample would be dropped."""
+    """The first reward (or result of `success`) of an episode without a value: its sample would be dropped."""
     counted = (signal for signal in episode.signals if signal.weight)
     return next((signal for signal in (*counted, *_success(episode)) if not signal.valid), None)
 
 
 async def refusal(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> str:
-    """What is wrong with a reward without a value; where it is the empty answer, what to return for one."""
+    """What is wrong with a reward without a value and, if the empty answer is the cause, what to return for one."""
     name = f"{type(env).__name__}.{failed.name}"
-    said = f"{name} has no value: {failed.reason}"
-    if await _is_of_silence(env, task, failed, seed, turns):
-        said = (
-            f"{name} has no value for an empty answer: {failed.reason}. A sample without a value is dropped, and no "
-            f"failing model must gain that: return {'False' if failed.name == 'success' else '0'}"
+    text = f"{name} has no value: {failed.reason}"
+    if await _is_from_silence(env, task, failed, seed, turns):
+        text = (
+            f"{name} has no value for an empty answer: {failed.reason}. A sample without a value is dropped, which "
+            f"rewards a failing model: return {'False' if failed.name == 'success' else '0'}"
         )
-    return f"{said}\n\n{failed.traceback}".rstrip()
+    return f"{text}\n\n{failed.traceback}".rstrip()
 
 
-async def _is_of_silence(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> bool:
-    """True when the same reward comes to something else for an answer that is not empty."""
+async def _is_from_silence(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> bool:
+    """True if the same reward behaves differently for an answer that is not empty."""
     oracle = catch(env.oracle, task).value
     for policy in filter(None, (oracle, *((answer,) * turns for answer in ANSWERS))):
         most = 0 if policy is oracle else turns
@@ -49,7 +49,7 @@ def _kinds(episode: Episode, name: str) -> set[str]:
 
 
 def _kind(signal: Signal) -> str:
-    """What a reward came to: a value, nothing that could be used, or an error of a kind."""
+    """The kind of result: a value, something unusable, or an error of some type."""
     if signal.valid:
         return "value"
     return signal.reason.partition(":")[0] if signal.traceback else "unusable"

@@ -1,4 +1,4 @@
-"""An environment tried out: what every episode would meet is a fault, what its author should know is a note."""
+"""The tryout of an environment: what every episode would meet is a fault, what its author should know is a note."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from itertools import takewhile
 from typing import Any
 
 from agentrl.env.base import Env
-from agentrl.env.config import load_config
+from agentrl.env.config import env_config
 from agentrl.env.context import Episode
+from agentrl.env.definition import doubled
+from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.play import SILENCE, aplay
 from agentrl.env.registry import resolve
 from agentrl.env.tasks import Task
 from agentrl.env.tools import read_docstring, tools_of
-from agentrl.env.tracebacks import describe_error, told
-from agentrl.env.tryout.completeness import has_one_turn, unread
+from agentrl.env.tracebacks import authors_traceback, describe_error
+from agentrl.env.tryout.completeness import MORE_TURNS, unread_tools
 from agentrl.env.tryout.observed import observed
 from agentrl.env.tryout.tasks import MOMENT_S, check_reread, doubles, first_task, overlap, read_ids
 from agentrl.env.tryout.unpaid import refusal, without_value
@@ -25,77 +27,92 @@ from agentrl.errors import AgentRLError, ConfigError, acatch
 from agentrl.types import Message, StopReason, text_of
 
 SILENT = ((), ())
-MOST_TURNS = 2
-MOST_PROMPT = 400_000
+MAX_TURNS = 2
+MAX_PROMPT_CHARS = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TryoutRequest:
+    """What to try out: an environment with its options, the splits to read, and the run's seed and `max_turns`."""
+
+    name: str
+    options: dict[str, Any]
+    splits: tuple[str, ...]
+    seed: int = 0
+    max_turns: int = 0
+    """0: the limit of the environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class TryoutResult:
-    """What a tryout found: a fault, "" where the run may begin; notes; the text of the first prompt, long ones cut."""
+    """Result of a tryout: a fault ("" if the run may begin), notes, and the text of the first prompt, maybe cut."""
 
     fault: str = ""
     notes: tuple[str, ...] = ()
     prompt: str = ""
 
 
-async def verdict(name: str, options: dict[str, Any], splits: list[str], seed: int, max_turns: int) -> TryoutResult:
-    """What is to be said of the environment called `name`."""
-    outcome = await acatch(_tried(name, options, splits, seed, max_turns))
+async def verdict(request: TryoutRequest) -> TryoutResult:
+    """Try the environment out."""
+    outcome = await acatch(_try_out(request))
     await acatch(close_shared())
     error = outcome.error
     if error is None:
         found: TryoutResult = outcome.value
         return found
+    text = str(error) if isinstance(error, AgentRLError) else describe_error(error)
     if getattr(error, "fault", "program") == "infra":
-        return TryoutResult(
-            notes=(f"The first episode failed, for no fault of the environment's: {described(error)}.",)
-        )
-    raised = error.__cause__ is not None or not is_ours(error)
-    return TryoutResult(f"{described(error)}\n\n{told(error)}" if raised else described(error))
+        return TryoutResult(notes=(f"The first episode failed, but not because of the environment: {text}.",))
+    is_raised = error.__cause__ is not None or not isinstance(error, AgentRLError)
+    return TryoutResult(f"{text}\n\n{authors_traceback(error)}" if is_raised else text)
 
 
-async def _tried(name: str, options: dict[str, Any], splits: list[str], seed: int, max_turns: int) -> TryoutResult:
-    env_class = resolve(name)
-    env = env_class(load_config(env_class, options))
+async def _try_out(request: TryoutRequest) -> TryoutResult:
+    env_class, seed = resolve(request.name), request.seed
+    if methods := ", ".join(doubled(env_class)):
+        raise ConfigError(f"{methods} is defined twice, and Python keeps only the last definition: rename one")
+    driver = EnvDriver(env_class(env_config(env_class, request.options)), request.max_turns)
     began = time.monotonic()
-    firsts = [await first_task(env, split, seed) for split in splits]
+    firsts = [await first_task(driver, split, seed) for split in request.splits]
     is_quick = time.monotonic() - began < MOMENT_S
-    await _check_lent(env, firsts[0], seed, max_turns)
-    turns = min(MOST_TURNS, max_turns or env.limits.max_turns)
-    episode, notes = await _played(env, firsts[0], seed, turns)
-    read = [await read_ids(env, split, seed) for split in splits]
-    notes += [*overlap(read), *(note for ids in read for note in doubles(ids)), *_dumb_tools(env)]
+    await _check_offered_tools(driver, firsts[0], seed)
+    episode, notes = await _played(driver.env, firsts[0], seed, min(MAX_TURNS, driver.max_turns))
+    read = [await read_ids(driver, split, seed) for split in request.splits]
+    notes += [*overlap(read), *(note for ids in read for note in doubles(ids)), *_undocumented(env_class)]
     for ids in read if is_quick else ():
-        await check_reread(env, ids, seed)
-    return TryoutResult("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MOST_PROMPT])
+        await check_reread(driver.env, ids, seed)
+    return TryoutResult("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS])
 
 
-async def _check_lent(env: Env, task: Task, seed: int, max_turns: int) -> None:
-    """ConfigError where an episode of one turn is lent tools."""
-    if type(env).tools is Env.tools or not has_one_turn(env, max_turns):
+async def _check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None:
+    """Raise ConfigError if `tools(ctx)` offers tools to an episode of one turn."""
+    env = driver.env
+    if type(env).tools is Env.tools or driver.max_turns > 1:
         return
-    own = type(env)(env.config)
     try:
-        await own.areset(task, seed=seed)
-        if own.ctx.tools:
-            raise ConfigError(f"{type(env).__name__}: {unread(own.ctx.tools, max_turns)}")
+        await driver.reset(task, seed=seed)
+        if env.ctx.tools:
+            raise ConfigError(f"{type(env).__name__}: {unread_tools(env.ctx.tools, driver)}")
     finally:
-        await own.aclose()
+        await driver.close()
 
 
 async def _played(env: Env, task: Task, seed: int, turns: int) -> tuple[Episode, list[str]]:
-    """A silent episode, played as a member of a group, and notes on it; ConfigError for a reward without a value."""
+    """An episode of empty answers, played as a member of a group, and notes on it.
+
+    Raises ConfigError for a reward without a value.
+    """
     began = time.monotonic()
     async with observed(type(env)) as notes:
         episodes = await aplay(env, SILENT, task, seed, turns)
     episode = episodes[0]
     if failed := without_value(episode):
         raise ConfigError(await refusal(env, task, failed, seed, turns))
-    notes += [*_unsignalled(env, episode), *_roles(env, episode), *_unheard(env, episode, turns)]
+    notes += [*_no_signals(env, episode), *_roles(env, episode), *_unheard(env, episode, turns)]
     if time.monotonic() - began < MOMENT_S:
         again = await aplay(env, SILENT, task, seed, turns)
         if [other.messages for other in again] != [other.messages for other in episodes]:
-            notes.append("The same seed gave an episode with other messages: draw from ctx.rng alone.")
+            notes.append("The same seed gave an episode with other messages: draw only from ctx.rng.")
     return episode, notes
 
 
@@ -105,42 +122,31 @@ def prompt_of(episode: Episode) -> list[Message]:
     return list(takewhile(lambda message: (message["role"], message["content"]) != silent, episode.messages))
 
 
-def _unsignalled(env: Env, episode: Episode) -> Iterator[str]:
+def _no_signals(env: Env, episode: Episode) -> Iterator[str]:
     if not episode.signals:
-        yield f"An empty answer brought {type(env).__name__} no signal at all: such a sample is never trained."
+        yield f"{type(env).__name__} gave no signal for an empty answer: such a sample is never trained on."
 
 
 def _roles(env: Env, episode: Episode) -> Iterator[str]:
-    """Notes words that are put into the model's mouth where a chat template or the model would stumble over them."""
+    """Notes on first messages that a chat template or the model cannot handle."""
     roles = [message["role"] for message in prompt_of(episode)] or ["assistant"]
     setup = f"{type(env).__name__}.setup"
     if roles[0] == "assistant":
-        yield f"{setup} begins with the assistant, which many chat templates refuse: begin with 'system' or 'user'."
+        yield f"{setup} begins with the assistant, which many chat templates reject: begin with 'system' or 'user'."
     if roles[-1] == "assistant":
         yield f"{setup} ends with the assistant, so the model would answer itself: end with 'user'."
 
 
 def _unheard(env: Env, episode: Episode, turns: int) -> Iterator[str]:
     if turns == 1 and type(env).respond is not Env.respond and episode.stop_reason is StopReason.MAX_TURNS:
-        yield (
-            f"{type(env).__name__}.respond goes on after the only turn, so the model never reads what it says: "
-            "write limits = Limits(max_turns=8), or what a solution takes."
-        )
+        yield f"{type(env).__name__}.respond continues after the only turn, so the model never reads it: {MORE_TURNS}."
 
 
-def _dumb_tools(env: Env) -> Iterator[str]:
-    if dumb := [name for name, tool in tools_of(type(env)).items() if not tool.spec["description"]]:
-        yield f"The model is told nothing of {', '.join(dumb)}: write a docstring."
-    for name, tool in tools_of(type(env)).items():
+def _undocumented(env_class: type[Env]) -> Iterator[str]:
+    """Notes on tools whose docstring is missing or describes parameters that they do not have."""
+    tools = tools_of(env_class)
+    if silent := [name for name, tool in tools.items() if not tool.spec["description"]]:
+        yield f"The model has no description of {', '.join(silent)}: write a docstring."
+    for name, tool in tools.items():
         if lost := [word for word in read_docstring(tool.run)[1] if word not in tool.spec["parameters"]["properties"]]:
-            yield f"The docstring of {name} speaks of {', '.join(lost)}, which {name} does not take."
-
-
-def described(error: Exception) -> str:
-    """An error of agentrl's tells its place itself."""
-    return str(error) if is_ours(error) else describe_error(error)
-
-
-def is_ours(error: Exception) -> bool:
-    """True for errors that agentrl raises on purpose."""
-    return isinstance(error, AgentRLError)
+            yield f"The docstring of {name} describes {', '.join(lost)}, which {name} does not take."

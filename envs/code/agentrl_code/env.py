@@ -22,11 +22,11 @@ from agentrl.env import (
     Task,
     Tasks,
     Turn,
+    is_in_share,
     reward,
     shared,
     waiting,
 )
-from agentrl.env.rows import is_in_share
 from agentrl.errors import EnvError
 from agentrl_code import generator
 from agentrl_code.cases import Call, Io, Test

@@ -13,7 +13,7 @@ from agentrl_code.verdict import Result, Status, Verdict
 from agentrl_sandbox import Pool, SandboxError, leases
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.env import StopReason, close_shared, load_config, resolve, shared, text_of
+from agentrl.env import EnvDriver, StopReason, close_shared, env_config, resolve, shared, text_of
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.errors import ConfigError, DataError, EnvError
 from tests import evidence
@@ -77,7 +77,7 @@ async def test_the_oracle_and_canaries_hold_for_data(data):
 
 async def test_a_failing_public_test_is_told_and_a_hidden_one_never(data):
     env = CodeEnv(data=data, turns=3)
-    task = await env.atask("train", 0)
+    task = await EnvDriver(env).task("train", 0)
     wrong, right = "```python\ndef add(x):\n    return 99\n```", env.oracle(task)[0]
     wanted = 1 + int(task.data.question.split(" add ")[1].split()[0])
     signals, said = await play(env, task, [wrong, "I give up", right])
@@ -91,51 +91,51 @@ async def test_a_failing_public_test_is_told_and_a_hidden_one_never(data):
 
 async def test_the_last_turn_is_what_counts():
     env = CodeEnv(turns=2)
-    task = await env.atask("train", 0)
+    task = await EnvDriver(env).task("train", 0)
     wrong = "```python\ndef f(x): return 0.5\n```"
     assert await solved(env, task, [wrong, *env.oracle(task)]) == 1.0
     assert await solved(env, task, [wrong, "hm"]) == 0.0
 
 
 async def test_an_episode_that_was_cut_is_scored_by_its_last_turn():
-    env = CodeEnv(turns=4)
-    task = await env.atask("train", 0)
-    await env.areset(task)
-    await env.astep(LOOP.replace("while True: pass", "return None"))
-    signals = await env.afinish(StopReason.MAX_TOKENS)
+    driver = EnvDriver(CodeEnv(turns=4))
+    task = await driver.task("train", 0)
+    await driver.reset(task)
+    await driver.step(LOOP.replace("while True: pass", "return None"))
+    signals = await driver.finish(StopReason.MAX_TOKENS)
     assert [(signal.name, signal.value) for signal in signals] == [("solved", 0.0), ("share", 0.0), ("format", 1.0)]
-    await env.aclose()
+    await driver.close()
 
 
 async def test_train_is_endless_and_resumes_at_any_index():
-    first, again = CodeEnv(level=3), CodeEnv(level=3)
-    assert await first.asize("train") is None
-    tasks = [(await first.atask("train", i, seed=7)).id for i in range(20)]
-    assert (await again.atask("train", 19, seed=7)).id == tasks[19]
-    assert (await again.atask("train", 5, seed=7)).id == tasks[5]
-    assert [(await first.atask("train", i, seed=8)).id for i in range(20)] != tasks
+    first, again = EnvDriver(CodeEnv(level=3)), EnvDriver(CodeEnv(level=3))
+    assert await first.size("train") is None
+    tasks = [(await first.task("train", i, seed=7)).id for i in range(20)]
+    assert (await again.task("train", 19, seed=7)).id == tasks[19]
+    assert (await again.task("train", 5, seed=7)).id == tasks[5]
+    assert [(await first.task("train", i, seed=8)).id for i in range(20)] != tasks
 
 
 async def test_a_share_of_data_is_held_out_or_another_file(data, tmp_path):
-    async def keys(env, split):
-        return [(await env.atask(split, i)).data.key for i in range(await env.asize(split))]
+    async def keys(driver, split):
+        return [(await driver.task(split, i)).data.key for i in range(await driver.size(split))]
 
-    env = CodeEnv(data=data, heldout_share=0.3)
-    train, test = await keys(env, "train"), await keys(env, "test")
+    driver = EnvDriver(CodeEnv(data=data, heldout_share=0.3))
+    train, test = await keys(driver, "train"), await keys(driver, "test")
     assert sorted(train + test) == sorted(row["text"] for row in MBPP)
     assert test
     other = tmp_path / "test.jsonl"
     other.write_text("\n".join(map(json.dumps, MBPP[:10])))
-    env = CodeEnv(data=data, data_heldout=str(other))
-    assert await keys(env, "test") == [row["text"] for row in MBPP[:10]]
-    assert await keys(env, "train") == [row["text"] for row in MBPP[10:]]
+    driver = EnvDriver(CodeEnv(data=data, data_heldout=str(other)))
+    assert await keys(driver, "test") == [row["text"] for row in MBPP[:10]]
+    assert await keys(driver, "train") == [row["text"] for row in MBPP[10:]]
 
 
 @pytest.mark.parametrize("count", [1, 64, pytest.param(1000, marks=pytest.mark.timeout(600))])
 async def test_many_episodes_at_once(count):
     async def episode(index):
         env = CodeEnv(level=1 + index % 4)
-        task = await env.atask("train", index)
+        task = await EnvDriver(env).task("train", index)
         is_right = index % 3 > 0
         answer = env.oracle(task)[0] if is_right else env.canaries(task)["equal to everything"][0]
         return is_right, await solved(env, task, [answer])
@@ -148,7 +148,7 @@ async def test_many_episodes_at_once(count):
 async def test_programs_that_hang_end_and_hold_up_nobody():
     async def episode(index):
         env = CodeEnv(timeout_s=0.3)
-        task = await env.atask("train", index)
+        task = await EnvDriver(env).task("train", index)
         return await solved(env, task, [LOOP if index % 2 else env.oracle(task)[0]])
 
     assert await asyncio.gather(*map(episode, range(16))) == [1.0, 0.0] * 8
@@ -182,7 +182,7 @@ async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing(data):
         assert not cut.over or is_free(cut.env.grader), cut
     assert evidence.pauses(cuts) == [1, 2, 3, 4]  # the reset, two turns, the signals
     grading = {(over, name) for over in (1, 3) for name in ("Pool._wait", "OrderedSandbox.run")}
-    assert evidence.waits(cuts) >= grading | {(0, "Env.atask"), (3, "Trial.result")}
+    assert evidence.waits(cuts) >= grading | {(0, "EnvDriver.task"), (3, "Trial.result")}
 
 
 async def test_a_program_that_hangs_is_killed_with_its_episode():
@@ -195,18 +195,19 @@ async def test_a_program_that_hangs_is_killed_with_its_episode():
 
 async def test_an_episode_cancelled_in_the_queue_for_a_seat_leaves_it():
     env = Single()
-    task = await env.atask("train", 0)
-    await env.areset(task)
-    await env.astep(env.oracle(task)[0])
+    driver = EnvDriver(env)
+    task = await driver.task("train", 0)
+    await driver.reset(task)
+    await driver.step(env.oracle(task)[0])
     async with env.grader._seats:
-        episode = asyncio.create_task(env.afinish(StopReason.ENV_DONE))
+        episode = asyncio.create_task(driver.finish(StopReason.ENV_DONE))
         while not env.grader._seats._waiters:  # noqa: ASYNC110 (a semaphore offers no event)
             await asyncio.sleep(0)
         episode.cancel()
         with pytest.raises(asyncio.CancelledError):
             await episode
     assert is_free(env.grader)
-    await env.aclose()
+    await driver.close()
 
 
 async def test_interleaved_twins_see_the_same_and_touch_nobody():
@@ -226,16 +227,18 @@ async def test_a_sandbox_that_fails_makes_the_signal_invalid(monkeypatch):
 
     monkeypatch.setattr(Pool, "take", take)
     env = CodeEnv()
-    task = await env.atask("train", 0)
+    driver = EnvDriver(env)
+    task = await driver.task("train", 0)
     signals, _ = await play(env, task, env.oracle(task))
     assert (signals["solved"].valid, signals["solved"].value) == (False, None)
     assert "no luck" in signals["solved"].reason
     assert signals["format"].value == 1.0
     env = CodeEnv(turns=2)  # a turn lost to the machinery is not the program's
+    driver = EnvDriver(env)
     with pytest.raises(SandboxError, match="no luck") as caught:
         await play(env, task, env.oracle(task))
     assert caught.value.fault == "infra"
-    await env.aclose()
+    await driver.close()
 
 
 FORGER = """
@@ -261,7 +264,7 @@ ESCAPES = {
 @pytest.mark.parametrize("name", ESCAPES)
 async def test_no_program_gets_out_of_a_zero(name):
     env = CodeEnv(turns=2, timeout_s=0.5)
-    task = await env.atask("train", 0)
+    task = await EnvDriver(env).task("train", 0)
     answer = f"```python\n{ESCAPES[name]}```"
     signals, said = await play(env, task, [answer, answer])
     assert len(said) == 2  # it was told, and asked again
@@ -275,14 +278,14 @@ async def test_a_task_that_tests_nothing_is_invalid_and_not_the_programs_loss(tm
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps({"prompt": "Add.", "tests": ["for x in []:\n    assert f(x) == 2"]}))
     env = CodeEnv(data=str(path), data_heldout=str(path), turns=2)
-    task = await env.atask("test", 0)
+    task = await EnvDriver(env).task("test", 0)
     signals, _ = await play(env, task, ["```python\ndef f(x): return 2\n```"])
     assert (signals["solved"].valid, signals["solved"].value) == (False, None)
 
 
 async def test_faults_in_data_reach_the_user(tmp_path):
     with pytest.raises(DataError, match="no such file"):
-        await CodeEnv(data=str(tmp_path / "none.jsonl")).asize("train")
+        await EnvDriver(CodeEnv(data=str(tmp_path / "none.jsonl"))).size("train")
 
 
 async def test_a_task_without_a_reference_has_no_oracle(tmp_path):
@@ -290,14 +293,14 @@ async def test_a_task_without_a_reference_has_no_oracle(tmp_path):
     path.write_text(json.dumps({"prompt": "Add.", "tests": ["assert f(1) == 2"]}))
     env = CodeEnv(data=str(path), data_heldout=str(path))
     with pytest.raises(EnvError, match="no reference"):
-        env.oracle(await env.atask("test", 0))
+        env.oracle(await EnvDriver(env).task("test", 0))
 
 
 def test_unknown_keys_and_values_are_refused():
     with pytest.raises(ConfigError, match=r"env\.turns"):
-        load_config(CodeEnv, {"turn": 2})
+        env_config(CodeEnv, {"turn": 2})
     with pytest.raises(ConfigError, match="level"):
-        load_config(CodeEnv, {"level": 9})
+        env_config(CodeEnv, {"level": 9})
 
 
 def test_every_key_is_documented():
@@ -311,7 +314,7 @@ async def test_the_float_tolerance_and_the_system_message_are_used(tmp_path):
     answer = ["```python\ndef f(x): return x * 0.5000001\n```"]
     for tolerance, value in ((0.0, 0.0), (1e-3, 1.0)):
         env = CodeEnv(data=str(path), data_heldout=str(path), float_tolerance=tolerance, system="Be brief.")
-        task = await env.atask("test", 0)
+        task = await EnvDriver(env).task("test", 0)
         _, said = await play(env, task, answer)
         assert said[0] == "Be brief."
         assert await solved(env, task, answer) == value
@@ -327,7 +330,7 @@ def test_gymnasium_accepts_it(turns):
 def test_a_synchronous_episode_is_graded():
     env = gymnasium.make("agentrl/code-v0").unwrapped
     env.reset(seed=0, options={"index": 0})
-    _, reward, is_done, is_cut, _ = env.step(env.oracle(env.ctx.task)[0])
+    _, reward, is_done, is_cut, _ = env.step(env.env.oracle(env.env.ctx.task)[0])
     assert (reward, is_done, is_cut) == (1.0, True, False)
     env.close()
     run_on_private_loop(close_shared())
@@ -338,9 +341,9 @@ def test_a_run_says_where_programs_run(backend):
 
 
 async def test_programs_import_the_packages_that_the_config_names():
-    env = CodeEnv(load_config(CodeEnv, {"level": 1, "packages": "numpy, sympy"}))
+    env = CodeEnv(env_config(CodeEnv, {"level": 1, "packages": "numpy, sympy"}))
     assert env.preflight().endswith(" with numpy, sympy.")
-    task = await env.atask("test", 0)
+    task = await EnvDriver(env).task("test", 0)
     (answer,) = env.oracle(task)
     answer = answer.replace("```python\n", "```python\nimport numpy, sympy\n")
     assert await solved(env, task, [answer]) == 1.0
@@ -366,7 +369,7 @@ async def test_a_grading_that_is_cut_short_is_not_made_again(data, monkeypatch):
         raise asyncio.CancelledError
 
     monkeypatch.setattr(CodeEnv, "_grade", cut)
-    task = await env.atask("train", 0)
+    task = await EnvDriver(env).task("train", 0)
     signals, _ = await play(env, task, env.oracle(task))
     assert not signals["solved"].valid
     assert not signals["share"].valid
@@ -381,7 +384,7 @@ async def test_all_tests_of_a_program_end_well_before_the_scoring_does(data, mon
         return Verdict.of((Result(Status.PASSED),))
 
     monkeypatch.setattr(Grader, "grade", grade)
-    task = await env.atask("train", 0)
+    task = await EnvDriver(env).task("train", 0)
     await play(env, task, env.oracle(task))
     assert policies
     for policy in policies:
@@ -410,15 +413,15 @@ async def test_trying_programs_takes_a_share_of_an_episode_and_no_more(monkeypat
         return await plain(self, program, tests, policy, *options)
 
     monkeypatch.setattr(Grader, "grade", grade)
-    env = Slow(turns=8)
-    task = await env.atask("train", 0)
-    await env.areset(task, deadline_s=100.0)
+    driver = EnvDriver(Slow(turns=8))
+    task = await driver.task("train", 0)
+    await driver.reset(task, deadline_s=100.0)
     wrong = "```python\ndef f(*args): return 'no'\n```"
-    said = [await env.astep(wrong) for _ in range(4)]
+    said = [await driver.step(wrong) for _ in range(4)]
     most = [50.0 * left / (1 + RETRY) for left in (1.0, 0.6, 0.2)]
     assert [total_s <= limit_s for total_s, limit_s in zip(granted, most, strict=True)] == [True] * 3
     assert ["No time is left" in text_of(reply.messages[0]) for reply in said[:3]] == [False, False, True]
     assert [reply.done for reply in said] == [False, False, False, True]
-    signals = await env.afinish(StopReason.ENV_DONE)
+    signals = await driver.finish(StopReason.ENV_DONE)
     assert signals[0].value == 0.0
-    await env.aclose()
+    await driver.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl.env.rows import is_in_share, json_lines
+from agentrl.env import is_in_share, json_lines
 from agentrl.errors import DataError
 from agentrl.types import Message, ToolSpec
 from agentrl_functions.match import Wanted

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from reprlib import repr as short_repr
 from typing import Any
 
-from agentrl.env.arguments import why_unsendable
+from agentrl.env import why_unsendable
 from agentrl.types import ToolCall, ToolSpec
 
 BARE = str.maketrans("'", '"', " ,./-_*^")

@@ -22,7 +22,7 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.env import Message, Policy, Signal, Task, close_shared, load_config
+from agentrl.env import EnvDriver, Message, Policy, Signal, Task, close_shared, env_config
 from agentrl.errors import ConfigError, DataError
 from agentrl.types import ToolCall, ToolSpec
 from tests import evidence
@@ -58,20 +58,20 @@ async def test_the_oracle_scores_one_and_the_canaries_nothing(kind: str) -> None
 
 
 async def test_every_held_out_problem_is_never_trained_on() -> None:
-    env = FunctionsEnv()
-    assert await env.asize("train") is None
-    test = {(await env.atask("test", index)).data.messages[0]["content"] for index in range(256)}
-    train = {(await env.atask("train", index)).data.messages[0]["content"] for index in range(1000)}
-    assert len(test) == await env.asize("test") == 256
+    driver = EnvDriver(FunctionsEnv())
+    assert await driver.size("train") is None
+    test = {(await driver.task("test", index)).data.messages[0]["content"] for index in range(256)}
+    train = {(await driver.task("train", index)).data.messages[0]["content"] for index in range(1000)}
+    assert len(test) == await driver.size("test") == 256
     assert not test & train
 
 
 async def test_tasks_follow_from_the_seed_and_the_index_alone() -> None:
-    first, again = FunctionsEnv(), FunctionsEnv()
-    tasks = [await first.atask("train", index, seed=7) for index in range(30)]
-    assert await again.atask("train", 29, seed=7) == tasks[29]
-    assert await again.atask("train", 4, seed=7) == tasks[4]
-    assert [await first.atask("train", index, seed=8) for index in range(30)] != tasks
+    first, again = EnvDriver(FunctionsEnv()), EnvDriver(FunctionsEnv())
+    tasks = [await first.task("train", index, seed=7) for index in range(30)]
+    assert await again.task("train", 29, seed=7) == tasks[29]
+    assert await again.task("train", 4, seed=7) == tasks[4]
+    assert [await first.task("train", index, seed=8) for index in range(30)] != tasks
 
 
 async def test_each_kind_is_what_it_is_called() -> None:
@@ -87,13 +87,14 @@ async def test_each_kind_is_what_it_is_called() -> None:
 
 async def test_the_functions_of_the_task_are_the_tools_of_the_episode() -> None:
     env = FunctionsEnv()
+    driver = EnvDriver(env)
     for task in await evidence.sample(env, 3):
-        start = await env.areset(task)
+        start = await driver.reset(task)
         assert start.tools == task.data.tools
         assert [message["role"] for message in start.messages] == ["system", "user"]
-    (message,) = (await FunctionsEnv(system="").areset(task)).messages
+    (message,) = (await EnvDriver(FunctionsEnv(system="")).reset(task)).messages
     assert message["role"] == "user"
-    await env.aclose()
+    await driver.close()
 
 
 @pytest.mark.parametrize("count", [1, 64, 1000])
@@ -122,9 +123,9 @@ def test_gymnasium_accepts_it() -> None:
 
 def test_unknown_keys_and_values_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"env\.kinds"):
-        load_config(FunctionsEnv, {"kind": "single"})
+        env_config(FunctionsEnv, {"kind": "single"})
     with pytest.raises(ConfigError, match="irrelevant"):
-        load_config(FunctionsEnv, {"kinds": ["double"]})
+        env_config(FunctionsEnv, {"kinds": ["double"]})
     assert all(field.description for field in FunctionsEnv.Config.model_fields.values())
 
 
@@ -268,11 +269,12 @@ async def test_the_leaderboards_rows_are_tasks(tmp_path: Path) -> None:
     data = write(tmp_path / "simple.jsonl", ROWS)
     write(tmp_path / "answers" / "simple.jsonl", GOLDS)
     env = FunctionsEnv(data=data, heldout_share=0.3)
-    sizes = [await env.asize(split) for split in ("train", "test")]
+    driver = EnvDriver(env)
+    sizes = [await driver.size(split) for split in ("train", "test")]
     assert sum(size or 0 for size in sizes) == 40
     assert all(sizes)
     await check_evidence(env, 40)
-    spec = (await env.atask("test", 0)).data.tools[0]["parameters"]
+    spec = (await driver.task("test", 0)).data.tools[0]["parameters"]
     assert spec["type"] == "object"
     assert spec["properties"] == {
         "sides": {"type": "array", "items": {"type": "number"}},
@@ -317,7 +319,7 @@ def test_faults_of_a_file_name_their_place(tmp_path: Path, row: dict[str, Any], 
 
 async def test_a_call_that_is_no_json_is_wrong_and_no_error() -> None:
     env = FunctionsEnv(kinds=["single"])
-    task = await env.atask("train", 0)
+    task = await EnvDriver(env).task("train", 0)
     name = task.data.tools[0]["name"]
     turn = Message(role="assistant", content="", tool_calls=[call(name, "{oops"), call("nothing", {})])
     assert (await play(env, task, [turn])).value == 0.0

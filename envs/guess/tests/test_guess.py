@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agentrl.env
-from agentrl.env import Policy, Task, close_shared, load_config, text_of
+from agentrl.env import EnvDriver, Policy, Task, close_shared, env_config, text_of
 from agentrl.errors import ConfigError
 from tests import evidence
 
@@ -33,14 +33,14 @@ async def play(env: GuessEnv, task: Task, policy: Policy) -> dict[str, float | N
     return evidence.values(await evidence.play(env, task, policy))
 
 
-async def tasks_of(env: GuessEnv, split: str) -> list[Task]:
-    return [await env.atask(split, index) for index in range(await env.asize(split) or 0)]
+async def tasks_of(driver: EnvDriver, split: str) -> list[Task]:
+    return [await driver.task(split, index) for index in range(await driver.size(split) or 0)]
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 5), (1, 10), (0, 7), (20, 100), (1, 1000)])
 async def test_the_splits_share_no_game_and_together_hold_every_number_of_every_range(low: int, high: int) -> None:
     env = GuessEnv(low=low, high=high)
-    train, test = [{t.data for t in await tasks_of(env, split)} for split in ("train", "test")]
+    train, test = [{t.data for t in await tasks_of(EnvDriver(env), split)} for split in ("train", "test")]
     assert not train & test
     assert train | test == {Game(end, n) for end in env.ends() for n in range(low, end + 1)}
     assert len(test) == len(train | test) // 4
@@ -51,8 +51,8 @@ async def test_the_splits_share_no_game_and_together_hold_every_number_of_every_
 
 
 async def test_no_number_and_no_range_is_strange_to_a_model_that_saw_the_training_split() -> None:
-    env = GuessEnv()
-    train = [t.data for t in await tasks_of(env, "train")]
+    driver = EnvDriver(GuessEnv())
+    train = [t.data for t in await tasks_of(driver, "train")]
     assert {game.secret for game in train} == set(range(1, 11))
     assert {game.high for game in train} == {5, 6, 7, 8, 9, 10}
 
@@ -60,7 +60,8 @@ async def test_no_number_and_no_range_is_strange_to_a_model_that_saw_the_trainin
 @pytest.mark.parametrize(("high", "turns"), [(7, 3), (10, 4), (100, 7)])
 async def test_the_oracle_finds_every_number_of_every_range(high: int, turns: int) -> None:
     env = GuessEnv(high=high, turns=turns)
-    for task in [*await tasks_of(env, "train"), *await tasks_of(env, "test")]:
+    driver = EnvDriver(env)
+    for task in [*await tasks_of(driver, "train"), *await tasks_of(driver, "test")]:
         values = await play(env, task, env.oracle(task))
         assert (values["found"] or 0) >= 0.5
         assert values["narrowed"] == 1.0
@@ -69,7 +70,8 @@ async def test_the_oracle_finds_every_number_of_every_range(high: int, turns: in
 @pytest.mark.parametrize(("high", "turns"), [(7, 3), (10, 4), (100, 7)])
 async def test_the_canaries_score_nothing(high: int, turns: int) -> None:
     env = GuessEnv(high=high, turns=turns)
-    for task in [*await tasks_of(env, "train"), *await tasks_of(env, "test")]:
+    driver = EnvDriver(env)
+    for task in [*await tasks_of(driver, "train"), *await tasks_of(driver, "test")]:
         for name, policy in env.canaries(task).items():
             assert await play(env, task, policy) == {"found": 0.0, "narrowed": 0.0}, (name, task)
 
@@ -113,16 +115,16 @@ async def test_a_guess_pays_for_the_numbers_it_rules_out(guesses: list[str], rul
 
 
 async def test_the_answers() -> None:
-    env = GuessEnv()
-    await env.areset(Task("t", Game(10, 5)))
-    said = [(await env.astep(guess)).messages for guess in ("3", "I say 8!", "hm")]
+    driver = EnvDriver(GuessEnv())
+    await driver.reset(Task("t", Game(10, 5)))
+    said = [(await driver.step(guess)).messages for guess in ("3", "I say 8!", "hm")]
     assert [text_of(messages[0]) for messages in said] == [
         "It is higher than 3. Guess again. Answer with one number only.",
         "It is lower than 8. Guess again. Answer with one number only.",
         "I cannot find a number. Answer with one number only.",
     ]
-    assert (await env.astep("5")).done
-    await env.aclose()
+    assert (await driver.step("5")).done
+    await driver.close()
 
 
 @pytest.mark.parametrize(
@@ -157,8 +159,8 @@ def test_no_text_breaks_the_reading_of_a_guess(text: str) -> None:
 
 def test_a_range_that_cannot_be_split_is_refused() -> None:
     with pytest.raises(ConfigError, match="high must be at least low"):
-        load_config(GuessEnv, {"low": 5, "high": 6})
-    assert load_config(GuessEnv, {"high": "30"}) == GuessConfig(high=30)
+        env_config(GuessEnv, {"low": 5, "high": 6})
+    assert env_config(GuessEnv, {"high": "30"}) == GuessConfig(high=30)
 
 
 @pytest.mark.parametrize("turns", [1, 4])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl.env.rows import is_in_share
+from agentrl.env import is_in_share
 from agentrl.errors import DataError, UnknownNameError
 from agentrl_math.grading import why_ungradable
 

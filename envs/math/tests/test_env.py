@@ -9,7 +9,7 @@ from agentrl_math import MathEnv
 from agentrl_math.generator import LEVELS, is_held_out
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.env import StopReason, close_shared, load_config, text_of
+from agentrl.env import EnvDriver, StopReason, close_shared, env_config, text_of
 from agentrl.errors import ConfigError, DataError
 from tests import evidence
 
@@ -42,8 +42,8 @@ async def check_evidence(env, count):
             assert (signal.value, signal.valid) == (0.0, True), (name, task)
 
 
-async def all_tasks(env, split):
-    return [await env.atask(split, i) for i in range(await env.asize(split))]
+async def all_tasks(driver, split):
+    return [await driver.task(split, i) for i in range(await driver.size(split))]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -62,26 +62,27 @@ async def test_the_oracle_and_canaries_hold_for_real_data(name):
 
 
 async def test_train_is_endless_and_resumes_at_any_index():
-    first, again = MathEnv(level=3), MathEnv(level=3)
-    assert await first.asize("train") is None
-    tasks = [await first.atask("train", i, seed=7) for i in range(20)]
-    assert await again.atask("train", 19, seed=7) == tasks[19]
-    assert await again.atask("train", 5, seed=7) == tasks[5]
-    assert [await first.atask("train", i, seed=8) for i in range(20)] != tasks
+    first, again = EnvDriver(MathEnv(level=3)), EnvDriver(MathEnv(level=3))
+    assert await first.size("train") is None
+    tasks = [await first.task("train", i, seed=7) for i in range(20)]
+    assert await again.task("train", 19, seed=7) == tasks[19]
+    assert await again.task("train", 5, seed=7) == tasks[5]
+    assert [await first.task("train", i, seed=8) for i in range(20)] != tasks
 
 
 async def test_level_one_tests_on_pairs_it_never_trains_on():
-    env = MathEnv()
-    assert await env.asize("test") == 30
-    train = {(await env.atask("train", i)).data.key for i in range(500)}
+    driver = EnvDriver(MathEnv())
+    assert await driver.size("test") == 30
+    train = {(await driver.task("train", i)).data.key for i in range(500)}
     assert not any(is_held_out(1, key) for key in train)
-    assert not train & {task.data.key for task in await all_tasks(env, "test")}
+    assert not train & {task.data.key for task in await all_tasks(driver, "test")}
 
 
 async def test_the_prompt_is_short_and_the_answer_is_the_last_number():
     env = MathEnv()
-    task = await env.atask("test", 0)
-    (message,) = (await env.areset(task)).messages
+    driver = EnvDriver(env)
+    task = await driver.task("test", 0)
+    (message,) = (await driver.reset(task)).messages
     assert text_of(message) == task.data.question == "What is 2 + 2?"
     for said, value in (
         ("2 + 2 = 4", 1.0),
@@ -97,45 +98,46 @@ async def test_the_prompt_is_short_and_the_answer_is_the_last_number():
 
 async def test_a_level_can_ask_for_marks_alone():
     env = MathEnv(fallback="none")
-    task = await env.atask("test", 0)
+    task = await EnvDriver(env).task("test", 0)
     for said, value in (("It is 4.", 0.0), ("Answer: 4", 1.0)):
         assert (await graded(env, task, [said])).value == value, said
 
 
 async def test_templates_and_system_messages_are_used(data):
-    env = MathEnv(system="Be brief.", template="Q: {question} {x}")
-    system, user = (await env.areset(await env.atask("test", 0))).messages
+    driver = EnvDriver(MathEnv(system="Be brief.", template="Q: {question} {x}"))
+    system, user = (await driver.reset(await driver.task("test", 0))).messages
     assert (text_of(system), text_of(user)) == ("Be brief.", "Q: What is 2 + 2? {x}")
-    (boxed,) = (await MathEnv(data=data).areset(await env.atask("test", 0))).messages
+    (boxed,) = (await EnvDriver(MathEnv(data=data)).reset(await driver.task("test", 0))).messages
     assert "\\boxed{}" in text_of(boxed)
 
 
 async def test_a_share_of_data_is_held_out_or_another_file(data, tmp_path):
-    env = MathEnv(data=data, heldout_share=0.3)
-    train, test = [{t.data.question for t in await all_tasks(env, split)} for split in ("train", "test")]
+    driver = EnvDriver(MathEnv(data=data, heldout_share=0.3))
+    train, test = [{t.data.question for t in await all_tasks(driver, split)} for split in ("train", "test")]
     assert train | test == {row["question"] for row in DATA}
     assert not train & test
     assert test
     other = tmp_path / "test.jsonl"
     other.write_text("\n".join(map(json.dumps, DATA[:10])))
-    env = MathEnv(data=data, data_heldout=str(other))
-    train, test = [[t.data.question for t in await all_tasks(env, split)] for split in ("train", "test")]
+    driver = EnvDriver(MathEnv(data=data, data_heldout=str(other)))
+    train, test = [[t.data.question for t in await all_tasks(driver, split)] for split in ("train", "test")]
     assert test == [row["question"] for row in DATA[:10]]
     assert train == [row["question"] for row in DATA[10:]]
 
 
 async def test_faults_in_data_reach_the_user(tmp_path):
     with pytest.raises(DataError, match="no such file"):
-        await MathEnv(data=str(tmp_path / "none.jsonl")).asize("train")
+        await EnvDriver(MathEnv(data=str(tmp_path / "none.jsonl"))).size("train")
 
 
 async def test_a_verdict_nobody_can_give_is_an_invalid_signal(data):
     env = MathEnv(data=data)
-    task = await env.atask("train", 0)
-    await env.areset(task)
+    driver = EnvDriver(env)
+    task = await driver.task("train", 0)
+    await driver.reset(task)
     env.pool.close()
-    await env.astep(r"\boxed{\sqrt{2}}")
-    (signal,) = await env.afinish(StopReason.ENV_DONE)
+    await driver.step(r"\boxed{\sqrt{2}}")
+    (signal,) = await driver.finish(StopReason.ENV_DONE)
     assert (signal.valid, signal.value) == (False, None)
     assert "closed" in signal.reason
 
@@ -166,32 +168,32 @@ async def test_every_policy_key_reaches_the_verifier(tmp_path):
     ]
     for index, said, options, value in cases:
         env = MathEnv(data=str(path), data_heldout=str(path), **options)
-        assert (await graded(env, await env.atask("test", index), [said])).value == value, (said, options)
+        assert (await graded(env, await EnvDriver(env).task("test", index), [said])).value == value, (said, options)
 
 
 async def test_tools_are_lent_by_name_and_the_last_turn_answers():
-    env = MathEnv(level=2, tools=["calculator"], turns=3)
-    task = await env.atask("test", 0)
-    start = await env.areset(task)
+    driver = EnvDriver(MathEnv(level=2, tools=["calculator"], turns=3))
+    task = await driver.task("test", 0)
+    start = await driver.reset(task)
     assert [tool["name"] for tool in start.tools] == ["calculator"]
     question = task.data.question.removeprefix("What is ").rstrip("?")
     call = {"function": {"name": "calculator", "arguments": {"expression": question}}}
-    result = await env.astep({"role": "assistant", "content": "", "tool_calls": [call]})
+    result = await driver.step({"role": "assistant", "content": "", "tool_calls": [call]})
     assert not result.done
     assert result.messages[0]["content"] == task.data.answer
-    assert (await env.astep(f"It is {task.data.answer}.")).done
-    (signal,) = await env.afinish(StopReason.ENV_DONE)
-    assert (signal.value, env.limits.max_turns, MathEnv().limits.max_turns) == (1.0, 3, 1)
-    await env.aclose()
+    assert (await driver.step(f"It is {task.data.answer}.")).done
+    (signal,) = await driver.finish(StopReason.ENV_DONE)
+    assert (signal.value, driver.max_turns, MathEnv().limits.max_turns) == (1.0, 3, 1)
+    await driver.close()
     with pytest.raises(ConfigError, match="Did you mean 'calculator'"):
-        load_config(MathEnv, {"tools": ["calculater"]})
+        env_config(MathEnv, {"tools": ["calculater"]})
 
 
 def test_unknown_keys_and_values_are_refused():
     with pytest.raises(ConfigError, match=r"env\.level"):
-        load_config(MathEnv, {"levle": 1})
+        env_config(MathEnv, {"levle": 1})
     with pytest.raises(ConfigError, match="level"):
-        load_config(MathEnv, {"level": 9})
+        env_config(MathEnv, {"level": 9})
 
 
 def test_every_key_is_documented():

@@ -58,7 +58,7 @@ async def test_an_episode_cancelled_wherever_it_waits_leaves_no_task_and_no_proc
         if cut.over:
             pids |= {*cut.env.pool.pids}
     assert evidence.pauses(cuts) == [1, 2, 3]  # the reset, the turn, the signal
-    assert evidence.waits(cuts) >= {(0, "Env.atask"), (2, "averify")}
+    assert evidence.waits(cuts) >= {(0, "EnvDriver.task"), (2, "averify")}
     assert pids
     assert not any(map(is_running, pids))
 

@@ -7,7 +7,7 @@ from agentrl_math import MathEnv
 from agentrl_sandbox import LostError, Pool, UnavailableError, choose, leases
 from agentrl_tools.workspace import pools
 
-from agentrl.env import StopReason, close_shared, load_config
+from agentrl.env import EnvDriver, StopReason, close_shared, env_config
 from agentrl.errors import ConfigError
 from agentrl.rollout.boundary import Phase, boundary
 from tests import evidence
@@ -59,26 +59,26 @@ def question(task):
     return task.data.question.removeprefix("What is ").rstrip("?").replace("×", "*")  # noqa: RUF001
 
 
-async def solved(env, index, seed=0, member=0):
+async def solved(driver, index, seed=0, member=0):
     """An episode that computes in two calls, and answers with what came back; its messages and its reward."""
-    task = await env.atask("test", index)
-    await env.areset(task, seed=seed, member=member)
+    task = await driver.task("test", index)
+    await driver.reset(task, seed=seed, member=member)
     try:
-        await env.astep(code(f"value = {question(task)}"))
-        result = await env.astep(code("value"))
-        assert (await env.astep(f"It is {result.messages[0]['content']}.")).done
-        (signal,) = await env.afinish(StopReason.ENV_DONE)
-        return list(env.ctx.messages), signal.value
+        await driver.step(code(f"value = {question(task)}"))
+        result = await driver.step(code("value"))
+        assert (await driver.step(f"It is {result.messages[0]['content']}.")).done
+        (signal,) = await driver.finish(StopReason.ENV_DONE)
+        return list(driver.ctx.messages), signal.value
     finally:
-        await env.aclose()
+        await driver.close()
 
 
 async def test_a_policy_computes_in_a_session_and_answers(lent):
-    env = MathEnv(level=2, tools=lent)
-    messages, value = await solved(env, 0)
+    driver = EnvDriver(MathEnv(level=2, tools=lent))
+    messages, value = await solved(driver, 0)
     assert value == 1.0
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
-    assert env.limits.max_turns == 8
+    assert driver.max_turns == 8
 
 
 async def test_the_oracle_and_the_canaries_hold_with_tools_and_take_no_sandbox():
@@ -90,16 +90,16 @@ async def test_the_oracle_and_the_canaries_hold_with_tools_and_take_no_sandbox()
 
 
 async def test_what_fails_in_a_call_is_told_and_the_episode_goes_on(lent):
-    env = MathEnv(level=2, tools=lent)
-    task = await env.atask("test", 0)
-    await env.areset(task)
+    driver = EnvDriver(MathEnv(level=2, tools=lent))
+    task = await driver.task("test", 0)
+    await driver.reset(task)
     told = {}
     for text in ("x = 41", "while True: pass", "x + 1", "1 / 0", "import os; os.kill(os.getpid(), 9)", "x"):
-        told[text] = (await env.astep(code(text))).messages[0]["content"]
-    unknown = (await env.astep(code("1", tool="pyton"))).messages[0]["content"]
-    await env.astep(f"It is {task.data.answer}")
-    (signal,) = await env.afinish(StopReason.ENV_DONE)
-    await env.aclose()
+        told[text] = (await driver.step(code(text))).messages[0]["content"]
+    unknown = (await driver.step(code("1", tool="pyton"))).messages[0]["content"]
+    await driver.step(f"It is {task.data.answer}")
+    (signal,) = await driver.finish(StopReason.ENV_DONE)
+    await driver.close()
     assert told["while True: pass"].endswith("[stopped after 10 s; variables are kept]")
     assert told["x + 1"] == "42"
     assert told["1 / 0"].endswith("ZeroDivisionError: division by zero")
@@ -114,11 +114,11 @@ async def test_a_sandbox_that_fails_ends_the_episode_as_infrastructure(monkeypat
         raise LostError("no luck")
 
     monkeypatch.setattr(Pool, "take", take)
-    env = MathEnv(tools="python:process")
-    await env.areset(await env.atask("test", 0))
+    driver = EnvDriver(MathEnv(tools="python:process"))
+    await driver.reset(await driver.task("test", 0))
     with boundary(lambda: Phase.STEP) as caught:
-        await env.astep(code("1"))
-    await env.aclose()
+        await driver.step(code("1"))
+    await driver.close()
     assert caught.ending.stop_reason is StopReason.INFRA_ERROR
     assert "no luck" in caught.ending.error
 
@@ -140,16 +140,16 @@ async def test_a_call_that_hangs_is_cancelled_and_so_is_one_that_waits_for_its_s
     monkeypatch.setattr(pools, "most", lambda: 1)
     calls = []
     for number, text in enumerate(("while True: pass", "1"), 1):
-        env = MathEnv(tools="python:process")
-        await env.areset(await env.atask("test", 0))
-        calls.append((env, asyncio.create_task(env.astep(code(text)))))
+        driver = EnvDriver(MathEnv(tools="python:process"))
+        await driver.reset(await driver.task("test", 0))
+        calls.append((driver, asyncio.create_task(driver.step(code(text)))))
         while leased() < number:  # noqa: ASYNC110 (a pool offers no more than its count)
             await asyncio.sleep(0.01)
-    for env, call in calls[::-1]:
+    for driver, call in calls[::-1]:
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await env.aclose()
+        await driver.close()
     assert leased() == 0
 
 
@@ -158,7 +158,7 @@ async def test_many_episodes_at_once_share_few_sandboxes(episodes, monkeypatch):
     monkeypatch.setattr(pools, "most", lambda: 8)
 
     async def play(number):
-        return (await solved(MathEnv(level=2, tools="python:process"), number % 50, member=number))[1]
+        return (await solved(EnvDriver(MathEnv(level=2, tools="python:process")), number % 50, member=number))[1]
 
     assert await asyncio.gather(*map(play, range(episodes))) == [1.0] * episodes
     (pool,) = pools.own_pools().pools.values()
@@ -167,31 +167,32 @@ async def test_many_episodes_at_once_share_few_sandboxes(episodes, monkeypatch):
 
 async def test_twins_that_run_interleaved_have_equal_transcripts(lent):
     twins = [MathEnv(level=3, tools=lent) for _ in range(2)]
-    (first, again) = await asyncio.gather(*(solved(twin, 5, seed=3) for twin in twins))
+    (first, again) = await asyncio.gather(*(solved(EnvDriver(twin), 5, seed=3) for twin in twins))
     assert first == again
 
 
 def test_the_flag_takes_names_with_commas_between_them():
-    assert load_config(MathEnv, {"tools": "python:process,calculator"}).tools == ("python:process", "calculator")
+    assert env_config(MathEnv, {"tools": "python:process,calculator"}).tools == ("python:process", "calculator")
     with pytest.raises(ConfigError, match=r"unknown sandbox backend 'proces'.*process"):
-        load_config(MathEnv, {"tools": "python:proces"})
+        env_config(MathEnv, {"tools": "python:proces"})
 
 
 async def test_a_session_has_the_packages_that_it_was_lent(lent):
-    env = MathEnv(load_config(MathEnv, {"tools": lent, "packages": "numpy, sympy"}))
+    env = MathEnv(env_config(MathEnv, {"tools": lent, "packages": "numpy, sympy"}))
+    driver = EnvDriver(env)
     assert env.preflight().endswith(" with numpy, sympy.")
-    await env.areset(await env.atask("test", 0))
-    result = await env.astep(code("import sympy, numpy\nsympy.factorint(int(numpy.prod([6, 35])))"))
+    await driver.reset(await driver.task("test", 0))
+    result = await driver.step(code("import sympy, numpy\nsympy.factorint(int(numpy.prod([6, 35])))"))
     assert result.messages[0]["content"] == "{2: 1, 3: 1, 5: 1, 7: 1}"
-    await env.aclose()
+    await driver.close()
 
 
 def test_packages_are_refused_without_a_tool_that_runs_code_and_when_they_are_not_there():
     for tools in ("", "calculator", "files:process"):
         with pytest.raises(ConfigError, match="packages numpy: they are for tools that run code; name python or shell"):
-            load_config(MathEnv, {"tools": tools, "packages": "numpy"})
+            env_config(MathEnv, {"tools": tools, "packages": "numpy"})
     with pytest.raises(ConfigError, match=r"'no-such' is not installed\. pip install no-such"):
-        load_config(MathEnv, {"tools": "python:process", "packages": ["no-such"]})
+        env_config(MathEnv, {"tools": "python:process", "packages": ["no-such"]})
 
 
 def test_a_machine_without_a_sandbox_is_told_before_anything_starts(monkeypatch):
@@ -201,4 +202,4 @@ def test_a_machine_without_a_sandbox_is_told_before_anything_starts(monkeypatch)
     pools.backend.cache_clear()
     monkeypatch.setattr("agentrl_sandbox.choose", refuse)
     with pytest.raises(ConfigError, match=r"tools that run code need a sandbox: .*Install it"):
-        load_config(MathEnv, {"tools": "python"})
+        env_config(MathEnv, {"tools": "python"})

@@ -5,7 +5,7 @@ from agentrl_math import MathEnv, generator
 from agentrl_math.shots import shots, shown
 from agentrl_tools.calculator import calculate
 
-from agentrl.env import load_config
+from agentrl.env import EnvDriver, env_config
 from agentrl.errors import ConfigError
 
 
@@ -21,9 +21,9 @@ def test_an_example_is_right_and_never_held_out(level):
 
 
 async def test_examples_stand_between_the_system_message_and_the_question():
-    env = MathEnv(level=2, tools=["calculator"], shots=2, system="Compute.")
-    start = await env.areset(await env.atask("test", 0), seed=0)
-    await env.aclose()
+    driver = EnvDriver(MathEnv(level=2, tools=["calculator"], shots=2, system="Compute."))
+    start = await driver.reset(await driver.task("test", 0), seed=0)
+    await driver.close()
     roles = [message["role"] for message in start.messages]
     assert roles == ["system", *["user", "assistant", "tool", "assistant"] * 2, "user"]
 
@@ -38,4 +38,4 @@ def test_the_first_tool_that_can_be_shown_is():
 )
 def test_examples_that_cannot_be_made_are_refused(options):
     with pytest.raises(ConfigError, match="shots"):
-        load_config(MathEnv, options)
+        env_config(MathEnv, options)

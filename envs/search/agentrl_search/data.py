@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl_tools import Document
 
-from agentrl.env.rows import is_in_share, json_lines, parsed
+from agentrl.env import is_in_share, json_lines, parse_json
 from agentrl.errors import DataError
 
 
@@ -47,7 +47,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if path.suffix != ".json":
         yield from json_lines(path)
         return
-    for number, row in enumerate(parsed(path.read_bytes(), path.name), 1):
+    for number, row in enumerate(parse_json(path.read_bytes(), path.name), 1):
         yield f"{path.name}, row {number}", row
 
 

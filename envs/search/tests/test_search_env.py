@@ -20,7 +20,7 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.env import Limits, Policy, Task, close_shared, load_config
+from agentrl.env import EnvDriver, Limits, Policy, Task, close_shared, env_config
 from agentrl.errors import ConfigError, DataError
 from tests import evidence
 
@@ -57,9 +57,9 @@ async def test_the_oracle_scores_the_maximum_and_the_canaries_stay_at_the_floor(
 
 async def test_the_splits_share_no_question() -> None:
     for hops, size in ((1, 471), (2, 1015), (3, 2157)):
-        env = SearchEnv(hops=hops)
+        driver = EnvDriver(SearchEnv(hops=hops))
         train, test = [
-            {(await env.atask(split, index)).id for index in range(await env.asize(split) or 0)}
+            {(await driver.task(split, index)).id for index in range(await driver.size(split) or 0)}
             for split in ("train", "test")
         ]
         assert not train & test
@@ -84,30 +84,30 @@ def test_the_world_is_always_the_same_and_each_question_needs_its_documents() ->
 
 
 async def test_a_search_shows_documents_and_further_ones_than_allowed_are_refused() -> None:
-    env = SearchEnv(searches=2, k=1, max_characters=50)
-    task = await env.atask("test", 0)
-    start = await env.areset(task)
+    driver = EnvDriver(SearchEnv(searches=2, k=1, max_characters=50))
+    task = await driver.task("test", 0)
+    start = await driver.reset(task)
     assert [tool["name"] for tool in start.tools] == ["search"]
-    result = await env.astep(searching(*task.data.titles, "a third"))
+    result = await driver.step(searching(*task.data.titles, "a third"))
     said = [str(message["content"]) for message in result.messages]
     assert [text.startswith(f"[{title}]") for text, title in zip(said, task.data.titles, strict=False)] == [True, True]
     assert said[2] == "error: no searches are left"
     assert max(map(len, said)) <= 50 + 2 + max(map(len, task.data.titles)) + 1
     assert not result.done
-    assert (await env.astep("I give up")).done
-    await env.aclose()
+    assert (await driver.step("I give up")).done
+    await driver.close()
 
 
 async def test_what_one_episode_found_is_not_anothers() -> None:
-    env, other = SearchEnv(), SearchEnv()
-    task = await env.atask("test", 0)
-    await env.areset(task, member=0)
-    await other.areset(task, member=1)
-    await env.astep(searching(*task.data.titles))
-    assert env.ctx.state.shown >= set(task.data.titles)
+    driver, other = EnvDriver(SearchEnv()), EnvDriver(SearchEnv())
+    task = await driver.task("test", 0)
+    await driver.reset(task, member=0)
+    await other.reset(task, member=1)
+    await driver.step(searching(*task.data.titles))
+    assert driver.ctx.state.shown >= set(task.data.titles)
     assert other.ctx.state.shown == set()
-    await env.aclose()
-    await other.aclose()
+    await driver.close()
+    await other.close()
 
 
 @pytest.mark.parametrize("count", [1, 64, 1000])
@@ -144,20 +144,20 @@ def stuck(retriever: Stuck, **limits: float) -> SearchEnv:
 
 
 async def test_a_search_that_hangs_is_told_to_the_model_in_time() -> None:
-    env = stuck(Stuck(), tool_timeout_s=0.05)
-    await env.areset(await env.atask("train", 0))
-    (message,) = (await env.astep(searching("x"))).messages
+    driver = EnvDriver(stuck(Stuck(), tool_timeout_s=0.05))
+    await driver.reset(await driver.task("train", 0))
+    (message,) = (await driver.step(searching("x"))).messages
     assert message["content"] == "error: Env.search ran longer than 0.05 s"
-    await env.aclose()
+    await driver.close()
 
 
 async def test_a_service_that_is_down_ends_the_episode_and_is_no_zero() -> None:
-    env = stuck(Down())
-    await env.areset(await env.atask("train", 0))
+    driver = EnvDriver(stuck(Down()))
+    await driver.reset(await driver.task("train", 0))
     with pytest.raises(ServiceError) as caught:
-        await env.astep(searching("x"))
+        await driver.step(searching("x"))
     assert caught.value.fault == "infra"
-    await env.aclose()
+    await driver.close()
 
 
 async def distant(index: Index, query: str, k: int) -> list[Document]:
@@ -170,14 +170,14 @@ async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing(monkeypatch
     monkeypatch.setattr(Index, "find", distant)
     cuts = [cut async for cut in evidence.cut_short(SearchEnv)]
     assert evidence.pauses(cuts) == [1, 2, 3, 4]  # the reset, searches, an answer, the signals
-    loading = {(0, "SearchEnv.library"), (0, "SearchEnv.retriever"), (0, "Env.atask")}
+    loading = {(0, "SearchEnv.library"), (0, "SearchEnv.retriever"), (0, "EnvDriver.task")}
     assert evidence.waits(cuts) >= loading | {(1, "distant")}
 
 
 async def test_a_search_that_hangs_is_cancelled_with_its_episode() -> None:
     retriever = Stuck()
     env = stuck(retriever)
-    episode = asyncio.create_task(play(env, await env.atask("train", 0), [searching("x"), "done"]))
+    episode = asyncio.create_task(play(env, await EnvDriver(env).task("train", 0), [searching("x"), "done"]))
     await retriever.asked.wait()
     episode.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -196,11 +196,11 @@ def test_gymnasium_accepts_it() -> None:
 
 def test_unknown_keys_and_values_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"env\.hops"):
-        load_config(SearchEnv, {"hop": 1})
+        env_config(SearchEnv, {"hop": 1})
     with pytest.raises(ConfigError, match="hops"):
-        load_config(SearchEnv, {"hops": 4})
+        env_config(SearchEnv, {"hops": 4})
     with pytest.raises(ConfigError, match="results"):
-        load_config(SearchEnv, {"service": {"url": "http://127.0.0.1"}})
+        env_config(SearchEnv, {"service": {"url": "http://127.0.0.1"}})
     assert all(field.description for field in SearchEnv.Config.model_fields.values())
 
 
@@ -255,7 +255,7 @@ def test_articles_are_words_in_every_script(text: str, expected: str) -> None:
 
 
 async def test_the_score_may_be_f1() -> None:
-    task = await SearchEnv().atask("test", 0)
+    task = await EnvDriver(SearchEnv()).task("test", 0)
     said = f"<answer>{task.data.golds[0]} or so</answer>"
     assert (await play(SearchEnv(), task, [said]))["right"] == 0.0
     assert 0.4 < ((await play(SearchEnv(score="f1"), task, [said]))["right"] or 0) < 1
@@ -305,12 +305,13 @@ async def test_a_corpus_and_several_golds_may_be_given(tmp_path: Path) -> None:
     data.write_text("\n".join(map(json.dumps, rows)))
     corpus.write_text(json.dumps({"title": "Mur", "contents": "A river."}))
     env = SearchEnv(data=data, corpus=corpus)
-    task = await env.atask("train", 0)
+    driver = EnvDriver(env)
+    task = await driver.task("train", 0)
     assert (await play(env, task, ["<answer>mura</answer>"]))["right"] == 1.0
-    await env.areset(task)
-    (message,) = (await env.astep(searching("river"))).messages
+    await driver.reset(task)
+    (message,) = (await driver.step(searching("river"))).messages
     assert message["content"] == "[Mur] A river."
-    await env.aclose()
+    await driver.close()
 
 
 @pytest.mark.parametrize(
@@ -327,11 +328,11 @@ async def test_faults_of_a_file_name_their_place(line: str, said: str, tmp_path:
     path = tmp_path / "q.jsonl"
     path.write_text(line)
     with pytest.raises(DataError, match=re.escape(said)):
-        await SearchEnv(data=path).asize("train")
+        await EnvDriver(SearchEnv(data=path)).size("train")
     with pytest.raises(DataError, match=re.escape(said)):
         SearchEnv(data=path).preflight()
     with pytest.raises(DataError, match="no such file"):
-        await SearchEnv(data=tmp_path / "none.jsonl").asize("train")
+        await EnvDriver(SearchEnv(data=tmp_path / "none.jsonl")).size("train")
 
 
 def test_files_that_are_not_there_are_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -344,4 +345,4 @@ def test_files_that_are_not_there_are_refused_before_anything_starts(tmp_path: P
 
 def test_a_template_without_the_question_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"env\.template.*write \{question\} where the question is to stand"):
-        load_config(SearchEnv, {"template": "Answer!"})
+        env_config(SearchEnv, {"template": "Answer!"})

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentrl.env import BadCallError, Message, Task, Tool
+from agentrl.env import BadCallError, EnvDriver, Message, Task, Tool
 from agentrl.env.arguments import MOST_DEPTH, as_object, as_unicode, is_unicode, why_unsendable
-from agentrl.env.driver.toolcalls import MOST_CALLS
+from agentrl.env.driver.tools import MAX_CALLS
 from agentrl.env.tools import MOST_CHARACTERS, MOST_NAME
 from agentrl.types import text_of
 from tests.unit.env.test_tools import calls
@@ -52,28 +52,28 @@ def test_what_can_be_written_again_is_taken() -> None:
     assert (is_unicode("é?"), is_unicode("é\ud800"), as_unicode("é\ud800")) == (True, False, "é?")
 
 
-async def open_desk(*offers: Any) -> Desk:
+async def open_desk(*offers: Any) -> EnvDriver:
     class Lender(Desk):
         def tools(self, ctx: Any) -> Any:
             return offers
 
-    env = Lender()
-    await env.areset(Task("desk"))
-    return env
+    driver = EnvDriver(Lender())
+    await driver.reset(Task("desk"))
+    return driver
 
 
-async def ask(env: Desk, *named: tuple[str, Any]) -> list[Message]:
-    return [message for message in (await env.astep(calls(*named))).messages if message["role"] == "tool"]
+async def ask(driver: EnvDriver, *named: tuple[str, Any]) -> list[Message]:
+    return [message for message in (await driver.step(calls(*named))).messages if message["role"] == "tool"]
 
 
 async def test_the_calls_of_a_turn_are_counted() -> None:
-    env = await open_desk()
-    answers = await ask(env, *[("add", {"n": 1})] * 1000)
+    driver = await open_desk()
+    answers = await ask(driver, *[("add", {"n": 1})] * 1000)
     assert len(answers) == 1000
-    assert text_of(answers[MOST_CALLS - 1]) == str(MOST_CALLS)
-    assert text_of(answers[MOST_CALLS]) == "error: not run: a turn may make 64 calls"
-    assert env.ctx.state.total == MOST_CALLS
-    await env.aclose()
+    assert text_of(answers[MAX_CALLS - 1]) == str(MAX_CALLS)
+    assert text_of(answers[MAX_CALLS]) == "error: not run: a turn may make 64 calls"
+    assert driver.ctx.state.total == MAX_CALLS
+    await driver.close()
 
 
 async def test_names_errors_and_answers_of_any_length_and_any_signs_are_bounded() -> None:
@@ -82,19 +82,19 @@ async def test_names_errors_and_answers_of_any_length_and_any_signs_are_bounded(
             raise ValueError("x" * 1_000_000)
         return "half \ud800" if kind == "half" else "y" * 1_000_000
 
-    env = await open_desk(Tool({"name": "shout", "description": "", "parameters": {}}, shout))
-    (unknown,) = await ask(env, ("add" * 100_000, {}))
+    driver = await open_desk(Tool({"name": "shout", "description": "", "parameters": {}}, shout))
+    (unknown,) = await ask(driver, ("add" * 100_000, {}))
     assert len(text_of(unknown)) < 1000
     assert len(unknown["name"]) == MOST_NAME
-    (half,) = await ask(env, ("shout", {"kind": "half"}))
+    (half,) = await ask(driver, ("shout", {"kind": "half"}))
     assert text_of(half) == "half ?"
-    (error,) = await ask(env, ("shout", {"kind": "error"}))
+    (error,) = await ask(driver, ("shout", {"kind": "error"}))
     assert text_of(error) == "error: ValueError: " + "x" * 2000
-    (long,) = await ask(env, ("shout", {}))
+    (long,) = await ask(driver, ("shout", {}))
     assert text_of(long).endswith(f"[{1_000_000 - MOST_CHARACTERS} more characters]")
-    (extra,) = await ask(env, ("add", {"n": 1} | {f"z{i}": 1 for i in range(10_000)}))
+    (extra,) = await ask(driver, ("add", {"n": 1} | {f"z{i}": 1 for i in range(10_000)}))
     assert len(text_of(extra)) < 3000
-    await env.aclose()
+    await driver.close()
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ async def test_a_failure_is_the_models_where_its_tool_proves_it(proof: Any, is_t
             raise proof
         return str(proof)
 
-    env = await open_desk(Tool({"name": "f", "description": "", "parameters": {}}, fail, blame=blame))
+    driver = await open_desk(Tool({"name": "f", "description": "", "parameters": {}}, fail, blame=blame))
     if is_told:
-        assert text_of((await ask(env, ("f", {"x": 1})))[0]) == "error: the call broke it"
+        assert text_of((await ask(driver, ("f", {"x": 1})))[0]) == "error: the call broke it"
     else:
         with pytest.raises(InfraError, match=r"^lost$"):
-            await ask(env, ("f", {"x": 1}))
-    await env.aclose()
+            await ask(driver, ("f", {"x": 1}))
+    await driver.close()

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from agentrl.env import Context, Limits, Message, Reply, StopReason, Task, Turn
+from agentrl.env import Context, EnvDriver, Limits, Message, Reply, StopReason, Task, Turn
 from agentrl.env.driver.threads import THREADS, Threads
 from agentrl.env.driver.user_code import AuthorDeadlineError
 from agentrl.errors import DeadlineError, EnvError
@@ -35,22 +35,23 @@ class Hangs(Talk):
             await asyncio.Event().wait()
 
 
-async def play(env: Hangs) -> None:
-    await env.areset(Task("t"))
-    await env.astep("x")
-    await env.aclose()
+async def play(driver: EnvDriver) -> None:
+    await driver.reset(Task("t"))
+    await driver.step("x")
+    await driver.close()
 
 
 @pytest.mark.parametrize("where", ["setup", "respond", "teardown"])
 async def test_every_method_has_a_deadline(where: str) -> None:
     env = Hangs()
+    driver = EnvDriver(env)
     env.where = where
     with pytest.raises(DeadlineError, match=rf"Hangs\.{where} ran longer than 0\.05 s") as caught:
-        await play(env)
+        await play(driver)
     assert isinstance(caught.value, AuthorDeadlineError)
     assert caught.value.fault == "program"
     env.where = ""
-    await env.aclose()
+    await driver.close()
 
 
 async def test_a_coroutine_that_ignores_its_cancellation_cannot_hold_the_episode() -> None:
@@ -65,15 +66,15 @@ async def test_a_coroutine_that_ignores_its_cancellation_cannot_hold_the_episode
                     continue
             return Reply.end()
 
-    env = Stubborn()
-    await env.areset(Task("t"))
+    driver = EnvDriver(Stubborn())
+    await driver.reset(Task("t"))
     began = time.monotonic()
     with pytest.raises(DeadlineError):
-        await env.astep("x")
+        await driver.step("x")
     assert time.monotonic() - began < 5
     release.set()
     await asyncio.sleep(0)
-    await env.aclose()
+    await driver.close()
 
 
 async def test_a_hanging_thread_is_replaced_and_its_slot_comes_back() -> None:
@@ -169,7 +170,7 @@ async def test_what_setup_raises_says_where() -> None:
             raise KeyError("row")
 
     with pytest.raises(EnvError, match=r"Raises\.setup raised KeyError: 'row' \(test_deadlines\.py:\d+\)") as caught:
-        await Raises().areset(Task("t"))
+        await EnvDriver(Raises()).reset(Task("t"))
     assert isinstance(caught.value.__cause__, KeyError)
 
 
@@ -178,10 +179,10 @@ async def test_an_exception_that_names_its_fault_flies_as_it_is() -> None:
         async def respond(self, turn: Turn, ctx: Context) -> Reply:
             raise InfraError("no route")
 
-    env = Lost()
-    await env.areset(Task("t"))
+    driver = EnvDriver(Lost())
+    await driver.reset(Task("t"))
     with pytest.raises(InfraError):
-        await env.astep("x")
+        await driver.step("x")
 
 
 async def test_teardown_runs_once_however_often_the_env_is_closed() -> None:
@@ -191,23 +192,23 @@ async def test_teardown_runs_once_however_often_the_env_is_closed() -> None:
         def teardown(self, ctx: Context) -> None:
             ended.append(ctx.task.id)
 
-    env = Ends()
-    await env.areset(Task("a"))
-    await env.areset(Task("b"))
-    await env.aclose()
-    await env.aclose()
+    driver = EnvDriver(Ends())
+    await driver.reset(Task("a"))
+    await driver.reset(Task("b"))
+    await driver.close()
+    await driver.close()
     assert ended == ["a", "b"]
 
 
 @pytest.mark.parametrize("env_class", [Echo, Talk])
 async def test_a_thousand_episodes_at_once(env_class: type[Echo]) -> None:
     async def play(number: int) -> float:
-        env = env_class()
-        await env.areset(await env.atask("train", number % 10), member=number)
-        while not (await env.astep("3")).done:
+        driver = EnvDriver(env_class())
+        await driver.reset(await driver.task("train", number % 10), member=number)
+        while not (await driver.step("3")).done:
             pass
-        signals = await env.afinish(StopReason.ENV_DONE)
-        await env.aclose()
+        signals = await driver.finish(StopReason.ENV_DONE)
+        await driver.close()
         return sum(s.value for s in signals if s.value is not None)
 
     rewards = await asyncio.gather(*(play(number) for number in range(1000)))

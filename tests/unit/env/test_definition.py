@@ -49,7 +49,7 @@ REFUSED = {
     "a key that names the environment": ("class Config(EnvConfig):\n  name: str = ''", "Config.name cannot be set"),
     "limits that are a dict": ("limits = {'max_turns': 3}", r"write limits = Limits\(max_turns"),
     "blocking that is text": ("blocking = 'no'", "blocking is 'no'"),
-    "Gymnasium's step": ("def step(self, action): return None", "step is Gymnasium's face.*write respond"),
+    "Gymnasium's step": ("def step(self, action): return None", "step belongs to Gymnasium.*write respond instead"),
     "Gymnasium's reset": ("def reset(self, seed=None): return None", "write setup"),
     "a setup that yields": ("def setup(self, task, ctx):\n  yield Message(role='user', content='')", "setup yields"),
     "tasks that yield in an async method": ("async def tasks(self, split):\n  yield Task('x')", "tasks yields"),
@@ -67,18 +67,40 @@ REFUSED = {
     "a reward that yields": ("@reward\ndef a(self, ctx): yield 1", "@reward a yields"),
     "a reward that is a class method": ("@classmethod\n@reward\ndef a(cls, ctx): return 1", "a is a classmethod"),
     "a tool that is a property": ("@property\n@tool\ndef a(self): return 1", "a is a property"),
-    "a reward over a hook": ("@reward\ndef teardown(self, ctx): return 1", "give the reward another name"),
-    "a tool with a framework's name": ("@tool\ndef code(self): return 1", "@tool code has the name of something"),
-    "a shared with a framework's name": ("@shared\ndef resources(self): return 1", "@shared resources has the name"),
+    "a reward named code": (
+        "@reward\ndef code(self, ctx): return 1",
+        "Mine: @reward code: `code` is reserved by agentrl; rename the method, for example code_reward$",
+    ),
+    "a shared named resources": (
+        "@shared\ndef resources(self): return 1",
+        "@shared resources: `resources` is reserved by agentrl; rename the method, for example resources_shared$",
+    ),
+    "a tool named close": (
+        "@tool\ndef close(self): return 1",
+        "@tool close: `close` is reserved by agentrl; rename the method, for example close_tool$",
+    ),
+    "a reward over a hook": ("@reward\ndef teardown(self, ctx): return 1", "@reward teardown: `teardown` is reserved"),
+    "a tool over a setting": ("@tool\ndef limits(self): return 1", "@tool limits: `limits` is reserved"),
+    "a tool named config": ("@tool\ndef config(self): return 1", "@tool config: `config` is reserved"),
+    "a shared named ctx": ("@shared\ndef ctx(self): return 1", "@shared ctx: `ctx` is reserved"),
+    "a method named code": (
+        "def code(self): return 1",
+        "code: `code` is reserved by agentrl; rename it, for .* my_code$",
+    ),
+    "resources in a list": ("resources = ['a']", "resources: `resources` is reserved"),
+    "a property named ctx": ("@property\ndef ctx(self): return 1", "ctx: `ctx` is reserved"),
+    "a config that is an object": ("config = EnvConfig()", "config: `config` is reserved"),
+    "Gymnasium's render": ("def render(self): return None", "render: `render` is reserved"),
+    "Gymnasium's metadata": ("metadata = {'render_modes': []}", "metadata: `metadata` is reserved"),
     "a tool without self": (
         "@tool\ndef a(first: int): return first",
         "@tool a: its first parameter is first: int: write self before",
     ),
     "a tool of nothing": ("@tool\ndef a(): return 1", "@tool a: its first parameter is missing: write self"),
     "a shared of the context": ("@shared\ndef a(self, ctx): return 1", r"@shared a is called as a\(\): missing.*'ctx'"),
-    "a reward that lost its mark": ("def right(self, ctx): return 1", "takes the place of a @reward"),
-    "a tool that lost its mark": ("def look(self): return 1", "takes the place of a @tool"),
-    "a slip of respond": ("def response(self, turn, ctx): return None", r"nothing reads response\. .*'respond'"),
+    "a reward that lost its mark": ("def right(self, ctx): return 1", "right overrides a @reward of a base class"),
+    "a tool that lost its mark": ("def look(self): return 1", "look overrides a @tool of a base class"),
+    "a slip of respond": ("def response(self, turn, ctx): return None", r"response has no effect\. .*'respond'"),
     "a slip of teardown": ("def tear_down(self, ctx): return None", "Did you mean 'teardown'"),
     "a slip of success": ("async def succes(self, ctx): return True", "Did you mean 'success'"),
     "a slip of score": ("def scores(self, ctx): return 1", "Did you mean 'score'"),
@@ -90,11 +112,10 @@ REFUSED = {
     "limits under another name": ("limit = Limits(max_turns=3)", "Did you mean 'limits'"),
     "a config under another name": ("class Settings(EnvConfig):\n  n: int = 3", "Did you mean 'Config'"),
     "a slip of blocking": ("blocks = False", "Did you mean 'blocking'"),
-    "two rewards of one name": (
-        "@reward\ndef a(self, ctx): return 1\n@reward\ndef a(self, ctx): return 2",
-        "a is defined twice, and Python keeps",
+    "score beside a reward": (
+        "def score(self, ctx): return 1\n@reward\ndef a(self, ctx): return 1",
+        "@reward a has no effect because score is defined; remove one",
     ),
-    "score beside a reward": ("def score(self, ctx): return 1\n@reward\ndef a(self, ctx): return 1", "keep one"),
 }
 
 
@@ -112,9 +133,6 @@ ACCEPTED = {
     "a reward decorated again": "@reward(weight=2)\ndef right(self, ctx): return 1",
     "a score in the place of inherited rewards": "def score(self, ctx): return 1",
     "a static reward": "@staticmethod\n@reward\ndef a(ctx): return 1",
-    "a property with a setter": (
-        "@property\ndef a(self): return 1\n@a.setter\ndef a(self, value): pass\ndef b(self): return 2"
-    ),
     "a static tool": "@staticmethod\n@tool\ndef a(first: int): return first",
     "a tool whose self has another name": "@tool\ndef a(this, first: int): return first",
     "more parameters with defaults": "def setup(self, task, ctx, greeting='hi'): return []",
@@ -138,14 +156,14 @@ def test_what_can_be_honoured_is_accepted(case: str, tmp_path: Path) -> None:
 def test_a_slip_of_an_abstract_method_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEAD.replace("def setup(", "def set_up(") + "    pass\n")
-    with pytest.raises(ConfigError, match=r"nothing reads set_up\. Did you mean 'setup'\?"):
+    with pytest.raises(ConfigError, match=r"set_up has no effect\. Did you mean 'setup'\?"):
         resolve(f"{file}:Mine")
 
 
 def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEAD + " blocking = 1\n limits = 3\n def step(self, a): return a\n")
-    with pytest.raises(ConfigError, match=r"limits is 3(?s:.)*blocking is 1(?s:.)*Gymnasium's face"):
+    with pytest.raises(ConfigError, match=r"limits is 3(?s:.)*blocking is 1(?s:.)*step belongs to Gymnasium"):
         resolve(f"{file}:Mine")
 
 

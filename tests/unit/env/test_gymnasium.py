@@ -1,4 +1,4 @@
-"""Every environment is a valid gymnasium.Env."""
+"""`GymnasiumEnv` makes a valid gymnasium.Env of every environment, and `gymnasium.make` returns it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import agentrl.env
-from agentrl.env import Env
+from agentrl.env import GymnasiumEnv
 from agentrl.errors import VerifierError
 from tests.unit.env.worlds import Desk, Echo, Inline, Talk
 
@@ -24,7 +24,7 @@ def made(request: pytest.FixtureRequest):
     """Each world, made through gymnasium.make with a registered spec."""
     env_id = f"agentrl-tests/{request.param.__name__}-v0"
     if env_id not in gymnasium.registry:
-        gymnasium.register(env_id, entry_point=request.param)
+        gymnasium.register(env_id, entry_point=lambda **options: GymnasiumEnv(request.param(**options)))
     env = gymnasium.make(env_id)
     yield env
     env.close()
@@ -37,11 +37,13 @@ def test_check_env_accepts_every_kind_of_env(made: gymnasium.Env) -> None:
 def test_check_env_accepts_every_announced_env() -> None:
     assert "guess" in agentrl.env.announced()
     for name in agentrl.env.announced():
-        check_env(gymnasium.make(f"agentrl/{name}-v0").unwrapped)
+        env = gymnasium.make(f"agentrl/{name}-v0").unwrapped
+        assert isinstance(env, GymnasiumEnv)
+        check_env(env)
 
 
 def test_a_one_turn_env_terminates_and_pays() -> None:
-    env = Echo()
+    env = GymnasiumEnv(Echo())
     env.reset(seed=1, options={"index": 4})
     observation, reward, terminated, truncated, info = env.step("4")
     assert (observation, reward, terminated, truncated) == ([], 1.0, True, False)
@@ -51,14 +53,14 @@ def test_a_one_turn_env_terminates_and_pays() -> None:
 
 
 def test_turn_rewards_are_paid_once_and_at_their_turn() -> None:
-    env = Talk()
+    env = GymnasiumEnv(Talk())
     env.reset(seed=1)
     rewards = [env.step("long answer" if turn == 1 else "ok")[1] for turn in range(4)]
     assert rewards == [0.5, 0.0, 0.5, 0.5 + 4.0]
 
 
 def test_the_turn_limit_truncates() -> None:
-    env = Desk()
+    env = GymnasiumEnv(Desk())
     env.reset(seed=1)
     call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add", "arguments": {"n": 1}}}]}
     ends = [env.step(call)[2:4] for _ in range(8)]
@@ -66,7 +68,7 @@ def test_the_turn_limit_truncates() -> None:
 
 
 def test_an_invalid_signal_raises_and_is_never_a_reward_of_zero() -> None:
-    env = Judge()
+    env = GymnasiumEnv(Judge())
     env.reset(seed=1)
     with pytest.raises(VerifierError, match="verifier down"):
         env.step("x")
@@ -74,15 +76,15 @@ def test_an_invalid_signal_raises_and_is_never_a_reward_of_zero() -> None:
 
 def test_seeded_runs_are_equal_and_other_seeds_differ() -> None:
     def play(seed: int) -> list[object]:
-        env: Env = Talk()
+        env = GymnasiumEnv(Talk())
         return [env.reset(seed=seed), *(env.step("a")[0] for _ in range(3))]
 
     assert play(7) == play(7)
     assert play(7) != play(8)
 
 
-async def test_the_synchronous_face_works_inside_a_running_loop() -> None:
-    env = Talk()
+async def test_the_synchronous_interface_works_inside_a_running_loop() -> None:
+    env = GymnasiumEnv(Talk())
     assert asyncio.get_running_loop().is_running()
     observation, _ = env.reset(seed=1)
     assert env.observation_space.contains(observation)
@@ -91,7 +93,7 @@ async def test_the_synchronous_face_works_inside_a_running_loop() -> None:
 
 
 def test_spaces_hold_their_own_samples() -> None:
-    env = Echo()
+    env = GymnasiumEnv(Echo())
     assert env.observation_space.contains(env.observation_space.sample())
     assert env.action_space.contains(env.action_space.sample())
     assert env.action_space.contains({"role": "assistant", "content": "x"})

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import asyncio
 
-from agentrl.env import Env, StopReason, Task
+from agentrl.env import EnvDriver, StopReason, Task
 from tests.unit.env.worlds import Talk
 
 
-async def play(env: Env, task: Task, seed: int = 0, member: int = 0) -> list[str]:
+async def play(driver: EnvDriver, task: Task, seed: int = 0, member: int = 0) -> list[str]:
     """Everything the env said in one episode."""
-    await env.areset(task, seed=seed, member=member)
+    await driver.reset(task, seed=seed, member=member)
     for turn in range(4):
-        await env.astep("a" * turn)
+        await driver.step("a" * turn)
         await asyncio.sleep(0)
-    await env.afinish(StopReason.ENV_DONE)
-    await env.aclose()
-    return [str(m["content"]) for m in env.ctx.messages]
+    await driver.finish(StopReason.ENV_DONE)
+    await driver.close()
+    return [str(m["content"]) for m in driver.ctx.messages]
 
 
 async def test_twins_run_side_by_side_are_equal() -> None:
-    task = await Talk().atask("train", 5)
-    alone = await play(Talk(), task, 3, 1)
-    crowd = await asyncio.gather(*(play(Talk(), task, 3, member) for member in (1, 0, 1, 2, 1)))
+    task = await EnvDriver(Talk()).task("train", 5)
+    alone = await play(EnvDriver(Talk()), task, 3, 1)
+    crowd = await asyncio.gather(*(play(EnvDriver(Talk()), task, 3, member) for member in (1, 0, 1, 2, 1)))
     assert crowd[0] == crowd[2] == crowd[4] == alone
 
 
 async def test_members_of_a_group_differ() -> None:
-    task = await Talk().atask("train", 5)
-    group = await asyncio.gather(*(play(Talk(), task, 3, member) for member in range(8)))
+    task = await EnvDriver(Talk()).task("train", 5)
+    group = await asyncio.gather(*(play(EnvDriver(Talk()), task, 3, member) for member in range(8)))
     assert len({tuple(said) for said in group}) == 8
 
 
 async def test_seed_split_and_index_each_change_the_randomness() -> None:
     said = [
-        await play(Talk(), task, seed)
+        await play(EnvDriver(Talk()), task, seed)
         for seed in (0, 1)
         for task in (
             Task("t", split="train", index=0),
@@ -46,7 +46,7 @@ async def test_seed_split_and_index_each_change_the_randomness() -> None:
 
 
 async def test_tasks_follow_from_seed_split_and_index() -> None:
-    one, other = Talk(), Talk()
-    assert await one.atask("train", 9, seed=4) == await other.atask("train", 9, seed=4)
-    tasks = [await one.atask(split, index, seed) for split in ("train", "test") for index in (0, 1) for seed in (0, 1)]
+    one, other = EnvDriver(Talk()), EnvDriver(Talk())
+    assert await one.task("train", 9, seed=4) == await other.task("train", 9, seed=4)
+    tasks = [await one.task(split, index, seed) for split in ("train", "test") for index in (0, 1) for seed in (0, 1)]
     assert len({task.data for task in tasks}) == 8

@@ -12,7 +12,7 @@ import gymnasium
 import pytest
 from pydantic import Field, model_validator
 
-from agentrl.env import Env, EnvConfig, load_config, make_env, registry, resolve
+from agentrl.env import Env, EnvConfig, env_config, make_env, play, registry, resolve
 from agentrl.env.files import absolute
 from agentrl.errors import ConfigError, UnknownNameError
 from tests.unit.env.worlds import Echo
@@ -43,7 +43,7 @@ def test_announced_names_resolve() -> None:
     assert resolve("guess").__name__ == "GuessEnv"
     assert resolve("guess@0.1").__name__ == "GuessEnv"
     assert resolve("agentrl/guess@0.1.0") is resolve("guess")
-    assert gymnasium.spec("agentrl/guess-v0").entry_point == "agentrl_guess:GuessEnv"
+    assert gymnasium.spec("agentrl/guess-v0").kwargs == {"name": "guess"}
 
 
 def test_unknown_names_get_the_nearest_one_and_what_to_install() -> None:
@@ -86,8 +86,8 @@ def test_a_file_and_a_folder_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert resolve(name).__name__ == "Mine"
     assert resolve("./mine.py") is resolve(str(tmp_path / "mine.py"))
     assert resolve("./mine.py") is not resolve("./folder")
-    observation, _ = resolve("./mine.py")().reset(seed=1)
-    assert observation == [{"role": "user", "content": "hi"}]
+    [episode] = play(resolve("./mine.py")(), ["hello"])
+    assert episode.messages[0] == {"role": "user", "content": "hi"}
 
 
 def test_an_environment_package_resolves_from_its_source_folder(tmp_path: Path) -> None:
@@ -160,26 +160,26 @@ class Maze(Echo):
 
 
 def test_env_keys_are_checked_and_converted() -> None:
-    config = load_config(Maze, {"width": "5", "walls": "false"})
+    config = env_config(Maze, {"width": "5", "walls": "false"})
     assert (config.width, config.walls) == (5, False)  # type: ignore[attr-defined]
-    assert load_config(Maze, {}) == Maze.Config()
+    assert env_config(Maze, {}) == Maze.Config()
 
 
 def test_a_text_is_a_list_with_commas() -> None:
-    config = load_config(Maze, {"doors": "1, 2", "names": "a"})
+    config = env_config(Maze, {"doors": "1, 2", "names": "a"})
     assert (config.doors, config.names) == ((1, 2), ["a"])  # type: ignore[attr-defined]
-    assert load_config(Maze, {"doors": [3]}).doors == (3,)  # type: ignore[attr-defined]
+    assert env_config(Maze, {"doors": [3]}).doors == (3,)  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r"env\.doors\.1 must be a valid integer, .*got 'x'"):
-        load_config(Maze, {"doors": "1,x"})
+        env_config(Maze, {"doors": "1,x"})
 
 
 def test_bad_env_keys_are_explained() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown key of Maze 'env\.widht'\. Did you mean 'env\.width'\?"):
-        load_config(Maze, {"widht": 4})
+        env_config(Maze, {"widht": 4})
     with pytest.raises(
         ConfigError, match=r"Maze: env\.width must be greater than or equal to 2, got 1 \(--env\.width\)"
     ):
-        load_config(Maze, {"width": 1})
+        env_config(Maze, {"width": 1})
 
 
 class Wants(EnvConfig):
@@ -209,7 +209,7 @@ class Wanting(Echo):
 )
 def test_a_key_is_explained_as_those_of_a_run_are(options: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=f"{re.escape(said)}$".replace(r"\.\*", ".*")):
-        load_config(Wanting, options)
+        env_config(Wanting, options)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from agentrl.env import Context, Episode, Limits, Signal, StopReason, Task, reward
+from agentrl.env import Context, EnvDriver, Episode, Limits, Signal, StopReason, Task, reward
 from tests.unit.env.worlds import Echo, Talk
 
 
-async def finish(env: Echo, stop_reason: StopReason = StopReason.ENV_DONE) -> tuple[Signal, ...]:
-    await env.areset(Task("t", 3))
-    await env.astep("3")
-    signals = await env.afinish(stop_reason)
-    await env.aclose()
+async def finish(driver: EnvDriver, stop_reason: StopReason = StopReason.ENV_DONE) -> tuple[Signal, ...]:
+    await driver.reset(Task("t", 3))
+    await driver.step("3")
+    signals = await driver.finish(stop_reason)
+    await driver.close()
     return signals
 
 
@@ -47,7 +47,7 @@ class Broken(Echo):
 
 
 async def test_a_reward_that_fails_is_invalid_with_its_reason() -> None:
-    right, *broken = await finish(Broken())
+    right, *broken = await finish(EnvDriver(Broken()))
     assert (right.name, right.value, right.valid) == ("right", 1.0, True)
     assert [(s.valid, s.value) for s in broken] == [(False, None)] * 6
     said = {s.name: s.reason for s in broken}
@@ -71,7 +71,7 @@ async def test_a_reward_beyond_what_the_learner_can_tell_apart_is_invalid() -> N
         def fits(self, ctx: Context) -> float:
             return 6e8
 
-    signals = {signal.name: signal for signal in await finish(Tower())}
+    signals = {signal.name: signal for signal in await finish(EnvDriver(Tower()))}
     assert not signals["tall"].valid
     assert "a reward is 1e+09 at most" in signals["tall"].reason
     assert signals["fits"].value == 6e8
@@ -83,7 +83,7 @@ async def test_a_signal_keeps_its_evidence_and_gets_the_method_s_name_and_weight
         def right(self, ctx: Context) -> Signal:
             return Signal("x", 0.5, evidence={"seen": ctx.text})
 
-    (signal,) = await finish(Careful())
+    (signal,) = await finish(EnvDriver(Careful()))
     assert signal == Signal("right", 0.5, 3.0, evidence={"seen": "3"}, verifier="Careful.right")
 
 
@@ -94,33 +94,33 @@ async def test_score_may_return_a_number_a_signal_or_several() -> None:
         def score(self, ctx: Context) -> object:
             return self.result
 
-    assert [(s.name, s.value) for s in await finish(Scored())] == [("score", 0.5)]
+    assert [(s.name, s.value) for s in await finish(EnvDriver(Scored()))] == [("score", 0.5)]
     Scored.result = [Signal("a", 1.0, weight=2.0), Signal.invalid("b", "no gold")]
-    a, b = await finish(Scored())
+    a, b = await finish(EnvDriver(Scored()))
     assert (a.weight, a.verifier, b.valid, b.reason) == (2.0, "Scored.score", False, "no gold")
 
 
 async def test_endings_without_a_score_bring_no_signals() -> None:
     for reason in (StopReason.CANCELLED, StopReason.ENV_ERROR, StopReason.DEADLINE):
-        assert await finish(Echo(), reason) == ()
+        assert await finish(EnvDriver(Echo()), reason) == ()
     for reason in (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW):
-        assert len(await finish(Echo(), reason)) == 1
+        assert len(await finish(EnvDriver(Echo()), reason)) == 1
 
 
 async def test_a_deadline_is_scored_where_time_is_part_of_the_task() -> None:
     class Timed(Echo):
         limits = Limits(is_timed=True)
 
-    assert len(await finish(Timed(), StopReason.DEADLINE)) == 1
+    assert len(await finish(EnvDriver(Timed()), StopReason.DEADLINE)) == 1
 
 
 async def test_turn_signals_name_their_turn_and_come_first() -> None:
-    env = Talk()
-    await env.areset(await env.atask("train", 0))
+    driver = EnvDriver(Talk())
+    await driver.reset(await driver.task("train", 0))
     for turn in range(4):
-        result = await env.astep("x" * 9)
+        result = await driver.step("x" * 9)
         assert [(s.name, s.turn, s.value) for s in result.signals] == [("brief", turn, 0.0)]
-    signals = await env.afinish(StopReason.ENV_DONE)
+    signals = await driver.finish(StopReason.ENV_DONE)
     assert [s.name for s in signals] == ["brief"] * 4 + ["whole"]
 
 
@@ -130,9 +130,9 @@ def episodes(*lengths: int) -> list[Episode]:
 
 
 async def test_group_rewards_see_the_finished_episodes() -> None:
-    assert Talk.has_group_rewards()
-    assert not Echo.has_group_rewards()
-    rows = await Talk().agroup(episodes(1, 3, 3))
+    assert EnvDriver(Talk()).has_group_rewards
+    assert not EnvDriver(Echo()).has_group_rewards
+    rows = await EnvDriver(Talk()).score_group(episodes(1, 3, 3))
     assert [[(s.name, s.value, s.weight, s.scope) for s in row] for row in rows] == [
         [("best", 0.0, 2.0, "group")],
         [("best", 1.0, 2.0, "group")],
@@ -147,7 +147,7 @@ async def test_a_group_reward_that_does_not_fit_is_invalid_for_all(result: objec
         def compare(self, episodes: list[Episode]) -> object:
             return result
 
-    rows = await Odd().agroup(episodes(1, 2))
+    rows = await EnvDriver(Odd()).score_group(episodes(1, 2))
     assert [row[0].valid for row in rows] == [False, False]
 
 
@@ -157,5 +157,5 @@ async def test_a_group_reward_that_raises_is_invalid_for_all() -> None:
         def compare(self, episodes: list[Episode]) -> list[float]:
             raise KeyError("x")
 
-    rows = await Raises().agroup(episodes(1, 2))
+    rows = await EnvDriver(Raises()).score_group(episodes(1, 2))
     assert ["KeyError" in row[0].reason for row in rows] == [True, True]

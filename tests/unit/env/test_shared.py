@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from agentrl.env import Context, EnvConfig, Message, Task, close_shared, shared
+from agentrl.env import Context, EnvConfig, EnvDriver, Message, Task, close_shared, shared
 from agentrl.errors import EnvError
 from tests.unit.env.worlds import Echo
 
@@ -61,7 +61,7 @@ def log() -> list[str]:
 
 async def test_resources_are_made_once_for_all_episodes_and_closed_in_reverse(log: list[str]) -> None:
     envs = [Library() for _ in range(50)]
-    starts = await asyncio.gather(*(env.areset(Task("t")) for env in envs))
+    starts = await asyncio.gather(*(EnvDriver(env).reset(Task("t")) for env in envs))
     assert {str(s.messages[0]["content"]) for s in starts} == {"lock 0 1"}
     assert envs[0].books is envs[9].books
     assert log == ["make books 1", "open index"]
@@ -70,9 +70,9 @@ async def test_resources_are_made_once_for_all_episodes_and_closed_in_reverse(lo
 
 
 async def test_each_config_has_its_own(log: list[str]) -> None:
-    assert await Library(size=2).asize("train") == 2
-    assert await Library(size=3).asize("train") == 3
-    assert await Library(size=3).asize("test") == 3
+    assert await EnvDriver(Library(size=2)).size("train") == 2
+    assert await EnvDriver(Library(size=3)).size("train") == 3
+    assert await EnvDriver(Library(size=3)).size("test") == 3
     assert [line for line in log if "books" in line] == ["make books 2", "make books 3"]
 
 
@@ -87,10 +87,10 @@ async def test_a_failure_is_told_to_all_who_wait_and_the_next_one_tries_again() 
                 raise ConnectionError("refused")
             return "up"
 
-    ended = await asyncio.gather(*(Flaky().areset(Task("t")) for _ in range(5)), return_exceptions=True)
+    ended = await asyncio.gather(*(EnvDriver(Flaky()).reset(Task("t")) for _ in range(5)), return_exceptions=True)
     assert {str(e).split(" (")[0] for e in ended} == {"Flaky.server raised ConnectionError: refused"}
     env = Flaky()
-    await env.areset(Task("t"))
+    await EnvDriver(env).reset(Task("t"))
     assert (env.server, Flaky.tries) == ("up", 2)
 
 
@@ -104,9 +104,9 @@ async def test_a_cancelled_episode_does_not_cancel_what_others_wait_for() -> Non
             await release.wait()
             return "up"
 
-    first, env = asyncio.create_task(Slow().areset(Task("t"))), Slow()
+    first, env = asyncio.create_task(EnvDriver(Slow()).reset(Task("t"))), Slow()
     await begun.wait()
-    second = asyncio.create_task(env.areset(Task("t")))
+    second = asyncio.create_task(EnvDriver(env).reset(Task("t")))
     first.cancel()
     release.set()
     await second
@@ -121,7 +121,7 @@ async def test_one_that_fails_to_close_does_not_keep_the_others_open(log: list[s
             yield 1
             raise OSError("busy")
 
-    await Leaky().areset(Task("t"))
+    await EnvDriver(Leaky()).reset(Task("t"))
     with pytest.raises(EnvError, match="OSError: busy"):
         await close_shared()
     assert log[2:] == ["close value", "close lock", "close index"]
@@ -141,11 +141,13 @@ async def test_one_that_fails_to_open_is_not_closed(log: list[str]) -> None:
             return Refuses()
 
     with pytest.raises(EnvError, match="ConnectionError"):
-        await Client().areset(Task("t"))
+        await EnvDriver(Client()).reset(Task("t"))
     await close_shared()
     assert log == []
 
 
 def test_reading_a_resource_too_early_is_explained() -> None:
-    with pytest.raises(EnvError, match="it exists once an episode begins"):
+    with pytest.raises(
+        EnvError, match=r"@shared Library\.books is not available yet: it is made when the first episode begins"
+    ):
         Library().books  # noqa: B018

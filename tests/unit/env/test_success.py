@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentrl.env import Context, Env, Message, Signal, Task, reward
-from agentrl.env.driver.scoring import passes
+from agentrl.env import Context, Env, EnvDriver, Message, Signal, Task, reward
+from agentrl.env.rewards import passes
 from agentrl.types import StopReason
 
 
@@ -67,18 +67,18 @@ class Strict(Env):
         return ctx.text == "42" if self.says is None else self.says
 
 
-async def verdict(env: Env, answer: str = "42") -> Signal | None:
-    await env.areset(await env.atask("train", 0))
-    await env.astep(answer)
-    await env.afinish(StopReason.ENV_DONE)
+async def verdict(driver: EnvDriver, answer: str = "42") -> Signal | None:
+    await driver.reset(await driver.task("train", 0))
+    await driver.step(answer)
+    await driver.finish(StopReason.ENV_DONE)
     try:
-        return await env.asuccess()
+        return await driver.success()
     finally:
-        await env.aclose()
+        await driver.close()
 
 
 async def test_an_environment_says_itself_what_a_success_is() -> None:
-    won, lost = await verdict(Strict()), await verdict(Strict(), "41")
+    won, lost = await verdict(EnvDriver(Strict())), await verdict(EnvDriver(Strict()), "41")
     assert won is not None
     assert lost is not None
     assert (won.value, lost.value, won.weight) == (1.0, 0.0, 0.0)
@@ -90,7 +90,7 @@ async def test_an_async_success_is_awaited_and_super_stands_for_the_rewards() ->
         async def success(self, ctx: Context) -> bool:
             return Env.success(self, ctx) is True and ctx.text == "42"
 
-    won, lost = await verdict(Later()), await verdict(Later(), "41")
+    won, lost = await verdict(EnvDriver(Later())), await verdict(EnvDriver(Later()), "41")
     assert won is not None
     assert lost is not None
     assert (won.value, lost.value) == (1.0, 0.0)
@@ -101,7 +101,7 @@ async def test_an_environment_that_does_not_say_leaves_it_to_its_rewards() -> No
         blocking = False
         tasks, setup, tried = Strict.tasks, Strict.setup, Strict.tried
 
-    assert await verdict(Silent()) is None
+    assert await verdict(EnvDriver(Silent())) is None
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_an_environment_that_does_not_say_leaves_it_to_its_rewards() -> No
 async def test_a_success_that_fails_is_no_verdict_instead_of_a_failure(says: Any, reason: str) -> None:
     env = Strict()
     env.says = says
-    unsaid = await verdict(env)
+    unsaid = await verdict(EnvDriver(env))
     assert unsaid is not None
     assert (unsaid.valid, unsaid.value) == (False, None)
     assert reason in unsaid.reason

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from agentrl.env import BadCallError, Context, Limits, Message, Task, Tool, tool, waiting
+from agentrl.env import BadCallError, Context, EnvDriver, Limits, Message, Task, Tool, tool, waiting
 from agentrl.errors import DeadlineError, EnvError
 from tests.unit.env.test_tools import calls
 from tests.unit.env.worlds import Desk, Echo
@@ -81,8 +81,8 @@ def lobby(*offers: Any) -> Lobby:
     return env
 
 
-async def ask(env: Any, name: str, arguments: Any) -> str:
-    (message,) = (await env.astep(calls((name, arguments)))).messages
+async def ask(driver: EnvDriver, name: str, arguments: Any) -> str:
+    (message,) = (await driver.step(calls((name, arguments)))).messages
     return str(message["content"])
 
 
@@ -91,39 +91,41 @@ async def test_what_is_lent_stands_beside_the_envs_own_tools() -> None:
         async def tools(self, ctx: Context) -> Iterable[Any]:
             return [Clock(hour=ctx.task.data)]
 
-    env = Both()
-    start = await env.areset(Task("desk", 7))
+    driver = EnvDriver(Both())
+    start = await driver.reset(Task("desk", 7))
     assert [spec["name"] for spec in start.tools] == ["add", "fail", "hang", "break_down", "time"]
-    assert list(env.ctx.tools) == [spec["name"] for spec in start.tools]
-    assert await ask(env, "time", {}) == "7:00"
-    assert await ask(env, "time", {"zone": "UTC"}) == "error: zone: Extra inputs are not permitted"
-    assert "Did you mean 'time'?" in await ask(env, "tim", {})
-    await env.areset(Task("desk", 8))
-    assert await ask(env, "time", "") == "8:00"
-    await env.aclose()
+    assert list(driver.ctx.tools) == [spec["name"] for spec in start.tools]
+    assert await ask(driver, "time", {}) == "7:00"
+    assert await ask(driver, "time", {"zone": "UTC"}) == "error: zone: Extra inputs are not permitted"
+    assert "Did you mean 'time'?" in await ask(driver, "tim", {})
+    await driver.reset(Task("desk", 8))
+    assert await ask(driver, "time", "") == "8:00"
+    await driver.close()
 
 
 async def test_a_toolset_is_open_from_before_setup_until_after_teardown_newest_closed_first() -> None:
     env = lobby()
+    driver = EnvDriver(env)
     env.offers = [Service(env.log, "a"), Clock(), Service(env.log, "b")]
-    start = await env.areset(Task("t"))
+    start = await driver.reset(Task("t"))
     assert [spec["name"] for spec in start.tools] == ["a", "time", "b"]
-    assert await ask(env, "b", {"times": 2}) == "rings {'times': 2}"
-    await env.aclose()
-    await env.aclose()
+    assert await ask(driver, "b", {"times": 2}) == "rings {'times': 2}"
+    await driver.close()
+    await driver.close()
     assert env.log == ["open a", "open b", "setup", "call b", "teardown", "close b", "close a"]
 
 
 async def test_a_tools_own_refusal_is_told_without_a_class_name() -> None:
     env = lobby()
+    driver = EnvDriver(env)
     env.offers = [Service(env.log)]
-    await env.areset(Task("t"))
-    assert await ask(env, "ring", {"times": 0}) == "error: ring at least once"
+    await driver.reset(Task("t"))
+    assert await ask(driver, "ring", {"times": 0}) == "error: ring at least once"
     assert (
-        await ask(env, "ring", "[")
+        await ask(driver, "ring", "[")
         == "error: the arguments are not valid JSON: Expecting value: line 1 column 2 (char 1)"
     )
-    await env.aclose()
+    await driver.close()
 
 
 @pytest.mark.parametrize("fault", ["program", "infra"])
@@ -131,15 +133,15 @@ async def test_a_tool_that_hangs_is_told_to_the_model_or_ends_the_episode_as_it_
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    env = lobby(Tool({"name": "wait", "description": "", "parameters": {}}, wait, silence=fault))
-    await env.areset(Task("t"))
+    driver = EnvDriver(lobby(Tool({"name": "wait", "description": "", "parameters": {}}, wait, silence=fault)))
+    await driver.reset(Task("t"))
     if fault == "program":
-        assert await ask(env, "wait", {}) == "error: Lobby.wait ran longer than 0.2 s"
+        assert await ask(driver, "wait", {}) == "error: Lobby.wait ran longer than 0.2 s"
     else:
         with pytest.raises(DeadlineError, match=r"Lobby\.wait ran longer than 0\.2 s") as caught:
-            await ask(env, "wait", {})
+            await ask(driver, "wait", {})
         assert caught.value.fault == "infra"
-    await env.aclose()
+    await driver.close()
 
 
 async def test_calls_that_use_up_the_time_for_tools_are_answered_and_the_deadline_is_not_reached() -> None:
@@ -155,58 +157,62 @@ async def test_calls_that_use_up_the_time_for_tools_are_answered_and_the_deadlin
 
     parameters = {"properties": {"seconds": {"type": "number"}}}
     tools = [Tool({"name": run.__name__, "description": "", "parameters": parameters}, run) for run in (toil, queue)]
-    env = lobby(*tools)
-    await env.areset(Task("t"), deadline_s=0.1)  # 0.05 s for tools
+    driver = EnvDriver(lobby(*tools))
+    await driver.reset(Task("t"), deadline_s=0.1)  # 0.05 s for tools
     for _ in range(3):
-        assert await ask(env, "queue", {"seconds": 0.03}) == "done"
-    assert await ask(env, "toil", {"seconds": 0.06}) == "done"
+        assert await ask(driver, "queue", {"seconds": 0.03}) == "done"
+    assert await ask(driver, "toil", {"seconds": 0.06}) == "done"
     for name in ("toil", "queue"):
-        answer = await ask(env, name, {"seconds": 0.03})
+        answer = await ask(driver, name, {"seconds": 0.03})
         assert answer == "error: not run: the time for the tools of this episode, 0.05 s, is used up"
-    await env.aclose()
+    await driver.close()
 
 
 async def test_a_toolset_that_cannot_be_opened_in_time_is_the_infrastructures_fault_and_the_others_close() -> None:
     env = lobby()
+    driver = EnvDriver(env)
     env.offers = [Service(env.log, "a"), Service(env.log, "b", hangs_at="open")]
     with pytest.raises(DeadlineError, match=r"Lobby\.tools: Service\.enter ran longer than 0\.2 s") as caught:
-        await env.areset(Task("t"))
+        await driver.reset(Task("t"))
     assert caught.value.fault == "infra"
-    await env.aclose()
+    await driver.close()
     assert env.log == ["open a", "open b", "close a"]
 
 
 async def test_a_toolset_that_does_not_close_holds_neither_the_episode_nor_the_others() -> None:
     env = lobby()
+    driver = EnvDriver(env)
     env.offers = [Service(env.log, "a"), Service(env.log, "b", hangs_at="close")]
-    await env.areset(Task("t"))
+    await driver.reset(Task("t"))
     with pytest.raises(DeadlineError, match=r"Service\.leave ran longer"):
-        await env.aclose()
+        await driver.close()
     assert env.log[-3:] == ["teardown", "close b", "close a"]
 
 
 async def test_what_is_open_is_closed_when_setup_fails() -> None:
     env = lobby()
+    driver = EnvDriver(env)
     env.offers, env.setup_fails = [Service(env.log)], True
     with pytest.raises(EnvError, match="row"):
-        await env.areset(Task("t"))
-    await env.aclose()
+        await driver.reset(Task("t"))
+    await driver.close()
     assert env.log == ["open ring", "setup", "teardown", "close ring"]
 
 
 @pytest.mark.parametrize("stage", ["open", "call", "close"])
 async def test_an_episode_cancelled_at_any_stage_closes_what_it_opened(stage: str) -> None:
     env = lobby()
+    driver = EnvDriver(env)
     env.limits = Limits(max_turns=8)
     service = Service(env.log, "b", hangs_at=stage)
     env.offers = [Service(env.log, "a"), service]
 
     async def play() -> None:
         try:
-            await env.areset(Task("t"))
-            await ask(env, "b", {})
+            await driver.reset(Task("t"))
+            await ask(driver, "b", {})
         finally:
-            await env.aclose()
+            await driver.close()
 
     episode = asyncio.create_task(play())
     await service.hanging.wait()
@@ -218,6 +224,7 @@ async def test_an_episode_cancelled_at_any_stage_closes_what_it_opened(stage: st
 
 async def test_a_toolset_opened_at_the_moment_of_the_cancellation_is_closed() -> None:
     env = lobby()
+    driver = EnvDriver(env)
 
     class Sudden(Service):
         async def __aenter__(self) -> list[Tool]:
@@ -228,10 +235,10 @@ async def test_a_toolset_opened_at_the_moment_of_the_cancellation_is_closed() ->
 
     async def play() -> None:
         try:
-            await env.areset(Task("t"))
+            await driver.reset(Task("t"))
             await asyncio.Event().wait()
         finally:
-            await env.aclose()
+            await driver.close()
 
     episode = asyncio.create_task(play())
     with pytest.raises(asyncio.CancelledError):
@@ -242,9 +249,9 @@ async def test_a_toolset_opened_at_the_moment_of_the_cancellation_is_closed() ->
 
 async def test_two_tools_of_one_name_and_objects_without_tools_are_refused() -> None:
     with pytest.raises(EnvError, match="Clock offers a second tool named 'time'; leave one out"):
-        await lobby(Clock(), Clock()).areset(Task("t"))
+        await EnvDriver(lobby(Clock(), Clock())).reset(Task("t"))
     with pytest.raises(EnvError, match=r"tools\(\) offered 3, which has no @tool method"):
-        await lobby(3).areset(Task("t"))
+        await EnvDriver(lobby(3)).reset(Task("t"))
 
 
 async def test_a_toolset_may_be_its_own_context_manager() -> None:
@@ -257,8 +264,8 @@ async def test_a_toolset_may_be_its_own_context_manager() -> None:
             self.hour = 0
 
     shop = Shop()
-    env = lobby(shop)
-    await env.areset(Task("t"))
-    assert await ask(env, "time", {}) == "10:00"
-    await env.aclose()
+    driver = EnvDriver(lobby(shop))
+    await driver.reset(Task("t"))
+    assert await ask(driver, "time", {}) == "10:00"
+    await driver.close()
     assert shop.hour == 0

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from agentrl.env import Message, Task, tool
+from agentrl.env import EnvDriver, Message, Task, tool
 from agentrl.env.tools import BadCallError, tools_of
 from agentrl.errors import ConfigError
 from tests.unit.env.worlds import Desk, InfraError
@@ -142,12 +142,12 @@ def calls(*named: tuple[str, Any]) -> Message:
 
 
 async def test_calls_of_one_turn_run_in_order_and_each_gets_an_answer() -> None:
-    env = Desk(start=5)
-    start = await env.areset(Task("desk"))
+    driver = EnvDriver(Desk(start=5))
+    start = await driver.reset(Task("desk"))
     assert [spec["name"] for spec in start.tools] == ["add", "fail", "hang", "break_down"]
     oops = "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
     message = calls(("add", {"n": 1}), ("add", '{"n": 2}'), ("ad", {}), ("add", "{"), ("fail", {}), ("hang", {}))
-    result = await env.astep(message)
+    result = await driver.step(message)
     assert [m["tool_call_id"] for m in result.messages] == [f"c{i}" for i in range(6)]
     assert [m["content"] for m in result.messages] == [
         "6",
@@ -158,13 +158,13 @@ async def test_calls_of_one_turn_run_in_order_and_each_gets_an_answer() -> None:
         "error: Desk.hang ran longer than 0.05 s",
     ]
     assert not result.done
-    assert (await env.astep("I am done")).done
-    await env.aclose()
+    assert (await driver.step("I am done")).done
+    await driver.close()
 
 
 async def test_a_broken_machine_is_not_the_models_business() -> None:
-    env = Desk()
-    await env.areset(Task("desk"))
+    driver = EnvDriver(Desk())
+    await driver.reset(Task("desk"))
     with pytest.raises(InfraError, match="sandbox lost"):
-        await env.astep(calls(("break_down", {})))
-    await env.aclose()
+        await driver.step(calls(("break_down", {})))
+    await driver.close()

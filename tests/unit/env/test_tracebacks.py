@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.env import Env, Episode, StopReason, Task, resolve
+from agentrl.env import EnvDriver, Episode, StopReason, Task, resolve
 from agentrl.env.tracebacks import MOST_CHARS, describe_error, home_of, traced
 from agentrl.errors import EnvError
 
@@ -35,7 +35,7 @@ class Mine(Env):
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EnvDriver:
     library = tmp_path / "site-packages" / "fancylib"
     library.mkdir(parents=True)
     (library / "__init__.py").touch()
@@ -44,27 +44,27 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:
     for name in [name for name in sys.modules if name.partition(".")[0] == "fancylib"]:
         monkeypatch.delitem(sys.modules, name)
     (tmp_path / "mine.py").write_text(FILE)
-    return resolve(str(tmp_path / "mine.py"))()
+    return EnvDriver(resolve(str(tmp_path / "mine.py"))())
 
 
 @pytest.mark.parametrize(("task", "line"), [("library", 11), ("standard", 13)])
-async def test_an_error_below_the_authors_code_names_the_authors_line(env: Env, task: str, line: int) -> None:
+async def test_an_error_below_the_authors_code_names_the_authors_line(driver: EnvDriver, task: str, line: int) -> None:
     with pytest.raises(EnvError, match=rf"Mine\.setup raised \w+: .*\(mine\.py:{line}\)") as caught:
-        await env.areset(Task(task))
+        await driver.reset(Task(task))
     assert "Traceback (most recent call last)" in traced(caught.value)
     assert f"line {line}, in setup" in traced(caught.value)
 
 
-async def test_an_invalid_signal_keeps_the_whole_traceback(env: Env) -> None:
-    await env.areset(Task("x"))
-    await env.astep("said")
-    (signal,) = await env.afinish(StopReason.ENV_DONE)
+async def test_an_invalid_signal_keeps_the_whole_traceback(driver: EnvDriver) -> None:
+    await driver.reset(Task("x"))
+    await driver.step("said")
+    (signal,) = await driver.finish(StopReason.ENV_DONE)
     assert signal.reason == "KeyError: 'said' (mine.py:17)"
     assert "core.py" in signal.traceback
-    ((first,), _) = await env.agroup([Episode(Task("x"), n, (), (), StopReason.ENV_DONE) for n in range(2)])
+    ((first,), _) = await driver.score_group([Episode(Task("x"), n, (), (), StopReason.ENV_DONE) for n in range(2)])
     assert first.reason == "KeyError: '' (mine.py:20)"
     assert "core.py" in first.traceback
-    await env.aclose()
+    await driver.close()
 
 
 def test_the_line_of_a_package_is_the_innermost_of_the_package(tmp_path: Path) -> None:

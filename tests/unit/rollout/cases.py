@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.env.base import Env
-from agentrl.env.config import EnvConfig
+from agentrl.env.config import EnvConfig, Limits
 from agentrl.env.context import Context, Episode, Reply, Turn
-from agentrl.env.driver.resources import shared
-from agentrl.env.limits import Limits
+from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.rewards import reward
+from agentrl.env.sharing import shared
 from agentrl.env.tasks import Task, Tasks
 from agentrl.env.tools import tool
 from agentrl.rollout.episode import EpisodeRuntime
@@ -160,7 +160,9 @@ def stage(
 ) -> EpisodeRuntime:
     """A stage with the tiny tokenizer (or `made`) and `env(**options)`."""
     heard = engine if isinstance(engine, Listening) else Listening(engine)
-    return EpisodeRuntime(lambda: env(**options), load_renderer(made or tokenizer()), heard, max_context)
+    return EpisodeRuntime(
+        lambda max_turns: EnvDriver(env(**options), max_turns), load_renderer(made or tokenizer()), heard, max_context
+    )
 
 
 def check_law_1(trajectory: Trajectory, calls: list[tuple[Prompt, Sampling, Completion]]) -> None:

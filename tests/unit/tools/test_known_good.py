@@ -18,7 +18,7 @@ from agentrl_tools.http import Http
 from agentrl_tools.loops import ByLoop
 from agentrl_tools.search import HttpSearch
 
-from agentrl.env import BadCallError, Context, Env, Limits, Message, Task, Tool
+from agentrl.env import BadCallError, Context, Env, EnvDriver, Limits, Message, Task, Tool
 from tests.unit.env.test_tools import calls
 from tests.unit.tools.web import web
 
@@ -212,11 +212,11 @@ class Brief(Env):
 
 
 async def test_short_limits_of_an_environment_leave_time_to_prove_whose_doing_a_failure_is() -> None:
-    env = Brief()
-    await env.areset(Task("t"))
-    (message,) = (await env.astep(calls(("f", {})))).messages
+    driver = EnvDriver(Brief())
+    await driver.reset(Task("t"))
+    (message,) = (await driver.step(calls(("f", {})))).messages
     assert message["content"] == "error: it was you"
-    await env.aclose()
+    await driver.close()
 
 
 def test_loops_that_have_ended_are_let_go() -> None:

@@ -19,7 +19,7 @@ from agentrl_tools.mcp import McpServer
 from agentrl_tools.mcp import connection as module
 from agentrl_tools.mcp import server as toolset
 
-from agentrl.env import Context, Env, Limits, Message, Task, Tool
+from agentrl.env import Context, Env, EnvDriver, Limits, Message, Task, Tool
 from agentrl.errors import AgentRLError, ConfigError, DeadlineError
 from tests.unit.env.test_tools import calls
 
@@ -55,8 +55,8 @@ def guest(server: McpServer | None = None, **limits: Any) -> Guest:
     return env
 
 
-async def say(env: Env, name: str, **arguments: Any) -> str:
-    (message,) = (await env.astep(calls((name, arguments)))).messages
+async def say(driver: EnvDriver, name: str, **arguments: Any) -> str:
+    (message,) = (await driver.step(calls((name, arguments)))).messages
     return str(message["content"])
 
 
@@ -86,130 +86,130 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.timeout(PATIENCE_S)
 async def test_its_tools_are_offered_with_their_schemas_and_answer() -> None:
-    env = guest()
-    start = await env.areset(Task("t"))
+    driver = EnvDriver(guest())
+    start = await driver.reset(Task("t"))
     assert [spec["name"] for spec in start.tools][:9:4] == ["add", "environment", "nonsense"]
     assert start.tools[0]["parameters"]["required"] == ["a", "b"]
-    assert await say(env, "add", a=2, b=3) == "5"
-    assert await say(env, "add", self=1, tool=2, client=3) == "error: a and b must be integers"
-    assert await say(env, "fail") == "error: no luck"
-    assert (await say(env, "long"))[-30:].endswith("[80000 more characters]")
-    assert "HOME" not in os.environ or "HOME" in await say(env, "environment")
-    assert "PYTEST_CURRENT_TEST" not in await say(env, "environment")
-    await env.aclose()
+    assert await say(driver, "add", a=2, b=3) == "5"
+    assert await say(driver, "add", self=1, tool=2, client=3) == "error: a and b must be integers"
+    assert await say(driver, "fail") == "error: no luck"
+    assert (await say(driver, "long"))[-30:].endswith("[80000 more characters]")
+    assert "HOME" not in os.environ or "HOME" in await say(driver, "environment")
+    assert "PYTEST_CURRENT_TEST" not in await say(driver, "environment")
+    await driver.close()
 
 
 async def test_only_the_named_tools_are_offered() -> None:
-    env = guest(McpServer(command(), only=("pid", "add"), env={"EXTRA": "1"}))
-    assert [spec["name"] for spec in (await env.areset(Task("t"))).tools] == ["add", "pid"]
-    await env.aclose()
+    driver = EnvDriver(guest(McpServer(command(), only=("pid", "add"), env={"EXTRA": "1"})))
+    assert [spec["name"] for spec in (await driver.reset(Task("t"))).tools] == ["add", "pid"]
+    await driver.close()
     with pytest.raises(ConfigError, match=r"unknown tool of .* 'ad'\. Did you mean 'add'"):
-        await guest(McpServer(command(), only=("ad",))).areset(Task("t"))
+        await EnvDriver(guest(McpServer(command(), only=("ad",)))).reset(Task("t"))
 
 
 @pytest.mark.timeout(PATIENCE_S)
 async def test_a_server_that_dies_once_is_the_infrastructures_fault_and_says_its_last_words(tmp_path: Path) -> None:
-    env = guest(McpServer(command(), env={"MARK": str(tmp_path / "mark")}))
-    await env.areset(Task("t"))
+    driver = EnvDriver(guest(McpServer(command(), env={"MARK": str(tmp_path / "mark")})))
+    await driver.reset(Task("t"))
     with pytest.raises(ServiceError, match=r"is lost \(while it ran 'die_once'\): .*ended with code 3") as caught:
-        await say(env, "die_once")
+        await say(driver, "die_once")
     assert caught.value.fault == "infra"
-    await env.aclose()
+    await driver.close()
 
 
 @pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("name", ["die", "nonsense"])
 async def test_a_call_that_breaks_every_fresh_server_is_the_models_and_the_episode_goes_on(name: str) -> None:
-    env = guest()
-    await env.areset(Task("t"))
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
     for _ in range(toolset.MAX_BREAKS - 1):
-        assert (await say(env, name)).startswith(
+        assert (await say(driver, name)).startswith(
             f"error: '{name}' crashed the server or got no response. The server was"
         )
-        assert await say(env, "add", a=2, b=3) == "5"
-    assert (await say(env, name)).endswith("It will not be restarted.")
-    assert await say(env, "add", a=2, b=3) == "error: the server is gone: calls of this episode broke it 3 times"
-    await env.aclose()
+        assert await say(driver, "add", a=2, b=3) == "5"
+    assert (await say(driver, name)).endswith("It will not be restarted.")
+    assert await say(driver, "add", a=2, b=3) == "error: the server is gone: calls of this episode broke it 3 times"
+    await driver.close()
 
 
 @pytest.mark.timeout(PATIENCE_S)
 async def test_calls_that_break_a_server_together_are_made_again_together() -> None:
-    env = guest()
-    await env.areset(Task("t"))
-    assert await say(env, "fire") == "click"
-    assert await say(env, "arm") == "armed"
-    assert (await say(env, "fire")).startswith("error: 'fire' crashed the server")
-    assert await say(env, "fire") == "click"
-    await env.aclose()
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    assert await say(driver, "fire") == "click"
+    assert await say(driver, "arm") == "armed"
+    assert (await say(driver, "fire")).startswith("error: 'fire' crashed the server")
+    assert await say(driver, "fire") == "click"
+    await driver.close()
 
 
 @pytest.mark.timeout(PATIENCE_S)
 async def test_a_server_that_no_longer_starts_is_the_infrastructures_fault() -> None:
     server = McpServer(command())
-    env = guest(server)
-    await env.areset(Task("t"))
+    driver = EnvDriver(guest(server))
+    await driver.reset(Task("t"))
     server.command = ["/no/such/server"]
     with pytest.raises(ServiceError, match=r"is lost \(while it ran 'die'\): .*out of memory"):
-        await say(env, "die")
-    await env.aclose()
+        await say(driver, "die")
+    await driver.close()
 
 
 async def test_a_call_that_hangs_every_fresh_server_is_the_models() -> None:
-    env = guest(tool_timeout_s=0.3)
-    await env.areset(Task("t"))
-    assert (await say(env, "hang")).startswith("error: 'hang' crashed the server or got no response")
-    await env.aclose()
+    driver = EnvDriver(guest(tool_timeout_s=0.3))
+    await driver.reset(Task("t"))
+    assert (await say(driver, "hang")).startswith("error: 'hang' crashed the server or got no response")
+    await driver.close()
 
 
 async def test_a_call_that_outlasts_its_deadline_is_the_models_though_it_would_end() -> None:
     """Made again it has no more time, so being slow is no way out of an episode."""
-    env = guest(tool_timeout_s=0.3)
-    await env.areset(Task("t"))
-    assert (await say(env, "nap")).startswith("error: 'nap' crashed the server or got no response")
-    await env.aclose()
+    driver = EnvDriver(guest(tool_timeout_s=0.3))
+    await driver.reset(Task("t"))
+    assert (await say(driver, "nap")).startswith("error: 'nap' crashed the server or got no response")
+    await driver.close()
 
 
 async def test_a_call_that_is_nearly_as_long_as_its_deadline_is_the_models_though_it_once_ends_in_time(
     tmp_path: Path,
 ) -> None:
-    env = guest(McpServer(command(), env={"MARK": str(tmp_path / "mark")}), tool_timeout_s=2.0)
-    await env.areset(Task("t"))
-    assert (await say(env, "tired")).startswith("error: 'tired' crashed the server or got no response")
-    await env.aclose()
+    driver = EnvDriver(guest(McpServer(command(), env={"MARK": str(tmp_path / "mark")}), tool_timeout_s=2.0))
+    await driver.reset(Task("t"))
+    assert (await say(driver, "tired")).startswith("error: 'tired' crashed the server or got no response")
+    await driver.close()
 
 
 @pytest.mark.timeout(PATIENCE_S)
 async def test_calls_too_long_to_be_made_again_are_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    env = guest()
-    await env.areset(Task("t"))
-    assert await say(env, "add", a=2, b=3) == "5"
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    assert await say(driver, "add", a=2, b=3) == "5"
     monkeypatch.setattr(toolset, "REPLAY_S", 0.0)
-    assert (await say(env, "die")).startswith("error: 'die' crashed the server or got no response")
-    await env.aclose()
+    assert (await say(driver, "die")).startswith("error: 'die' crashed the server or got no response")
+    await driver.close()
 
 
 @pytest.mark.timeout(PATIENCE_S)
 async def test_calls_too_many_to_be_made_again_are_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a call that needs one of long ago to break the server would be a way out."""
     monkeypatch.setattr(toolset, "MAX_CALLS", 2)
-    env = guest()
-    await env.areset(Task("t"))
-    assert await say(env, "arm") == "armed"
-    assert await say(env, "add", a=2, b=3) == "5"
-    assert await say(env, "add", a=2, b=3) == "5"
-    assert (await say(env, "fire")).startswith("error: 'fire' crashed the server or got no response")
-    await env.aclose()
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    assert await say(driver, "arm") == "armed"
+    assert await say(driver, "add", a=2, b=3) == "5"
+    assert await say(driver, "add", a=2, b=3) == "5"
+    assert (await say(driver, "fire")).startswith("error: 'fire' crashed the server or got no response")
+    await driver.close()
 
 
 async def test_a_server_that_hangs_for_another_reason_is_the_infrastructures_fault() -> None:
     server = McpServer(command())
-    env = guest(server, tool_timeout_s=0.3)
-    await env.areset(Task("t"))
+    driver = EnvDriver(guest(server, tool_timeout_s=0.3))
+    await driver.reset(Task("t"))
     server.command = ["/no/such/server"]
     with pytest.raises(DeadlineError, match=r"Guest\.hang ran longer than 0\.3 s") as caught:
-        await say(env, "hang")
+        await say(driver, "hang")
     assert caught.value.fault == "infra"
-    await env.aclose()
+    await driver.close()
 
 
 @pytest.mark.timeout(PATIENCE_S)
@@ -227,13 +227,13 @@ async def test_a_server_that_hangs_for_another_reason_is_the_infrastructures_fau
     ],
 )
 async def test_arguments_that_cannot_be_sent_are_the_models_error_at_once(arguments: Any, expected: str) -> None:
-    env = guest()
-    await env.areset(Task("t"))
-    (message,) = (await env.astep(calls(("echo", arguments)))).messages
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    (message,) = (await driver.step(calls(("echo", arguments)))).messages
     assert str(message["content"]).startswith("error: the arguments ")
     assert expected in message["content"]
-    assert await say(env, "echo", x="\0 \U0001f4a9 \u0301", y=10**4000) != ""
-    await env.aclose()
+    assert await say(driver, "echo", x="\0 \U0001f4a9 \u0301", y=10**4000) != ""
+    await driver.close()
 
 
 @pytest.mark.timeout(PATIENCE_S)
@@ -252,10 +252,10 @@ async def test_an_answer_beyond_all_bounds_is_the_call_s(monkeypatch: pytest.Mon
     with pytest.raises(ServiceError, match="a line of more than 0 MiB on its stdout"):
         await session.call("long", {})
     await session.close()
-    env = guest()
-    await env.areset(Task("t"))
-    assert (await say(env, "long")).startswith("error: 'long' crashed the server")
-    await env.aclose()
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    assert (await say(driver, "long")).startswith("error: 'long' crashed the server")
+    await driver.close()
 
 
 async def test_an_answer_of_very_many_values_is_the_calls_and_nothing_is_made_of_it(
@@ -266,13 +266,13 @@ async def test_an_answer_of_very_many_values_is_the_calls_and_nothing_is_made_of
 
     read, plain = list[int](), process.as_message
     monkeypatch.setattr(process, "as_message", lambda line: read.append(len(line)) or plain(line))
-    env = guest()
-    await env.areset(Task("t"))
-    assert (await say(env, "table")).startswith('",[{\\' * 1000)
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    assert (await say(driver, "table")).startswith('",[{\\' * 1000)
     assert max(read) > 400_000
-    assert (await say(env, "many")).startswith("error: 'many' crashed the server")
+    assert (await say(driver, "many")).startswith("error: 'many' crashed the server")
     assert not [size for size in read if 200_000 < size < 400_000]
-    await env.aclose()
+    await driver.close()
 
 
 async def test_an_answer_is_not_checked_by_the_schema_that_its_server_promises(
@@ -287,23 +287,23 @@ async def test_an_answer_is_not_checked_by_the_schema_that_its_server_promises(
 
     for place in ("jsonschema._utils.equal", "jsonschema._keywords.equal"):
         monkeypatch.setattr(place, equal)
-    env = guest()
-    await env.areset(Task("t"))
-    assert await say(env, "twins") == "different"
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    assert await say(driver, "twins") == "different"
     assert compared == []
-    assert await say(env, "untold") == "plain"
-    assert await say(env, "untold", wrong=1) == "plain"
-    await env.aclose()
+    assert await say(driver, "untold") == "plain"
+    assert await say(driver, "untold", wrong=1) == "plain"
+    await driver.close()
 
 
 @pytest.mark.parametrize("end", ["", "\r"])
 async def test_a_server_may_write_to_stderr_without_end(end: str) -> None:
-    env = guest()
-    await env.areset(Task("t"))
-    pid = await say(env, "pid")
-    assert await say(env, "progress", end=end) == "done"
-    assert await say(env, "pid") == pid
-    await env.aclose()
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    pid = await say(driver, "pid")
+    assert await say(driver, "progress", end=end) == "done"
+    assert await say(driver, "pid") == pid
+    await driver.close()
 
 
 async def test_the_last_words_are_lines_whatever_ends_them() -> None:
@@ -325,30 +325,30 @@ async def test_the_last_words_are_lines_whatever_ends_them() -> None:
     ],
 )
 async def test_a_server_that_does_not_start_says_why(server: list[str], expected: str) -> None:
-    env = guest(McpServer(server))
+    driver = EnvDriver(guest(McpServer(server)))
     with pytest.raises(ServiceError, match=expected) as caught:
-        await env.areset(Task("t"))
+        await driver.reset(Task("t"))
     assert caught.value.fault == "infra"
-    await env.aclose()
+    await driver.close()
 
 
 async def test_a_server_that_never_answers_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     await asyncio.to_thread(module.load)
     monkeypatch.setattr(module, "START_TIMEOUT_S", 0.5)
-    env = guest(McpServer(command("silent")))
+    driver = EnvDriver(guest(McpServer(command("silent"))))
     with pytest.raises(ServiceError, match=r"did not answer within 0\.5 s"):
-        await env.areset(Task("t"))
-    await env.aclose()
+        await driver.reset(Task("t"))
+    await driver.close()
 
 
 async def test_the_process_and_its_children_end_with_the_episode() -> None:
-    env = guest()
-    await env.areset(Task("t"))
-    pids = [int(await say(env, "pid")), int(await say(env, "spawn"))]
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    pids = [int(await say(driver, "pid")), int(await say(driver, "spawn"))]
     assert all(map(is_alive, pids))
     watched = [os.pidfd_open(pid) for pid in pids if is_alive(pid)]
-    await env.aclose()
-    await env.aclose()
+    await driver.close()
+    await driver.close()
     assert all(select.select([handle], [], [], 20)[0] for handle in watched)
     for handle in watched:
         os.close(handle)
@@ -367,19 +367,20 @@ async def test_a_server_that_ignores_its_end_is_killed_and_reaped(monkeypatch: p
 async def test_an_episode_cancelled_at_any_stage_leaves_no_process(stage: str) -> None:
     await asyncio.to_thread(module.load)
     env = guest(McpServer(command("silent" if stage == "start" else "well")))
+    driver = EnvDriver(env)
     reached = asyncio.Event()
 
     async def play() -> None:
         try:
             if stage == "start":
                 reached.set()
-            await env.areset(Task("t"))
+            await driver.reset(Task("t"))
             if stage != "close":
                 asyncio.get_running_loop().call_soon(reached.set)
-                await (say(env, "hang") if stage == "call" else asyncio.Event().wait())
+                await (say(driver, "hang") if stage == "call" else asyncio.Event().wait())
         finally:
             reached.set()
-            await env.aclose()
+            await driver.close()
 
     episode = asyncio.create_task(play())
     await reached.wait()
@@ -395,13 +396,13 @@ async def test_an_episode_cancelled_at_any_stage_leaves_no_process(stage: str) -
 @pytest.mark.timeout(300)
 async def test_many_episodes_have_a_server_each() -> None:
     async def play(number: int) -> int:
-        env = guest(McpServer(command(), only=("add", "pid")))
+        driver = EnvDriver(guest(McpServer(command(), only=("add", "pid"))))
         try:
-            await env.areset(Task("t"), member=number)
-            assert await say(env, "add", a=number, b=1) == str(number + 1)
-            return int(await say(env, "pid"))
+            await driver.reset(Task("t"), member=number)
+            assert await say(driver, "add", a=number, b=1) == str(number + 1)
+            return int(await say(driver, "pid"))
         finally:
-            await env.aclose()
+            await driver.close()
 
     assert len(set(await asyncio.gather(*map(play, range(8))))) == 8
 
@@ -418,11 +419,11 @@ def test_a_server_needs_a_command_or_a_url() -> None:
 
 @pytest.mark.real
 async def test_a_server_of_the_sdk_answers_over_stdio() -> None:
-    env = guest(McpServer([sys.executable, str(HERE / "sdk_server.py")]))
-    await env.areset(Task("t"))
-    assert await say(env, "add", a=2, b=3) == "5"
-    assert "error: " in await say(env, "add", a="x")
-    await env.aclose()
+    driver = EnvDriver(guest(McpServer([sys.executable, str(HERE / "sdk_server.py")])))
+    await driver.reset(Task("t"))
+    assert await say(driver, "add", a=2, b=3) == "5"
+    assert "error: " in await say(driver, "add", a="x")
+    await driver.close()
 
 
 @pytest.mark.real
@@ -438,19 +439,20 @@ async def test_a_server_of_the_sdk_answers_over_http_and_its_death_is_the_infras
     try:
         await listening(port)
         env = guest(McpServer(f"http://127.0.0.1:{port}/mcp"))
-        await env.areset(Task("t"))
-        assert [spec["name"] for spec in (await env.areset(Task("t"))).tools] == ["add", "hang", "die"]
-        assert await say(env, "add", a=2, b=3) == "5"
+        driver = EnvDriver(env)
+        await driver.reset(Task("t"))
+        assert [spec["name"] for spec in (await driver.reset(Task("t"))).tools] == ["add", "hang", "die"]
+        assert await say(driver, "add", a=2, b=3) == "5"
         env.limits = Limits(max_turns=50, tool_timeout_s=0.3)
-        assert (await say(env, "hang")).startswith("error: 'hang' crashed the server or got no response")
+        assert (await say(driver, "hang")).startswith("error: 'hang' crashed the server or got no response")
         env.limits = Limits(max_turns=50)
         monkeypatch.setattr(toolset, "BUSY_S", 0.0)
         with pytest.raises(AgentRLError) as caught:
-            await say(env, "die")
+            await say(driver, "die")
         assert caught.value.fault == "infra"
-        await env.aclose()
+        await driver.close()
         with pytest.raises(ServiceError, match="did not start"):
-            await guest(McpServer(f"http://127.0.0.1:{port}/mcp")).areset(Task("t"))
+            await EnvDriver(guest(McpServer(f"http://127.0.0.1:{port}/mcp"))).reset(Task("t"))
     finally:
         if process.returncode is None:
             process.kill()

@@ -16,7 +16,7 @@ from agentrl_tools.mcp import McpServer
 from agentrl_tools.mcp import connection as module
 from agentrl_tools.mcp.allowance import MAX_VALUES, Allowance, values_of
 
-from agentrl.env import Task
+from agentrl.env import EnvDriver, Task
 from tests.unit.tools.test_mcp import PATIENCE_S, guest, say
 
 pytest.importorskip("mcp", reason="MCP servers need agentrl[mcp]")
@@ -196,12 +196,12 @@ async def test_an_answer_that_is_no_answer_is_not_read(server: ThreadingHTTPServ
 async def test_a_call_that_always_asks_for_too_much_is_the_models_and_the_episode_goes_on(
     server: ThreadingHTTPServer,
 ) -> None:
-    env = guest(McpServer(url(server)))
-    await env.areset(Task("t"))
-    assert (await say(env, "text")).startswith("error: 'text' crashed the server or got no response")
-    assert (await say(env, "down")).startswith("error: 'down' crashed the server or got no response")
-    assert (await say(env, "fine")).startswith(',[{"\\')
-    await env.aclose()
+    driver = EnvDriver(guest(McpServer(url(server))))
+    await driver.reset(Task("t"))
+    assert (await say(driver, "text")).startswith("error: 'text' crashed the server or got no response")
+    assert (await say(driver, "down")).startswith("error: 'down' crashed the server or got no response")
+    assert (await say(driver, "fine")).startswith(',[{"\\')
+    await driver.close()
 
 
 @pytest.mark.timeout(PATIENCE_S)
@@ -229,13 +229,13 @@ async def test_a_call_that_keeps_a_server_of_one_thread_busy_for_a_while_is_the_
             single.free.set()  # type: ignore[attr-defined]
             raise
 
-    env = guest(McpServer(url(single)), tool_timeout_s=0.3)
-    await env.areset(Task("t"))
+    driver = EnvDriver(guest(McpServer(url(single)), tool_timeout_s=0.3))
+    await driver.reset(Task("t"))
     monkeypatch.setattr(module.Connection, "open", open_)
     monkeypatch.setattr(module, "START_TIMEOUT_S", 1.0)
-    assert (await say(env, "block")).startswith("error: 'block' crashed the server or got no response")
-    assert (await say(env, "down")).startswith("error: 'down' crashed the server or got no response")
-    await env.aclose()
+    assert (await say(driver, "block")).startswith("error: 'block' crashed the server or got no response")
+    assert (await say(driver, "down")).startswith("error: 'down' crashed the server or got no response")
+    await driver.close()
 
 
 def test_an_allowance_is_used_up_and_renewed() -> None:

@@ -29,7 +29,7 @@ from agentrl_tools import Workspace, close_sandboxes, sandboxes, split_names, to
 from agentrl_tools.workspace import pools, workspace
 from agentrl_tools.workspace.shown import cut, shown
 
-from agentrl.env import Context, Env, Message, Task
+from agentrl.env import Context, Env, EnvDriver, Message, Task
 from agentrl.env import Limits as EnvLimits
 from agentrl.errors import ConfigError, DeadlineError
 from tests.unit.env.test_tools import calls
@@ -100,8 +100,8 @@ def guest(*kinds: str, backend: str = "process", limits: Limits = PATIENT, tool_
     return env
 
 
-async def say(env: Env, name: str, **arguments: Any) -> str:
-    (message,) = (await env.astep(calls((name, arguments)))).messages
+async def say(driver: EnvDriver, name: str, **arguments: Any) -> str:
+    (message,) = (await driver.step(calls((name, arguments)))).messages
     return str(message["content"])
 
 
@@ -115,98 +115,102 @@ def only_pool() -> Pool:
 
 
 async def test_variables_live_on_and_a_last_expression_is_shown(backend: str) -> None:
-    env = guest(backend=backend)
-    start = await env.areset(Task("t"))
+    driver = EnvDriver(guest(backend=backend))
+    start = await driver.reset(Task("t"))
     assert [spec["name"] for spec in start.tools] == ["python"]
     assert start.tools[0]["parameters"]["required"] == ["code"]
-    assert await say(env, "python", code="x = 6") == "[no output]"
-    assert await say(env, "python", code="print('here')\nx * 7") == "here\n42"
-    assert (await say(env, "python", code="1 / 0")).splitlines() == [
+    assert await say(driver, "python", code="x = 6") == "[no output]"
+    assert await say(driver, "python", code="print('here')\nx * 7") == "here\n42"
+    assert (await say(driver, "python", code="1 / 0")).splitlines() == [
         "Traceback (most recent call last):",
         '  File "<program>", line 1, in <module>',
         "ZeroDivisionError: division by zero",
     ]
-    assert await say(env, "python", code="import sys; sys.exit(3)") == "[exit code 3]"
-    assert (await say(env, "python", code="'\x00")).startswith("SyntaxError")
-    assert await say(env, "python") == "error: code: Field required"
-    assert await say(env, "python", code="x") == "6"
-    await env.aclose()
+    assert await say(driver, "python", code="import sys; sys.exit(3)") == "[exit code 3]"
+    assert (await say(driver, "python", code="'\x00")).startswith("SyntaxError")
+    assert await say(driver, "python") == "error: code: Field required"
+    assert await say(driver, "python", code="x") == "6"
+    await driver.close()
 
 
 async def test_the_tools_of_an_episode_share_a_sandbox_and_episodes_do_not(backend: str) -> None:
-    env, other = guest("python", "shell", "files", backend=backend), guest("files", backend=backend)
-    await env.areset(Task("t"))
-    await other.areset(Task("t"))
-    assert await say(env, "write_file", path="in/a.txt", text="4 5") == "3 bytes written"
-    assert await say(env, "shell", command="cat in/a.txt; echo; echo bad >&2; exit 2") == "4 5\nbad\n[exit code 2]"
-    assert await say(env, "python", code="open('out', 'w').write('done')") == "4"
-    assert await say(env, "list_files") == "in/\nout (4 bytes)"
-    assert await say(env, "list_files", path="in") == "a.txt (3 bytes)"
-    assert await say(env, "read_file", path="out") == "done"
+    driver, other = (
+        EnvDriver(guest("python", "shell", "files", backend=backend)),
+        EnvDriver(guest("files", backend=backend)),
+    )
+    await driver.reset(Task("t"))
+    await other.reset(Task("t"))
+    assert await say(driver, "write_file", path="in/a.txt", text="4 5") == "3 bytes written"
+    assert await say(driver, "shell", command="cat in/a.txt; echo; echo bad >&2; exit 2") == "4 5\nbad\n[exit code 2]"
+    assert await say(driver, "python", code="open('out', 'w').write('done')") == "4"
+    assert await say(driver, "list_files") == "in/\nout (4 bytes)"
+    assert await say(driver, "list_files", path="in") == "a.txt (3 bytes)"
+    assert await say(driver, "read_file", path="out") == "done"
     assert leased() == 1
     assert await say(other, "list_files") == "[the folder is empty]"
     assert leased() == 2
-    await env.aclose()
-    await other.aclose()
+    await driver.close()
+    await other.close()
 
 
 async def test_what_files_refuse_is_told_to_the_model() -> None:
-    env = guest("files", "shell")
-    await env.areset(Task("t"))
-    assert "No such file" in await say(env, "read_file", path="none")
-    assert "not a path inside the working folder" in await say(env, "read_file", path="../../etc/passwd")
-    assert (await say(env, "write_file", path="/etc/x", text="")).startswith("error: cannot write '/etc/x'")
-    assert "No such file" in await say(env, "list_files", path="none")
-    await say(env, "write_file", path="a", text="one two two")
-    assert await say(env, "edit_file", path="a", old="one", new="") == "edited"
+    driver = EnvDriver(guest("files", "shell"))
+    await driver.reset(Task("t"))
+    assert "No such file" in await say(driver, "read_file", path="none")
+    assert "not a path inside the working folder" in await say(driver, "read_file", path="../../etc/passwd")
+    assert (await say(driver, "write_file", path="/etc/x", text="")).startswith("error: cannot write '/etc/x'")
+    assert "No such file" in await say(driver, "list_files", path="none")
+    await say(driver, "write_file", path="a", text="one two two")
+    assert await say(driver, "edit_file", path="a", old="one", new="") == "edited"
     assert (
-        await say(env, "edit_file", path="a", old="two", new="")
+        await say(driver, "edit_file", path="a", old="two", new="")
         == "error: `old` occurs 2 times in a; it must occur once"
     )
-    assert await say(env, "edit_file", path="a", old="", new="x") == "error: `old` is empty"
-    assert await say(env, "read_file", path="a") == " two two"
-    await say(env, "write_file", path="a", text="")
-    assert await say(env, "read_file", path="a") == "[the file is empty]"
-    await say(env, "write_file", path="a", text="1\n2\n3\n")
-    assert await say(env, "read_file", path="a", first=2) == "2\n3\n"
-    assert await say(env, "read_file", path="a", first=2, last=2) == "2\n"
-    assert await say(env, "read_file", path="a", first=4) == "[the file has 3 lines]"
-    await say(env, "shell", command="head -c 1048577 /dev/zero > a")
-    assert await say(env, "read_file", path="a") == "error: cannot read 'a': it has more than 1048576 bytes"
-    await env.aclose()
+    assert await say(driver, "edit_file", path="a", old="", new="x") == "error: `old` is empty"
+    assert await say(driver, "read_file", path="a") == " two two"
+    await say(driver, "write_file", path="a", text="")
+    assert await say(driver, "read_file", path="a") == "[the file is empty]"
+    await say(driver, "write_file", path="a", text="1\n2\n3\n")
+    assert await say(driver, "read_file", path="a", first=2) == "2\n3\n"
+    assert await say(driver, "read_file", path="a", first=2, last=2) == "2\n"
+    assert await say(driver, "read_file", path="a", first=4) == "[the file has 3 lines]"
+    await say(driver, "shell", command="head -c 1048577 /dev/zero > a")
+    assert await say(driver, "read_file", path="a") == "error: cannot read 'a': it has more than 1048576 bytes"
+    await driver.close()
 
 
 async def test_a_call_that_hangs_is_stopped_and_the_episode_goes_on(backend: str) -> None:
-    env = guest("python", "shell", backend=backend, limits=QUICK)
-    await env.areset(Task("t"))
-    await say(env, "python", code="x = 1")
-    assert (await say(env, "python", code="while True: pass")).endswith("[stopped after 1 s; variables are kept]")
-    assert await say(env, "python", code="x") == "1"
-    assert await say(env, "shell", command="while :; do :; done") == "[stopped after 1 s]"
-    assert await say(env, "python", code="import os; os._exit(4)") == (
+    driver = EnvDriver(guest("python", "shell", backend=backend, limits=QUICK))
+    await driver.reset(Task("t"))
+    await say(driver, "python", code="x = 1")
+    assert (await say(driver, "python", code="while True: pass")).endswith("[stopped after 1 s; variables are kept]")
+    assert await say(driver, "python", code="x") == "1"
+    assert await say(driver, "shell", command="while :; do :; done") == "[stopped after 1 s]"
+    assert await say(driver, "python", code="import os; os._exit(4)") == (
         "[exit code 4; the session and its variables are lost; files are kept]"
     )
-    assert "NameError" in await say(env, "python", code="x")
-    await env.aclose()
+    assert "NameError" in await say(driver, "python", code="x")
+    await driver.close()
 
 
 async def test_limits_are_told_in_words(backend: str) -> None:
     limits = Limits(wall_s=30, cpu_s=60, output_bytes=1 << 20, memory_bytes=128 << 20)
-    env = guest("python", "shell", backend=backend, limits=limits)
-    await env.areset(Task("t"))
-    text = await say(env, "python", code="while True: print('x' * 10_000)")
+    driver = EnvDriver(guest("python", "shell", backend=backend, limits=limits))
+    await driver.reset(Task("t"))
+    text = await say(driver, "python", code="while True: print('x' * 10_000)")
     assert "[stopped: it wrote more than 1 MiB; the session and its variables are lost; files are kept]" in text
     assert len(text) < workspace.MAX_CHARACTERS + 200
-    filled = await say(env, "python", code="b = bytearray(1 << 30)")
+    filled = await say(driver, "python", code="b = bytearray(1 << 30)")
     assert "MemoryError" in filled or "[out of memory, the limit is 128 MiB" in filled
-    assert await say(env, "python", code="7") == "7"
-    await env.aclose()
+    assert await say(driver, "python", code="7") == "7"
+    await driver.close()
 
 
 async def test_a_program_that_takes_its_sandbox_along_gets_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     env = guest()
-    await env.areset(Task("t"))
-    await say(env, "python", code="x = 1")
+    driver = EnvDriver(env)
+    await driver.reset(Task("t"))
+    await say(driver, "python", code="x = 1")
     first = env.workspace._sandbox
     assert first is not None
     killed = ExecResult(-9, b"", b"", frozenset({Limit.MEMORY}), 0.1, 0.0, 0, is_state_lost=True)
@@ -216,11 +220,11 @@ async def test_a_program_that_takes_its_sandbox_along_gets_a_new_one(monkeypatch
         return killed
 
     monkeypatch.setattr(first, "run", run)
-    text = await say(env, "python", code="x")
+    text = await say(driver, "python", code="x")
     assert text == "[out of memory, the limit is 512 MiB; all variables and files are lost]"
     assert leased() == 0
-    assert "NameError" in await say(env, "python", code="x")
-    await env.aclose()
+    assert "NameError" in await say(driver, "python", code="x")
+    await driver.close()
 
 
 # --- what is not the model's fault ------------------------------------------------------------------------------
@@ -228,14 +232,15 @@ async def test_a_program_that_takes_its_sandbox_along_gets_a_new_one(monkeypatch
 
 async def test_a_sandbox_that_dies_is_the_infrastructures_fault() -> None:
     env = guest()
-    await env.areset(Task("t"))
-    await say(env, "python", code="x = 1")
+    driver = EnvDriver(env)
+    await driver.reset(Task("t"))
+    await say(driver, "python", code="x = 1")
     assert env.workspace._sandbox
     leases.kill_marked({env.workspace._sandbox.id}, 10)
     with pytest.raises(Exception, match="closed its channel") as caught:
-        await say(env, "python", code="x")
+        await say(driver, "python", code="x")
     assert getattr(caught.value, "fault", "") == "infra"
-    await env.aclose()
+    await driver.close()
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, times: int = 99) -> list[str]:
@@ -269,39 +274,39 @@ def as_lost(order: Any) -> Any:
 
 async def test_calls_that_break_a_second_sandbox_too_are_told_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = breaking(monkeypatch)
-    env = guest("python", "files")
-    await env.areset(Task("t"))
-    await say(env, "python", code="x = 1")
-    assert "No such file" in await say(env, "read_file", path="none")  # refused once more in the second sandbox
-    assert await say(env, "python", code="armed") == "1"
-    assert await say(env, "python", code="broken") == f"error: {workspace.BROKEN}"
+    driver = EnvDriver(guest("python", "files"))
+    await driver.reset(Task("t"))
+    await say(driver, "python", code="x = 1")
+    assert "No such file" in await say(driver, "read_file", path="none")  # refused once more in the second sandbox
+    assert await say(driver, "python", code="armed") == "1"
+    assert await say(driver, "python", code="broken") == f"error: {workspace.BROKEN}"
     assert len(set(broken)) == 2
     assert leased() == 0
-    assert "NameError" in await say(env, "python", code="x")
-    assert await say(env, "python", code="broken") == "1"  # without what went before it breaks nothing
-    await env.aclose()
+    assert "NameError" in await say(driver, "python", code="x")
+    assert await say(driver, "python", code="broken") == "1"  # without what went before it breaks nothing
+    await driver.close()
 
 
 async def test_calls_that_break_no_second_sandbox_met_an_accident(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = breaking(monkeypatch, times=1)
-    env = guest()
-    await env.areset(Task("t"))
-    await say(env, "python", code="armed")
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    await say(driver, "python", code="armed")
     with pytest.raises(LostError) as lost:
-        await say(env, "python", code="broken")
+        await say(driver, "python", code="broken")
     assert lost.value.fault == "infra"
     assert len(broken) == 1
     assert leased() == 0
-    await env.aclose()
+    await driver.close()
 
 
 async def test_a_backend_that_dies_with_the_second_sandbox_is_the_infrastructures_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broken = breaking(monkeypatch)
-    env = guest()
-    await env.areset(Task("t"))
-    await say(env, "python", code="armed")
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    await say(driver, "python", code="armed")
     served = OrderedSandbox.exec
 
     async def probed(self: OrderedSandbox, *args: Any, **kwargs: Any) -> ExecResult:
@@ -311,20 +316,20 @@ async def test_a_backend_that_dies_with_the_second_sandbox_is_the_infrastructure
 
     monkeypatch.setattr(OrderedSandbox, "exec", probed)
     with pytest.raises(LostError) as lost:
-        await say(env, "python", code="broken")
+        await say(driver, "python", code="broken")
     assert lost.value.fault == "infra"
-    await env.aclose()
+    await driver.close()
 
 
 async def test_calls_at_once_share_the_sandbox_of_their_episode() -> None:
-    env = guest("python", "shell")
-    start = await env.areset(Task("t"))
+    driver = EnvDriver(guest("python", "shell"))
+    start = await driver.reset(Task("t"))
     assert start.tools
-    tools = env.ctx.tools
+    tools = driver.ctx.tools
     code = [tools["python"].run(code="6 * 7"), tools["shell"].run(command="echo 42"), tools["python"].run(code="42")]
     assert await asyncio.gather(*code) == ["42", "42", "42"]
     assert leased() == 1
-    await env.aclose()
+    await driver.close()
 
 
 RUINOUS = """
@@ -340,60 +345,61 @@ for _ in range(6):
 
 
 async def test_an_episode_that_ruins_its_working_folder_for_ever_goes_on(walled: str) -> None:
-    env = guest("python", "shell", "files", backend=walled)
-    await env.areset(Task("t"))
-    assert await say(env, "python", code=RUINOUS) == "[no output]"
+    driver = EnvDriver(guest("python", "shell", "files", backend=walled))
+    await driver.reset(Task("t"))
+    assert await say(driver, "python", code=RUINOUS) == "[no output]"
     for _ in range(6):
-        assert "42" in await say(env, "python", code="6 * 7")
+        assert "42" in await say(driver, "python", code="6 * 7")
         for name, arguments in (
             ("shell", {"command": "echo done"}),
             ("write_file", {"path": "f", "text": "done"}),
             ("read_file", {"path": "f"}),
             ("list_files", {}),
         ):
-            text = await say(env, name, **arguments)
+            text = await say(driver, name, **arguments)
             assert any(words in text for words in ("done", "bytes", "denied", "No such file", "is empty")), text
-    await env.aclose()
+    await driver.close()
 
 
 @pytest.mark.parametrize("name", ["VmHWM: x", "a) S VmHWM:", "\\xff\\nVmHWM: x"])
 async def test_an_episode_whose_session_has_an_odd_name_goes_on(walled: str, name: str) -> None:
-    env = guest("python", "shell", backend=walled)
-    await env.areset(Task("t"))
-    await say(env, "python", code=f"_ = open('/proc/self/comm', 'wb').write('{name}'.encode('latin-1'))")
-    assert await say(env, "python", code="6 * 7") == "42"
-    assert await say(env, "shell", command="echo done") == "done"
-    await env.aclose()
+    driver = EnvDriver(guest("python", "shell", backend=walled))
+    await driver.reset(Task("t"))
+    await say(driver, "python", code=f"_ = open('/proc/self/comm', 'wb').write('{name}'.encode('latin-1'))")
+    assert await say(driver, "python", code="6 * 7") == "42"
+    assert await say(driver, "shell", command="echo done") == "done"
+    await driver.close()
 
 
 async def test_no_sandbox_in_time_is_the_infrastructures_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "most", lambda: 1)
-    first, second = guest(), guest()
-    await first.areset(Task("t"))
-    await second.areset(Task("t"))
+    first, second = EnvDriver(guest()), EnvDriver(guest())
+    await first.reset(Task("t"))
+    await second.reset(Task("t"))
     await say(first, "python", code="1")
     monkeypatch.setattr(workspace, "WAIT_S", 0.1)
     with pytest.raises(FullError) as full:
         await say(second, "python", code="1")
     assert full.value.fault == "infra"
-    await first.aclose()
-    await second.aclose()
+    await first.close()
+    await second.close()
 
 
 async def test_a_call_that_never_ends_within_the_environments_deadline_is_told_to_the_model() -> None:
-    env = guest(tool_timeout_s=2.0)
-    await env.areset(Task("t"))
-    await say(env, "python", code="x = 1")
-    assert await say(env, "python", code="while True: pass") == f"error: {workspace.BROKEN}"
+    driver = EnvDriver(guest(tool_timeout_s=2.0))
+    await driver.reset(Task("t"))
+    await say(driver, "python", code="x = 1")
+    assert await say(driver, "python", code="while True: pass") == f"error: {workspace.BROKEN}"
     assert leased() == 0
-    assert "NameError" in await say(env, "python", code="x")
-    await env.aclose()
+    assert "NameError" in await say(driver, "python", code="x")
+    await driver.close()
 
 
 async def test_a_call_past_the_deadline_has_no_more_time_when_it_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a second sandbox that is faster nor earlier calls that were slower give it more."""
     env, plain, slow = guest(tool_timeout_s=60.0), OrderedSandbox.run, list[str]()
-    await env.areset(Task("t"))
+    driver = EnvDriver(env)
+    await driver.reset(Task("t"))
 
     async def run(self: OrderedSandbox, source: str, *args: Any, **kwargs: Any) -> ExecResult:
         if source == "x = 1" and not slow:
@@ -402,16 +408,16 @@ async def test_a_call_past_the_deadline_has_no_more_time_when_it_is_made_again(m
         return await plain(self, source, *args, **kwargs)
 
     monkeypatch.setattr(OrderedSandbox, "run", run)
-    await say(env, "python", code="x = 1")
+    await say(driver, "python", code="x = 1")
     env.limits = EnvLimits(max_turns=50, tool_timeout_s=0.3)
-    assert await say(env, "python", code="import time; time.sleep(2)") == f"error: {workspace.BROKEN}"
-    await env.aclose()
+    assert await say(driver, "python", code="import time; time.sleep(2)") == f"error: {workspace.BROKEN}"
+    await driver.close()
 
 
 async def test_a_sandbox_that_hangs_is_the_infrastructures_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    env, plain, hung = guest(tool_timeout_s=2.0), OrderedSandbox.run, list[str]()
-    await env.areset(Task("t"))
-    await say(env, "python", code="x = 1")
+    driver, plain, hung = EnvDriver(guest(tool_timeout_s=2.0)), OrderedSandbox.run, list[str]()
+    await driver.reset(Task("t"))
+    await say(driver, "python", code="x = 1")
 
     async def run(self: OrderedSandbox, source: str, *args: Any, **kwargs: Any) -> ExecResult:
         if source == "x" and not hung:
@@ -421,58 +427,59 @@ async def test_a_sandbox_that_hangs_is_the_infrastructures_fault(monkeypatch: py
 
     monkeypatch.setattr(OrderedSandbox, "run", run)
     with pytest.raises(DeadlineError, match="ran longer than 2 s") as late:
-        await say(env, "python", code="x")
+        await say(driver, "python", code="x")
     assert late.value.fault == "infra"
     assert len(hung) == 1
-    await env.aclose()
+    await driver.close()
 
 
 async def test_a_wait_for_a_sandbox_past_the_deadline_is_the_infrastructures_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pools, "most", lambda: 1)
-    first, second = guest(), guest(tool_timeout_s=0.5)
-    await first.areset(Task("t"))
-    await second.areset(Task("t"))
+    first, second = EnvDriver(guest()), EnvDriver(guest(tool_timeout_s=0.5))
+    await first.reset(Task("t"))
+    await second.reset(Task("t"))
     await say(first, "python", code="1")
     with pytest.raises(DeadlineError) as late:
         await say(second, "python", code="while True: pass")
     assert late.value.fault == "infra"
-    await first.aclose()
-    await second.aclose()
+    await first.close()
+    await second.close()
 
 
 async def test_a_pool_that_was_closed_is_the_infrastructures_fault() -> None:
-    env = guest()
-    await env.areset(Task("t"))
-    await say(env, "python", code="1")
+    driver = EnvDriver(guest())
+    await driver.reset(Task("t"))
+    await say(driver, "python", code="1")
     await close_sandboxes()
     with pytest.raises(ClosedError) as closed:
-        await say(env, "python", code="1")
+        await say(driver, "python", code="1")
     assert closed.value.fault == "infra"
-    await env.aclose()
+    await driver.close()
 
 
 # --- leases -----------------------------------------------------------------------------------------------------
 
 
 async def test_an_episode_without_a_call_takes_no_sandbox() -> None:
-    env = guest("python", "files")
-    await env.areset(Task("t"))
-    await env.astep("I need nothing.")
+    driver = EnvDriver(guest("python", "files"))
+    await driver.reset(Task("t"))
+    await driver.step("I need nothing.")
     assert pools.own_pools().pools == {}
-    await env.aclose()
+    await driver.close()
 
 
 async def test_a_sandbox_goes_back_with_its_episode(backend: str) -> None:
     env = guest("shell", backend=backend)
-    await env.areset(Task("t"))
-    await say(env, "shell", command="echo")
+    driver = EnvDriver(env)
+    await driver.reset(Task("t"))
+    await say(driver, "shell", command="echo")
     sandbox = env.workspace._sandbox
     assert sandbox
     assert leased() == 1
-    await env.aclose()
-    await env.aclose()
+    await driver.close()
+    await driver.close()
     assert leased() == 0
     assert not sandbox.is_healthy()
 
@@ -482,7 +489,7 @@ async def test_an_episode_cancelled_at_any_stage_gives_its_sandbox_back(
     stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "most", lambda: 1)
-    env, other = guest("python", "files"), guest()
+    driver, other = EnvDriver(guest("python", "files")), EnvDriver(guest())
     reached, released = asyncio.Event(), threading.Event()
     if stage == "make":
 
@@ -492,31 +499,31 @@ async def test_an_episode_cancelled_at_any_stage_gives_its_sandbox_back(
 
         monkeypatch.setattr("agentrl_sandbox.Pool", slow)
     if stage == "queue":
-        await other.areset(Task("t"))
+        await other.reset(Task("t"))
         await say(other, "python", code="1")
 
     async def play() -> None:
         try:
-            await env.areset(Task("t"))
+            await driver.reset(Task("t"))
             if stage == "open":
                 reached.set()
                 await asyncio.Event().wait()
             if stage in ("call", "idle", "close", "write"):
-                await say(env, "python", code="1")
+                await say(driver, "python", code="1")
             if stage == "idle":
                 reached.set()
                 await asyncio.Event().wait()
             if stage == "write":
                 asyncio.get_running_loop().call_soon(reached.set)
-                await say(env, "write_file", path="a", text="x" * (1 << 22))
+                await say(driver, "write_file", path="a", text="x" * (1 << 22))
             if stage != "close":
                 code = "import time; time.sleep(50)"
                 asyncio.get_running_loop().call_later(0.3 if stage == "call" else 0.01, reached.set)
-                await say(env, "python", code=code)
+                await say(driver, "python", code=code)
         finally:
             if stage == "close":
                 asyncio.get_running_loop().call_soon(reached.set)
-            await env.aclose()
+            await driver.close()
 
     episode = asyncio.create_task(play())
     await reached.wait()
@@ -526,7 +533,7 @@ async def test_an_episode_cancelled_at_any_stage_gives_its_sandbox_back(
     released.set()
     with pytest.raises(asyncio.CancelledError):
         await episode
-    await other.aclose()
+    await other.close()
     assert leased() == 0
 
 
@@ -536,10 +543,10 @@ def test_every_thread_with_an_event_loop_has_its_own_sandboxes() -> None:
     async def play() -> None:
         async with sandboxes():
             for _ in range(3):
-                env = guest()
-                await env.areset(Task("t"))
-                outputs.append(await say(env, "python", code="6 * 7"))
-                await env.aclose()
+                driver = EnvDriver(guest())
+                await driver.reset(Task("t"))
+                outputs.append(await say(driver, "python", code="6 * 7"))
+                await driver.close()
             assert only_pool().count.served == 3
 
     threads = [threading.Thread(target=asyncio.run, args=(play(),)) for _ in range(3)]
@@ -553,10 +560,10 @@ def test_every_thread_with_an_event_loop_has_its_own_sandboxes() -> None:
 
 async def test_episodes_of_a_loop_share_a_pool() -> None:
     async def play() -> None:
-        env = guest()
-        await env.areset(Task("t"))
-        assert await say(env, "python", code="6 * 7") == "42"
-        await env.aclose()
+        driver = EnvDriver(guest())
+        await driver.reset(Task("t"))
+        assert await say(driver, "python", code="6 * 7") == "42"
+        await driver.close()
 
     await asyncio.gather(*(play() for _ in range(6)))
     assert only_pool().count.served == 6
@@ -565,10 +572,10 @@ async def test_episodes_of_a_loop_share_a_pool() -> None:
 async def test_who_holds_the_sandboxes_last_ends_them() -> None:
     async with sandboxes():
         async with sandboxes():
-            env = guest()
-            await env.areset(Task("t"))
-            await say(env, "python", code="1")
-            await env.aclose()
+            driver = EnvDriver(guest())
+            await driver.reset(Task("t"))
+            await say(driver, "python", code="1")
+            await driver.close()
         assert len(pools.own_pools().pools) == 1
     assert pools.own_pools().pools == {}
     assert list(leases.recorded()) == []
@@ -691,18 +698,19 @@ def test_bytes_that_are_no_text_are_shown_as_what_can_be_read() -> None:
 
 async def test_a_workspace_lends_packages_and_says_so(backend: str) -> None:
     env = Guest()
+    driver = EnvDriver(env)
     env.workspace = Workspace("python", "shell", "files", backend=backend, packages=["numpy", "sympy"])
-    start = await env.areset(Task("t"))
+    start = await driver.reset(Task("t"))
     told = {str(spec["name"]): str(spec["description"]) for spec in start.tools}
     assert [name for name in told if "import numpy, sympy" in told[name]] == ["python", "shell"]
-    assert await say(env, "python", code="import sympy; sympy.sqrt(8)") == "2*sqrt(2)"
-    assert await say(env, "shell", command="python3 -c 'import numpy; print(numpy.arange(4).sum())'") == "6"
-    plain = guest(backend=backend)
-    await plain.areset(Task("t"))
+    assert await say(driver, "python", code="import sympy; sympy.sqrt(8)") == "2*sqrt(2)"
+    assert await say(driver, "shell", command="python3 -c 'import numpy; print(numpy.arange(4).sum())'") == "6"
+    plain = EnvDriver(guest(backend=backend))
+    await plain.reset(Task("t"))
     assert "No module named 'numpy'" in await say(plain, "python", code="import numpy")
     assert len(pools.own_pools().pools) == 2
-    await env.aclose()
-    await plain.aclose()
+    await driver.close()
+    await plain.close()
 
 
 def test_packages_that_cannot_be_lent_are_refused_before_anything_starts() -> None:

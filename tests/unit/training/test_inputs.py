@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 import pytest
 
@@ -21,8 +20,8 @@ from agentrl.config.machine import detect
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
-from agentrl.env.tryout import process as rehearsal
-from agentrl.env.tryout.verdict import TryoutResult
+from agentrl.env.tryout import process
+from agentrl.env.tryout.verdict import TryoutRequest, TryoutResult
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
 from agentrl.training import inputs as inputs
@@ -54,15 +53,15 @@ Check = Callable[..., RunInputs]
 
 @pytest.fixture
 def check(apart: Check, monkeypatch: pytest.MonkeyPatch) -> Check:
-    """The same, rehearsed in this process: a second less for each."""
+    """The same, tried out in this process: a second less for each."""
 
-    def rehearsed(*request: Any) -> TryoutResult:
-        tried = asyncio.run(rehearsal.verdict(*request))
-        if tried.fault:
-            raise ConfigError(tried.fault)
-        return tried
+    def try_out(request: TryoutRequest) -> TryoutResult:
+        result = asyncio.run(process.verdict(request))
+        if result.fault:
+            raise ConfigError(result.fault)
+        return result
 
-    monkeypatch.setattr(inputs, "try_out", rehearsed)
+    monkeypatch.setattr(inputs, "try_out", try_out)
     return apart
 
 
@@ -108,7 +107,7 @@ REFUSED = {
     ),
     "a role of others": (
         "def setup(self, task, ctx): return [{'role': 'human', 'content': ''}]", "Whole",
-        r"speaks as 'human': unknown role\. Did you mean 'user'\? Known: assistant, system, tool, user",
+        r"Mine\.setup returned a message with the role 'human'\. Did you mean 'user'\? Known: assistant, system",
     ),
     "text for messages": (
         "def setup(self, task, ctx): return 'Say yes.'", "Whole", "returned 'Say yes.'; return a list",
@@ -116,12 +115,12 @@ REFUSED = {
     "one message for many": (
         "def setup(self, task, ctx): return {'role': 'user', 'content': ''}", "Whole", "return a list",
     ),
-    "no content": ("def setup(self, task, ctx): return [{'role': 'user'}]", "Whole", "a message has a role, and text"),
+    "no content": ("def setup(self, task, ctx): return [{'role': 'user'}]", "Whole", "give it a role, and text"),
     "no message": ("def setup(self, task, ctx): return []", "Whole", "returned no message"),
     "nothing": ("def setup(self, task, ctx): pass", "Whole", "setup returned None"),
     "respond without a reply": ("def respond(self, turn, ctx): return 'No.'", "Whole", r"return a Reply: Reply\.say"),
     "a reply of a wrong role": (
-        "def respond(self, turn, ctx): return Reply(({'role': 'env', 'content': ''},))", "Whole", "speaks as 'env'",
+        "def respond(self, turn, ctx): return Reply(({'role': 'env', 'content': ''},))", "Whole", "the role 'env'",
     ),
     "tools that are nothing": ("def tools(self, ctx): return None", "Whole", "tools returned None; return a list"),
     "a reward of nothing": ("@reward\ndef a(self, ctx): pass", "Whole", r"Mine\.a has no value.*returned None"),
@@ -136,14 +135,14 @@ REFUSED = {
     "a constructor of its own": ("def __init__(self): pass", "Whole", r"cannot be made: TypeError.*\(mine\.py:22\)$"),
     "lent tools and one turn": (
         "class Handy:\n @tool\n def count(self): return 1\ndef tools(self, ctx): return [self.Handy()]", "Whole",
-        r"limits leave one turn.*its tools \(count\) answer",
+        r"limits leave one turn.*its tools \(count\) return",
     ),
     "parts that are text": (
         "def setup(self, task, ctx): return [{'role': 'user', 'content': ['x', 'y']}]", "Whole",
-        r"Mine\.setup said .*'y'.*; a part of a content is typed: \{'type': 'text', 'text': …\}",
+        r"Mine\.setup returned the message .*'y'.*; a content part has a type, as in \{'type': 'text', 'text': …\}",
     ),
     "parts without words": (
-        "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text'}]}]", "Whole", "is typed",
+        "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text'}]}]", "Whole", "has a type",
     ),
     "a tool of odd annotations": (
         "limits = Limits(max_turns=2)\n@tool\ndef a(self, x: random.Random): return 1", "Whole",
@@ -161,6 +160,14 @@ REFUSED = {
     ),
     "an exit": (
         "def setup(self, task, ctx): sys.exit('bye')", "Whole", r"Mine\.setup raised SystemExit: bye \(mine\.py:22\)",
+    ),
+    "a context of its own": (
+        "def __init__(self, config): super().__init__(config); self.ctx = {}", "Whole",
+        r"^Mine \(mine\.py:22\) sets self\.ctx in __init__: `ctx` is reserved by agentrl; rename it",
+    ),
+    "two rewards of one name": (
+        "@reward\ndef a(self, ctx): return 1\n@reward\ndef a(self, ctx): return 2", "Whole",
+        r"^Mine\.a \(mine\.py:25\) is defined twice, and Python keeps only the last definition: rename one$",
     ),
     "a need of the machine": ("def preflight(self): raise OSError('no shelf')", "Whole", "cannot run here: .*no shelf"),
 }  # fmt: skip
@@ -212,7 +219,9 @@ def test_a_reward_that_no_answer_can_earn_is_told_in_its_own_words(case: str, ch
 @pytest.mark.parametrize("case", OF_SILENCE)
 def test_a_reward_that_only_silence_breaks_is_to_return_0(case: str, check: Check) -> None:
     worth = "False" if case == "success" else "0"
-    with pytest.raises(ConfigError, match=rf"no value for an empty answer: (?s:.*)must gain that: return {worth}\b"):
+    with pytest.raises(
+        ConfigError, match=rf"no value for an empty answer: (?s:.*)rewards a failing model: return {worth}\b"
+    ):
         check(OF_SILENCE[case])
 
 
@@ -221,15 +230,15 @@ def test_an_environment_that_ends_its_process_is_refused(apart: Check) -> None:
         apart("def setup(self, task, ctx): os._exit(3)")
 
 
-def test_a_rehearsal_may_say_more_than_a_pipe_holds(apart: Check) -> None:
+def test_a_tryout_may_print_more_than_a_pipe_holds(apart: Check) -> None:
     [said] = apart(
         "def setup(self, task, ctx): return [Message(role='user', content='word ' * 60_000)]"
     ).notice.splitlines()
     assert "leaves 0 of model.max_context 1024" in said
 
 
-def test_a_rehearsal_apart_says_the_same_as_one_here(apart: Check) -> None:
-    with pytest.raises(ConfigError, match="speaks as 'human'"):
+def test_a_tryout_in_its_own_process_finds_the_same(apart: Check) -> None:
+    with pytest.raises(ConfigError, match="the role 'human'"):
         apart("def setup(self, task, ctx): print('hello'); return [{'role': 'human', 'content': ''}]")
     assert apart("def preflight(self): return 'Here.'").notice == "Here."
 
@@ -270,6 +279,10 @@ ACCEPTED = {
         " return [*super().setup(task, ctx), Message(role='assistant', content='x'), *super().setup(task, ctx)]",
         "Whole",
     ),
+    "a property with a setter": (
+        "@property\ndef a(self): return 1\n@a.setter\ndef a(self, value): pass\ndef b(self): return 2", "Whole",
+    ),
+    "a config that it sets itself": ("def __init__(self, config): self.config = config", "Whole"),
     "lent no tools": ("def tools(self, ctx): return []", "Whole"),
     "typed parts": (
         "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text', 'text': '?'}]}]", "Whole",
@@ -287,47 +300,47 @@ def test_what_can_run_is_accepted(case: str, check: Check) -> None:
 NOTES = {
     "held-out tasks that are trained on": (
         "def tasks(self, split): return [Task('a'), Task('b')]",
-        "2 of 2 held-out tasks are training tasks too, as 'a': no score is held out.",
+        "2 of 2 held-out tasks are training tasks too, for example 'a': their scores are not held out.",
     ),
     "a tool that nobody describes": (
-        "limits = Limits(max_turns=2)\n@tool\ndef a(self): return 1", "told nothing of a: write a docstring",
+        "limits = Limits(max_turns=2)\n@tool\ndef a(self): return 1", "no description of a: write a docstring",
     ),
     "a docstring of another parameter": (
         "limits = Limits(max_turns=2)\n@tool\ndef a(self, n: int):\n 'Count.\\n\\nArgs:\\n  m: a number'\n return 1",
-        "The docstring of a speaks of m, which a does not take.",
+        "The docstring of a describes m, which a does not take.",
     ),
-    "no signal for silence": ("def score(self, ctx): return ()", "no signal at all"),
+    "no signal for silence": ("def score(self, ctx): return ()", "gave no signal for an empty answer"),
     "a service that is away": (
         "def setup(self, task, ctx):\n e = OSError('search is down')\n e.fault = 'infra'\n raise e",
-        "failed, for no fault of the environment's: OSError: search is down",
+        "failed, but not because of the environment: OSError: search is down",
     ),
     "state that all episodes share": (
         "seen = []\ndef setup(self, task, ctx):\n self.seen.append(task.id)\n return super().setup(task, ctx)",
-        "Mine.seen changed in an episode: it is one for all episodes of a worker; use ctx.state.",
+        "Mine.seen changed during an episode but is shared by all episodes of a worker; use ctx.state.",
     ),
     "a module's state that all episodes share": (
         "def setup(self, task, ctx):\n SEEN.append(task.id)\n return super().setup(task, ctx)",
-        "SEEN (mine.py) changed in an episode: it is one for all episodes of a worker; use ctx.state.",
+        "SEEN (mine.py) changed during an episode but is shared by all episodes of a worker; use ctx.state.",
     ),
     "a module's counter": (
         "def setup(self, task, ctx):\n global COUNT\n COUNT += 1\n return super().setup(task, ctx)",
-        "COUNT (mine.py) changed in an episode",
+        "COUNT (mine.py) changed during an episode",
     ),
     "a counter of the class": (
-        "count = 0\ndef teardown(self, ctx):\n Mine.count += 1", "Mine.count changed in an episode",
+        "count = 0\ndef teardown(self, ctx):\n Mine.count += 1", "Mine.count changed during an episode",
     ),
     "tasks that share an id": (
         "def tasks(self, split): return [Task(f'{split}-{n // 2}', n) for n in range(5)]",
-        "4 of 5 tasks of 'train' share an id with another, as 'train-0': give each its own",
+        "4 of 5 tasks of 'train' share an id with another, for example 'train-0': give each its own",
     ),
     "endless tasks of one id": (
         "def tasks(self, split): return lambda rng: Task(split, rng.random())",
-        "tasks of 'train' share an id with another, as 'train'",
+        "tasks of 'train' share an id with another, for example 'train'",
     ),
     "a conversation that the assistant begins": (
         "def setup(self, task, ctx):\n"
         " return [Message(role='assistant', content='Hi.'), *super().setup(task, ctx)]",
-        "Mine.setup begins with the assistant, which many chat templates refuse: begin with 'system' or 'user'.",
+        "Mine.setup begins with the assistant, which many chat templates reject: begin with 'system' or 'user'.",
     ),
     "a conversation that the assistant ends": (
         "def setup(self, task, ctx):\n"
@@ -339,7 +352,7 @@ NOTES = {
     ),
     "a reply that nobody reads": (
         "def respond(self, turn, ctx): return Reply.say('No. Again.')",
-        "Mine.respond goes on after the only turn, so the model never reads what it says: write limits = Limits(",
+        "Mine.respond continues after the only turn, so the model never reads it: write limits = Limits(",
     ),
     "a prompt beyond the context": (
         "def setup(self, task, ctx): return [Message(role='user', content='What is it? ' * 1000)]",
@@ -347,11 +360,11 @@ NOTES = {
     ),
     "chance that no seed governs": (
         "def setup(self, task, ctx): return [Message(role='user', content=str(random.random()))]",
-        "The same seed gave an episode with other messages: draw from ctx.rng alone.",
+        "The same seed gave an episode with other messages: draw only from ctx.rng.",
     ),
     "a loop that stands still": (
         "async def setup(self, task, ctx):\n time.sleep(1.2)\n return super().setup(task, ctx)",
-        "held its event loop for 1.",
+        "blocked the event loop for 1.",
     ),
     "what it found": ("def preflight(self): return 'On the third shelf.'", "On the third shelf."),
 }  # fmt: skip
@@ -378,7 +391,7 @@ def test_one_turn_by_a_flag_is_refused_too(check: Check) -> None:
 
 
 def test_an_environment_that_takes_long_is_left_to_the_run(apart: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(process, "PATIENCE_S", 0.5)
     assert "longer than 0.5 s" in apart("def tasks(self, split): time.sleep(600)").notice
 
 
