@@ -1,4 +1,4 @@
-"""Why a sample cannot be trained, and the commonest of many causes."""
+"""Faults: why a sample cannot be trained, the most common of many causes, and when a run must stop because of them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from agentrl.errors import RunError
 from agentrl.types import Trajectory
 
-MOST_CHARACTERS = 300
+REASON_CHARACTERS = 300
+UNANSWERED_BATCHES = 8  # as many samples without any answer are the fault of the tasks, and more of them do not help
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong with a sample: it has no reward (`invalid`), or no token to credit one to (`unanswered`)."""
+class SampleFault:
+    """The fault of a sample: it has no reward (`invalid`), or no token that could earn one (`unanswered`)."""
 
     outcome: Literal["invalid", "unanswered"]
     reason: str
 
 
-def fault_of(trajectory: Trajectory) -> Fault | None:
-    """The fault of a sample; None where it can be trained."""
+def fault_of(trajectory: Trajectory) -> SampleFault | None:
+    """The fault of a sample, or None if it can be trained."""
     if trajectory.is_unanswered:
-        return Fault("unanswered", trajectory.error or f"{trajectory.stop_reason}: no token was sampled")
-    return None if trajectory.is_trainable else Fault("invalid", invalid_reason(trajectory))
+        return SampleFault("unanswered", trajectory.error or f"{trajectory.stop_reason}: no token was sampled")
+    return None if trajectory.is_trainable else SampleFault("invalid", invalid_reason(trajectory))
 
 
 def invalid_reason(trajectory: Trajectory) -> str:
-    """Why a sample has no reward: its stop reason, and the error or the first invalid signal."""
+    """Why a sample has no reward: its stop reason and error, or the first invalid signal."""
     if trajectory.error:
         return f"{trajectory.stop_reason}: {trajectory.error}"
     for signal in trajectory.signals:
@@ -37,10 +39,45 @@ def invalid_reason(trajectory: Trajectory) -> str:
     return str(trajectory.stop_reason) if trajectory.signals else f"{trajectory.stop_reason}: no signal"
 
 
-def commonest(faults: Sequence[Fault]) -> str:
-    """The commonest cause, with what to do; prompts that are too long are one cause, whatever their lengths."""
+def most_common(faults: Sequence[SampleFault]) -> str:
+    """A sentence on the most common cause, with a remedy. All unanswered samples count as one cause."""
     causes = [fault.reason if fault.outcome == "invalid" else fault.outcome for fault in faults]
     cause, count = collections.Counter(causes).most_common(1)[0]
     first = faults[causes.index(cause)]
     advice = ". Shorten the prompts, or raise --model.max_context" if first.outcome == "unanswered" else ""
-    return f"The commonest cause, {count} of {len(faults)}: {' '.join(first.reason.split())[:MOST_CHARACTERS]}{advice}"
+    reason = " ".join(first.reason.split())[:REASON_CHARACTERS]
+    return f"The most common cause, {count} of {len(faults)}: {reason}{advice}"
+
+
+class FaultMonitor:
+    """Decides whether a run can go on, from the samples that come back.
+
+    It must stop if more than a share of `max_invalid` of the last `samples` (one batch) is invalid, or if
+    UNANSWERED_BATCHES batches in a row are unanswered.
+    """
+
+    def __init__(self, samples: int, max_invalid: float) -> None:
+        self._samples, self._max_invalid = samples, max_invalid
+        self._window: collections.deque[SampleFault | None] = collections.deque(maxlen=samples)
+        self._unanswered: list[SampleFault] = []  # since the last sample with an answer
+
+    def note(self, trajectory: Trajectory) -> None:
+        """Take a sample into account."""
+        fault = fault_of(trajectory)
+        if fault is not None and fault.outcome == "unanswered":
+            self._unanswered.append(fault)
+            return
+        self._unanswered.clear()
+        self._window.append(fault)
+
+    def check(self) -> None:
+        """Raise RunError with the most common cause if the run must stop."""
+        unanswered = len(self._unanswered)
+        if unanswered >= UNANSWERED_BATCHES * self._samples:
+            raise RunError(f"the last {unanswered} samples are all unanswered. {most_common(self._unanswered)}")
+        invalid = [fault for fault in self._window if fault]
+        if len(self._window) == self._samples and len(invalid) > self._max_invalid * self._samples:
+            raise RunError(
+                f"{len(invalid)} of the last {self._samples} samples are invalid (rollout.max_invalid = "
+                f"{self._max_invalid:g}). {most_common(invalid)}"
+            )

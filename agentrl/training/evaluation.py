@@ -16,8 +16,8 @@ from agentrl.errors import RunError, WorkerLostError
 from agentrl.metrics.statistics import pass_at_k_interval
 from agentrl.metrics.step import EvaluationRecord, signal_means, tool_use
 from agentrl.records.store import TrajectoryStore
-from agentrl.rollout.faults import Fault, commonest, fault_of
-from agentrl.rollout.scheduler import stable_hash
+from agentrl.rollout.faults import SampleFault, fault_of, most_common
+from agentrl.rollout.schedule import stable_hash
 from agentrl.types import EpisodeRequest, SampleId, StopReason, Trajectory, Version
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class Evaluation:
             length_mean=statistics.fmean(t.action_tokens for t in valid),
             invalid=sum(fault.outcome == "invalid" for fault in faults.values()),
             unanswered=sum(fault.outcome == "unanswered" for fault in faults.values()),
-            cause=commonest(list(faults.values())) if faults else "",
+            cause=most_common(list(faults.values())) if faults else "",
             tasks_at_1=sum(count >= 1 for count in drawn),
             tasks_at_k=sum(count >= k for count in drawn),
             seconds=seconds,
@@ -140,11 +140,11 @@ def is_success(trajectory: Trajectory) -> bool:
     return passes(trajectory.signals) if trajectory.success is None else bool(trajectory.success.value)
 
 
-def judgement_fault(trajectory: Trajectory) -> Fault | None:
+def judgement_fault(trajectory: Trajectory) -> SampleFault | None:
     """Why an episode says nothing of the model: it has no reward, no verdict on its success, or no answer."""
     fault, verdict = fault_of(trajectory), trajectory.success
     if fault is None and verdict is not None and not verdict.valid:
-        return Fault("invalid", f"{verdict.name}: {verdict.reason}")
+        return SampleFault("invalid", f"{verdict.name}: {verdict.reason}")
     return fault
 
 
@@ -154,7 +154,7 @@ def _refuse(trajectories: Sequence[Trajectory], version: Version) -> None:
         raise RunError(f"evaluation of version {version} was sampled by {', '.join(map(str, sorted(others)))} too")
     faults = [fault for t in trajectories if (fault := judgement_fault(t))]
     if len(faults) == len(trajectories):
-        raise RunError(f"no valid episode among {len(trajectories)} in the evaluation. {commonest(faults)}")
+        raise RunError(f"no valid episode among {len(trajectories)} in the evaluation. {most_common(faults)}")
 
 
 async def _persistently(ask: Callable[[int], Awaitable[T]], what: str) -> T:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 
 from agentrl.errors import DeadlineError, RunError, WorkerLostError
-from agentrl.rollout.scheduler import MOST_SILENT_BATCHES, Schedule, Scheduler
+from agentrl.rollout.faults import UNANSWERED_BATCHES
+from agentrl.rollout.schedule import Schedule
+from agentrl.rollout.scheduler import Scheduler
 from agentrl.types import (
     Batch,
     DropReason,
@@ -195,7 +197,7 @@ async def test_one_stale_member_leaves_its_group_and_a_group_of_one_is_filtered(
     scheduler, workers, journal = make(max_staleness=1, group_size=3)
     scheduler.start()
     await settle_down()
-    scheduler.held = Version(0, 2)
+    scheduler.trained(Version(0, 2))
     for member, n in enumerate((0, 1, 2)):
         workers.finish(SampleId(0, member), Version(0, n))
     for member, n in enumerate((0, 0, 2)):
@@ -308,14 +310,14 @@ async def test_a_run_whose_prompts_are_all_too_long_stops_and_says_by_how_much()
         r"is 1,024. Shorten the prompts, or raise --model.max_context",
     ):
         waiting.result()
-    assert 0 <= groups - 2 * MOST_SILENT_BATCHES <= scheduler.schedule.prompts
+    assert 0 <= groups - 2 * UNANSWERED_BATCHES <= scheduler.schedule.prompts
 
 
 async def test_a_run_goes_on_while_any_prompt_can_be_answered() -> None:
     scheduler, workers, journal = make()
     scheduler.start()
     waiting = asyncio.ensure_future(scheduler.next_batch(5))
-    answered = (2 * MOST_SILENT_BATCHES - 1, 4 * MOST_SILENT_BATCHES - 2)
+    answered = (2 * UNANSWERED_BATCHES - 1, 4 * UNANSWERED_BATCHES - 2)
     while not waiting.done():
         await settle_down()
         for group in sorted({sample.group for sample, _ in workers.open}):

@@ -110,15 +110,16 @@ async def test_one_invalid_of_four_is_told_with_its_cause_and_counts_for_nothing
     record = await evaluated(tmp_path, Players(lambda request: failure if request.sample == (1, 1) else {}))
     assert (record.invalid, record.pass_at_1.mean, record.tasks_at_1, record.tasks_at_k) == (1, 1.0, 2, 1)
     for words in (evaluation_words(record), learning([], [record]).replace("&#x27;", "'")):
-        assert f"3 of 4 episodes valid; pass@2 over 1 of 2 tasks; The commonest cause, 1 of 1: {cause}" in words
+        assert f"3 of 4 episodes valid; pass@2 over 1 of 2 tasks; The most common cause, 1 of 1: {cause}" in words
 
 
 async def test_an_episode_without_an_answer_is_a_fail_and_told(tmp_path: Path) -> None:
     record = await evaluated(tmp_path, Players(lambda request: MUTE if request.sample.group else {}), tasks=4)
     assert (record.invalid, record.unanswered, record.pass_at_1.mean, record.tasks_at_k) == (0, 6, 0.25, 4)
     assert record.reward_mean == 1.0
-    assert "8 of 8 episodes valid, 6 of them unanswered; The commonest cause, 6 of 6: the prompt has 2,000 tokens" in (
-        evaluation_words(record)
+    assert (
+        "8 of 8 episodes valid, 6 of them unanswered; The most common cause, 6 of 6: the prompt has 2,000 tokens"
+        in (evaluation_words(record))
     )
 
 

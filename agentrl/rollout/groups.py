@@ -1,0 +1,155 @@
+"""Groups on their way to training: open while their members run, then buffered until a batch takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agentrl.rollout.faults import fault_of
+from agentrl.rollout.schedule import Schedule
+from agentrl.types import AttemptId, Batch, DropReason, EpisodeRequest, Group, Trajectory, Version, age
+
+
+class AttemptLog(Protocol):
+    """Records what happens to every attempt; the scheduler calls it before it acts."""
+
+    def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
+        """These attempts are about to run."""
+
+    def finished(self, trajectory: Trajectory) -> None:
+        """This attempt came back."""
+
+    def settled(self, attempts: Iterable[AttemptId], outcome: DropReason, reason: str) -> None:
+        """These attempts end untrained."""
+
+
+@dataclass(slots=True)
+class OpenGroup:
+    """A group of which some members have not come back. `recorded` members are logged as finished."""
+
+    id: int
+    back: dict[int, Trajectory] = field(default_factory=dict)
+    given_up: set[int] = field(default_factory=set)
+    recorded: set[int] = field(default_factory=set)
+    is_scored: bool = False
+
+    @property
+    def settled(self) -> set[int]:
+        """Members that will not run again."""
+        return self.back.keys() | self.given_up
+
+    @property
+    def unrecorded(self) -> list[Trajectory]:
+        """Members that came back but are not logged as finished."""
+        return [t for member, t in self.back.items() if member not in self.recorded]
+
+
+class GroupBuffer:
+    """Complete groups that can still be trained, and the samples dropped since the last batch.
+
+    `version` is the version of the learner's weights; `forks` is where each incarnation of the run began (see
+    `types.age`). `has_signal` tells whether a group has a signal, if groups without one are to be replaced.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        log: AttemptLog,
+        version: Version,
+        forks: tuple[int, ...],
+        has_signal: Callable[[Group], bool] | None,
+    ) -> None:
+        self.version = version
+        self._schedule, self._log, self._forks, self._has_signal = schedule, log, forks, has_signal
+        self._groups: dict[int, Group] = {}
+        self._replaced = 0  # groups without a signal, since the last batch
+        self._dropped: list[tuple[DropReason, str, int]] = []
+        self._restored_dropped = 0  # tokens, since the last batch
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def add(self, group: OpenGroup) -> None:
+        """Take a group whose members are all settled; those that cannot be trained are dropped."""
+        members = [group.back[member] for member in sorted(group.back)]
+        for trajectory in members:
+            if not trajectory.is_trainable:
+                self.drop_faulty(trajectory)
+        self._admit(Group(group.id, tuple(t for t in members if t.is_trainable)))
+
+    def drop_faulty(self, trajectory: Trajectory) -> None:
+        """Drop a sample that cannot be trained."""
+        fault = fault_of(trajectory)
+        assert fault is not None, "the sample can be trained"
+        self.drop([trajectory], fault.outcome, fault.reason)
+
+    def drop(self, trajectories: Sequence[Trajectory], outcome: DropReason, reason: str) -> None:
+        """Settle samples that came back but are not trained."""
+        if trajectories:
+            self._dropped.extend((outcome, reason, t.action_tokens) for t in trajectories)
+            self._restored_dropped += self._restored_tokens(trajectories)
+            self._log.settled([(t.sample, t.attempt) for t in trajectories], outcome, reason)
+
+    def drop_lost(self, attempt: AttemptId, reason: str) -> None:
+        """Settle an attempt that did not come back."""
+        self._dropped.append(("lost", reason, 0))
+        self._log.settled([attempt], "lost", reason)
+
+    def drop_stale(self) -> None:
+        """Drop samples that are older than `max_staleness`, and groups that are too small without them."""
+        bound = self._schedule.max_staleness
+        for group in list(self._groups.values()):
+            stale = [t for t in group.trajectories if self._age(t) > bound]
+            if stale:
+                self.drop(stale, "stale", f"older than {bound} updates")
+                del self._groups[group.id]
+                self._admit(Group(group.id, tuple(t for t in group.trajectories if self._age(t) <= bound)))
+
+    def choose(self, first_open: int) -> list[Group] | None:
+        """The groups of the next batch, or None if there are too few. `first_open` is the oldest open group's id."""
+        schedule = self._schedule
+        candidates = sorted(self._groups.values(), key=lambda group: group.id)
+        if schedule.on_stale == "wait" or schedule.max_staleness == 0:
+            # In order of dispatch: because `capacity` holds at dispatch, every sample is within the bound.
+            candidates = [group for group in candidates if group.id < first_open]
+        return candidates[: schedule.prompts] if len(candidates) >= schedule.prompts else None
+
+    def take(self, chosen: Sequence[Group]) -> Batch:
+        """Remove the chosen groups; the batch lists all samples dropped since the one before."""
+        for group in chosen:
+            del self._groups[group.id]
+        members = [trajectory for group in chosen for trajectory in group.trajectories]
+        restored = self._restored_dropped + self._restored_tokens(members)
+        batch = Batch(tuple(chosen), tuple(self._dropped), tuple(map(self._age, members)), restored)
+        self._dropped, self._restored_dropped, self._replaced = [], 0, 0
+        return batch
+
+    def _admit(self, group: Group) -> None:
+        if len(group.trajectories) < self._schedule.min_valid:
+            self.drop(group.trajectories, "filtered", "too few members to compare")
+        elif self._is_replaced(group):
+            self._replaced += 1
+            self.drop(group.trajectories, "filtered", "no signal")
+        else:
+            self._groups[group.id] = group
+
+    def _is_replaced(self, group: Group) -> bool:
+        """True if another group is to be sampled in place of this one."""
+        most = self._schedule.max_filtered_batches * self._schedule.prompts
+        return self._has_signal is not None and self._replaced < most and not self._has_signal(group)
+
+    def _age(self, trajectory: Trajectory) -> int:
+        return max((age(self.version, version, self._forks) for version in trajectory.versions), default=0)
+
+    def _restored_tokens(self, trajectories: Iterable[Trajectory]) -> int:
+        """Sampled tokens of an earlier incarnation, none of whose versions is ever used again."""
+        incarnation = self.version.incarnation
+        return sum(t.action_tokens for t in trajectories if any(v.incarnation < incarnation for v in t.versions))
+
+
+def without_group_rewards(trajectory: Trajectory) -> Trajectory:
+    """The trajectory as it was before its group was scored."""
+    signals = tuple(signal for signal in trajectory.signals if signal.scope != "group")
+    return dataclasses.replace(trajectory, signals=signals)
