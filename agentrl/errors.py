@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -158,8 +159,11 @@ def _caught(error: BaseException) -> Caught:
 def catch_exit(function: Callable[..., Any], *args: Any) -> Caught:
     """Call and catch as `catch` does, `os._exit` included, which would end the command without a message.
 
-    For the main thread alone. Processes that the code forks may exit as they like.
+    Outside the main thread `os._exit` stays as it is, for all threads share it. Processes that the code forks may exit
+    as they like.
     """
+    if threading.current_thread() is not threading.main_thread():
+        return catch(function, *args)
     real, ours = os._exit, os.getpid()
 
     def exits(status: int) -> NoReturn:

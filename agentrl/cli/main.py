@@ -10,35 +10,35 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from agentrl import __version__
-from agentrl.cli.ending import stopped_by
 from agentrl.errors import AgentRLError, UnknownNameError
 
 COMMANDS = {
     "train": "train a model in an environment",
     "eval": "score a model on an environment's held-out tasks",
-    "resume": "go on with a run that was stopped or killed",
+    "resume": "continue a run that was stopped or killed",
     "show": "look at a run's trajectories",
+    "export": "write a run's trajectories as JSON lines or Parquet",
     "config": "print every setting: value, source and meaning",
-    "doctor": "check this machine and say what to do about what is missing",
-    "gc": "remove what killed runs left behind on this machine",
+    "doctor": "check this machine and say how to install what is missing",
+    "gc": "remove what killed runs left on this machine",
 }
 HELP = """\
 usage: agentrl COMMAND [options]
 
 {commands}
 
-`agentrl COMMAND --help` tells the options of one command.
+Run `agentrl COMMAND --help` for its options.
 --debug after any command shows the traceback of an error; --version prints the version.
 """
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; 0 when it went well, 2 for an error of agentrl's own, 130 after Ctrl-C, 143 after SIGTERM."""
+    """Run one command. Returns 0 for success, 2 for an error of agentrl, 130 after Ctrl-C, 143 after SIGTERM."""
     words = list(sys.argv[1:] if argv is None else argv)
     is_debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        with _told_when_stopped():
+        with _interrupted_by_sigterm():
             return _run(words)
     except AgentRLError as error:
         if is_debug:
@@ -46,16 +46,18 @@ def main(argv: list[str] | None = None) -> int:
         print(_red(f"error: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt as stopped:
-        return stopped_by(str(stopped) or "SIGINT")
+        name = str(stopped) or "SIGINT"
+        print(f"stopped by {name}", file=sys.stderr)
+        return 128 + signal.Signals[name]
     except BrokenPipeError:
-        # The reader of our output (`| head`) went away; keep the interpreter from complaining when it flushes.
+        # The reader of the output (`| head`) is gone; keep the interpreter from complaining when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
 
 @contextmanager
-def _told_when_stopped() -> Iterator[None]:
-    """SIGTERM interrupts the command as Ctrl-C does, until a run takes both over."""
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM interrupts the command as Ctrl-C does, until a run installs its own handlers."""
 
     def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -228,7 +229,10 @@ def _start_ray(namespace: str, is_local: bool) -> None:
 
 @contextmanager
 def _own_handlers() -> Iterator[None]:
-    """Ray puts handlers of its own in place of ours, which print a stack and end the process."""
+    """Keep our signal handlers: Ray replaces them with its own, which print a stack and end the process."""
+    if threading.current_thread() is not threading.main_thread():  # where neither Ray nor we can set any
+        yield
+        return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

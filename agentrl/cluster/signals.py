@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from threading import current_thread, main_thread
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -31,11 +34,20 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask for a stop; a second one does not wait. Afterwards the handlers before it are back.
+        """SIGINT and SIGTERM ask for a stop; a second one does not wait. Restores the previous handlers on exit.
+
+        Python accepts handlers in the main thread only; elsewhere `run_until_stopped` passes an interrupt on.
 
         The stop is told at once, even while something holds the loop, as the start of Ray does for seconds.
         """
         loop = asyncio.get_running_loop()
+        if current_thread() is not main_thread():
+            _in_threads.append((loop, self))
+            try:
+                yield
+            finally:
+                _in_threads.remove((loop, self))
+            return
 
         def hear(number: int, _: object) -> None:
             os.write(2, STOPPING.format(signal.Signals(number).name).encode())  # as safe as a handler must be
@@ -97,3 +109,40 @@ class Stop:
     def _cancel(self) -> None:
         if self._main is not None:
             self._main.cancel()
+
+
+_in_threads: list[tuple[asyncio.AbstractEventLoop, Stop]] = []
+"""What runs outside the main thread, which alone hears of signals."""
+
+
+def run_until_stopped(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end; in a thread of its own if this one already runs an event loop, as in a notebook.
+
+    Raises KeyboardInterrupt with the name of the signal that stopped it.
+    """
+    try:
+        return _in_thread(main) if _has_loop() else asyncio.run(main)
+    except Stopped as stopped:
+        raise KeyboardInterrupt(str(stopped)) from None
+
+
+def _in_thread(main: Coroutine[Any, Any, T]) -> T:
+    with ThreadPoolExecutor(1, "agentrl") as thread:
+        result = thread.submit(asyncio.run, main)
+        while True:
+            try:
+                return result.result()
+            except KeyboardInterrupt:
+                if result.done():
+                    raise
+                print(STOPPING.format("SIGINT"), end="", file=sys.stderr)
+                for loop, stop in _in_threads:
+                    loop.call_soon_threadsafe(stop._on_signal, signal.SIGINT)
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

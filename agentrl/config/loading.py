@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from agentrl.config.keys import RENAMED, RESUMABLE, SHORT_FLAGS, key_of, keys, keys_in
 from agentrl.config.schema import Config
+from agentrl.config.values import plain
 from agentrl.errors import ConfigError, did_you_mean
 
 DEFAULT = "default"
@@ -42,14 +42,14 @@ class Settings:
         return self.sources.get(key, DEFAULT)
 
 
-def load(toml: Path | None = None, settings: Sequence[Setting] = ()) -> Config:
-    """The configuration of a run: defaults, then the TOML file, then the settings."""
-    return read(toml, settings).config
+def load(base: Path | Config | None = None, settings: Sequence[Setting] = ()) -> Config:
+    """The configuration of a run: defaults, then `base`, a TOML file or a configuration, then the settings."""
+    return read(base, settings).config
 
 
-def read(toml: Path | None, settings: Sequence[Setting] = ()) -> Settings:
+def read(base: Path | Config | None, settings: Sequence[Setting] = ()) -> Settings:
     """The configuration with the source of each value. Raises one ConfigError that lists every problem."""
-    settings = [*(of_file(toml) if toml else ()), *settings]
+    settings = [*(of_config(base) if isinstance(base, Config) else of_file(base) if base else ()), *settings]
     problems = [problem for setting in settings if (problem := _unknown(setting))]
     if problems:
         raise ConfigError("\n".join(problems))
@@ -80,7 +80,12 @@ def resumed(run: Path, settings: Sequence[Setting] = ()) -> Config:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# The three ways to write settings.
+# The ways to write settings.
+
+
+def of_config(config: Config) -> list[Setting]:
+    """The settings that a configuration was made of."""
+    return [Setting(key, value, "config") for key, value in _leaves(config.model_dump(exclude_unset=True))]
 
 
 def of_flags(flags: Iterable[tuple[str, str]]) -> list[Setting]:
@@ -93,17 +98,24 @@ def of_arguments(arguments: Mapping[str, Any]) -> list[Setting]:
     settings = []
     for name, value in arguments.items():
         if isinstance(value, Mapping):
-            settings += [Setting(f"{name}.{key}", item, f"argument {name}[{key!r}]") for key, item in value.items()]
-        else:
-            settings.append(Setting(key_of(name), _as_text(key_of(name), value), f"argument {name}"))
-    return [setting for setting in settings if setting.value is not None]
+            settings += of_section(name, value, f"argument {name}")
+        elif value is not None:
+            settings.append(_from_argument(key_of(name), value, f"argument {name}"))
+    return settings
 
 
-def _as_text(key: str, value: Any) -> Any:
-    """A path becomes text where the key holds text."""
-    info = keys().get(key)
-    is_text = info is not None and info.annotation is str
-    return os.fspath(value) if is_text and isinstance(value, os.PathLike) else value
+def of_section(section: str, values: Mapping[str, Any], source: str) -> list[Setting]:
+    """Settings from the keys of one section."""
+    items = ((key, value) for key, value in values.items() if value is not None)
+    return [_from_argument(f"{section}.{key}", value, f"{source}[{key!r}]") for key, value in items]
+
+
+def _from_argument(key: str, value: Any, source: str) -> Setting:
+    try:
+        return Setting(key, plain(value), source)
+    except ValueError:
+        kind = type(value).__name__
+        raise ConfigError(f"{key} ({source}) is a {kind}, which the run's config.toml cannot hold") from None
 
 
 def of_file(path: Path) -> Iterator[Setting]:

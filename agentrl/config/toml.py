@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Mapping
-from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
 import tomlkit
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 
 from agentrl.config.keys import keys, meaning_of, unset_of, value_of
 from agentrl.config.loading import Settings
 from agentrl.config.schema import Config
+from agentrl.config.values import toml_text
 
 CHOSEN, IDLE = "chosen for this machine", "no effect without"
 
@@ -72,38 +70,3 @@ def _line(name: str, value: Any, origin: str = "", meaning: str = "") -> str:
     text = f"# {text}" if value is None or origin.startswith((CHOSEN, IDLE)) else text
     comment = " ".join(filter(None, [origin and f"[{origin}]", meaning]))
     return f"{text:<36} # {comment}" if comment else text
-
-
-def toml_text(value: Any) -> str:
-    """One value on one line, as TOML writes it."""
-    array = tomlkit.array()
-    array.append(plain(value))
-    return array.as_string()[1:-1]
-
-
-def plain(value: Any) -> Any:
-    """`value` in the types of TOML. TOML has no null: None is left out of tables and lists."""
-    match value:
-        case Enum():
-            return plain(value.value)
-        case bool() | int() | float() | str():
-            return value
-        case BaseModel():
-            return plain(dict(value))
-        case Mapping():
-            return {_key(key): plain(item) for key, item in value.items() if item is not None}
-        case list() | tuple() | set() | frozenset():
-            return [plain(item) for item in value if item is not None]
-        case datetime.datetime() | datetime.date() | datetime.time():
-            return value if _is_in_toml(value) else value.isoformat()
-    return to_jsonable_python(value, fallback=str)
-
-
-def _key(key: Any) -> str:
-    return str(to_jsonable_python(plain(key), fallback=str))
-
-
-def _is_in_toml(value: datetime.date | datetime.time) -> bool:
-    """False for a time with an offset, and for an offset with seconds, which TOML does not know."""
-    offset = value.utcoffset() if isinstance(value, datetime.datetime | datetime.time) else None
-    return offset is None or (isinstance(value, datetime.datetime) and not offset.seconds % 60 + offset.microseconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import pickle
 import sys
 import tomllib
 import traceback
@@ -17,12 +18,17 @@ from agentrl.env.base import Env
 from agentrl.errors import ConfigError, ExitedError, UnknownNameError, catch_exit
 
 FILES = ("env.py", "agent_func.py")
+PICKLE = ".pkl"
 PACKAGE = "a pyproject.toml (docs/share-an-env.md)"
 
 
 def is_path(name: str) -> bool:
     """True for `./x`, `../x`, `/x`, `~/x` and `x.py`, `:Class` behind it or not; all else is a registered name."""
-    return name.startswith(("./", "../", "/", "~")) or name in (".", "..") or parted(name)[0].endswith((".py", ".py:"))
+    return (
+        name.startswith(("./", "../", "/", "~"))
+        or name in (".", "..")
+        or parted(name)[0].endswith((".py", ".py:", PICKLE))
+    )
 
 
 def parted(name: str) -> tuple[str, str]:
@@ -39,7 +45,7 @@ def absolute(name: str) -> str:
 
 
 def load_path(name: str) -> type[Env]:
-    """The environment class of a file, or of a folder: its pyproject's entry point, its env.py or agent_func.py.
+    """The environment class of a file or pickle, or of a folder: its pyproject's entry point, env.py or agent_func.py.
 
     A file or folder that defines several is named with the class: `file.py:Class`.
     """
@@ -47,6 +53,8 @@ def load_path(name: str) -> type[Env]:
     if given.endswith(":"):
         raise ConfigError(f"environment {name!r}: one colon stands before the class, as in {given}{chosen}")
     path = Path(given).expanduser().resolve()
+    if path.is_file() and path.suffix == PICKLE:
+        return load_pickle(path, path.stat().st_mtime_ns)
     if path.is_file():
         return env_in(load_file(path), path, chosen)
     if not path.is_dir():
@@ -78,6 +86,17 @@ def load_file(path: Path) -> ModuleType:
             f"{failing_line(outcome.error, path)}: {import_fault(outcome.error, path)}"
         ) from outcome.error
     return module
+
+
+@cache
+def load_pickle(path: Path, _mtime_ns: int) -> type[Env]:
+    """The class in a file that `agentrl.train(env=Class)` wrote; ConfigError if it cannot be loaded."""
+    loaded = catch_exit(pickle.loads, path.read_bytes())
+    if loaded.error is not None:
+        raise ConfigError(f"{path} cannot be loaded: {type(loaded.error).__name__}: {loaded.error}") from loaded.error
+    if not (isinstance(loaded.value, type) and issubclass(loaded.value, Env)):
+        raise ConfigError(f"{path} holds no agentrl.env.Env class")
+    return loaded.value
 
 
 def import_fault(error: Exception, path: Path) -> str:

@@ -77,7 +77,7 @@ def env_source(name: str, env: type) -> EnvSource:
     """The source of the class `env`, known as `name`: its whole package, or its one file."""
     top = env.__module__.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or getattr(sys.modules[env.__module__], "__file__", None)
-    path = Path(file or ".")
+    path = Path(name if name.endswith(".pkl") else file or ".")
     source = path.parent if path.stem == "__init__" else path
     distribution = _distribution(top)
     return EnvSource(name, distribution, _version(distribution), hash_source(source), tuple(hash_files(source)))

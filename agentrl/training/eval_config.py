@@ -27,13 +27,13 @@ FLAGS = {flag: key for flag, key in SHORT_FLAGS.items() if key in READ | {"env.n
 DEPTH = 3  # a run's checkpoints/step-000010/model
 
 
-def evaluation_config(toml: Path | None, settings: Sequence[Setting] = ()) -> Config:
-    """The configuration of an evaluation.
+def evaluation_config(base: Path | Config | None, settings: Sequence[Setting] = ()) -> Config:
+    """The configuration of an evaluation: `base`, a TOML file or a configuration, and the settings, which override it.
 
-    A model that a run wrote brings that run's configuration, unless `toml` or an environment is given; a run stands for
+    A model that a run wrote brings that run's configuration, unless `base` or an environment is given; a run stands for
     its newest checkpoint. Raises ConfigError for a setting that an evaluation would ignore.
     """
-    config = of_newest(_config(toml, settings))
+    config = of_newest(_config(base, settings))
     # Checked last, so that an unknown key is refused as such.
     if ignored := [setting.source for setting in settings if not is_read(setting.key)]:
         raise ConfigError(f"{', '.join(ignored)} has no effect in an evaluation, which trains nothing: leave it out")
@@ -48,16 +48,16 @@ def is_read(key: str) -> bool:
     return key in READ or key.partition(".")[0] in SECTIONS
 
 
-def _config(toml: Path | None, settings: Sequence[Setting]) -> Config:
+def _config(base: Path | Config | None, settings: Sequence[Setting]) -> Config:
     values = {setting.key: setting for setting in settings}
     model = values.get("model.name")
     path = Path(model.value).expanduser() if model else None
     run = run_of(path) if path else None
     if not (model and path and run):
-        return load(toml, settings)
+        return load(base, settings)
     settings = [*settings, Setting("model.name", str(path.absolute()), model.source)]
-    if toml or "env.name" in values:
-        return load(toml, settings)
+    if base or "env.name" in values:
+        return load(base, settings)
     config = load(run.config, settings)
     return config if "out" in values else config.model_copy(update={"out": None})
 

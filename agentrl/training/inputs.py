@@ -1,4 +1,4 @@
-"""What a run is about, found and checked before anything heavy is imported or started."""
+"""What a run works on: its environment, its model and where it goes on, checked before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -21,89 +21,153 @@ from agentrl.env.tracebacks import describe_error
 from agentrl.env.tryout.completeness import check_complete
 from agentrl.env.tryout.process import try_out
 from agentrl.env.tryout.verdict import TryoutRequest
-from agentrl.errors import AgentRLError, ConfigError, catch_exit
-from agentrl.records.folder import RunFolder
+from agentrl.errors import AgentRLError, ConfigError, catch, catch_exit
+from agentrl.records.checkpoints import steps_in
+from agentrl.records.folder import RunFolder, check_free
 from agentrl.records.manifest import build_manifest, env_source, write_manifest
+from agentrl.report import summary
 from agentrl.report.words import visible
-from agentrl.training.room import room_note
 from agentrl.types import HELD_OUT, TRAIN
+
+CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What is trained or evaluated, in what."""
+    """The environment and the model of a run."""
 
     env: type[Env]
     model: Path
     notice: str
-    """What the env says of this machine, and what its author should know."""
+    """What the environment found on this machine, and what its author should know."""
 
     @classmethod
     def of(cls, config: Config, *splits: str) -> RunInputs:
-        """What `config` names, its environment having played an episode of the first task of each split.
+        """The inputs that `config` names; the environment plays an episode of the first task of each split.
 
-        Without `splits` they are those that training needs. Raises ConfigError for an env, a key of it or a model that
-        does not exist, for an env that cannot run here, and for one that could not teach anything.
+        The default splits are those of training. Raises ConfigError for an environment, a key of it or a model that
+        does not exist, for an environment that cannot run on this machine, and for one that nothing can learn from.
         """
-        env = made(config)
+        env = env_of(config)
         max_turns = config.rollout.max_turns
         check_complete(EnvDriver(env, max_turns))
         notice = _preflight(env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
         tried = try_out(TryoutRequest(config.env.name, config.env.options, wanted, config.seed, max_turns))
         model = locate(config.model.name)
-        _fits(config, model)
-        notes = filter(None, [notice, *tried.notes, room_note(tried.prompt, config, model)])
+        _check_context(config, model)
+        notes = filter(None, [notice, *tried.notes, prompt_note(tried.prompt, config, model)])
         return cls(type(env), model, " ".join(notes))
 
     @classmethod
     def again(cls, config: Config, folder: RunFolder) -> RunInputs:
-        """The same for the run in `folder`, which goes on: the notice names what has changed since it began."""
+        """The inputs of the run in `folder`, which is resumed; the notice names what changed since it started."""
         inputs = cls.of(config)
-        changed = inputs.record(config, folder)
+        changed = inputs.write_manifest(config, folder)
         return replace(inputs, notice=" ".join(filter(None, [inputs.notice, changed])))
 
-    def record(self, config: Config, folder: RunFolder) -> str:
-        """Write down what a run in `folder` is made of; returns what has changed since it began, "" for nothing."""
+    def write_manifest(self, config: Config, folder: RunFolder) -> str:
+        """Write versions and hashes of all inputs into `folder`; returns what changed since the run started, or ""."""
         source = env_source(config.env.name, self.env)
         return write_manifest(folder, build_manifest(source, paths_in(config.env.options), self.model))
 
-    def tell(self) -> None:
-        """Print the notice, at once: what takes long comes after it."""
+    def print_notice(self) -> None:
+        """Print the notice at once: heavy imports come next."""
         if self.notice:
             print(visible(self.notice), flush=True)
 
 
-def made(config: Config) -> Env:
-    """One object of the environment that `config` names. Raises ConfigError."""
+# --------------------------------------------------------------------------------------------------------------
+# The environment.
+
+
+def env_of(config: Config) -> Env:
+    """Make one object of the environment that `config` names. Raises ConfigError."""
     env_class = resolve(config.env.name)
     settings = env_config(env_class, config.env.options)
-    outcome = catch_exit(env_class, settings)
-    if isinstance(outcome.error, AgentRLError):
-        raise outcome.error
-    if outcome.error:
+    made = catch_exit(env_class, settings)
+    if isinstance(made.error, AgentRLError):
+        raise made.error
+    if made.error:
         raise ConfigError(
-            f"{env_class.__name__} cannot be made: {describe_error(outcome.error, env_class.__init__)}"
-        ) from outcome.error
-    env: Env = outcome.value
+            f"{env_class.__name__} cannot be made: {describe_error(made.error, env_class.__init__)}"
+        ) from made.error
+    env: Env = made.value
     check_object(env, settings)
     return env
 
 
+def _preflight(env: Env) -> str:
+    """The summary of the environment's preflight; ConfigError for whatever it raises."""
+    found = catch_exit(env.preflight)
+    if isinstance(found.error, AgentRLError):
+        raise found.error
+    if found.error:
+        raise ConfigError(f"{type(env).__name__} cannot run here: {describe_error(found.error)}") from found.error
+    return str(found.value or "")
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The model: its context, and whether the first prompt fits into it.
+
+
+def _check_context(config: Config, model: Path) -> None:
+    """Raise ConfigError if the model cannot read `model.max_context` tokens."""
+    longest = json.loads((model / "config.json").read_text()).get("max_position_embeddings", config.model.max_context)
+    if config.model.max_context > longest:
+        raise ConfigError(
+            f"model.max_context is {config.model.max_context}, but {config.model.name} reads at most {longest} "
+            f"tokens: set model.max_context to {longest} or less"
+        )
+
+
+def prompt_note(prompt: str, config: Config, model: Path) -> str:
+    """A warning if the first prompt leaves no room for an answer, else "".
+
+    Counts the text alone; a chat template and the descriptions of tools take more tokens.
+    """
+    context, wanted = config.model.max_context, max(1, config.rollout.max_tokens)
+    text = prompt.encode(errors="replace")
+    if len(text) + wanted <= context:  # no token is shorter than a byte
+        return ""
+    tokens = token_count(text.decode(), model)
+    if tokens + wanted <= context:
+        return ""
+    return (
+        f"The first prompt has about {tokens:,} tokens, which leaves {max(0, context - tokens)} of model.max_context "
+        f"{context} for an answer of up to {wanted} (rollout.max_tokens): raise model.max_context or shorten the "
+        "prompt. A prompt that leaves no room is neither answered nor trained on."
+    )
+
+
+def token_count(text: str, model: Path) -> int:
+    """The number of tokens by the tokenizer in the folder `model`; an estimate if it has no tokenizer.json."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return len(text) // CHARACTERS_PER_TOKEN
+    loaded = catch(Tokenizer.from_file, str(model / "tokenizer.json"))
+    if loaded.error is not None:
+        return len(text) // CHARACTERS_PER_TOKEN
+    return len(loaded.value.encode(text, add_special_tokens=False).ids)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Paths, and the run to resume.
+
+
 def anchored(config: Config) -> Config:
-    """The same configuration, its paths absolute: it means the same wherever `agentrl resume` is called."""
+    """The same configuration with absolute paths, which mean the same wherever `agentrl resume` is called."""
     options = {key: _anchored(value) for key, value in config.env.options.items()}
     env = config.env.model_copy(update={"name": absolute(config.env.name), **options})
-    name = config.model.name
-    is_folder = bool(name) and (name.startswith((".", "~")) or Path(name).is_dir())
-    model = (
-        config.model.model_copy(update={"name": str(Path(name).expanduser().absolute())}) if is_folder else config.model
-    )
+    model, name = config.model, config.model.name
+    if name and (name.startswith((".", "~")) or Path(name).is_dir()):
+        model = model.model_copy(update={"name": str(Path(name).expanduser().absolute())})
     return config.model_copy(update={"env": env, "model": model, "out": config.out and config.out.absolute()})
 
 
 def _anchored(value: Any) -> Any:
-    """A value of an env's key, absolute where it is the path of something that lies here."""
+    """The value of an environment's key; absolute if it is the path of something that exists."""
     if isinstance(value, list | tuple):
         return [_anchored(item) for item in value]
     if not isinstance(value, str | os.PathLike) or not str(value):
@@ -114,28 +178,25 @@ def _anchored(value: Any) -> Any:
 
 
 def paths_in(options: dict[str, Any]) -> Iterator[Path]:
-    """The files that an env's keys name."""
+    """The files that an environment's keys name."""
     for value in options.values():
         for item in value if isinstance(value, list | tuple) else [value]:
             if isinstance(item, str | os.PathLike) and str(item) and Path(item).is_file():
                 yield Path(item)
 
 
-def _preflight(env: Env) -> str:
-    """What the env says; ConfigError for whatever it raises."""
-    said = catch_exit(env.preflight)
-    if isinstance(said.error, AgentRLError):
-        raise said.error
-    if said.error:
-        raise ConfigError(f"{type(env).__name__} cannot run here: {describe_error(said.error)}") from said.error
-    return str(said.value or "")
+def check_resumable(folder: RunFolder, steps: int) -> None:
+    """Raise ConfigError if there is nothing to resume, RunError if a process drives the run. Changes nothing.
 
-
-def _fits(config: Config, model: Path) -> None:
-    """Raise ConfigError where the model cannot read `model.max_context` tokens."""
-    longest = json.loads((model / "config.json").read_text()).get("max_position_embeddings", config.model.max_context)
-    if config.model.max_context > longest:
+    A run that trained its last step but did not finish is resumed for its last evaluation and its report.
+    """
+    path = folder.path
+    if not folder.is_training:
         raise ConfigError(
-            f"model.max_context is {config.model.max_context}, but {config.model.name} reads at most {longest} "
-            f"tokens: set --model.max_context {longest} or less"
+            f"nothing was trained in {path}: start with `agentrl train --config {folder.config} --out OTHER`"
         )
+    check_free(path)
+    done = max(steps_in(folder.checkpoints), default=0)
+    last = summary.read(folder)
+    if done > steps or (done == steps and last is not None and last.is_finished):
+        raise ConfigError(f"all {done} steps are done; continue with --steps N (N > {done})")

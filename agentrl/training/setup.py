@@ -47,7 +47,7 @@ async def opened(
     journal, metrics = RunJournal(folder), Metrics(folder, config)
     try:
         if read_manifest(folder) is None:  # a resume has told what changed since, before anything was loaded
-            await asyncio.to_thread(inputs.record, config, folder)
+            await asyncio.to_thread(inputs.write_manifest, config, folder)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
         version = Version(incarnation, journal.ledger.published()[-1])
         async with actors(config, model, folder, stop, view) as team:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 from agentrl_sandbox import SandboxError
 
 from agentrl_code.cases import MISSING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,9 +19,10 @@ from agentrl.config.schema import Config
 from agentrl.env import resolve
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import EvaluationRecord
+from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import read_evaluations
 from agentrl.records.folder import RunFolder
-from agentrl.training import loop
+from agentrl.training import launch, loop
 from agentrl.training.eval_config import READ, SECTIONS, evaluation_config, is_read
 from agentrl.training.inputs import RunInputs
 from tests.unit.config.test_resolve import LAPTOP
@@ -94,7 +96,7 @@ def test_training_takes_the_newest_checkpoint_of_a_run_as_an_evaluation_does(
         planned.append(config)
         raise ConfigError("seen")
 
-    monkeypatch.setattr("agentrl.cli.train.resolve_run", resolved)
+    monkeypatch.setattr("agentrl.training.launch.resolve_run", resolved)
     monkeypatch.chdir(run.path.parent)
     assert main(["train", "guess", "--model", "run"]) == 2
     assert planned[0].model.name == evaluation_config(None, of_flags([("model", "run")])).model.name
@@ -134,7 +136,8 @@ def test_an_evaluation_says_what_it_scored_and_where_it_is_kept(
     monkeypatch.setattr(loop, "examined", examined)
     model, out = tmp_path / inside, tmp_path / "scored"
     config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model)}, "out": out})
-    loop.evaluate(config, RunInputs(resolve("guess"), model, ""))
+    folder = launch.new_folder(config)
+    asyncio.run(loop.evaluate(config, RunInputs(resolve("guess"), model, ""), folder, PhaseTimer()))
     what, score, _ = capsys.readouterr().out.splitlines()
     assert what == f"Evaluating {model} in guess; the run's folder is {out}."
     assert score.startswith(said)

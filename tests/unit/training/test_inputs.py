@@ -514,7 +514,7 @@ def test_a_resume_tells_what_has_changed_before_anything_heavy_is_loaded(tmp_pat
     run.path.mkdir()
     run.config.write_text(to_toml(resolve_run(config, detect())))
     run.ledger.touch()
-    assert RunInputs.of(config).record(config, run) == ""
+    assert RunInputs.of(config).write_manifest(config, run) == ""
     source.write_text(HEAD + "# another\n")
     words = [sys.executable, "-c", WITHOUT_WEIGHT, "resume", str(run.path)]
     for _ in range(2):

@@ -25,10 +25,10 @@ def test_a_run_that_goes_on_with_another_source_says_which(tmp_path: Path) -> No
     (model / "config.json").write_text("{}")
     config = Config.model_validate({"env": {"name": str(source), "files": [str(data)]}})
     inputs, run = RunInputs(resolve(str(source)), model, ""), RunFolder(tmp_path)
-    assert inputs.record(config, run) == ""
-    assert inputs.record(config, run) == ""
+    assert inputs.write_manifest(config, run) == ""
+    assert inputs.write_manifest(config, run) == ""
     source.write_text(SOURCE + "# another\n")
     data.write_text("[]")
-    note = inputs.record(config, run)
+    note = inputs.write_manifest(config, run)
     assert note == "Changed since the run started: source: mine.py; data: rows.jsonl."
     assert (tmp_path / "manifest-1.json").is_file()

@@ -1,0 +1,26 @@
+"""`agentrl export RUN`: the trajectories of a run in a file that other tools read."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from agentrl.report.export import FORMATS, export
+
+
+def run(words: list[str]) -> int:
+    """Write the trajectories and print the file's path."""
+    parser = argparse.ArgumentParser(
+        prog="agentrl export", description="Write a run's trajectories as JSON lines or Parquet.", allow_abbrev=False
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the file (default: in the run folder)")
+    parser.add_argument(
+        "--format", choices=list(FORMATS), help="the format (default: by the suffix of --out, else jsonl)"
+    )
+    parser.add_argument(
+        "--evaluation", type=int, metavar="STEP", help="export the evaluation after this step (default: training)"
+    )
+    parsed = parser.parse_args(words)
+    print(export(parsed.run, parsed.out, parsed.format, parsed.evaluation))
+    return 0

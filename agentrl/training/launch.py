@@ -1,0 +1,93 @@
+"""From a configuration to a run: resolve and check it before anything heavy is imported, then carry it out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentrl.config.loading import Setting, resumed
+from agentrl.config.machine import detect
+from agentrl.config.resolve import explain, resolve_run
+from agentrl.config.schema import Config
+from agentrl.config.toml import to_toml
+from agentrl.metrics.step import EvaluationRecord
+from agentrl.metrics.timer import PhaseTimer
+from agentrl.records.checkpoints import of_newest, steps_in
+from agentrl.records.folder import RunFolder, check_out, existing_run, run_lock, taken, unwritable
+from agentrl.records.jsonl import write_atomic
+from agentrl.training.inputs import RunInputs, anchored, check_resumable
+from agentrl.types import HELD_OUT
+
+
+def train(config: Config, began: float | None = None) -> RunFolder:
+    """Train to the last step in a new run folder. `began`: start of the command by `time.monotonic`, default now.
+
+    Raises what ended the run before its last step, KeyboardInterrupt for a signal; the run can then be resumed.
+    """
+    timer, machine = PhaseTimer(began), detect()
+    config = resolve_run(of_newest(config), machine)
+    check_out(config.out)
+    inputs = RunInputs.of(config)
+    print(f"{explain(config, machine)}\n", flush=True)
+    inputs.print_notice()
+    from agentrl.cluster.signals import run_until_stopped
+    from agentrl.training import loop
+
+    config = anchored(config)
+    folder = new_folder(config)
+    with run_lock(folder.path):
+        run_until_stopped(loop.train(config, inputs, folder, timer))
+    return folder
+
+
+def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = None) -> RunFolder:
+    """Continue the run in a folder from its last checkpoint, with changed settings."""
+    timer, folder = PhaseTimer(began), RunFolder(existing_run(path))
+    config = resolve_run(resumed(path, settings), detect(path))
+    check_resumable(folder, config.steps)
+    inputs = RunInputs.again(config, folder)
+    inputs.print_notice()
+    from agentrl.cluster.signals import run_until_stopped
+    from agentrl.training import loop
+
+    with run_lock(path):
+        write_atomic(folder.config, to_toml(config).encode())
+        last = max(steps_in(folder.checkpoints), default=0)
+        run_until_stopped(loop.train(config, inputs, folder, timer, resumed_at=last))
+    return folder
+
+
+def evaluate(config: Config, began: float | None = None) -> EvaluationRecord:
+    """Score a model on held-out tasks as it is; the trajectories are kept in a new run folder."""
+    timer, config = PhaseTimer(began), resolve_run(config, detect())
+    check_out(config.out)
+    inputs = RunInputs.of(config, HELD_OUT)
+    inputs.print_notice()
+    from agentrl.cluster.signals import run_until_stopped
+    from agentrl.training import loop
+
+    config = anchored(config)
+    folder = new_folder(config)
+    with run_lock(folder.path):
+        return run_until_stopped(loop.evaluate(config, inputs, folder, timer))
+
+
+def default_out(name: str) -> Path:
+    """The default run folder in the environment `name`."""
+    return Path("runs") / f"{Path(name).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def new_folder(config: Config) -> RunFolder:
+    """Make the run folder and write the configuration into it. Raises ConfigError if it already contains a run."""
+    path = config.out or default_out(config.env.name)
+    folder = RunFolder(path.absolute())
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        with folder.config.open("x") as file:
+            file.write(to_toml(config))
+    except FileExistsError:
+        raise taken(path) from None
+    except OSError as error:
+        raise unwritable(folder.path, error) from error
+    return folder
