@@ -1,12 +1,13 @@
-"""Small charts as inline SVG: no script, no network, colours from the page's own CSS variables."""
+"""Small charts as inline SVG without script or network; colours are CSS variables of the page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
+
+from markupsafe import Markup, escape
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 26
 MOST_POINTS = 300
@@ -14,7 +15,7 @@ MOST_POINTS = 300
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A picture's width and height in pixels of the page, so that text has one size everywhere."""
+    """Width and height of a chart in pixels of the page, so that text has one size everywhere."""
 
     width: int
     height: int
@@ -25,7 +26,7 @@ SMALL, WIDE = Size(345, 168), Size(530, 224)
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One curve: `y[i]` at `x[i]`, with `low` and `high` for its interval; `tone` names a colour of the page."""
+    """One curve: `y[i]` at `x[i]`, with an interval from `low` to `high`; `tone` names a colour of the page."""
 
     name: str
     x: Sequence[float]
@@ -48,7 +49,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The plane of a chart: data ranges, and where they fall in the picture."""
+    """Coordinates of a chart: data ranges and their position in the picture."""
 
     x_low: float
     x_high: float
@@ -57,21 +58,23 @@ class Frame:
     size: Size
 
     def x(self, value: float) -> float:
-        """The picture's x of a value."""
+        """The position of a value on the x axis."""
         return LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (self.size.width - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """The picture's y of a value."""
+        """The position of a value on the y axis."""
         return self.bottom - (value - self.y_low) / (self.y_high - self.y_low) * (self.bottom - TOP)
 
     @property
     def bottom(self) -> float:
-        """The picture's y of the lower axis."""
+        """The position of the lower axis."""
         return self.size.height - BOTTOM
 
 
-def lines(series: Sequence[Series], label: str, size: Size = SMALL, bounds: tuple[float, float] | None = None) -> str:
-    """A line chart over steps; `bounds` fixes the y axis, else it fits the data. Only finite values are drawn."""
+def lines(
+    series: Sequence[Series], label: str, size: Size = SMALL, bounds: tuple[float, float] | None = None
+) -> Markup:
+    """Draw a line chart over steps, of finite values only. `bounds` fixes the y axis; default: it fits the data."""
     shown = [_thin(_finite(s)) for s in series]
     xs = [x for s in shown for x in s.x]
     ys = [y for s in shown for column in (s.y, s.low, s.high) for y in column]
@@ -79,13 +82,13 @@ def lines(series: Sequence[Series], label: str, size: Size = SMALL, bounds: tupl
         return empty(label, size)
     y_ticks = ticks(*(bounds or (min(ys), max(ys))))
     frame = Frame(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, y_ticks[0], y_ticks[-1], size)
-    told = "; ".join(f"{s.name} from {number(s.y[0])} to {number(s.y[-1])}" for s in shown if s.y)
+    ranges = "; ".join(f"{s.name} from {number(s.y[0])} to {number(s.y[-1])}" for s in shown if s.y)
     body = _grid(frame, y_ticks) + _steps(frame) + "".join(_curve(frame, s) for s in shown)
-    return _svg(body, f"{label}: {told}", size)
+    return _svg(body, f"{label}: {ranges}", size)
 
 
-def stacked(layers: Sequence[Bars], starts: Sequence[float], label: str, size: Size = WIDE) -> str:
-    """Stacked bars over steps; `starts[i]` is the step of bar i. More bars than fit are summed into means."""
+def stacked(layers: Sequence[Bars], starts: Sequence[float], label: str, size: Size = WIDE) -> Markup:
+    """Draw stacked bars over steps; `starts[i]` is the step of bar i. Neighbours are averaged if there are too many."""
     if not starts:
         return empty(label, size)
     layers, starts = _pool(layers, starts)
@@ -101,14 +104,14 @@ def stacked(layers: Sequence[Bars], starts: Sequence[float], label: str, size: S
         for layer in layers:
             bars.append(_bar(left, right, frame.y(base + layer.values[i]), frame.y(base), layer.tone, ""))
             base += layer.values[i]
-        said = ", ".join(f"{layer.name} {number(layer.values[i])}" for layer in layers if layer.values[i] > 0)
-        bars.append(_target(frame, left, right, f"step {number(start)}: {said}"))
+        parts = ", ".join(f"{layer.name} {number(layer.values[i])}" for layer in layers if layer.values[i] > 0)
+        bars.append(_target(frame, left, right, f"step {number(start)}: {parts}"))
     mean = sum(totals) / len(totals)
     return _svg(_grid(frame, y_ticks) + _steps(frame) + "".join(bars), f"{label}: {number(mean)} on average", size)
 
 
-def histogram(names: Sequence[str], layer: Bars, label: str, size: Size = WIDE) -> str:
-    """One bar for each name, its value above it."""
+def histogram(names: Sequence[str], layer: Bars, label: str, size: Size = WIDE) -> Markup:
+    """Draw one bar for each name with its value above it."""
     if not names:
         return empty(label, size)
     y_ticks = ticks(0.0, max(layer.values) or 1.0)
@@ -120,23 +123,17 @@ def histogram(names: Sequence[str], layer: Bars, label: str, size: Size = WIDE) 
         body.append(_bar(left, right, top, frame.y(0), layer.tone, f"{name}: {number(value)}"))
         body.append(_text(frame.x(i), top - 4 if top > TOP + 8 else TOP + 6, number(value), "middle", "ink"))
         body.append(_text(frame.x(i), frame.bottom + 17, name, "middle"))
-    told = ", ".join(f"{name}: {number(value)}" for name, value in zip(names, layer.values, strict=True))
-    return _svg(_grid(frame, y_ticks) + "".join(body), f"{label}: {told}", size)
+    values = ", ".join(f"{name}: {number(value)}" for name, value in zip(names, layer.values, strict=True))
+    return _svg(_grid(frame, y_ticks) + "".join(body), f"{label}: {values}", size)
 
 
-def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """Names with the colour of each."""
-    items = "".join(f'<li><span class="swatch {tone}"></span>{escape(name)}</li>' for name, tone in entries)
-    return f'<ul class="legend">{items}</ul>'
-
-
-def empty(label: str, size: Size = SMALL) -> str:
-    """The place of a chart that has no data."""
+def empty(label: str, size: Size = SMALL) -> Markup:
+    """Draw a chart that has no data."""
     return _svg(_text(size.width / 2, size.height / 2, "no data", "middle"), f"{label}: no data", size)
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers that cover low..high (1, 2, 2.5 or 5 times a power of ten apart)."""
+    """Round numbers that cover low..high, 1, 2, 2.5 or 5 times a power of ten apart."""
     if high <= low:
         low, high = (low - abs(low) * 0.1, low + abs(low) * 0.1) if low else (0.0, 1.0)
     rough = (high - low) / (most - 1)
@@ -147,7 +144,7 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A number as short as it can be read: 1,234, 12.3, 0.123, 2e-05."""
+    """A number in short form: 1,234, 12.3, 0.123, 2e-05."""
     if value == 0 or abs(value) >= 100 or value == int(value):
         return f"{value:,.0f}" if abs(value) < 1e6 else f"{value / 1e6:,.4g} M"
     return f"{value:.3g}"
@@ -156,8 +153,9 @@ def number(value: float) -> str:
 # --- inside ---------------------------------------------------------------------------------------------------
 
 
-def _svg(body: str, label: str, size: Size) -> str:
-    return f'<svg viewBox="0 0 {size.width} {size.height}" role="img" aria-label="{escape(label)}">{body}</svg>'
+def _svg(body: str, label: str, size: Size) -> Markup:
+    head = f'<svg viewBox="0 0 {size.width} {size.height}" role="img" aria-label="{escape(label)}">'
+    return Markup(f"{head}{body}</svg>")
 
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick") -> str:
@@ -211,8 +209,8 @@ def _curve(frame: Frame, s: Series) -> str:
 
 def _touch(s: Series, i: int, x: float, y: float) -> str:
     interval = f" [{number(s.low[i])}, {number(s.high[i])}]" if s.low else ""
-    said = f"step {number(s.x[i])}: {s.name} {number(s.y[i])}{interval}"
-    return f'<circle class="target" cx="{x:.1f}" cy="{y:.1f}" r="6">{_title(said)}</circle>'
+    text = f"step {number(s.x[i])}: {s.name} {number(s.y[i])}{interval}"
+    return f'<circle class="target" cx="{x:.1f}" cy="{y:.1f}" r="6">{_title(text)}</circle>'
 
 
 def _band(frame: Frame, s: Series) -> str:
@@ -226,7 +224,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def running_mean(values: Sequence[float], width: int) -> list[float]:
-    """The mean of `width` neighbouring values around each, of fewer towards the ends (never lopsided)."""
+    """The mean of `width` values around each value, of fewer at the ends so that the window stays centred."""
     out = []
     for i in range(len(values)):
         reach = min(width // 2, i, len(values) - 1 - i)
@@ -243,7 +241,7 @@ def _finite(s: Series) -> Series:
 
 
 def _thin(s: Series) -> Series:
-    """At most MOST_POINTS points: neighbours become their mean."""
+    """At most MOST_POINTS points; neighbours are averaged."""
     size = math.ceil(len(s.y) / MOST_POINTS)
     if size <= 1:
         return s

@@ -7,9 +7,12 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from html import escape
+from functools import cache
 from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
 from agentrl.metrics.trackers import read_evaluations, read_steps
@@ -20,19 +23,22 @@ from agentrl.records.manifest import RunManifest, read_manifest
 from agentrl.records.store import TrajectoryStore
 from agentrl.report import curves, summary
 from agentrl.report.charts import number
-from agentrl.report.page import card, fold, links, page, section, table, tile
+from agentrl.report.parts import Card, Share, Table, Tile
 from agentrl.report.summary import Summary
-from agentrl.report.transcript import Decode, headline, transcript
+from agentrl.report.transcript import Decode, Transcript, compact, text_of_part, transcript
 from agentrl.report.words import duration, no_update_words
-from agentrl.types import StepReport, Trajectory
+from agentrl.types import StepReport
+
+# The browser itself refuses script and network, whatever a model wrote.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 MOST_ROWS = 500
-FATES = {
+TONES = {
     State.TRAINED: "green", State.FILTERED: "gray", State.STALE: "amber", State.INVALID: "red",
     State.UNANSWERED: "amber", State.CANCELLED: "gray", State.LOST: "violet", State.FINISHED: "blue",
     State.IN_FLIGHT: "blue",
 }  # fmt: skip
-FATES_OF_STEP = ("stale", "invalid", "unanswered", "filtered")
+DROPPED_IN_STEP = ("stale", "invalid", "unanswered", "filtered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,149 +55,161 @@ class Material:
 
 
 def write_report(folder: RunFolder, decode: Decode | None = None) -> Path:
-    """Write report.html from what lies in the run folder; works on a run that still goes on, too.
+    """Write report.html from the files of the run, which may still be going.
 
     `decode` gives the text of each token id; without it tokens are shown as ids.
     """
-    ledger = Ledger(folder.ledger, is_read_only=True)
-    rows = list(ledger.rows())
-    ledger.close()
-    m = Material(
-        folder,
-        read_steps(folder),
-        read_evaluations(folder),
-        rows,
-        summary.read(folder),
-        read_manifest(folder),
-        decode,
-    )
+    with closing(Ledger(folder.ledger, is_read_only=True)) as ledger:
+        rows = list(ledger.rows())
+    steps, evaluations = read_steps(folder), read_evaluations(folder)
+    m = Material(folder, steps, evaluations, rows, summary.read(folder), read_manifest(folder), decode)
     write_atomic(folder.report, render(m).encode())
     return folder.report
 
 
 def render(m: Material) -> str:
     """The whole page."""
-    learning, ages = curves.learning(m.steps, m.evaluations), curves.staleness(m.steps)
-    speed = curves.speed(m.steps, m.summary)
-    sections = [
-        ("Learning", "Scores on tasks the model never trains on, and what training did to it.", learning),
-        ("Speed", "Where the seconds of each step and of the whole command went, and tokens per second.", speed),
-        ("Staleness", "How many updates old the tokens were that a step trained on.", ages),
-        ("Samples", "What became of every attempt at a training sample, from the ledger.", _samples(m)),
-        ("Trajectories", "Episodes to read, as the model lived them.", _trajectories(m)),
-        ("Made of", "The configuration as resolved, versions and hashes.", _made_of(m)),
-    ]
-    shown = [(name, about, body) for name, about, body in sections if body]
-    stamp = time.strftime("%Y-%m-%d %H:%M", time.localtime())
-    foot = f"<footer>Written by agentrl on {stamp}. This file needs no network.</footer>"
-    head = _head(m) + links([name for name, _, _ in shown]) + _tiles(m)
-    return page(f"{m.folder.path.name}: agentrl", head + "".join(section(*part) for part in shown) + foot)
+    config = m.folder.config
+    return (
+        templates()
+        .get_template("report.html.jinja")
+        .render(
+            policy=POLICY,
+            name=m.folder.path.name,
+            about=_about(m),
+            written=time.strftime("%Y-%m-%d %H:%M", time.localtime()),
+            tiles=_tiles(m),
+            learning=curves.learning(m.steps, m.evaluations),
+            speed=curves.speed(m.steps),
+            command=curves.command_time(m.summary) if m.summary else None,
+            staleness=curves.staleness(m.steps),
+            samples=_samples(m),
+            reasons=_reasons(m.rows),
+            transcripts=_transcripts(m),
+            config=config.read_text(encoding="utf-8") if config.exists() else "",
+            manifest=m.manifest,
+            versions=_versions(m.manifest) if m.manifest else None,
+            hashes=_hashes(m.manifest) if m.manifest else None,
+            numbers=_numbers(m.steps) if m.steps else None,
+        )
+    )
+
+
+@cache
+def templates() -> Environment:
+    """The templates of the report: whatever they are given is text, unless it is Markup."""
+    environment = Environment(
+        loader=PackageLoader("agentrl.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"compact": compact, "text_of_part": text_of_part}
+    return environment
 
 
 # --- the head -------------------------------------------------------------------------------------------------
 
 
-def _head(m: Material) -> str:
+def _about(m: Material) -> str:
     ended = m.summary.ended if m.summary else "This run has not ended."
-    about = f"environment {m.manifest.env.name} · {ended}" if m.manifest else ended
-    return f"<header><h1>{escape(m.folder.path.name)}</h1><p>{escape(about)}</p></header>"
+    return f"environment {m.manifest.env.name} · {ended}" if m.manifest else ended
 
 
-def _tiles(m: Material) -> str:
-    out = []
-    if m.evaluations:
-        first, last = m.evaluations[0], m.evaluations[-1]
-        shown = (
-            f"{first.pass_at_1.mean:.3f} → {last.pass_at_1.mean:.3f}"
-            if last is not first
-            else f"{first.pass_at_1.mean:.3f}"
-        )
-        interval = f"95 % interval {last.pass_at_1.low:.3f} to {last.pass_at_1.high:.3f}"
-        note = f"{interval}, {last.tasks} tasks x {last.samples}" + (f"; {last.validity}" if last.validity else "")
-        out.append(tile("Held-out pass@1", shown, note, is_wide=True))
+def _tiles(m: Material) -> list[Tile]:
+    tiles = [_score_tile(m.evaluations[0], m.evaluations[-1])] if m.evaluations else []
     if m.steps:
-        seconds = m.summary.seconds_total if m.summary else m.steps[-1].at - m.steps[0].at
-        pace = statistics.median(record.seconds.total for record in m.steps)
-        since = "since the last resume" if m.summary and m.summary.incarnations > 1 else "in all"
-        out.append(tile("Steps", str(m.steps[-1].step), f"{duration(seconds)} {since}, {pace:.1f} s a step"))
+        tiles.append(_steps_tile(m.steps, m.summary))
         if still := no_update_words(m.steps):
             count, _, why = still.partition(": ")
-            out.append(tile("No update", count, why, "bad", is_wide=True))
-        sampled, trained = (
-            sum(column) for column in zip(*((r.sampled_tokens, r.learner.learned_tokens) for r in m.steps), strict=True)
-        )
-        out.append(tile("Tokens sampled", number(sampled), f"{number(trained)} trained on"))
+            tiles.append(Tile("No update", count, why, "bad", is_wide=True))
+        sampled = sum(r.sampled_tokens for r in m.steps)
+        trained = sum(r.learner.learned_tokens for r in m.steps)
+        tiles.append(Tile("Tokens sampled", number(sampled), f"{number(trained)} trained on"))
     if m.summary:
         law = m.summary.conservation
-        said = "no sample lost or doubled" if law.holds else law.violations[0]
-        out.append(tile("Conservation law", "holds" if law.holds else "broken", said, "good" if law.holds else "bad"))
-    return f'<div class="tiles">{"".join(out)}</div>'
+        note = "no sample lost or doubled" if law.holds else law.violations[0]
+        word, tone = ("holds", "good") if law.holds else ("broken", "bad")
+        tiles.append(Tile("Conservation law", word, note, tone))
+    return tiles
+
+
+def _score_tile(first: EvaluationRecord, last: EvaluationRecord) -> Tile:
+    score = f"{first.pass_at_1.mean:.3f}"
+    if last is not first:
+        score += f" → {last.pass_at_1.mean:.3f}"
+    interval = f"95 % interval {last.pass_at_1.low:.3f} to {last.pass_at_1.high:.3f}"
+    note = f"{interval}, {last.tasks} tasks x {last.samples}" + (f"; {last.validity}" if last.validity else "")
+    return Tile("Held-out pass@1", score, note, is_wide=True)
+
+
+def _steps_tile(steps: Sequence[StepRecord], done: Summary | None) -> Tile:
+    seconds = done.seconds_total if done else steps[-1].at - steps[0].at
+    pace = statistics.median(record.seconds.total for record in steps)
+    since = "since the last resume" if done and done.incarnations > 1 else "in all"
+    return Tile("Steps", str(steps[-1].step), f"{duration(seconds)} {since}, {pace:.1f} s a step")
 
 
 # --- samples --------------------------------------------------------------------------------------------------
 
 
-def _samples(m: Material) -> str:
+def _samples(m: Material) -> list[Card]:
     if not m.rows:
-        return ""
+        return []
     counts = Counter(row.state for row in m.rows)
-    rolled_back = m.summary.counts.rolled_back if m.summary else 0
-    rows = [_fate_row(state, counts[state], len(m.rows)) for state in FATES if counts[state]]
-    rows.append(["<b>dispatched</b>", "", f"<b>{len(m.rows):,}</b>", "<b>100 %</b>"])
-    if rolled_back:
-        rows.append(["trainings rolled back by a resume", "", f"{rolled_back:,}", ""])
-    ledger = card("Ledger", "", table(["state", "", "attempts", "share"], rows, numbers=2, is_html=True))
-    return f'<div class="grid two">{ledger}{_by_length(m.rows)}</div>{_reasons(m.rows)}'
+    rows = [_state_row(state, counts[state], len(m.rows)) for state in TONES if counts[state]]
+    rows.append(["dispatched", "", f"{len(m.rows):,}", "100 %"])
+    total = len(rows) - 1
+    if m.summary and m.summary.counts.rolled_back:
+        rows.append(["trainings rolled back by a resume", "", f"{m.summary.counts.rolled_back:,}", ""])
+    table = Table(["state", "", "attempts", "share"], rows, numbers=2, total=total)
+    return [Card("Ledger", "", table), *_by_length(m.rows)]
 
 
-def _fate_row(state: State, count: int, total: int) -> list[str]:
+def _state_row(state: State, count: int, total: int) -> list[str | Share]:
     share = 100 * count / total
-    bar = f'<span class="share {FATES[state]}" style="width:{1.6 * share:.0f}px"></span>'
-    return [state.value.replace("_", " "), bar, f"{count:,}", f"{share:.1f} %"]
+    return [state.value.replace("_", " "), Share(share, TONES[state]), f"{count:,}", f"{share:.1f} %"]
 
 
-def _reasons(rows: Sequence[AttemptRow]) -> str:
+def _reasons(rows: Sequence[AttemptRow]) -> Card:
     reasons = Counter((row.state.value, row.reason) for row in rows if row.reason)
     shown = [[state, reason[:300], f"{count:,}"] for (state, reason), count in reasons.most_common(12)]
-    body = table(["state", "reason", "attempts"], shown, numbers=1) if shown else "<p>Every attempt was trained.</p>"
-    return card("Why samples were not trained", "", body)
+    table = Table(["state", "reason", "attempts"], shown, numbers=1)
+    return Card("Why samples were not trained", "", table if shown else "Every attempt was trained.")
 
 
-def _by_length(rows: Sequence[AttemptRow]) -> str:
+def _by_length(rows: Sequence[AttemptRow]) -> list[Card]:
     lengths = sorted(row.tokens for row in rows if row.tokens is not None)
     if len(lengths) < 8:
-        return ""
+        return []
     edges = sorted({lengths[len(lengths) * i // 5] for i in range(1, 5)})
-    fates = (State.TRAINED, State.STALE, State.INVALID, State.UNANSWERED, State.FILTERED)
+    states = (State.TRAINED, State.STALE, State.INVALID, State.UNANSWERED, State.FILTERED)
     bins: list[Counter[State]] = [Counter() for _ in range(len(edges) + 1)]
     for row in rows:
         if row.tokens is not None:
             bins[bisect.bisect_right(edges, row.tokens)][row.state] += 1
     bounds = [lengths[0], *edges, lengths[-1] + 1]
     shown = [
-        [f"{low} to {high - 1}", f"{sum(bin_.values()):,}"]
-        + [f"{100 * bin_[f] / max(1, sum(bin_.values())):.1f} %" for f in fates]
+        [f"{low} to {high - 1}", f"{bin_.total():,}"]
+        + [f"{100 * bin_[state] / max(1, bin_.total()):.1f} %" for state in states]
         for low, high, bin_ in zip(bounds, bounds[1:], bins, strict=False)
     ]
-    body = table(["tokens", "attempts", *(fate.value for fate in fates)], shown, numbers=6)
-    return card("By response length", "", body, "Dropping stale samples favours short episodes: here is by how much.")
+    table = Table(["tokens", "attempts", *(state.value for state in states)], shown, numbers=6)
+    note = "Dropping stale samples favours short episodes: here is by how much."
+    return [Card("By response length", "", table, note=note)]
 
 
 # --- trajectories ---------------------------------------------------------------------------------------------
 
 
-def _trajectories(m: Material) -> str:
+def _transcripts(m: Material) -> list[Transcript]:
     store = TrajectoryStore(m.folder.trajectories)
-    picked = [(name, store.read(row.sample, row.attempt)) for name, row in picks(m.rows)]
-    return "".join(fold(name, _told(t), transcript(t, m.decode), is_open=i == 0) for i, (name, t) in enumerate(picked))
-
-
-def _told(t: Trajectory) -> str:
-    return f"sample {t.sample}, {headline(t)}"
+    return [transcript(store.read(row.sample, row.attempt), m.decode, name) for name, row in picks(m.rows)]
 
 
 def picks(rows: Sequence[AttemptRow]) -> list[tuple[str, AttemptRow]]:
-    """The attempts worth reading: best and worst (the newest of each), first, last, one of each bad fate."""
+    """The attempts worth reading: best and worst (the newest of each), first, last, and one of each other state."""
     stored = sorted((r for r in rows if r.finished_at is not None), key=lambda r: r.finished_at or 0.0)
     scored = [row for row in stored if row.reward is not None]
     wanted: list[tuple[str, AttemptRow]] = []
@@ -207,47 +225,35 @@ def picks(rows: Sequence[AttemptRow]) -> list[tuple[str, AttemptRow]]:
     names: dict[AttemptRow, list[str]] = {}
     for name, row in wanted:
         names.setdefault(row, []).append(name)
-    return [(", ".join(said).capitalize(), row) for row, said in names.items()]
+    return [(", ".join(labels).capitalize(), row) for row, labels in names.items()]
 
 
-# --- what it was made of --------------------------------------------------------------------------------------
+# --- provenance -----------------------------------------------------------------------------------------------
 
 
-def _made_of(m: Material) -> str:
-    parts = []
-    if m.folder.config.exists():
-        text = m.folder.config.read_text(encoding="utf-8")
-        parts.append(fold("Configuration", m.folder.config.name, f"<pre>{escape(text)}</pre>"))
-    if m.manifest:
-        env = m.manifest.env
-        rows = [
-            ["python", m.manifest.python],
-            ["platform", m.manifest.platform],
-            *map(list, m.manifest.packages.items()),
-        ]
-        parts.append(fold("Versions", f"python {m.manifest.python}", table(["package", "version"], rows)))
-        files = [[env.distribution or env.name, env.version, "source", env.sha256]]
-        files += [[f.name, number(f.bytes), "data", f.sha256] for f in m.manifest.data]
-        files += [[f.name, number(f.bytes), "model", f.sha256] for f in m.manifest.model]
-        parts.append(
-            fold("Hashes", "environment, data, model", table(["name", "version or bytes", "what", "sha256"], files))
-        )
-    if m.steps:
-        parts.append(fold("Numbers", "steps, as in metrics.jsonl", _numbers(m.steps)))
-    return "".join(parts)
+def _versions(manifest: RunManifest) -> Table:
+    rows = [("python", manifest.python), ("platform", manifest.platform), *manifest.packages.items()]
+    return Table(["package", "version"], rows)
 
 
-def _numbers(steps: Sequence[StepRecord]) -> str:
-    names = STEP_PHASES
-    head = ["step", "reward", "trained", *FATES_OF_STEP, "length", "entropy", "KL", "grad norm", *names]
+def _hashes(manifest: RunManifest) -> Table:
+    env = manifest.env
+    files = [[env.distribution or env.name, env.version, "source", env.sha256]]
+    files += [[f.name, number(f.bytes), "data", f.sha256] for f in manifest.data]
+    files += [[f.name, number(f.bytes), "model", f.sha256] for f in manifest.model]
+    return Table(["name", "version or bytes", "what", "sha256"], files)
+
+
+def _numbers(steps: Sequence[StepRecord]) -> Table:
+    head = ["step", "reward", "trained", *DROPPED_IN_STEP, "length", "entropy", "KL", "grad norm", *STEP_PHASES]
     rows = [
         [str(r.step), f"{r.reward_mean:.3f}", str(r.trained)]
-        + [str(getattr(r, fate)) for fate in FATES_OF_STEP]
+        + [str(getattr(r, name)) for name in DROPPED_IN_STEP]
         + [f"{r.length_mean:.1f}", f"{r.entropy:.3f}", *_means(r.learner)]
-        + [f"{getattr(r.seconds, name):.2f}" for name in names]
+        + [f"{getattr(r.seconds, name):.2f}" for name in STEP_PHASES]
         for r in steps[:: len(steps) // -MOST_ROWS][::-1]
     ]
-    return table(head, rows, numbers=len(head) - 1)
+    return Table(head, rows, numbers=len(head) - 1)
 
 
 def _means(learner: StepReport) -> list[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from html import escape
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from agentrl.report import page
 from agentrl.report.charts import number
-from agentrl.types import Message, Part, Segment, Signal, TokenSequence, Trajectory, Version
+from agentrl.report.parts import Table
+from agentrl.types import Part, Segment, Signal, TokenSequence, Trajectory, Version
 
 # From the ids of a sequence to the text of each id.
 Decode = Callable[[Sequence[int]], Sequence[str]]
@@ -43,16 +43,38 @@ def decoder(model: Path) -> Decode:
     return decode
 
 
-def transcript(trajectory: Trajectory, decode: Decode | None = None) -> str:
-    """The inside of a trajectory as HTML; everything the model wrote is escaped. Without `decode` tokens are ids."""
-    parts = [
-        "".join(_message(message) for message in trajectory.messages),
-        "<h3>Rewards</h3>" + _signals(trajectory.judgements) if trajectory.judgements else "",
-        f'<h3>Error</h3><pre class="bad">{escape(trajectory.error)}</pre>' if trajectory.error else "",
-        f"<pre>{escape(trajectory.traceback)}</pre>" if trajectory.traceback else "",
-        *(_tokens(sequence, i, decode) for i, sequence in enumerate(trajectory.sequences)),
-    ]
-    return "".join(parts)
+class Piece(NamedTuple):
+    """Text of a token, or of a run of context (no `tone`), with a colour for its version and a title."""
+
+    text: str
+    tone: int | None = None
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One token sequence as pieces, and the colour of each version in it."""
+
+    tones: dict[Version, int]
+    pieces: list[Piece]
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """An episode as the report shows it: its messages and error, a table of its rewards, its tokens."""
+
+    title: str
+    note: str
+    episode: Trajectory
+    rewards: Table
+    sequences: list[Tokens]
+
+
+def transcript(trajectory: Trajectory, decode: Decode | None = None, title: str = "") -> Transcript:
+    """Everything that the report shows of a trajectory. Without `decode` tokens are ids."""
+    sequences = [_tokens(sequence, decode) for sequence in trajectory.sequences]
+    note = f"sample {trajectory.sample}, {headline(trajectory)}"
+    return Transcript(title, note, trajectory, _rewards(trajectory.judgements), sequences)
 
 
 def headline(trajectory: Trajectory) -> str:
@@ -72,29 +94,9 @@ def text_of_part(part: Part) -> str:
     return part["thinking"] if part["type"] == "thinking" else f"[image {part['image'][:200]}]"
 
 
-def _message(message: Message) -> str:
-    content = message["content"]
-    said = [f"<pre>{escape(content)}</pre>"] if isinstance(content, str) and content else []
-    if thought := message.get("reasoning_content"):
-        said.insert(0, f'<pre class="thinking">{escape(thought)}</pre>')
-    if isinstance(content, list):
-        said += [_part(part) for part in content]
-    for call in message.get("tool_calls", []):
-        function = call["function"]
-        said.append(f'<pre class="call">{escape(function["name"])}({escape(compact(function["arguments"]))})</pre>')
-    role = message["role"]
-    kind = f" {role}" if role in ("system", "user", "assistant", "tool") else ""
-    return f'<div class="message{kind}"><div class="role">{escape(role)}</div><div>{"".join(said)}</div></div>'
-
-
-def _part(part: Part) -> str:
-    kind = ' class="thinking"' if part["type"] == "thinking" else ""
-    return f"<pre{kind}>{escape(text_of_part(part))}</pre>"
-
-
-def _signals(signals: Sequence[Signal]) -> str:
+def _rewards(signals: Sequence[Signal]) -> Table:
     rows = [[s.name, s.scope, evidence_words(s), s.reason, number(s.weight), value_words(s)] for s in signals]
-    return page.table(["signal", "scope", "evidence", "reason", "weight", "value"], rows, numbers=2)
+    return Table(["signal", "scope", "evidence", "reason", "weight", "value"], rows, numbers=2)
 
 
 def evidence_words(signal: Signal) -> str:
@@ -112,36 +114,31 @@ def compact(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
 
 
-def _tokens(sequence: TokenSequence, index: int, decode: Decode | None) -> str:
+def _tokens(sequence: TokenSequence, decode: Decode | None) -> Tokens:
     ids = sequence.ids
     texts = list(decode(ids)) if decode else [f"{token} " for token in ids]
     tones = tones_of(sequence)
-    out: list[str] = []
+    pieces: list[Piece] = []
     start = 0
     for segment in sequence.segments:
-        out.append(_segment(segment, texts[start : start + len(segment.ids)], tones))
+        pieces += _pieces(segment, texts[start : start + len(segment.ids)], tones)
         start += len(segment.ids)
         if start > MOST_TOKENS:
-            out.append(f'<span class="context"> … {len(ids) - start} more</span>')
+            pieces.append(Piece(f" … {len(ids) - start} more"))
             break
-    names = [f'<i class="v{tone}">version {version}</i>' for version, tone in tones.items()]
-    title = f"Tokens of sequence {index + 1}" if index else "Tokens"
-    head = f'<h3>{title}: {"".join(names)} <span class="context">context</span></h3>'
-    return f'{head}<pre class="tokens" tabindex="0">{"".join(out)}</pre>'
+    return Tokens(tones, pieces)
+
+
+def _pieces(segment: Segment, texts: Sequence[str], tones: dict[Version, int]) -> Iterator[Piece]:
+    if not segment.is_action:
+        yield Piece("".join(texts))
+    for span in segment.versions:
+        for i in range(span.start, span.end):
+            title = f"{span.version}, logprob {segment.logprobs[i]:.3f}, id {segment.ids[i]}"
+            yield Piece(texts[i], tones[span.version], title)
 
 
 def tones_of(sequence: TokenSequence) -> dict[Version, int]:
     """A colour for each version in a sequence, by age."""
     versions = sorted({span.version for segment in sequence.segments for span in segment.versions})
     return {version: i % TONES for i, version in enumerate(versions)}
-
-
-def _segment(segment: Segment, texts: Sequence[str], tones: dict[Version, int]) -> str:
-    if not segment.is_action:
-        return f'<span class="context">{escape("".join(texts))}</span>'
-    out = []
-    for span in segment.versions:
-        for i in range(span.start, span.end):
-            told = f"{span.version}, logprob {segment.logprobs[i]:.3f}, id {segment.ids[i]}"
-            out.append(f'<i class="v{tones[span.version]}" title="{told}">{escape(texts[i])}</i>')
-    return "".join(out)

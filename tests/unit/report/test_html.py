@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 import re
 import xml.etree.ElementTree as ElementTree
@@ -10,20 +11,25 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentrl.config.schema import Config, TrackSection
 from agentrl.metrics.step import PhaseSeconds, StepRecord
 from agentrl.metrics.trackers import Metrics
+from agentrl.records.conservation import ConservationResult
 from agentrl.records.folder import RunFolder
-from agentrl.records.ledger import Ledger
+from agentrl.records.jsonl import write_atomic
+from agentrl.records.ledger import Ledger, State
+from agentrl.records.manifest import EnvSource, FileHash, read_manifest
+from agentrl.records.store import TrajectoryStore
 from agentrl.report import summary
 from agentrl.report.charts import Bars, Series, histogram, lines, number, running_mean, stacked, ticks
-from agentrl.report.html import picks, write_report
-from agentrl.report.page import POLICY
-from agentrl.report.transcript import decoder, transcript
+from agentrl.report.html import POLICY, picks, templates, write_report
+from agentrl.report.transcript import Decode, decoder, transcript
+from agentrl.types import Message, Signal, ToolCall, Trajectory
 from tests.tiny import tiny_tokenizer
-from tests.unit.records.synthetic import learner_report, synthetic_run, trajectory, with_tool
+from tests.unit.records.synthetic import learner_report, request, synthetic_run, trajectory, with_tool
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -55,6 +61,12 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data)
+
+
+def transcribed(trajectory: Trajectory, decode: Decode | None = None) -> str:
+    """The inside of a trajectory as the report shows it."""
+    parts = templates().get_template("parts.html.jinja").module
+    return str(parts.transcript(transcript(trajectory, decode)))  # type: ignore[attr-defined]
 
 
 def decode(ids: Sequence[int]) -> list[str]:
@@ -111,9 +123,53 @@ def test_what_a_model_wrote_is_text(whole: Page, text: str) -> None:
 
 def test_what_a_token_says_is_text() -> None:
     episode = trajectory(0, 0, text="ab")
-    inside = Page(transcript(episode, lambda ids: ["<script>alert(1)</script>"] * len(ids)))
+    inside = Page(transcribed(episode, lambda ids: ["<script>alert(1)</script>"] * len(ids)))
     assert "script" not in inside.tags
     assert inside.texts.count("<script>alert(1)</script>") == 2
+
+
+HOSTILE = "</pre></style><script>alert(1)</script>' onload='x' \" onclick=\"y <img src=x> & {{ 7 * 7 }}{% raw %}"
+
+
+def test_hostile_text_stays_text_wherever_it_comes_from(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "<script>x<", 2)
+    store, ledger = TrajectoryStore(folder.trajectories), Ledger(folder.ledger)
+    call: ToolCall = {"function": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE}}}
+    messages: tuple[Message, ...] = (
+        {"role": HOSTILE, "content": HOSTILE},  # type: ignore[typeddict-item]
+        {"role": "user", "content": [{"type": "text", "text": HOSTILE}, {"type": "image", "image": HOSTILE}]},
+        {"role": "assistant", "content": "", "reasoning_content": HOSTILE, "tool_calls": [call]},
+    )
+    signals = (Signal(HOSTILE, 9.0, evidence={HOSTILE: HOSTILE}), Signal.invalid(HOSTILE, HOSTILE, weight=0.0))
+    episode = trajectory(99, 0, text=HOSTILE)
+    episode = dataclasses.replace(episode, messages=messages, signals=signals, error=HOSTILE, traceback=HOSTILE)
+    episode = dataclasses.replace(episode, task_id=HOSTILE, success=Signal(HOSTILE, 1.0, weight=0.0, reason=HOSTILE))
+    ledger.dispatched([request(episode.sample)])
+    store.append([episode])
+    ledger.finished([episode])
+    ledger.settle([(episode.sample, 0)], State.FILTERED, HOSTILE)
+    ledger.close()
+    store.close()
+    folder.config.write_text(HOSTILE)
+    steps = folder.metrics.read_text()
+    folder.metrics.write_text(steps.replace('"signals":{}', '"signals":' + json.dumps({HOSTILE: 1.0, "b": 2.0})))
+    law = ConservationResult((HOSTILE,))
+    done = summary.read(folder)
+    assert done is not None
+    summary.write(folder, dataclasses.replace(done, ended=HOSTILE, conservation=law, start_parts={HOSTILE: 1.0}))
+    made = read_manifest(folder)
+    assert made is not None
+    env = EnvSource(HOSTILE, "", HOSTILE, HOSTILE)
+    made = dataclasses.replace(
+        made, env=env, python=HOSTILE, packages={HOSTILE: HOSTILE}, data=(FileHash(HOSTILE, 1, ""),)
+    )
+    write_atomic(folder.manifest, msgspec.json.encode(made))
+    text = write_report(folder, lambda ids: [HOSTILE] * len(ids)).read_text()
+    page = Page(text)
+    assert page.open == []
+    assert not {"script", "img"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert sum(HOSTILE in shown for shown in page.texts) > 30
 
 
 def test_charts_are_well_formed_and_have_words(text: str) -> None:
@@ -202,7 +258,7 @@ def test_a_character_of_several_tokens_is_told_with_the_last_of_them(tmp_path: P
 
 
 def test_calls_of_tools_are_told_with_their_answers() -> None:
-    page = Page(transcript(with_tool(trajectory(0, 0))))
+    page = Page(transcribed(with_tool(trajectory(0, 0))))
     assert 'calculator({"it": "6 * 7"})' in page.texts
     assert "<42> & no more" in page.texts
     assert ("class", "message tool") in page.attributes

@@ -14,9 +14,10 @@ from agentrl.errors import RunError
 from agentrl.records.folder import RunFolder
 from agentrl.records.store import TrajectoryStore
 from agentrl.report.show import render, show
-from agentrl.report.transcript import headline, transcript
+from agentrl.report.transcript import headline
 from agentrl.types import Signal, StopReason
 from tests.unit.records.synthetic import synthetic_run, trajectory, with_tool
+from tests.unit.report.test_html import transcribed
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_the_verdict_of_the_environment_stands_with_the_rewards() -> None:
     verdict = Signal("success", 1.0, weight=0.0, verifier="Env.success")
     text = printed(render(replace(trajectory(0, 0), success=verdict)))
     assert "success" in text
-    assert "success" in transcript(replace(trajectory(0, 0), success=verdict))
+    assert "success" in transcribed(replace(trajectory(0, 0), success=verdict))
 
 
 def test_an_episode_without_an_answer_is_called_so() -> None:

@@ -11,10 +11,10 @@ from rich.console import Console
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.records.store import decode, encode
 from agentrl.report.show import render
-from agentrl.report.transcript import transcript
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import StopReason
 from agentrl.types.trajectory import TRACEBACK
+from tests.unit.report.test_html import transcribed
 from tests.unit.rollout.cases import Listening, request
 from tests.unit.rollout.templates import encode as encode_text
 from tests.unit.rollout.templates import tokenizer
@@ -45,7 +45,7 @@ async def test_a_traceback_is_kept_and_shown(tmp_path: Path, body: str, ended: S
     assert "\n" not in trajectory.error
     console = Console(file=io.StringIO(), width=200)
     console.print(render(trajectory))
-    for shown in (console.file.getvalue(), transcript(trajectory)):  # type: ignore[attr-defined]
+    for shown in (console.file.getvalue(), transcribed(trajectory)):  # type: ignore[attr-defined]
         assert "Traceback (most recent call last)" in shown
         assert "return {}[" in shown
         assert f'"{TRACEBACK}"' not in shown
