@@ -24,14 +24,15 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from agentrl.cluster.ray import ActorSpec, Cluster
-from agentrl.cluster.roles import RemoteEngine, worker_spec
+from agentrl.cluster.roles import worker_spec
 from agentrl.cluster.workers import Workers
 from agentrl.config.machine import detect
 from agentrl.config.models import locate
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config, EnvSection, ModelSection, RolloutSection
-from agentrl.engine.client import EngineServer
+from agentrl.engine.remote import RemoteEngine
 from agentrl.engine.scripted import ScriptedEngine
+from agentrl.engine.server import EngineServer
 from agentrl.errors import EngineDiedError
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
@@ -77,22 +78,24 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
         ),
     )
     config = resolve_run(config, detect())
-    model = str(locate(config.model.name))
+    model = locate(config.model.name)
     folder = RunFolder(out)
     journal = RunJournal(folder)
     journal.ledger.begin_incarnation()
     cluster = Cluster("agentrl-overhead")
     names = {os.getpid(): "driver"}
     try:
-        engine = RemoteEngine(cluster.spawn(ActorSpec("engine", make_scripted, (model, REPLY), died=EngineDiedError)))
+        spec = ActorSpec("engine", make_scripted, (str(model), REPLY), died=EngineDiedError)
+        engine = RemoteEngine(cluster.spawn(spec))
         team = Workers(
             cluster,
-            lambda place: worker_spec(config, model, place, [engine.remote]),
+            lambda worker_id: worker_spec(config, model, [engine], worker_id),
             workers,
             0,
             lambda _, pid: names.update({pid: "workers"}),
+            lambda _name, _why: None,
         )
-        pid, _ = await asyncio.gather(engine.remote.make(deadline_s=DEADLINE_S), team.start())
+        pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start())
         names[pid] = "engine"
         await publish_nothing(engine)
         schedule = schedule_of(config, await team.task_count("train"))

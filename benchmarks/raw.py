@@ -1,4 +1,4 @@
-"""vLLM as it comes: `LLM.generate` in one process, with none of agentrl's machinery."""
+"""Plain vLLM: `LLM.generate` in one process, without agentrl."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RawRequest:
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """What one call of `LLM.generate` took and sampled."""
+    """Result of one call of `LLM.generate`."""
 
     seconds: float
     sampled: tuple[tuple[int, ...], ...]
@@ -36,16 +36,17 @@ class RawVllm:
     def __init__(self, spec: VllmSpec) -> None:
         from vllm import LLM
 
+        engine = spec.engine
         self._llm = LLM(
             model=spec.model,
             dtype=spec.dtype,
             max_model_len=spec.max_model_len,
-            max_num_seqs=spec.max_num_seqs,
+            max_num_seqs=engine.max_num_seqs,
             max_num_batched_tokens=max(8192, spec.max_model_len),
             enable_chunked_prefill=False,
-            enforce_eager=spec.enforce_eager,
-            enable_prefix_caching=spec.prefix_caching,
-            kv_cache_memory_bytes=int(spec.kv_cache_gib * (1 << 30)),
+            enforce_eager=bool(engine.enforce_eager),
+            enable_prefix_caching=engine.prefix_caching,
+            kv_cache_memory_bytes=int(engine.kv_cache_gib * (1 << 30)),
             seed=spec.seed,
             logprobs_mode="processed_logprobs",
             disable_log_stats=True,
@@ -54,7 +55,7 @@ class RawVllm:
     def generate(
         self, requests: Sequence[RawRequest], max_tokens: int, stop: tuple[int, ...], is_bare: bool = False
     ) -> RawBatch:
-        """All requests in one call; `is_bare` leaves out what training needs: logprobs and a seed for each request."""
+        """Sample all requests in one call; `is_bare` omits what training needs: logprobs and a seed a request."""
         from vllm import SamplingParams, TokensPrompt
         from vllm.sampling_params import RequestOutputKind
 

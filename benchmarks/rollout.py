@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from agentrl.cluster.actors import Actors
+from agentrl.cluster.roles import vllm_spec
 from agentrl.cluster.signals import Stop
 from agentrl.config.machine import detect
 from agentrl.config.models import locate
@@ -36,17 +37,6 @@ from benchmarks.timing import alternated, column, cpu_seconds, last_line, median
 
 VERSION = Version(0, 0)
 BATCH_S = 600.0
-
-
-def spec_of(config: Config, model: Path) -> VllmSpec:
-    """The engine settings of a resolved configuration."""
-    engine = config.engine
-    return VllmSpec(
-        str(model), config.model.dtype, config.model.max_context, engine.max_num_seqs, threads=engine.threads,
-        kv_cache_gib=engine.kv_cache_gib, enforce_eager=bool(engine.enforce_eager),
-        prefix_caching=engine.prefix_caching,
-        seed=config.seed,
-    )  # fmt: skip
 
 
 def raw_arm(spec: VllmSpec, is_in_process: bool = True) -> Arm:
@@ -128,7 +118,7 @@ async def measure(args: argparse.Namespace) -> dict[str, object]:
     """Both sides in turns; the ratio of their medians."""
     config = config_of(args)
     model = locate(config.model.name)
-    raw = raw_arm(spec_of(config, model))
+    raw = raw_arm(vllm_spec(config, model))
     same: list[float] = []
     stop: tuple[int, ...] = ()
     try:

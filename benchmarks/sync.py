@@ -20,17 +20,15 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from agentrl.cluster.actors import Actors, actors
-from agentrl.cluster.roles import RemoteEngine
 from agentrl.cluster.signals import Stop
 from agentrl.config.models import locate
 from agentrl.config.schema import Config
 from agentrl.engine.client import EngineClient
+from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
-from agentrl.report.terminal import TerminalView
-from agentrl.training.setup import CANARY_TEXT
+from agentrl.training.setup import publisher_of
 from agentrl.types import Prompt, Sampling, Version
-from agentrl.weights.canary import LogprobCanary
-from agentrl.weights.publisher import Probe, publish
+from agentrl.weights.publisher import Publisher
 from benchmarks.learner import samples
 from benchmarks.rollout import config_of, flags
 from benchmarks.timing import alternated, column, last_line, median
@@ -39,34 +37,27 @@ DEADLINE_S = 600.0
 PROMPT, BEGUN = 35, 0.4  # tokens of a prompt; the share of a batch after which the publication begins
 
 
-class Publisher:
-    """Publications of the learner's weights, one after another; the way of `run.publication`, part by part."""
+class Publications:
+    """Publications of the learner's weights, one after another, under a version each."""
 
-    def __init__(self, team: Actors, canary: LogprobCanary) -> None:
-        self._team, self._canary, self._count = team, canary, 0
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher, self._count = publisher, 0
 
     async def publish(self) -> dict[str, float]:
-        """Publish once; seconds of each part."""
+        """Publish once; returns the seconds of the whole and of each part."""
         version = Version(0, self._count)
         self._count += 1
         started = time.perf_counter()
-        logprobs = await self._team.learners.logprobs(self._canary.ids, DEADLINE_S)
-        judged = time.perf_counter()
-        staged = await self._team.learners.stage(version, DEADLINE_S)
-        written = time.perf_counter()
-        probe = Probe(self._canary, logprobs)
-        parts = await self._team.engines.publish(lambda engines: publish(engines, staged, probe, DEADLINE_S))
-        seconds = time.perf_counter() - started
-        staged.discard()
-        named = {"publish_s": seconds, "learner_canary_s": judged - started, "stage_s": written - judged}
-        return named | asdict(parts)
+        async with self._publisher.lock:
+            timings = await self._publisher.publish(version)
+        return {"publish_s": time.perf_counter() - started, **asdict(timings)}
 
 
 class Load:
     """The same requests again and again, all at once."""
 
     def __init__(self, team: Actors, requests: int, max_tokens: int, vocabulary: int) -> None:
-        self._client = EngineClient([RemoteEngine(remote) for remote in team.engines.remotes], "sync")
+        self._client = EngineClient(team.engines.current, "sync")
         self._max_tokens, rng = max_tokens, random.Random(0)
         self._prompts = [Prompt(tuple(rng.randrange(10, vocabulary) for _ in range(PROMPT))) for _ in range(requests)]
 
@@ -85,14 +76,16 @@ class Load:
 
 
 @asynccontextmanager
-async def at_work(config: Config, model: Path) -> AsyncIterator[tuple[Actors, Publisher]]:
-    """A run's actors after its first publication, which calibrates the canary."""
-    ids = AutoTokenizer.from_pretrained(model)(CANARY_TEXT)["input_ids"][: config.model.max_context - 1]
+async def at_work(config: Config, model: Path) -> AsyncIterator[tuple[Actors, Publications]]:
+    """Start a run's actors and publish once, which calibrates the canary."""
     with tempfile.TemporaryDirectory() as out:
-        async with actors(config, model, RunFolder(Path(out)), Stop(), TerminalView(1)) as team:
-            publisher = Publisher(team, LogprobCanary(ids, config.model.dtype))
-            print(f"first publication: {await publisher.publish()}", flush=True)
-            yield team, publisher
+        stop = Stop()
+        async with actors(config, model, RunFolder(Path(out)), stop, PhaseTimer(), print) as team:
+            publisher = publisher_of(config, model, team)
+            team.watch(publisher.refill, stop)
+            publications = Publications(publisher)
+            print(f"first publication: {await publications.publish()}", flush=True)
+            yield team, publications
 
 
 async def measure(args: argparse.Namespace) -> dict[str, object]:
@@ -100,14 +93,14 @@ async def measure(args: argparse.Namespace) -> dict[str, object]:
     config = config_of(args)
     model = locate(config.model.name)
     vocabulary = len(AutoTokenizer.from_pretrained(model))
-    async with at_work(config, model) as (team, publisher):
+    async with at_work(config, model) as (team, publications):
         load = Load(team, args.prompts * args.group_size, args.max_tokens, vocabulary)
         alone = await load.run()
 
         async def in_flight() -> dict[str, float]:
             running = asyncio.create_task(load.run())
             await asyncio.sleep(alone["seconds"] * BEGUN)
-            parts = await publisher.publish()
+            parts = await publications.publish()
             return parts | await running
 
         async def learn() -> dict[str, float]:
@@ -115,7 +108,7 @@ async def measure(args: argparse.Namespace) -> dict[str, object]:
             return {}
 
         taken = await alternated(
-            args.rounds, {"sample": load.run, "in flight": in_flight, "idle": publisher.publish, "learn": learn}
+            args.rounds, {"sample": load.run, "in flight": in_flight, "idle": publications.publish, "learn": learn}
         )
         await load.close()
     parts = {

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentrl.cluster.roles import vllm_spec
 from agentrl.cluster.signals import Stop
 from agentrl.config.models import locate
 from agentrl.config.schema import CheckpointSection, Config, EvalSection, LearnerSection
@@ -38,7 +39,7 @@ from benchmarks.arms import Arm
 from benchmarks.learner import Bare, free_port
 from benchmarks.raw import RawBatch
 from benchmarks.rival import MISSING, Fixed, Question, Rival, RivalLoss, RivalSpec
-from benchmarks.rollout import config_of, flags, raw_arm, raw_requests, spec_of, stop_tokens
+from benchmarks.rollout import config_of, flags, raw_arm, raw_requests, stop_tokens
 from benchmarks.timing import alternated, column, last_line, median
 
 TOLERANCE = 1e-5
@@ -172,7 +173,7 @@ async def race(args: argparse.Namespace, config: Config, model: Path, spec: Riva
     """All arms in turns."""
     with ExitStack() as stack:
         trl, bare = Arm(Rival, spec, env=threads()), Arm(BareStep, model, 16, env=threads())
-        engine: VllmSpec = spec_of(config, model)
+        engine: VllmSpec = vllm_spec(config, model)
         raw = raw_arm(engine)
         for arm in (trl, bare, raw):
             stack.callback(arm.close)

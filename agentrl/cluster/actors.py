@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.learners import Learners
+from agentrl.cluster.placement import bundles
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import Cluster
-from agentrl.cluster.roles import RemoteEngine, engine_spec, is_shared, learner_spec, worker_spec
-from agentrl.cluster.scratch import discard_scratch, scratch_of
+from agentrl.cluster.roles import engine_spec, learner_spec, worker_spec
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
+from agentrl.engine.protocol import Engine
+from agentrl.engine.remote import RemoteEngine
 from agentrl.errors import RunError
+from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts
-from agentrl.report.terminal import TerminalView
+from agentrl.weights.staging import discard_leftovers, folder_key
 
 END_S = 10.0
 
@@ -28,98 +34,113 @@ Register = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
+class Losses:
+    """Processes that are lost and replaced: shown to the user, and recorded for the summary."""
+
+    restarts: Restarts
+    note: Callable[[str], None]
+
+    def add(self, process: str, why: str) -> None:
+        """Show and record a loss."""
+        self.note(f"{process} is lost and will be replaced: {why}")
+        self.restarts.add(process, why)
+
+
+@dataclass(frozen=True)
 class Actors:
-    """Everybody who works for a run; an evaluation has no learners."""
+    """Actors of a run (an evaluation has no learners)."""
 
     engines: Engines
     workers: Workers
     learners: Learners
+    losses: Losses
+
+    def watch(self, refill: Callable[[Engine], Awaitable[None]], stop: Stop) -> None:
+        """Replace lost engines from now on; `refill` publishes the present weights to an engine."""
+        self.engines.watch(refill, EngineEvents(self.workers, self.losses, stop))
+
+
+@dataclass(frozen=True)
+class EngineEvents:
+    """Connects the engines to the rest of the run: the user, the rollout workers and the end of the run."""
+
+    workers: Workers
+    losses: Losses
+    stop: Stop
+
+    async def lost(self, engine_id: int, why: str) -> None:
+        """Record the loss, and let the workers send the engine's requests elsewhere."""
+        self.losses.add(f"engine {engine_id}", why)
+        await self.workers.broadcast("engine_lost", engine_id, why)
+
+    async def restarted(self, engine_id: int, engine: RemoteEngine) -> None:
+        """Let the workers send requests to the new engine."""
+        self.losses.note(f"engine {engine_id} is back")
+        await self.workers.broadcast("engine_restarted", engine_id, engine)
+
+    def failed(self, error: BaseException) -> None:
+        """Stop the run."""
+        self.stop.call(error)
 
 
 @asynccontextmanager
 async def actors(
-    config: Config, model: Path, folder: RunFolder, stop: Stop, view: TerminalView, *, learns: bool = True
+    config: Config,
+    model: Path,
+    folder: RunFolder,
+    stop: Stop,
+    timer: PhaseTimer,
+    note: Callable[[str], None],
+    *,
+    learns: bool = True,
 ) -> AsyncIterator[Actors]:
-    """The actors at work; when the context is left, however that happens, every process has ended."""
+    """Start the actors; on exit every process has ended. `note` shows the user which processes are replaced."""
     registry = ProcessRegistry(folder.path)
-    shared = [{"GPU": 1.0}] * max(config.engine.count, config.learner.ranks) if is_shared(config) else None
-    timer = view.timer
     with timer.part("ray"):
-        cluster = Cluster(f"agentrl-{folder.path.name}", shared)
-    register = registry.register if cluster.is_local else _elsewhere
+        cluster = Cluster(f"agentrl-{folder.path.name}", bundles(config))
+    register = registry.register if cluster.is_local else _ends_with_its_node
     try:
         for pid in cluster.pids():
             register("ray", pid)
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
-        team = _spawned(cluster, config, model, folder, register, learns=learns)
-        try:
-            engines, workers = (
-                timer.timed("engines", team.engines.start()),
-                timer.timed("workers", team.workers.start()),
-            )
-            learners = [timer.timed("learner", team.learners.start())] if learns else []
-            await stop.cut(_together(engines, workers, *learners))
-            with closing(Restarts(folder)) as restarts:
-                _look_after(team, restarts, view, stop)
+        with closing(Restarts(folder)) as restarts:
+            team = _spawned(cluster, config, model, folder.path, register, Losses(restarts, note), learns=learns)
+            try:
+                await stop.cut(_started(team, timer, learns=learns))
                 yield team
-        finally:
-            timer.enter("close")
-            with suppress(RunError):  # a full disk keeps nothing from ending
-                await asyncio.to_thread(registry.register_descendants)
-            await asyncio.gather(team.workers.close(), team.engines.close())
+            finally:
+                timer.enter("close")
+                with suppress(RunError):  # a full disk keeps nothing from ending
+                    await asyncio.to_thread(registry.register_descendants)
+                await asyncio.gather(team.workers.close(), team.engines.close())
     finally:
         await asyncio.to_thread(cluster.close)
-        await asyncio.to_thread(registry.end_leftovers, END_S)
-        discard_scratch(folder.path)
+        await clean_up(folder.path)
 
 
 def _spawned(
-    cluster: Cluster, config: Config, model: Path, folder: RunFolder, register: Register, *, learns: bool
+    cluster: Cluster, config: Config, model: Path, folder: Path, register: Register, losses: Losses, *, learns: bool
 ) -> Actors:
-    engine = config.engine
-    engines = Engines(
-        cluster,
-        lambda place: engine_spec(config, str(model), place, scratch_of(folder.path)),
-        engine.count,
-        engine.restarts,
-        engine.start_timeout_s,
-        register,
-    )
+    engines = Engines(cluster, partial(engine_spec, config, model, scratch_of(folder)), config.engine, register)
     ranks = range(config.learner.ranks if learns else 0)
-    learners = Learners(cluster, [learner_spec(config, model, folder.path, rank) for rank in ranks], register)
+    learners = Learners(cluster, [learner_spec(config, model, folder, rank) for rank in ranks], register)
     workers = Workers(
         cluster,
-        lambda place: worker_spec(config, str(model), place, engines.remotes),
+        lambda worker_id: worker_spec(config, model, engines.current, worker_id),
         config.rollout.workers,
-        engine.restarts,
+        config.engine.restarts,
         register,
+        losses.add,
     )
-    return Actors(engines, workers, learners)
+    return Actors(engines, workers, learners, losses)
 
 
-def _look_after(team: Actors, restarts: Restarts, view: TerminalView, stop: Stop) -> None:
-    """From now on a dead engine is replaced, and everybody hears of it; as they do of a worker that was."""
-
-    def lost(process: str, why: str) -> None:
-        view.note(f"{process} is lost and started anew: {why}")
-        restarts.add(process, why)
-
-    async def told(place: int, engine: RemoteEngine | None, why: str) -> None:
-        if engine is None:
-            lost(f"engine {place}", why)
-            await team.workers.broadcast("engine_lost", place, why)
-        else:
-            view.note(f"engine {place} is back")
-            await team.workers.broadcast("engine_restarted", place, engine.remote)
-
-    team.engines.told, team.engines.failed = told, stop.call
-    team.workers.told = lambda place, why: lost(f"rollout worker {place}", why)
-    team.engines.watch()
-
-
-async def _together(*starting: Awaitable[None]) -> None:
-    """Wait for all; the first failure ends the waiting."""
-    tasks = [asyncio.ensure_future(start) for start in starting]
+async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
+    """Start all actors side by side; the first failure cancels the others."""
+    parts = [timer.timed("engines", team.engines.start()), timer.timed("workers", team.workers.start())]
+    if learns:
+        parts.append(timer.timed("learner", team.learners.start()))
+    tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.gather(*tasks)
     finally:
@@ -128,5 +149,17 @@ async def _together(*starting: Awaitable[None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _elsewhere(role: str, pid: int) -> None:
-    """Processes on other machines end with their Ray node, which outlives this run."""
+def _ends_with_its_node(role: str, pid: int) -> None:
+    """Register nothing: a process on another machine ends with its Ray node, which outlives this run."""
+
+
+def scratch_of(folder: Path) -> Path:
+    """Return where the sockets of a run are, whose paths must be short; a resume after a kill removes it."""
+    return Path(tempfile.gettempdir()) / f"agentrl-{folder_key(folder)}"
+
+
+async def clean_up(folder: Path) -> None:
+    """End every process that the run in `folder` started, and remove its files outside the folder. Idempotent."""
+    await asyncio.to_thread(ProcessRegistry(folder).end_leftovers, END_S)
+    discard_leftovers(folder)
+    shutil.rmtree(scratch_of(folder), ignore_errors=True)

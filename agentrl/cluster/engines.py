@@ -1,96 +1,97 @@
-"""The engines of a run: started together, replaced when they die, all serving what was published last."""
+"""The engines of a run: started together, and replaced when they die or do not hold the published weights."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from typing import Any, Protocol
 
-from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
-from agentrl.cluster.roles import RemoteEngine
+from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.config.schema import EngineSection
+from agentrl.engine.protocol import Engine
+from agentrl.engine.remote import RemoteEngine
 from agentrl.errors import AgentRLError, RunError
-from agentrl.weights.publisher import PublicationError, Published
 
 HEARTBEAT_S = 2.0
 ANSWER_S = 120.0
 END_S = 6.0
 
-Told = Callable[[int, RemoteEngine | None, str], Awaitable[None]]
+
+class Events(Protocol):
+    """The rest of the run, as far as it must know what happens to engines."""
+
+    async def lost(self, engine_id: int, why: str) -> None:
+        """An engine is gone and will be replaced."""
+
+    async def restarted(self, engine_id: int, engine: RemoteEngine) -> None:
+        """`engine` replaces a lost one and serves the present weights."""
+
+    def failed(self, error: BaseException) -> None:
+        """An engine cannot be replaced: the run cannot go on."""
 
 
 class Engines:
-    """Engine number i is described by `role(i)`; `register` hears of each process, `told` of each loss and return.
+    """All engines of a run: a `Fleet` to the publisher.
 
-    An engine that dies, does not answer, or does not hold what was published is replaced, at most `restarts` times in a
-    run: then `failed` gets the error. `refill` publishes the present weights to one engine.
+    `spec_of(engine_id)` specifies an engine and `register` records its processes. An engine that dies, does not answer
+    or does not hold the published weights is replaced, at most `engine.restarts` times in a run.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        role: Callable[[int], ActorSpec],
-        count: int,
-        restarts: int,
-        start_timeout_s: float,
+        spec_of: Callable[[int], ActorSpec],
+        section: EngineSection,
         register: Callable[[str, int], None],
     ) -> None:
-        self._cluster, self._role, self._restarts = cluster, role, restarts
-        self._start_timeout_s, self._register = start_timeout_s, register
-        self._engines = [RemoteEngine(cluster.spawn(role(place))) for place in range(count)]
-        self._repairs: dict[int, asyncio.Task[None]] = {}
+        self._cluster, self._spec_of, self._section, self._register = cluster, spec_of, section, register
+        self._engines = [self._spawned(engine_id) for engine_id in range(section.count)]
         self._down: set[int] = set()
-        self._watches: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
-        self.deaths = 0
-        self.told: Told | None = None
-        self.refill: Callable[[RemoteEngine], Awaitable[None]] | None = None
-        self.failed: Callable[[BaseException], None] | None = None
+        self._deaths = 0
+        self._refill: Callable[[Engine], Awaitable[None]] | None = None
+        self._events: Events | None = None
 
     @property
-    def remotes(self) -> list[ActorHandle]:
-        """What rollout workers are given: the engines that serve weights, or served them last."""
-        return [engine.remote for engine in self._engines]
+    def current(self) -> list[RemoteEngine]:
+        """The engines that serve weights; in the place of one that is being replaced, the lost one."""
+        return list(self._engines)
+
+    def serving(self) -> dict[int, RemoteEngine]:
+        """Return the engines that are up, by engine id."""
+        return {i: engine for i, engine in enumerate(self._engines) if i not in self._down}
 
     async def start(self) -> None:
         """Wait until every engine has loaded the model."""
         await asyncio.gather(*(self._start(engine) for engine in self._engines))
 
-    def watch(self) -> None:
-        """Look after the engines from now on."""
-        self._watches = [asyncio.create_task(self._watch(place)) for place in range(len(self._engines))]
+    def watch(self, refill: Callable[[Engine], Awaitable[None]], events: Events) -> None:
+        """Replace engines from now on; `refill` publishes the present weights to one of them."""
+        self._refill, self._events = refill, events
+        for engine_id in range(len(self._engines)):
+            self._run(self._heartbeats(engine_id))
 
-    async def publish(self, bring: Callable[[Sequence[RemoteEngine]], Awaitable[Published]]) -> Published:
-        """`bring` a version to every engine that is up; one that fails is replaced, and refilled when it is back."""
-        places = [place for place in range(len(self._engines)) if place not in self._down]
-        if not places:
-            return Published()
-        try:
-            return await bring([self._engines[place] for place in places])
-        except PublicationError as error:
-            for fault, reason in error.faults.items():
-                self.repair(places[fault], self._engines[places[fault]], str(reason))
-            return Published()
+    def replace(self, engine_id: int, engine: Engine, why: str) -> None:
+        """Replace `engine` in the background, unless that was done or is under way."""
+        if self._is_closing or engine_id in self._down or self._engines[engine_id] is not engine:
+            return
+        self._down.add(engine_id)
+        self._run(self._replace(engine_id, why))
 
     async def sleep(self, deadline_s: float) -> None:
-        """Give the GPUs to the learner that shares them."""
+        """Free the GPUs for the learner that shares them."""
         await asyncio.gather(*(engine.sleep(deadline_s) for engine in self._engines))
 
     async def wake(self, deadline_s: float) -> None:
-        """Take them back; weights must be published before anything is sampled."""
+        """Take the GPUs back; weights must be published before anything is sampled."""
         await asyncio.gather(*(engine.wake(deadline_s) for engine in self._engines))
-
-    def repair(self, place: int, engine: RemoteEngine, why: str) -> None:
-        """Replace `engine`, which was number `place`, unless that is under way or done."""
-        if self._is_closing or place in self._repairs or self._engines[place] is not engine:
-            return
-        self._down.add(place)
-        self._repairs[place] = task = asyncio.create_task(self._replace(place, engine, why))
-        task.add_done_callback(lambda done: self._repaired(place, done))
 
     async def close(self) -> None:
         """End every engine and its processes. Idempotent."""
         self._is_closing = True
-        tasks = [*self._watches, *self._repairs.values()]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -98,57 +99,69 @@ class Engines:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    async def _start(self, engine: RemoteEngine) -> None:
-        await engine.remote.make(deadline_s=self._start_timeout_s)
-        await engine.start(self._start_timeout_s)
-        for pid in await engine.pids():
-            self._register(engine.remote.name, pid)
+    def _spawned(self, engine_id: int) -> RemoteEngine:
+        return RemoteEngine(self._cluster.spawn(self._spec_of(engine_id)))
 
-    async def _watch(self, place: int) -> None:
+    async def _start(self, engine: RemoteEngine) -> None:
+        await engine.actor.make(deadline_s=self._section.start_timeout_s)
+        await engine.start(self._section.start_timeout_s)
+        for pid in await engine.pids():
+            self._register(engine.actor.name, pid)
+
+    async def _heartbeats(self, engine_id: int) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            engine = self._engines[place]
-            if place in self._repairs:
+            if engine_id in self._down:
                 continue
+            engine = self._engines[engine_id]
             try:
                 await engine.check(ANSWER_S)
             except AgentRLError as error:
-                self.repair(place, engine, str(error))
+                self.replace(engine_id, engine, str(error))
 
-    async def _replace(self, place: int, dead: RemoteEngine, why: str) -> None:
-        self.deaths += 1
-        await self._tell(place, None, why)
-        if self.deaths > self._restarts:
-            raise RunError(f"engines died {self.deaths} times (engine.restarts = {self._restarts}); the last: {why}")
-        await self._end(dead)
-        engine = RemoteEngine(self._cluster.spawn(self._role(place)))
+    async def _replace(self, engine_id: int, why: str) -> None:
+        assert self._events is not None, "engines are replaced after `watch`"
+        while engine_id in self._down:
+            self._deaths += 1
+            await self._events.lost(engine_id, why)
+            if self._deaths > self._section.restarts:
+                raise RunError(
+                    f"engines died {self._deaths} times (engine.restarts = {self._section.restarts}); the last: {why}"
+                )
+            try:
+                await self._restart(engine_id)
+            except RunError:
+                raise
+            except AgentRLError as error:
+                why = str(error)
+        await self._events.restarted(engine_id, self._engines[engine_id])
+
+    async def _restart(self, engine_id: int) -> None:
+        assert self._refill is not None, "engines are replaced after `watch`"
+        await self._end(self._engines[engine_id])
+        engine = self._spawned(engine_id)
         try:
             await self._start(engine)
-            if self.refill is not None:
-                await self.refill(engine)
-            # Nothing is awaited between the refill and here: no publication can pass this engine by.
-            self._engines[place] = engine
-            self._down.discard(place)
-        finally:
-            if self._engines[place] is not engine:
-                await self._end(engine)
-        await self._tell(place, engine, why)
-
-    def _repaired(self, place: int, task: asyncio.Task[None]) -> None:
-        del self._repairs[place]
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        if isinstance(error, RunError) and self.failed is not None:
-            self.failed(error)
-            return
-        self.repair(place, self._engines[place], str(error))
-
-    async def _tell(self, place: int, engine: RemoteEngine | None, why: str) -> None:
-        if self.told is not None:
-            await self.told(place, engine, why)
+            await self._refill(engine)
+        except BaseException:
+            await self._end(engine)
+            raise
+        # Nothing is awaited between the refill and here: no publication can pass this engine by.
+        self._engines[engine_id] = engine
+        self._down.discard(engine_id)
 
     @staticmethod
     async def _end(engine: RemoteEngine) -> None:
         with suppress(AgentRLError):
             await engine.close(END_S)
-        engine.remote.kill()
+        engine.actor.kill()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and self._events is not None:
+            self._events.failed(error)

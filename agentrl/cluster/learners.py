@@ -1,4 +1,4 @@
-"""The learner ranks of a run, called together: one global batch in, one report out, new weights staged."""
+"""The learner ranks of a run, called together: a global batch goes in, reports and new weights come out."""
 
 from __future__ import annotations
 
@@ -8,52 +8,55 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
+from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import StepReport, TrainSequence, Version
+from agentrl.weights.staging import Staged
 
 START_S = 600.0
-NOTICE_S = 5.0  # Ray may know of a dead process later than its peers do
+NOTICE_S = 5.0  # Ray may notice a dead process later than its peers do
 
 
 class Learners:
-    """All ranks of the learner. When one fails or does not answer, the call raises LearnerError naming the rank."""
+    """All ranks of the learner. If a rank fails or does not answer, the call raises LearnerError naming it."""
 
-    def __init__(self, cluster: Cluster, roles: list[ActorSpec], register: Callable[[str, int], None]) -> None:
+    def __init__(self, cluster: Cluster, specs: list[ActorSpec], register: Callable[[str, int], None]) -> None:
         self._cluster, self._register = cluster, register
-        self._ranks: list[ActorHandle] = [cluster.spawn(role) for role in roles]
+        self._ranks: list[ActorHandle] = [cluster.spawn(spec) for spec in specs]
 
     async def start(self) -> None:
         """Wait until every rank has loaded the model."""
         if not self._ranks:
             return
-        meeting = await self._ranks[0].address(START_S)
-        makings = (self._within(rank.make(*meeting, deadline_s=START_S), rank.name) for rank in self._ranks)
-        for rank, pid in zip(self._ranks, await asyncio.gather(*makings), strict=True):
+        address = await self._ranks[0].address(START_S)
+        starts = (self._within(rank.make(*address, deadline_s=START_S), rank.name) for rank in self._ranks)
+        for rank, pid in zip(self._ranks, await asyncio.gather(*starts), strict=True):
             self._register(rank.name, pid)
 
     async def step(self, batch: list[TrainSequence], deadline_s: float) -> list[StepReport]:
-        """Train one global batch; the report of each rank."""
+        """Train one global batch; returns the report of each rank."""
         return await self._all("step", self._cluster.share(batch), deadline_s=deadline_s)
 
-    async def stage(self, version: Version, deadline_s: float) -> Any:
-        """Write the weights down for the engines; what rank 0 says of them (`weights.sender.Staged`)."""
-        return (await self._all("stage", version, deadline_s=deadline_s))[0]
+    async def stage(self, version: Version, deadline_s: float) -> Staged:
+        """Stage the weights in files that engines on this machine load."""
+        staged: Staged = (await self._all("stage", version, deadline_s=deadline_s))[0]
+        return staged
 
-    async def send(self, version: Version, engines: Sequence[ActorHandle], deadline_s: float) -> None:
-        """Send the weights to paused engines, from GPU to GPU."""
+    async def send(self, version: Version, engines: Sequence[Engine], deadline_s: float) -> None:
+        """Send the weights to paused engines (RemoteEngine), from GPU to GPU."""
         await self._all("send", version, list(engines), deadline_s, deadline_s=deadline_s)
 
     async def logprobs(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
-        """Logprobs of ids[1:] under the present weights."""
+        """Return the logprobs of ids[1:] under the present weights."""
         rows = await self._all("logprobs", [list(ids)], deadline_s=deadline_s)
         return tuple(rows[0][0])
 
     async def save(self, folder: Path, deadline_s: float) -> None:
-        """Write a checkpoint (every rank its part)."""
+        """Write a checkpoint; every rank writes its part."""
         await self._all("save", folder, deadline_s=deadline_s)
 
     async def load(self, folder: Path, deadline_s: float) -> None:
-        """Go on from a checkpoint."""
+        """Load a checkpoint."""
         await self._all("load", folder, deadline_s=deadline_s)
 
     async def _all(self, method: str, *args: Any, deadline_s: float) -> list[Any]:
@@ -64,7 +67,7 @@ class Learners:
         try:
             return await _results(calls)
         finally:
-            # A rank that failed leaves the others waiting in a collective: nobody waits with them.
+            # A rank that fails leaves the others waiting in a collective.
             for call in calls:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
@@ -80,7 +83,7 @@ class Learners:
 
 
 async def _results(calls: Sequence[asyncio.Task[Any]]) -> list[Any]:
-    """The results, or the error of the rank that died rather than that of one which only lost its peer."""
+    """Return the results. Raises the error of a rank that died rather than that of a rank that lost its peer."""
     await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
     errors = _errors(calls)
     if errors and not any(isinstance(error, LearnerDiedError) for error in errors):

@@ -1,7 +1,7 @@
-"""Every process a run starts, on record: whoever opens the run folder next can end what was left behind.
+"""Registry of the processes a run starts, with which a later command ends those that were left behind.
 
 A process is a pid together with its start time and the machine's boot id: a pid alone may name another process by now.
-Whoever starts a process registers it before it is used, grandchildren that can outlive their parent included.
+A process is registered before it is used, including grandchildren that can outlive their parent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE = "processes.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """One process, told apart from every other that had or will have its pid."""
+    """One process, distinguishable from any other with the same pid."""
 
     role: str
     pid: int
@@ -39,12 +39,12 @@ class ProcessRegistry:
         self._path = folder / FILE
 
     def register(self, role: str, pid: int) -> None:
-        """Record a process; on disk when this returns. One that has ended already needs no record."""
+        """Record a process on disk, unless it has ended already."""
         entry = _table().get(pid)
         if entry is None:
             return
         process = ProcessRecord(role, pid, entry.started, _boot())
-        # A line of its own even when the last writer was killed in the middle of its line.
+        # The leading newline ends a line in the middle of which the last writer was killed.
         line = f"\n{json.dumps(asdict(process))}\n".encode()
         try:
             with self._path.open("ab", buffering=0) as file:
@@ -54,13 +54,13 @@ class ProcessRegistry:
             raise RunError(f"cannot write {self._path}: {error.strerror}. Make room, then resume the run") from error
 
     def registered(self) -> list[ProcessRecord]:
-        """Every process on record, in the order of registration."""
+        """Return every process on record, in the order of registration."""
         if not self._path.exists():
             return []
         return [process for line in self._path.read_text(errors="replace").splitlines() for process in _parsed(line)]
 
     def leftovers(self) -> list[ProcessRecord]:
-        """The registered processes that still run, and their descendants; never this process or its ancestors."""
+        """Return the registered processes that still run and their descendants; never this process or its ancestors."""
         boot, table = _boot(), _table()
         ours = set(_ancestry(os.getpid(), table))
         roles = {p.pid: p.role for p in self.registered() if p.boot == boot and _is(p, table) and p.pid not in ours}
@@ -73,44 +73,41 @@ class ProcessRegistry:
         return sorted(found, key=lambda process: process.started)
 
     def register_descendants(self) -> None:
-        """Record what the registered processes have started: it may outlive them, and is nobody's child then."""
+        """Record the descendants of the registered processes, which may outlive them as orphans."""
         known = {(process.pid, process.started) for process in self.registered()}
         for process in self.leftovers():
             if (process.pid, process.started) not in known:
                 self.register(process.role, process.pid)
 
-    def end_leftovers(self, deadline_s: float) -> list[ProcessRecord]:
-        """End all that `leftovers` names and return it: SIGTERM first, SIGKILL in the second half of the deadline.
+    def end_leftovers(self, deadline_s: float) -> None:
+        """End all `leftovers`: SIGTERM first, SIGKILL in the second half of the deadline.
 
-        Raises RunError naming what outlives even that.
+        Raises RunError naming the processes that still run then.
         """
         ends_at = time.monotonic() + deadline_s
-        running: dict[int, ProcessRecord] = {}  # by a descriptor that stays with the process when its pid is used again
-        found: dict[int, ProcessRecord] = {}
+        running: dict[int, ProcessRecord] = {}  # by descriptor, which stays with the process when its pid is reused
         with ExitStack() as descriptors:
             for signal_number, until in ((signal.SIGTERM, ends_at - deadline_s / 2), (signal.SIGKILL, ends_at)):
                 new = [process for process in self.leftovers() if process.pid not in {p.pid for p in running.values()}]
                 running |= _opened(new, descriptors)
-                found |= running
                 for descriptor in running:
                     with suppress(ProcessLookupError):
                         signal.pidfd_send_signal(descriptor, signal_number)
                 _wait_for_ends(running, until)
         if running:
             names = ", ".join(f"{process.role} (pid {process.pid})" for process in running.values())
-            raise RunError(f"still running {deadline_s} s after they were told to end: {names}. End them, then resume")
-        return list(found.values())
+            raise RunError(f"still running {deadline_s:g} s after SIGTERM: {names}. End them, then resume")
 
 
 class _Entry(NamedTuple):
-    """What /proc says of a process that runs."""
+    """An entry of the process table."""
 
     parent: int
     started: int
 
 
 def _table() -> dict[int, _Entry]:
-    """Every process of this machine by pid; zombies have ended."""
+    """Return every process of this machine by pid; zombies count as ended."""
     table = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -129,20 +126,20 @@ def _is(process: ProcessRecord, table: dict[int, _Entry]) -> bool:
 
 
 def _ancestry(pid: int, table: dict[int, _Entry]) -> Iterator[int]:
-    """The process, its parent, and so on."""
+    """Yield the process, its parent, and so on."""
     while pid in table:
         yield pid
         pid = table[pid].parent
 
 
 def _parsed(line: str) -> Iterator[ProcessRecord]:
-    """The process of a line; none when its writer was killed in the middle of it."""
+    """Yield the process of a line; nothing if its writer was killed in the middle of it."""
     with suppress(json.JSONDecodeError, TypeError):
         yield ProcessRecord(**json.loads(line))
 
 
 def _opened(processes: Iterable[ProcessRecord], descriptors: ExitStack) -> dict[int, ProcessRecord]:
-    """A descriptor for each process that still is the one meant."""
+    """Open a descriptor for each process that still is the recorded one."""
     opened = {}
     for process in processes:
         with suppress(ProcessLookupError):
@@ -154,7 +151,7 @@ def _opened(processes: Iterable[ProcessRecord], descriptors: ExitStack) -> dict[
 
 
 def _wait_for_ends(running: dict[int, ProcessRecord], until: float) -> None:
-    """Take out of `running` what ends before the time `until`."""
+    """Remove from `running` the processes that end before the time `until`."""
     poll = select.poll()
     for descriptor in running:
         poll.register(descriptor, select.POLLIN)

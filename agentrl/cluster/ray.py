@@ -1,4 +1,4 @@
-"""All of Ray: plain objects get processes of their own here, and calls to them get deadlines."""
+"""Ray actors with deadlines: the only module that imports Ray."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ CONNECT_S = 10.0
 
 @dataclass(frozen=True)
 class ActorSpec:
-    """A plain object that wants a process: `factory(*args)` makes it there, when `ActorHandle.make` is called.
+    """Specification of a Ray actor: `factory(*args)` runs in its process when `ActorHandle.make` is called.
 
-    `is_blocking` objects answer one call at a time in their main thread; others live on an asyncio loop. `gpus` may be
-    a fraction; roles with the same `bundle` share its GPUs. `died` is what a caller gets when the process is gone.
+    `is_blocking` objects answer one call at a time in their main thread; others run on an asyncio loop. `gpus` may be
+    a fraction; actors with the same `bundle` share its GPUs. Calls raise `died` when the process is gone.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ActorSpec:
 
 
 class _Host:
-    """The process of a role whose methods are coroutines (or cheap)."""
+    """The process of an object whose methods are coroutines (or cheap)."""
 
     def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._factory, self._args = factory, args
@@ -62,7 +62,7 @@ class _Host:
 
 
 class _BlockingHost:
-    """The process of a role that computes in its main thread."""
+    """The process of an object that computes in its main thread."""
 
     def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._factory, self._args = factory, args
@@ -80,14 +80,14 @@ class _BlockingHost:
 
 
 class ActorHandle:
-    """A role's object as its callers see it. Picklable: it may be sent to other roles."""
+    """An object in an actor as its callers see it. Picklable: it may be sent to other actors."""
 
     def __init__(self, name: str, actor: Any, died: type[AgentRLError]) -> None:
         self.name, self._actor, self._died = name, actor, died
         self.key = uuid.uuid4().hex
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
-        """Call a method. Raises what it raises, DeadlineError, or the role's own error when its process is gone.
+        """Call a method. Raises what it raises, DeadlineError, or the `died` of the spec when the process is gone.
 
         Cancelling the caller, or running out of time, cancels the call in the process.
         """
@@ -95,12 +95,12 @@ class ActorHandle:
         return await self._answer(ref, method, deadline_s)
 
     async def make(self, *args: Any, deadline_s: float) -> int:
-        """Make the role's object, `args` after those of the role; returns the id of its process."""
+        """Make the object, with `args` after those of the spec; returns the id of its process."""
         pid: int = await self._answer(self._actor.make.remote(*args), "start", deadline_s)
         return pid
 
     async def address(self, deadline_s: float) -> tuple[str, int]:
-        """The address of a blocking role's machine and a port that is free there, before its object is made."""
+        """Return the address of a blocking actor's machine and a port that is free there, before its object is made."""
         address: tuple[str, int] = await self._answer(self._actor.address.remote(), "start", deadline_s)
         return address
 
@@ -146,7 +146,7 @@ class Cluster:
         self._group: PlacementGroup | None = placement_group(bundles, strategy="PACK") if bundles else None
 
     async def ready(self, deadline_s: float) -> None:
-        """Wait until the cluster has given what the bundles ask for."""
+        """Wait until the cluster has reserved the bundles."""
         if self._group is None:
             return
         try:
@@ -158,30 +158,30 @@ class Cluster:
                 f"{ray.cluster_resources()}. Ask for fewer engines or ranks, or wait for the nodes."
             ) from None
 
-    def spawn(self, role: ActorSpec) -> ActorHandle:
-        """Start a process for a role; `ActorHandle.make` then makes its object."""
-        host = _BlockingHost if role.is_blocking else _Host
-        options: dict[str, Any] = {"num_cpus": 0, "num_gpus": role.gpus, "max_restarts": 0}
-        if not role.is_blocking:
+    def spawn(self, spec: ActorSpec) -> ActorHandle:
+        """Start a process; `ActorHandle.make` then makes its object."""
+        host = _BlockingHost if spec.is_blocking else _Host
+        options: dict[str, Any] = {"num_cpus": 0, "num_gpus": spec.gpus, "max_restarts": 0}
+        if not spec.is_blocking:
             options["max_concurrency"] = CONCURRENT_CALLS
-        if role.env:
-            options["runtime_env"] = {"env_vars": dict(role.env)}
-        if role.bundle is not None and self._group is not None:
-            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, role.bundle)
-        actor = ray.remote(host).options(**options).remote(role.factory, role.args)
-        return ActorHandle(role.name, actor, role.died)
+        if spec.env:
+            options["runtime_env"] = {"env_vars": dict(spec.env)}
+        if spec.bundle is not None and self._group is not None:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, spec.bundle)
+        actor = ray.remote(host).options(**options).remote(spec.factory, spec.args)
+        return ActorHandle(spec.name, actor, spec.died)
 
     @property
     def is_local(self) -> bool:
-        """True when Ray runs on this machine alone, started by this run."""
+        """Whether this run started Ray, on this machine alone."""
         return not os.environ.get("RAY_ADDRESS")
 
     def pids(self) -> list[int]:
-        """Ray's own processes, when this run started them."""
+        """Return Ray's own processes, if this run started them."""
         return [child.pid for child in psutil.Process().children(recursive=True)] if self.is_local else []
 
     def share(self, value: Any) -> Any:
-        """Put a value where every role can read it without sending it twice; pass the result as an argument."""
+        """Put a value where every actor can read it, without sending it twice; pass the result as an argument."""
         return ray.put(value)
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class Cluster:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on."""
+    """Return a free TCP port of this machine."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
@@ -198,9 +198,9 @@ def free_port() -> int:
 
 
 def _check_reached(address: str) -> None:
-    """Raise RunError where nothing listens at `host:port`: Ray itself would try for a minute without a word."""
+    """Raise RunError if nothing listens at `host:port`: Ray itself would try silently for a minute."""
     host, _, port = address.rpartition(":")
-    if "/" in host or not (host and port.isdigit()):  # "auto", "ray://…": Ray knows what they mean
+    if "/" in host or not (host and port.isdigit()):  # "auto", "ray://…": left to Ray
         return
     reached = catch(socket.create_connection, (host.strip("[]"), int(port)), CONNECT_S)
     if reached.error is not None:
@@ -213,9 +213,9 @@ def _quiet() -> None:
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
-    # Ray lets its workers yield to every other process (niceness 15); here they are the work itself.
+    # By default Ray gives its workers niceness 15; here they are the work itself.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # It says that the cluster asks for a token, which Ray itself makes and passes on.
+    # It reports an authentication token that Ray itself makes and passes on.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
 
 
@@ -229,8 +229,8 @@ def _start_ray(namespace: str, is_local: bool) -> None:
 
 @contextmanager
 def _own_handlers() -> Iterator[None]:
-    """Keep our signal handlers: Ray replaces them with its own, which print a stack and end the process."""
-    if threading.current_thread() is not threading.main_thread():  # where neither Ray nor we can set any
+    """Restore our signal handlers, which Ray replaces by some that print a stack and end the process."""
+    if threading.current_thread() is not threading.main_thread():  # neither Ray nor we can set handlers there
         yield
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -242,7 +242,7 @@ def _own_handlers() -> Iterator[None]:
 
 
 def _why_not(error: Exception, is_local: bool) -> str:
-    """Why Ray did not start, and what to do. It raises errors of any class, a bare Exception for a timeout."""
+    """Say why Ray did not start, and what to do."""
     remedy = (
         "Check memory, /dev/shm and disk with `agentrl doctor`, wait until the machine is less busy, and start the "
         "command again; Ray's own log is in /tmp/ray/session_latest/logs"

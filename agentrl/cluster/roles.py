@@ -1,4 +1,4 @@
-"""What each process of a run is made of: the factories that run inside it, and how the run calls it."""
+"""The processes of a run: their specifications, and the factories that run inside them."""
 
 from __future__ import annotations
 
@@ -8,182 +8,64 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from agentrl.cluster.ray import ActorHandle, ActorSpec
+from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus
+from agentrl.cluster.ray import ActorSpec
 from agentrl.config.schema import Config
-from agentrl.engine.client import Answer, EngineClient, EngineServer, Request
+from agentrl.engine.client import EngineClient
+from agentrl.engine.server import EngineServer
 from agentrl.engine.vllm import VllmEngine, VllmSpec, environment
+from agentrl.engine.wire import Transport
 from agentrl.errors import EngineDiedError, LearnerDiedError, WorkerLostError
 from agentrl.learner.protocol import Learner
 from agentrl.rollout.worker import RolloutWorker
-from agentrl.types import Capabilities, Completion, Prompt, Sampling, Version, WeightManifest
-
-MARGIN_S = 10.0
-LEARNER_SHARE = 0.5  # of a GPU that it shares with an engine: the two take turns, the number only places them
 
 
-class RemoteEngine:
-    """An EngineServer in another process: an Engine to the run, a Transport to the rollout workers."""
-
-    def __init__(self, remote: ActorHandle) -> None:
-        self.remote = remote
-
-    async def _call(self, method: str, *args: Any, deadline_s: float) -> Any:
-        return await self.remote.call(method, *args, deadline_s, deadline_s=deadline_s + MARGIN_S)
-
-    async def start(self, deadline_s: float) -> Capabilities:
-        """See `Engine.start`."""
-        capabilities: Capabilities = await self._call("start", deadline_s=deadline_s)
-        return capabilities
-
-    async def generate(self, prompt: Prompt, sampling: Sampling, deadline_s: float) -> Completion:
-        """See `Engine.generate`; rollout workers go through `submit` and `collect`."""
-        completion: Completion = await self._call("generate", prompt, sampling, deadline_s=deadline_s)
-        return completion
-
-    async def score(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
-        """See `Engine.score`."""
-        logprobs: tuple[float, ...] = await self._call("score", ids, deadline_s=deadline_s)
-        return logprobs
-
-    async def pause(self, deadline_s: float) -> None:
-        """See `Engine.pause`."""
-        await self._call("pause", deadline_s=deadline_s)
-
-    async def resume(self, deadline_s: float) -> None:
-        """See `Engine.resume`."""
-        await self._call("resume", deadline_s=deadline_s)
-
-    async def sleep(self, deadline_s: float) -> None:
-        """See `Engine.sleep`."""
-        await self._call("sleep", deadline_s=deadline_s)
-
-    async def wake(self, deadline_s: float) -> None:
-        """See `Engine.wake`."""
-        await self._call("wake", deadline_s=deadline_s)
-
-    async def init_transfer(self, info: dict[str, Any], deadline_s: float) -> None:
-        """See `Engine.init_transfer`."""
-        await self._call("init_transfer", info, deadline_s=deadline_s)
-
-    async def start_update(self, deadline_s: float) -> None:
-        """See `Engine.start_update`."""
-        await self._call("start_update", deadline_s=deadline_s)
-
-    async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
-        """See `Engine.load`."""
-        await self._call("load", bucket, deadline_s=deadline_s)
-
-    async def finish_update(self, manifest: WeightManifest, deadline_s: float) -> None:
-        """See `Engine.finish_update`."""
-        await self._call("finish_update", manifest, deadline_s=deadline_s)
-
-    async def version(self) -> Version | None:
-        """See `Engine.version`."""
-        version: Version | None = await self.remote.call("version", deadline_s=MARGIN_S)
-        return version
-
-    async def check(self, deadline_s: float) -> None:
-        """See `Engine.check`."""
-        await self._call("check", deadline_s=deadline_s)
-
-    async def pids(self) -> list[int]:
-        """The engine's processes."""
-        processes = await self.remote.call("pids", deadline_s=MARGIN_S)
-        return [process.pid for process in processes]
-
-    async def close(self, deadline_s: float = MARGIN_S) -> None:
-        """See `Engine.close`; its processes end with the actor when this takes too long."""
-        await self.remote.call("close", deadline_s=deadline_s)
-
-    async def submit(self, client: str, requests: Sequence[Request]) -> None:
-        """See `Transport.submit`."""
-        await self.remote.call("submit", client, requests, deadline_s=MARGIN_S * 6)
-
-    async def collect(self, client: str, timeout_s: float) -> list[Answer]:
-        """See `Transport.collect`."""
-        outcomes: list[Answer] = await self.remote.call(
-            "collect", client, timeout_s, deadline_s=timeout_s + MARGIN_S * 6
-        )
-        return outcomes
-
-    async def cancel(self, client: str, numbers: Sequence[int]) -> None:
-        """See `Transport.cancel`."""
-        await self.remote.call("cancel", client, numbers, deadline_s=MARGIN_S * 6)
-
-
-# --------------------------------------------------------------------------------------------------------------
-# The factories: what they return lives in the role's process.
-
-
-def make_engine(spec: VllmSpec) -> EngineServer:
-    """A vLLM engine, not yet started."""
-    return EngineServer(VllmEngine(spec))
-
-
-class Worker(RolloutWorker):
-    """A rollout worker with its client of the engines."""
-
-    def __init__(self, name: str, engines: Sequence[ActorHandle], **settings: Any) -> None:
-        self._client = EngineClient([RemoteEngine(engine) for engine in engines], name)
-        super().__init__(engine=self._client, **settings)
-
-    async def engine_lost(self, place: int, reason: str) -> None:
-        """Send nothing more to engine number `place`."""
-        self._client.lose(place, reason)
-
-    async def engine_restarted(self, place: int, engine: ActorHandle) -> None:
-        """`engine` serves weights in the place of number `place`."""
-        self._client.restarted(place, RemoteEngine(engine))
-
-
-def is_shared(config: Config) -> bool:
-    """True when engine i and learner rank i take turns on one GPU. Not yet verified on a GPU."""
-    return config.engine.placement == "colocate"
-
-
-def engine_spec(config: Config, model: str, place: int, scratch: Path) -> ActorSpec:
-    """Engine number `place`; its sockets lie under `scratch`."""
-    engine = config.engine
-    spec = VllmSpec(
-        model=model,
-        dtype=config.model.dtype,
-        max_model_len=config.model.max_context,
-        max_num_seqs=engine.max_num_seqs,
-        tensor_parallel=engine.tensor_parallel,
-        threads=engine.threads,
-        kv_cache_gib=engine.kv_cache_gib,
-        gpu_memory_utilization=engine.gpu_memory_utilization,
-        enforce_eager=bool(engine.enforce_eager),
-        prefix_caching=engine.prefix_caching,
-        seed=config.seed,
-        transfer=config.weights.transfer,
-        device=config.device,
-        scratch=str(scratch / str(place)),
-    )
+def engine_spec(config: Config, model: Path, scratch: Path, engine_id: int) -> ActorSpec:
+    """Specify an engine; its sockets are under `scratch`."""
+    spec = vllm_spec(config, model, str(scratch / str(engine_id)))
     return ActorSpec(
-        f"engine {place}",
+        f"engine {engine_id}",
         make_engine,
         (spec,),
         env=environment(spec, sorted(os.sched_getaffinity(0))),
-        gpus=1 - LEARNER_SHARE if is_shared(config) else float(engine.tensor_parallel * (config.device == "cuda")),
-        bundle=place if is_shared(config) else None,
+        gpus=engine_gpus(config),
+        bundle=bundle(config, engine_id),
         died=EngineDiedError,
     )
 
 
-def worker_spec(config: Config, model: str, place: int, engines: Sequence[ActorHandle]) -> ActorSpec:
-    """Rollout worker number `place`, in front of these engines."""
+def vllm_spec(config: Config, model: Path, scratch: str = "") -> VllmSpec:
+    """Specify the vLLM engine of a resolved configuration."""
+    return VllmSpec(
+        model=str(model),
+        engine=config.engine,
+        dtype=config.model.dtype,
+        max_model_len=config.model.max_context,
+        seed=config.seed,
+        transfer=config.weights.transfer,
+        device=config.device,
+        scratch=scratch,
+    )
+
+
+def make_engine(spec: VllmSpec) -> EngineServer:
+    """Make a vLLM engine, not yet started."""
+    return EngineServer(VllmEngine(spec))
+
+
+def worker_spec(config: Config, model: Path, engines: Sequence[Transport], worker_id: int) -> ActorSpec:
+    """Specify a rollout worker that samples from `engines`."""
     return ActorSpec(
-        f"rollout worker {place}",
+        f"rollout worker {worker_id}",
         make_worker,
-        (f"worker-{place}-{os.urandom(4).hex()}", tuple(engines), config, model),
+        (f"worker-{worker_id}-{os.urandom(4).hex()}", tuple(engines), config, str(model)),
         env={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""},
         died=WorkerLostError,
     )
 
 
-def make_worker(name: str, engines: Sequence[ActorHandle], config: Config, model: str) -> Worker:
-    """A rollout worker. What its imports made is never garbage, and thousands of episodes make little that is."""
+def make_worker(name: str, engines: Sequence[Transport], config: Config, model: str) -> Worker:
+    """Make a rollout worker. Its imports leave no garbage, and thousands of episodes leave little."""
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     return Worker(
@@ -197,8 +79,24 @@ def make_worker(name: str, engines: Sequence[ActorHandle], config: Config, model
     )
 
 
+class Worker(RolloutWorker):
+    """A rollout worker with its client of the engines."""
+
+    def __init__(self, name: str, engines: Sequence[Transport], **settings: Any) -> None:
+        self._client = EngineClient(engines, name)
+        super().__init__(engine=self._client, **settings)
+
+    async def engine_lost(self, engine_id: int, reason: str) -> None:
+        """Send nothing more to an engine."""
+        self._client.lose(engine_id, reason)
+
+    async def engine_restarted(self, engine_id: int, engine: Transport) -> None:
+        """Send requests to `engine`, which replaces a lost one and serves weights."""
+        self._client.restarted(engine_id, engine)
+
+
 def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:
-    """Rank `rank` of the learner; its `make` takes the address and port where the ranks meet."""
+    """Specify a learner rank; its `make` takes the address and port where the ranks meet."""
     return ActorSpec(
         f"learner rank {rank}",
         make_learner,
@@ -209,15 +107,15 @@ def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> Actor
             "THP_MEM_ALLOC_ENABLE": "1",
             "TOKENIZERS_PARALLELISM": "false",
         },
-        gpus=LEARNER_SHARE if is_shared(config) else float(config.device == "cuda"),
-        bundle=rank if is_shared(config) else None,
+        gpus=learner_gpus(config),
+        bundle=bundle(config, rank),
         is_blocking=True,
         died=LearnerDiedError,
     )
 
 
 def make_learner(config: Config, model: Path, staging: Path, rank: int, address: str, port: int) -> Learner:
-    """One rank of the learner."""
+    """Make a learner rank."""
     from agentrl.learner.policy import PolicyLearner
     from agentrl.learner.spec import LearnerSpec
 

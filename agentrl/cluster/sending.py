@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agentrl.cluster.ray import ActorHandle, free_port
-from agentrl.cluster.roles import RemoteEngine
+from agentrl.cluster.ray import free_port
+from agentrl.engine.remote import RemoteEngine
 from agentrl.learner.policy import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import Version
@@ -18,7 +18,7 @@ from agentrl.weights.collective import GpuSender, Rendezvous, Source, SyncClient
 
 @dataclass(frozen=True)
 class Route:
-    """How weights travel: vLLM's backend, the ranks that send, the workers of each engine that receive."""
+    """How weights travel: vLLM's backend, the number of sending ranks, and of receiving workers of each engine."""
 
     backend: Literal["nccl", "ipc"]
     ranks: int
@@ -32,22 +32,21 @@ class SendingLearner(PolicyLearner):
         super().__init__(spec, rank, route.ranks, address, port)
         self._route, self._address = route, address
         self._sender: GpuSender | None = None
-        self._met: tuple[str, ...] = ()
+        self._receivers: list[str] = []
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="engine calls", daemon=True).start()
 
-    def send(self, version: Version, engines: Sequence[ActorHandle], deadline_s: float) -> None:
-        """Bring the present weights to these paused engines; other engines than last time are met first."""
-        keys = tuple(engine.key for engine in engines)
-        if self._sender is None or keys != self._met:
-            self._sender, self._met = self._meet(engines, deadline_s), keys
+    def send(self, version: Version, engines: Sequence[RemoteEngine], deadline_s: float) -> None:
+        """Send the present weights to paused engines; connects first where they are not those of the last call."""
+        receivers = [engine.actor.key for engine in engines]
+        if self._sender is None or receivers != self._receivers:
+            self._sender, self._receivers = self._connected(engines, deadline_s), receivers
         self._sender.send(version)
 
-    def _meet(self, engines: Sequence[ActorHandle], deadline_s: float) -> GpuSender:
+    def _connected(self, engines: Sequence[RemoteEngine], deadline_s: float) -> GpuSender:
         if self._sender is not None:
             self._sender.close()
         route = self._route
-        remote = [RemoteEngine(engine) for engine in engines]
-        client = SyncClient(remote, self._loop, deadline_s, route.workers_per_engine)
-        meet = Rendezvous(self._address, free_port(), 1 + route.workers_per_engine * len(engines))
-        return GpuSender(route.backend, Source(self.weights), client, self.rank, meet)
+        client = SyncClient(engines, self._loop, deadline_s, route.workers_per_engine)
+        rendezvous = Rendezvous(self._address, free_port(), 1 + route.workers_per_engine * len(engines))
+        return GpuSender(route.backend, Source(self.weights), client, self.rank, rendezvous)

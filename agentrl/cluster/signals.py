@@ -1,4 +1,4 @@
-"""The end of a run before its last step: a signal, or a part that failed in the background."""
+"""Stopping a run before its last step: on a signal, or when a part fails in the background."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 15.0
-STOPPING = "\n{}: stopping, which may take some seconds; a second one waits for no checkpoint\n"
+STOPPING = "\n{}: stopping, this may take a few seconds; press again to skip the checkpoint\n"
 
 
-class Stopped(Exception):  # noqa: N818 - no error: somebody asked for it
-    """The run was asked to stop; says by what."""
+class Stopped(Exception):  # noqa: N818 - no error: the user asked for it
+    """The run was stopped by a signal, which the message names."""
 
 
 class Stop:
-    """Work that may be cut short goes through `cut`; all else gets PATIENCE_S seconds to end by itself."""
+    """The end of a run: `cut` interrupts work at once, all other work gets PATIENCE_S seconds to end by itself."""
 
     def __init__(self) -> None:
         self._called = asyncio.Event()
@@ -34,11 +34,10 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask for a stop; a second one does not wait. Restores the previous handlers on exit.
+        """Stop on SIGINT and SIGTERM, and cancel the run on a second one; on exit the earlier handlers are restored.
 
+        The handler answers at once, even while something blocks the event loop, as the start of Ray does for seconds.
         Python accepts handlers in the main thread only; elsewhere `run_until_stopped` passes an interrupt on.
-
-        The stop is told at once, even while something holds the loop, as the start of Ray does for seconds.
         """
         loop = asyncio.get_running_loop()
         if current_thread() is not main_thread():
@@ -49,11 +48,11 @@ class Stop:
                 _in_threads.remove((loop, self))
             return
 
-        def hear(number: int, _: object) -> None:
-            os.write(2, STOPPING.format(signal.Signals(number).name).encode())  # as safe as a handler must be
+        def handle(number: int, _: object) -> None:
+            os.write(2, STOPPING.format(signal.Signals(number).name).encode())  # print is not safe in a handler
             loop.call_soon_threadsafe(self._on_signal, signal.Signals(number))
 
-        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
@@ -66,7 +65,7 @@ class Stop:
         self.call(Stopped(number.name))
 
     def call(self, reason: BaseException) -> None:
-        """End the run: Stopped, or the error of a part without which it cannot go on."""
+        """Stop the run because of `reason`: Stopped, or the error of a part that it needs."""
         if self._called.is_set():
             return
         self._reason, self._called_at = reason, time.monotonic()
@@ -75,20 +74,20 @@ class Stop:
 
     @property
     def is_called(self) -> bool:
-        """True when the run is to end."""
+        """Whether the run was asked to end."""
         return self._called.is_set()
 
     def patience_s(self, default: float) -> float:
-        """Seconds that ending may still take: `default` while nobody asked for a stop."""
+        """Return the seconds left to end in; `default` before a stop."""
         return max(0.0, self._called_at + PATIENCE_S - time.monotonic()) if self.is_called else default
 
     def check(self) -> None:
-        """Raise the reason when the run is to end."""
+        """Raise the reason if the run was asked to end."""
         if self._called.is_set():
             raise self._reason
 
     async def cut(self, work: Awaitable[T]) -> T:
-        """The result of `work`, or the reason as soon as the run is to end."""
+        """Return the result of `work`, or raise the reason as soon as the run is asked to end."""
         task = asyncio.ensure_future(work)
         called = asyncio.create_task(self._called.wait())
         try:
@@ -103,7 +102,7 @@ class Stop:
                 await asyncio.wait({task})
 
     def reason(self, error: BaseException) -> BaseException:
-        """Why the run ended: a cancellation that this object caused stands for its reason."""
+        """Return why the run ended: the reason of a stop in place of the cancellation that it caused."""
         return self._reason if isinstance(error, asyncio.CancelledError) and self._called.is_set() else error
 
     def _cancel(self) -> None:
@@ -112,11 +111,11 @@ class Stop:
 
 
 _in_threads: list[tuple[asyncio.AbstractEventLoop, Stop]] = []
-"""What runs outside the main thread, which alone hears of signals."""
+"""Runs outside the main thread, the only thread that receives signals."""
 
 
 def run_until_stopped(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end; in a thread of its own if this one already runs an event loop, as in a notebook.
+    """Run `main`, in a thread of its own if this one already runs an event loop, as in a notebook.
 
     Raises KeyboardInterrupt with the name of the signal that stopped it.
     """

@@ -1,4 +1,4 @@
-"""The rollout workers of a run: episodes go out, trajectories come back, dead workers are replaced."""
+"""The rollout workers of a run: episodes go out, trajectories come back, and dead workers are replaced."""
 
 from __future__ import annotations
 
@@ -17,94 +17,93 @@ END_S = 6.0
 
 
 class Workers:
-    """Groups are dealt over the workers in turn; the members of a group share one.
+    """All rollout workers of a run. Groups go to the workers in turn; the members of a group share one.
 
-    `role(i)` describes worker i; `register` is told of every process, `told` of each that is lost.
-    After more than `restarts` deaths the run stops.
+    `spec_of(worker_id)` specifies a worker; `register(name, pid)` records each process, and `lost(name, why)` each that
+    is replaced. The run stops after more than `restarts` deaths.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        role: Callable[[int], ActorSpec],
+        spec_of: Callable[[int], ActorSpec],
         count: int,
         restarts: int,
         register: Callable[[str, int], None],
+        lost: Callable[[str, str], None],
     ) -> None:
-        self._cluster, self._role, self._restarts, self._register = cluster, role, restarts, register
-        self._workers = [cluster.spawn(role(i)) for i in range(count)]
+        self._cluster, self._spec_of, self._restarts = cluster, spec_of, restarts
+        self._register, self._lost = register, lost
+        self._workers = [cluster.spawn(spec_of(worker_id)) for worker_id in range(count)]
         self._locks = [asyncio.Lock() for _ in range(count)]
-        self.deaths = 0
-        self.told: Callable[[int, str], None] | None = None
+        self._deaths = 0
 
     async def start(self) -> None:
-        """Wait until every worker has made its environment and tokenizer and read its tasks."""
-        await asyncio.gather(*(self._registered(i) for i in range(len(self._workers))))
+        """Wait until every worker has its environment, tokenizer and tasks."""
+        await asyncio.gather(*(self._make(worker) for worker in self._workers))
         await asyncio.gather(*(w.call("task_count", TRAIN, deadline_s=START_S) for w in self._workers))
 
     async def task_count(self, split: str) -> int | None:
-        """How many tasks a split has, None when it is endless."""
+        """Return how many tasks a split has, None if it is endless."""
         count: int | None = await self._workers[0].call("task_count", split, deadline_s=START_S)
         return count
 
     async def has_group_rewards(self) -> bool:
-        """True when a group's trajectories must pass through `score_group` before they count."""
+        """Whether the trajectories of a group must pass through `score_group` before they count."""
         has: bool = await self._workers[0].call("has_group_rewards", deadline_s=START_S)
         return has
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
-        """The finished members of one group with their group rewards. Raises WorkerLostError."""
+        """Return the finished members of a group with their group rewards. Raises WorkerLostError."""
         sample = trajectories[0].sample
         scored: Sequence[Trajectory] = await self._ask(sample, "score_group", list(trajectories), deadline_s=START_S)
         return scored
 
     async def dispatch(self, request: EpisodeRequest) -> Trajectory:
-        """Run one episode. Raises WorkerLostError when its worker died or does not answer: it is replaced then."""
+        """Run one episode. Raises WorkerLostError if its worker died or does not answer; it is then replaced."""
         deadline_s = request.episode_timeout_s + GRACE_S
         trajectory: Trajectory = await self._ask(request.sample, "run", request, deadline_s=deadline_s)
         return trajectory
 
     async def close(self) -> None:
-        """Let every worker tear down its episodes and shared resources; past END_S they end without."""
-        await asyncio.gather(*(self._closed(worker) for worker in self._workers))
+        """Let every worker tear down its episodes and shared resources, for at most END_S seconds."""
+        await asyncio.gather(*(self._close(worker) for worker in self._workers))
 
     @staticmethod
-    async def _closed(worker: ActorHandle) -> None:
+    async def _close(worker: ActorHandle) -> None:
         with suppress(AgentRLError):
             await worker.call("close", deadline_s=END_S)
 
     async def broadcast(self, method: str, *args: Any) -> None:
-        """Call a method of every worker; one that is dying hears nothing, its successor is told when it is made."""
-        await asyncio.gather(*(self._told(worker, method, *args) for worker in self._workers))
+        """Call a method of every worker, except those that are dying: their successors start with the present state."""
+        await asyncio.gather(*(self._notify(worker, method, *args) for worker in self._workers))
 
     @staticmethod
-    async def _told(worker: ActorHandle, method: str, *args: Any) -> None:
+    async def _notify(worker: ActorHandle, method: str, *args: Any) -> None:
         with suppress(WorkerLostError, DeadlineError):
             await worker.call(method, *args, deadline_s=GRACE_S)
 
     async def _ask(self, sample: SampleId, method: str, *args: Any, deadline_s: float) -> Any:
-        """Ask the sample's worker; one that died, or that its own deadlines did not bring to an answer, is replaced."""
-        index = sample.group % len(self._workers)
-        worker = self._workers[index]
+        """Call the sample's worker, and replace it if it died or missed the deadline."""
+        worker_id = sample.group % len(self._workers)
+        worker = self._workers[worker_id]
         try:
             return await worker.call(method, *args, deadline_s=deadline_s)
         except (WorkerLostError, DeadlineError) as error:
-            await self._replace(index, worker, str(error))
+            await self._replace(worker_id, worker, str(error))
             raise WorkerLostError(str(error)) from None
 
-    async def _replace(self, index: int, dead: ActorHandle, why: str) -> None:
-        async with self._locks[index]:
-            if self._workers[index] is not dead:
+    async def _replace(self, worker_id: int, dead: ActorHandle, why: str) -> None:
+        async with self._locks[worker_id]:
+            if self._workers[worker_id] is not dead:
                 return
-            self.deaths += 1
-            if self.deaths > self._restarts:
-                raise RunError(f"rollout workers died {self.deaths} times (engine.restarts = {self._restarts}): {why}")
-            if self.told is not None:
-                self.told(index, why)
+            self._deaths += 1
+            if self._deaths > self._restarts:
+                raise RunError(f"rollout workers died {self._deaths} times (engine.restarts = {self._restarts}): {why}")
+            self._lost(dead.name, why)
             dead.kill()
-            self._workers[index] = self._cluster.spawn(self._role(index))
-            await self._registered(index)
+            self._workers[worker_id] = worker = self._cluster.spawn(self._spec_of(worker_id))
+            await self._make(worker)
 
-    async def _registered(self, index: int) -> None:
-        worker = self._workers[index]
+    async def _make(self, worker: ActorHandle) -> None:
         self._register(worker.name, await worker.make(deadline_s=START_S))

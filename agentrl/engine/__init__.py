@@ -1,1 +1,1 @@
-"""Tokens in, tokens out: the Engine contract, the real engine (vllm.py), the shipped fake, and the client of both."""
+"""Engines that sample tokens: the contract, vLLM, a scripted fake, and the wire that workers reach them by."""

@@ -2,12 +2,12 @@
 
     engine = await ScriptedEngine.ready(["The answer is 4.", Die()])
 
-It keeps the whole Engine contract. What a real engine would compute is replaced by `ZipfPolicy`, a true distribution
-over the vocabulary that depends on the weights and on every token before: whoever scores a sequence gets the sampled
-logprobs back only with the same weights and the very same context.
+It keeps the whole Engine contract. `ZipfPolicy` stands in for the model: a true distribution over the vocabulary that
+depends on the weights and on every previous token, so that scoring a sequence gives the sampled logprobs back only with
+the same weights and the same context.
 """
 
-# ruff: noqa: ARG002 (most calls of a fake end at once: no deadline can run out)
+# ruff: noqa: ARG002 (most calls of a fake return at once: no deadline can run out)
 from __future__ import annotations
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any
 
 from agentrl.engine.zipf import ZipfPolicy
 from agentrl.errors import DeadlineError, EngineDiedError, EngineRefusedError, WeightsError
-from agentrl.types import Capabilities, Completion, FinishReason, Prompt, Sampling, Version, VersionSpan, WeightManifest
+from agentrl.types import Completion, FinishReason, Prompt, Sampling, Version, VersionSpan, WeightManifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Die:
-    """The engine process dies when it meets this request."""
+    """The engine process dies at this request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """The request is never answered: it ends by its deadline, its cancellation or the engine's death."""
+    """The request gets no answer: only its deadline, its cancellation or the engine's death ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +46,28 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """`reply`, after `until()` is over: an event's `wait`, or a sleep."""
+    """`reply`, once `until()` (an event's `wait`, or a sleep) has returned."""
 
     until: Callable[[], Awaitable[object]]
-    reply: Reply
+    reply: ScriptedTurn
 
 
-Reply = str | Sequence[int] | Sampled | Die | Hang | Raise | Delay
-Script = Sequence[Reply] | Callable[[tuple[int, ...], int], Reply]
+ScriptedTurn = str | Sequence[int] | Sampled | Die | Hang | Raise | Delay
+Script = Sequence[ScriptedTurn] | Callable[[tuple[int, ...], int], ScriptedTurn]
 
 
 def utf8(text: str) -> list[int]:
-    """The default encoding: one token for each byte, 256 in all."""
+    """Encode a text as its bytes: one token each, 256 in all."""
     return list(text.encode())
-
-
-CAPABILITIES = Capabilities(sleep=True, weight_transfer=("shm",), max_model_len=4096)
 
 
 class ScriptedEngine:
     """An Engine that answers request i with `script(prompt_ids, i)`, or with `script[i]`, starting over at its end.
 
-    A text is encoded and followed by the request's first stop token; ids are given as they are; without a script every
-    reply is `Sampled`. With `pace`, `pace()` is awaited before each token (a semaphore's `acquire` hands out tokens one
-    by one); without it a reply is sampled at once. A bucket lists its "tensors" by "name",
-    as the shared-memory transfer does; a "digest" beside the name is compared with the manifest's.
+    A text is encoded and followed by the request's first stop token; ids are used as they are; without a script every
+    reply is `Sampled`. With `pace`, the engine awaits `pace()` before each token (a semaphore's `acquire` releases
+    tokens one by one); without it a reply is sampled at once. A bucket lists its "tensors" by "name", as in the
+    shared-memory transfer; a "digest" beside the name is compared with that of the manifest.
     """
 
     def __init__(
@@ -79,13 +76,14 @@ class ScriptedEngine:
         *,
         encode: Callable[[str], Sequence[int]] = utf8,
         vocab_size: int = 256,
-        capabilities: Capabilities = CAPABILITIES,
+        max_model_len: int = 4096,
+        can_sleep: bool = True,
         pace: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._script = script
         self._encode = encode
         self._vocab_size = vocab_size
-        self._capabilities = capabilities
+        self._max_model_len, self._can_sleep = max_model_len, can_sleep
         self._pace = pace
         self._requests = 0
         self._started = self._paused = self._asleep = False
@@ -98,7 +96,7 @@ class ScriptedEngine:
 
     @classmethod
     async def ready(cls, script: Script = (Sampled(),), **options: Any) -> ScriptedEngine:
-        """An engine that has started and serves version 0; `options` are the constructor's."""
+        """Start an engine that serves version 0; `options` are those of the constructor."""
         engine = cls(script, **options)
         await engine.start(1.0)
         await engine.pause(1.0)
@@ -107,26 +105,23 @@ class ScriptedEngine:
         await engine.resume(1.0)
         return engine
 
-    async def start(self, deadline_s: float) -> Capabilities:
-        """Become ready, holding no published version."""
+    async def start(self, deadline_s: float) -> None:
+        """Become ready, without a published version."""
         self._check_alive()
         self._started = True
-        return self._capabilities
 
     async def generate(self, prompt: Prompt, sampling: Sampling, deadline_s: float) -> Completion:
-        """What the script says to this request, as a completion of `prompt`."""
+        """Complete `prompt` with the script's reply to this request."""
         self._check_serves(prompt.ids)
         number, self._requests = self._requests, self._requests + 1
         reply = self._script(prompt.ids, number) if callable(self._script) else self._script[number % len(self._script)]
         async with self._deadline(f"generation {number}", deadline_s):
             await asyncio.sleep(0)  # no engine answers within the caller's own tick
-            plan = await self._planned(reply, sampling)
-            return await self._decode(prompt.ids, plan, sampling)
+            scripted = await self._scripted(reply, sampling)
+            return await self._decode(prompt.ids, scripted, sampling)
 
     async def score(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
-        """Logprobs at temperature 1 of ids[1:] under the version served."""
-        if not self._capabilities.score:
-            raise EngineRefusedError("this engine cannot score: its capabilities say score=False")
+        """Return the logprobs at temperature 1 of ids[1:] under the version served."""
         self._check_serves(ids)
         async with self._deadline("score", deadline_s):
             await self._running.wait()
@@ -139,7 +134,7 @@ class ScriptedEngine:
         self._settle()
 
     async def resume(self, deadline_s: float) -> None:
-        """Go on, the requests in flight under the version now served."""
+        """Continue; requests in flight continue under the version now served."""
         self._check_alive()
         if self._received is not None:
             raise EngineRefusedError("resume inside an update: finish the update, or restart the engine if it failed")
@@ -148,22 +143,18 @@ class ScriptedEngine:
 
     async def sleep(self, deadline_s: float) -> None:
         """Serve nothing until `wake`."""
-        self._check_alive()
-        if not self._capabilities.sleep:
-            raise EngineRefusedError("this engine cannot sleep: its capabilities say sleep=False")
+        self._check_sleeps()
         self._asleep = True
         self._version = None
         self._settle()
 
     async def wake(self, deadline_s: float) -> None:
-        """The end of `sleep`; serves again once weights are published."""
-        self._check_alive()
-        if not self._capabilities.sleep:
-            raise EngineRefusedError("this engine cannot sleep: its capabilities say sleep=False")
+        """End `sleep`; the engine serves again once weights are published."""
+        self._check_sleeps()
         self._asleep = False
 
     async def init_transfer(self, info: dict[str, Any], deadline_s: float) -> None:
-        """There is no sender to meet: buckets are described, not sent."""
+        """Do nothing: buckets are described, not sent."""
         self._check_alive()
 
     async def start_update(self, deadline_s: float) -> None:
@@ -174,14 +165,14 @@ class ScriptedEngine:
         self._received = {}
 
     async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
-        """Take note of what the bucket holds."""
+        """Record the tensors of the bucket."""
         self._check_alive()
         if self._received is None:
             raise EngineRefusedError("load outside an update: call start_update first")
         self._received.update((tensor["name"], tensor.get("digest")) for tensor in bucket["tensors"])
 
     async def finish_update(self, manifest: WeightManifest, deadline_s: float) -> None:
-        """Serve `manifest.version` if what was received equals the manifest; else raise and refuse to go on."""
+        """Serve `manifest.version` if what arrived equals the manifest; otherwise raise, and refuse to resume."""
         self._check_alive()
         if self._received is None:
             raise EngineRefusedError("finish_update outside an update: call start_update first")
@@ -191,11 +182,11 @@ class ScriptedEngine:
         self._policy = ZipfPolicy.of(manifest, self._vocab_size)
 
     async def check(self, deadline_s: float) -> None:
-        """Raise EngineDiedError when it was killed."""
+        """Raise EngineDiedError if the engine was killed."""
         self._check_alive()
 
     async def version(self) -> Version | None:
-        """The version served, None before the first publication."""
+        """Return the version served, None before the first publication."""
         self._check_alive()
         return self._version
 
@@ -204,7 +195,7 @@ class ScriptedEngine:
         self.kill("the engine was closed")
 
     def kill(self, reason: str = "the engine was killed") -> None:
-        """Die as a process does: every caller, waiting or to come, gets EngineDiedError."""
+        """Die as a process does: every present and future caller gets EngineDiedError."""
         if self._dead:
             return
         self._dead = reason
@@ -214,7 +205,7 @@ class ScriptedEngine:
 
     @asynccontextmanager
     async def _deadline(self, what: str, deadline_s: float) -> AsyncIterator[None]:
-        """Ends what is awaited inside at the deadline (DeadlineError) or at the engine's death (EngineDiedError)."""
+        """End the block at the deadline (DeadlineError) or at the engine's death (EngineDiedError)."""
         wait = asyncio.timeout(deadline_s)
         try:
             async with wait:
@@ -230,7 +221,7 @@ class ScriptedEngine:
             raise DeadlineError(f"{what}: not done after {deadline_s} s") from error
 
     def _settle(self) -> None:
-        """Let tokens flow, or stop them, as the state now says."""
+        """Let tokens flow, or stop them, according to the state."""
         if self._paused or self._asleep or self._version is None:
             self._running.clear()
         else:
@@ -240,32 +231,39 @@ class ScriptedEngine:
         if self._dead:
             raise EngineDiedError(f"{self._dead}: start another engine")
 
+    def _check_sleeps(self) -> None:
+        self._check_alive()
+        if not self._can_sleep:
+            raise EngineRefusedError("this engine cannot sleep: it was made with can_sleep=False")
+
     def _check_serves(self, ids: tuple[int, ...]) -> None:
         self._check_alive()
         if self._version is None or not self._started:
             raise EngineRefusedError("the engine holds no published weights: start it and publish a version first")
         if not ids or min(ids) < 0 or max(ids) >= self._vocab_size:
-            raise EngineRefusedError(f"the prompt must hold ids from 0 to {self._vocab_size - 1}, at least one")
-        if len(ids) >= self._capabilities.max_model_len:
             raise EngineRefusedError(
-                f"a prompt of {len(ids)} tokens leaves no room in {self._capabilities.max_model_len}: shorten it"
+                f"the prompt must have at least one id, all of them from 0 to {self._vocab_size - 1}"
+            )
+        if len(ids) >= self._max_model_len:
+            raise EngineRefusedError(
+                f"a prompt of {len(ids)} tokens leaves no room in {self._max_model_len}: shorten it"
             )
 
-    async def _planned(self, reply: Reply, sampling: Sampling) -> Sequence[int] | None:
-        """The ids the script wants sampled, None for the distribution's own."""
+    async def _scripted(self, reply: ScriptedTurn, sampling: Sampling) -> Sequence[int] | None:
+        """Return the ids to sample, None to draw them from the distribution."""
         match reply:
             case Sampled():
                 return None
             case Delay(until=until, reply=later):
                 await until()
-                return await self._planned(later, sampling)
+                return await self._scripted(later, sampling)
             case Hang():
                 never: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
                 return await never
             case Raise(error=error):
                 raise error
             case Die():
-                self.kill("the script let the engine die")
+                self.kill("the script made the engine die")
                 raise EngineDiedError(self._dead)
             case str(text):
                 ends = [text.find(stop) for stop in sampling.stop if stop in text]
@@ -274,30 +272,31 @@ class ScriptedEngine:
                 ids = [*reply]
         unknown = [token for token in ids if not 0 <= token < self._vocab_size]
         if unknown:
-            raise EngineRefusedError(f"the script says token {unknown[0]}, known are 0 to {self._vocab_size - 1}")
+            raise EngineRefusedError(f"the script has token {unknown[0]}, the engine only 0 to {self._vocab_size - 1}")
         return ids
 
-    async def _decode(self, prompt: tuple[int, ...], plan: Sequence[int] | None, sampling: Sampling) -> Completion:
-        """Sample token by token: the plan's, or without one the distribution's."""
-        room = min(sampling.max_tokens, self._capabilities.max_model_len - len(prompt))
+    async def _decode(self, prompt: tuple[int, ...], scripted: Sequence[int] | None, sampling: Sampling) -> Completion:
+        """Sample token by token, from `scripted` if there is a script, else from the distribution."""
+        room = min(sampling.max_tokens, self._max_model_len - len(prompt))
         rng = random.Random(sampling.seed if sampling.seed is not None else self._requests)
         ids: list[int] = []
         logprobs: list[float] = []
         starts: list[tuple[Version, int]] = []
         served, policy, state = None, self._policy, 0
-        while len(ids) < room and (plan is None or len(ids) < len(plan)):
+        while len(ids) < room and (scripted is None or len(ids) < len(scripted)):
             await self._may_sample()
             if served != self._version:
                 assert self._version is not None, "tokens flow only while a version is served"
                 served, policy, state = self._version, self._policy, self._policy.context((*prompt, *ids))
                 starts.append((served, len(ids)))
-            token = policy.sample(state, sampling.temperature, rng) if plan is None else plan[len(ids)]
+            token = policy.sample(state, sampling.temperature, rng) if scripted is None else scripted[len(ids)]
             ids.append(token)
             logprobs.append(policy.logprob(state, token, sampling.temperature))
             state = policy.context((token,), state)
             if token in sampling.stop_token_ids:
                 return _completion(ids, logprobs, starts, "stop")
-        return _completion(ids, logprobs, starts, "stop" if plan is not None and len(ids) == len(plan) else "length")
+        is_whole = scripted is not None and len(ids) == len(scripted)
+        return _completion(ids, logprobs, starts, "stop" if is_whole else "length")
 
     async def _may_sample(self) -> None:
         if self._pace is not None:
@@ -315,7 +314,7 @@ def _completion(
 
 
 def compare(received: dict[str, str | None], manifest: WeightManifest) -> None:
-    """WeightsError naming the first tensor that is missing, different or unknown; digests by name."""
+    """Raise WeightsError naming the first tensor that is missing, different or unknown; `received`: digests by name."""
     for tensor in manifest.tensors:
         if tensor.name not in received:
             raise WeightsError(f"version {manifest.version}: tensor {tensor.name} never arrived: restart the engine")

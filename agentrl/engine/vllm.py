@@ -1,7 +1,7 @@
 """vLLM as an Engine: one AsyncLLM in this process, its EngineCore in a child.
 
-Nothing is sampled before the first publication, so every token has a version. Importing this module does not import
-vllm: `start` sets the environment that vllm reads at its import.
+The engine samples nothing before the first publication, so every token has a version. Importing this module does not
+import vllm: `start` first sets the environment that vllm reads when it is imported.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from agentrl.config.schema import EngineSection
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError, WeightsError
-from agentrl.types import Capabilities, Completion, FinishReason, Prompt, Sampling, Version, VersionSpan, WeightManifest
+from agentrl.types import Completion, FinishReason, Prompt, Sampling, Version, VersionSpan, WeightManifest
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -37,37 +38,23 @@ _ABANDON_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class VllmSpec:
-    """How to start one vLLM engine; 0 means chosen for the machine. `transfer` is shm, nccl or ipc.
+    """How to start one vLLM engine. `engine` is resolved for this machine; `transfer` is shm, nccl or ipc.
 
-    vLLM leaves sockets and rendezvous files behind: they lie in `scratch`, which its owner
-    removes ("": where vLLM likes).
+    vLLM leaves sockets and rendezvous files behind in `scratch`, which its owner removes ("": where vLLM puts them).
     """
 
     model: str
+    engine: EngineSection = field(default_factory=EngineSection)
     dtype: str = "bfloat16"
     max_model_len: int = 1024
-    max_num_seqs: int = 256
-    tensor_parallel: int = 1
-    threads: int = 0
-    kv_cache_gib: float = 0.0
-    gpu_memory_utilization: float = 0.0
-    enforce_eager: bool = True
-    prefix_caching: bool = True
     seed: int = 0
     transfer: str = "shm"
     device: str = "cpu"
     scratch: str = ""
 
 
-class Process(NamedTuple):
-    """A process for the run's registry: the start time (clock ticks since boot) tells it from a later one of its id."""
-
-    pid: int
-    started: int
-
-
 def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
-    """The variables vllm and its children must find before vllm is imported; `cores` are those this process may use."""
+    """Return the variables to set before vllm is imported; `cores` are those that this process may use."""
     variables = {
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
@@ -83,16 +70,16 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
     if Path(spec.model).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     if spec.device == "cpu":
-        threads = min(spec.threads or len(cores), len(cores))
+        threads = min(spec.engine.threads or len(cores), len(cores))
         variables["OMP_NUM_THREADS"] = str(threads)
-        if spec.tensor_parallel == 1:
+        if spec.engine.tensor_parallel == 1:
             # The model then runs inside the EngineCore: one process less to start and to talk to.
             variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     return variables
 
 
 class VllmEngine:
-    """See `agentrl.engine.protocol.Engine`."""
+    """One vLLM engine (`agentrl.engine.protocol.Engine`) under deadlines, which samples published weights only."""
 
     def __init__(self, spec: VllmSpec) -> None:
         self.spec = spec
@@ -107,7 +94,7 @@ class VllmEngine:
 
     # ---------------------------------------------------------------------------------------------- life
 
-    async def start(self, deadline_s: float) -> Capabilities:
+    async def start(self, deadline_s: float) -> None:
         """Load the model; the engine then waits for its first publication."""
         os.environ.update(environment(self.spec, sorted(os.sched_getaffinity(0))))
         if self.spec.scratch:
@@ -124,14 +111,9 @@ class VllmEngine:
         self._death = asyncio.get_running_loop().create_future()
         for child in self._children:
             asyncio.get_running_loop().add_reader(child.sentinel, self._on_death)
-        return Capabilities(
-            sleep=self.spec.device != "cpu",
-            weight_transfer=(self.spec.transfer,),
-            max_model_len=self.spec.max_model_len,
-        )
 
     async def close(self) -> None:
-        """End the engine and its processes, by force when they have not ended within 10 s."""
+        """End the engine and its processes; kill those that still run after 10 s."""
         self._on_death()
         if self._llm is not None:
             llm, self._llm = self._llm, None
@@ -144,10 +126,9 @@ class VllmEngine:
         # Not returned: a frame of this thread that vLLM keeps alive would hold the engine until the process ends.
         self._llm = AsyncLLM.from_engine_args(_engine_args(self.spec))
 
-    def pids(self) -> list[Process]:
-        """This process and the engine's own, for whoever must end them when nobody here can."""
-        pids = [os.getpid(), *(child.pid for child in self._children if child.pid is not None)]
-        return [Process(pid, started) for pid in pids if (started := _start_time(pid)) is not None]
+    def pids(self) -> list[int]:
+        """Return the ids of this process and of the engine's children."""
+        return [os.getpid(), *(child.pid for child in self._children if child.pid is not None)]
 
     # ---------------------------------------------------------------------------------------------- sampling
 
@@ -161,7 +142,7 @@ class VllmEngine:
         return Completion(ids, _chosen(ids, logprobs), spans, _finish_reason(sampled.finish_reason))
 
     async def score(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
-        """Logprobs at temperature 1 of ids[1:]. vLLM never reads the prefix cache for prompt logprobs."""
+        """Return the logprobs at temperature 1 of ids[1:]. vLLM never reads the prefix cache for prompt logprobs."""
         if len(ids) < 2:
             return ()
         output = await self._request(ids, _scoring_params(), deadline_s)
@@ -177,38 +158,38 @@ class VllmEngine:
     # ---------------------------------------------------------------------------------------------- pauses
 
     async def pause(self, deadline_s: float) -> None:
-        """Stop sampling, keep what is in flight, clear every cache."""
+        """Stop sampling, keep the requests in flight and clear every cache."""
         await self._call("pausing", lambda llm: llm.pause_generation(mode="keep", clear_cache=True), deadline_s)
         self._is_paused = True
 
     async def resume(self, deadline_s: float) -> None:
-        """Go on; refused after an update that failed."""
+        """Continue; refused after an update that failed."""
         self._refuse_if_faulty()
         await self._call("resuming", lambda llm: llm.resume_generation(), deadline_s)
         self._is_paused = False
 
     async def sleep(self, deadline_s: float) -> None:
-        """Give the GPU's memory back, weights included."""
+        """Free the GPU's memory, weights included."""
         self._refuse_on_cpu("sleep")
         await self._call("going to sleep", lambda llm: llm.sleep(level=2, mode="keep"), deadline_s)
         self._version, self._is_paused = None, True
 
     async def wake(self, deadline_s: float) -> None:
-        """Take the memory again and stay paused until weights are published."""
+        """Allocate the memory again and stay paused until weights are published."""
         self._refuse_on_cpu("wake")
         await self._call("waking", lambda llm: llm.wake_up(), deadline_s)
 
     # ---------------------------------------------------------------------------------------------- weights
 
     async def init_transfer(self, info: dict[str, Any], deadline_s: float) -> None:
-        """Meet the sender: `info` goes to the transfer backend as it is."""
+        """Connect to the sender of weights; `info` goes to the transfer backend as it is."""
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 
         request = WeightTransferInitRequest(init_info=info)
         await self._call("meeting the sender", lambda llm: llm.init_weight_transfer_engine(request), deadline_s)
 
     async def start_update(self, deadline_s: float) -> None:
-        """Begin an update; from here on the engine serves nothing until `finish_update` has succeeded."""
+        """Begin an update; the engine then serves nothing until `finish_update` has succeeded."""
         if not self._is_paused:
             raise EngineRefusedError("an update needs a paused engine; call pause first")
         self._refuse_if_faulty()
@@ -216,7 +197,7 @@ class VllmEngine:
             await self._call("starting an update", lambda llm: llm.start_weight_update(), deadline_s)
 
     async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
-        """Receive one bucket."""
+        """Load one bucket."""
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
         request = WeightTransferUpdateRequest(update_info=bucket)
@@ -224,7 +205,7 @@ class VllmEngine:
             await self._call("loading weights", lambda llm: llm.update_weights(request), deadline_s)
 
     async def finish_update(self, manifest: WeightManifest, deadline_s: float) -> None:
-        """Judge what arrived, in the workers themselves, and serve it under `manifest.version`."""
+        """Verify what arrived, inside the workers, and serve it under `manifest.version`."""
         promised = {spec.name: spec.digest for spec in manifest.tensors}
         with self._faulty_unless_done():
             await self._call("finishing an update", lambda llm: llm.finish_weight_update(), deadline_s)
@@ -238,17 +219,17 @@ class VllmEngine:
         self._version, self._is_updating = manifest.version, False
 
     async def check(self, deadline_s: float) -> None:
-        """Raise EngineDiedError when the engine's process is gone."""
+        """Raise EngineDiedError if the engine's process is gone."""
         await self._call("checking", lambda llm: llm.is_paused(), deadline_s)
 
     async def version(self) -> Version | None:
-        """The version served."""
+        """Return the version served, None before the first publication."""
         return self._version
 
     # ---------------------------------------------------------------------------------------------- guards
 
     async def _call(self, what: str, call: Callable[[AsyncLLM], Awaitable[T]], deadline_s: float) -> T:
-        """`call(llm)` under a deadline; fails at once when the engine dies, aborts its request when cancelled."""
+        """Await `call(llm)` until the deadline, the engine's death or a cancellation, which aborts the request."""
         if self._llm is None or self._death is None:
             self._raise_if_dead(what)
             raise EngineRefusedError(f"{what}: the engine was not started")
@@ -278,7 +259,7 @@ class VllmEngine:
 
     @contextmanager
     def _faulty_unless_done(self) -> Iterator[None]:
-        self._version, self._fault = None, "an update did not come to its end"
+        self._version, self._fault = None, "an update did not complete"
         self._is_updating = True
         try:
             yield
@@ -292,40 +273,41 @@ class VllmEngine:
 
     def _refuse_on_cpu(self, what: str) -> None:
         if self.spec.device == "cpu":
-            raise EngineRefusedError(f"vLLM on a CPU cannot {what}; see capabilities.sleep")
+            raise EngineRefusedError(f"vLLM on a CPU cannot {what}")
 
 
 async def _abandon(building: asyncio.Task[None], before: set[BaseProcess]) -> None:
-    """End the thread that builds an engine: it fails once the child it starts is killed, whenever that is."""
+    """End the thread that builds an engine, by killing the child that it starts."""
     ends_at = time.monotonic() + _ABANDON_S
     while not building.done() and time.monotonic() < ends_at:
         await asyncio.wait({building}, timeout=0.1)
         _kill(_cores() - before)
     if building.done():
-        building.exception()  # known: it was killed
+        building.exception()  # retrieved, so that asyncio does not log it
 
 
 def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
 
+    engine = spec.engine
     memory: dict[str, Any] = {}
-    if spec.device == "cpu" or spec.kv_cache_gib:
-        memory["kv_cache_memory_bytes"] = int((spec.kv_cache_gib or _kv_cache_gib()) * (1 << 30))
-    elif spec.gpu_memory_utilization:
-        memory["gpu_memory_utilization"] = spec.gpu_memory_utilization
+    if spec.device == "cpu" or engine.kv_cache_gib:
+        memory["kv_cache_memory_bytes"] = int((engine.kv_cache_gib or _kv_cache_gib()) * (1 << 30))
+    elif engine.gpu_memory_utilization:
+        memory["gpu_memory_utilization"] = engine.gpu_memory_utilization
     if spec.device == "cpu":
-        # A prompt cut in two with a seed of its own kills vLLM's CPU worker ("CPU Generator does not use offset").
+        # A seeded prompt that is cut in two kills vLLM's CPU worker ("CPU Generator does not use offset").
         memory["enable_chunked_prefill"] = False
         memory["max_num_batched_tokens"] = max(8192, spec.max_model_len)
     return AsyncEngineArgs(
         model=spec.model,
         dtype=spec.dtype,
         max_model_len=spec.max_model_len,
-        max_num_seqs=spec.max_num_seqs,
-        tensor_parallel_size=spec.tensor_parallel,
-        enforce_eager=spec.enforce_eager,
-        enable_prefix_caching=spec.prefix_caching,
+        max_num_seqs=engine.max_num_seqs,
+        tensor_parallel_size=engine.tensor_parallel,
+        enforce_eager=bool(engine.enforce_eager),
+        enable_prefix_caching=engine.prefix_caching,
         enable_sleep_mode=spec.device != "cpu",
         seed=spec.seed,
         logprobs_mode="processed_logprobs",
@@ -337,7 +319,7 @@ def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
 
 
 def _kv_cache_gib() -> float:
-    """An eighth of the machine's memory, between 1 and 8 GiB; pages are taken only when they are used."""
+    """Return an eighth of the machine's memory, between 1 and 8 GiB; pages are allocated when first used."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     return min(8.0, max(1.0, total / 8))
 
@@ -357,7 +339,7 @@ def _sampling_params(sampling: Sampling) -> SamplingParams:
         temperature=sampling.temperature,
         seed=sampling.seed,
         stop_token_ids=list(sampling.stop_token_ids),
-        ignore_eos=True,  # what ends a turn is the caller's to say, and in `stop_token_ids`
+        ignore_eos=True,  # the caller decides what ends a turn, with `stop_token_ids`
         stop=list(sampling.stop),
         logprobs=0,
         flat_logprobs=True,
@@ -381,7 +363,7 @@ def _scoring_params() -> SamplingParams:
 
 
 def _chosen(ids: tuple[int, ...], logprobs: Sequence[Any]) -> tuple[float, ...]:
-    return tuple(float(place[token].logprob) for token, place in zip(ids, logprobs, strict=True))
+    return tuple(float(choices[token].logprob) for token, choices in zip(ids, logprobs, strict=True))
 
 
 def _finish_reason(reason: str | None) -> FinishReason:
@@ -403,7 +385,7 @@ def _result(what: str, task: asyncio.Future[T]) -> T:
 
 
 def _cores() -> set[BaseProcess]:
-    """The EngineCores among this process's children."""
+    """Return the EngineCores among the children of this process."""
     return {child for child in multiprocessing.active_children() if child.name.startswith("EngineCore")}
 
 
@@ -412,11 +394,3 @@ def _kill(children: Collection[BaseProcess]) -> None:
         child.kill()
     for child in children:
         child.join(_CLOSE_S)
-
-
-def _start_time(pid: int) -> int | None:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return None
-    return int(fields[19])

@@ -1,4 +1,4 @@
-"""A distribution over tokens that needs no model: what the scripted engine computes its logprobs with."""
+"""The distribution over tokens from which the scripted engine samples, without a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentrl.types import WeightManifest
 
 
 class ZipfPolicy:
-    """A distribution over `vocab_size` tokens: Zipf's law over an order that the weights and the context decide."""
+    """Zipf's law over `vocab_size` tokens, in an order that depends on the weights and the context."""
 
     def __init__(self, vocab_size: int, weights: str) -> None:
         self.vocab_size = vocab_size
@@ -22,24 +22,24 @@ class ZipfPolicy:
 
     @classmethod
     def of(cls, manifest: WeightManifest, vocab_size: int) -> ZipfPolicy:
-        """The policy that these published weights stand for: another version or another digest is another policy."""
+        """Return the policy of these published weights: another version or digest gives another policy."""
         return cls(vocab_size, repr((manifest.version, sorted((t.name, t.digest) for t in manifest.tensors))))
 
     def context(self, ids: Sequence[int], before: int | None = None) -> int:
-        """The state after `ids`, continued from the state `before` them."""
+        """Return the state after `ids`, starting from the state `before`."""
         state = self._weights if before is None else before
         for token in ids:
             state = hash((state, token))
         return state
 
     def logprob(self, state: int, token: int, temperature: float = 1.0) -> float:
-        """The logprob of `token` in `state`; at temperature 0 the choice is greedy and the logprob that of 1."""
+        """Return the logprob of `token` in `state`. Temperature 0 samples greedily and has the logprobs of 1."""
         sharpness = 1.0 / (temperature or 1.0)
         rank = (token + state) % self.vocab_size
         return -sharpness * math.log(rank + 1) - _log_total(self.vocab_size, sharpness)
 
     def sample(self, state: int, temperature: float, rng: random.Random) -> int:
-        """One token drawn in `state`."""
+        """Draw one token in `state`."""
         rank = 0
         if temperature > 0:
             cumulative = _cumulative(self.vocab_size, 1.0 / temperature)
@@ -47,7 +47,7 @@ class ZipfPolicy:
         return (rank - state) % self.vocab_size
 
     def score(self, ids: Sequence[int]) -> tuple[float, ...]:
-        """Logprobs at temperature 1 of ids[1:], each given all before it."""
+        """Return the logprobs at temperature 1 of ids[1:], each given all ids before it."""
         state, scores = self.context(ids[:1]), []
         for token in ids[1:]:
             scores.append(self.logprob(state, token))

@@ -21,8 +21,8 @@ from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.evaluation import Evaluation
-from agentrl.training.publication import Publication
 from agentrl.types import Batch, SampleId, Trajectory, Version
+from agentrl.weights.publisher import Publisher
 
 SLACK_S = 600.0
 MOST_UNSTABLE_STEPS = 3
@@ -45,7 +45,7 @@ class Session:
     stop: Stop
     workers: Workers
     learners: Learners
-    publication: Publication
+    publisher: Publisher
     scheduler: Scheduler
     evaluation: Evaluation | None
     version: Version
@@ -60,8 +60,8 @@ class Session:
     async def open(self, finished: list[Trajectory], attempts: dict[SampleId, int], unanswered: set[SampleId]) -> None:
         """The first publication; then samples that an earlier incarnation finished take their places again."""
         with self.timer.part("first publication"):
-            async with self.publication.still:
-                await self.publication.publish(self.version)
+            async with self.publisher.lock:
+                await self.publisher.publish(self.version)
         self.scheduler.restore(finished, attempts, unanswered)
 
     @property
@@ -82,10 +82,10 @@ class Session:
         """
         sequences = train_sequences(batch.groups, self.algorithm)
         with_signal = groups_with_signal(sequences)
-        async with self.publication.still:
+        async with self.publisher.lock:
             with self.timer.phase("learn"):
                 if with_signal or self.config.algorithm.kl_coef > 0:
-                    await self.publication.give_way()
+                    await self.publisher.yield_gpus()
                 self.is_whole = False
                 reports = await self.learners.step(sequences, self.config.learner.step_timeout_s)
                 has_moved = any(report.has_learned for report in reports)
@@ -94,7 +94,7 @@ class Session:
                 self.journal.trained(self.version, self.step, [report.samples for report in reports])
                 self.is_whole = True
             with self.timer.phase("publish"):
-                await (self.publication.publish(self.version) if has_moved else self.publication.keep())
+                await (self.publisher.publish(self.version) if has_moved else self.publisher.keep())
         self.scheduler.trained(self.version)
         return Learned(tuple(reports), len(with_signal))
 

@@ -1,19 +1,18 @@
-"""A run is opened, new or from where an earlier process left it: its records, its actors, the first publication."""
+"""Setup of a run, new or resumed: its records, its actors and the first publication."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from transformers import AutoTokenizer
 
 from agentrl.algorithms import algorithm
-from agentrl.cluster.actors import END_S, Actors, actors
-from agentrl.cluster.processes import ProcessRegistry
-from agentrl.cluster.roles import is_shared
-from agentrl.cluster.scratch import discard_scratch
+from agentrl.cluster.actors import Actors, actors, clean_up
+from agentrl.cluster.placement import is_shared
 from agentrl.cluster.signals import Stop
 from agentrl.config.schema import Config
 from agentrl.metrics.trackers import Metrics
@@ -26,12 +25,12 @@ from agentrl.rollout.schedule import Schedule
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.evaluation import Evaluation
 from agentrl.training.inputs import RunInputs
-from agentrl.training.publication import Publication
 from agentrl.training.session import Session
-from agentrl.training.transfers import of_folder, sent, staged
 from agentrl.types import HELD_OUT, TRAIN, Version
 from agentrl.weights.canary import LogprobCanary
-from agentrl.weights.publisher import Probe
+from agentrl.weights.publisher import Publisher
+from agentrl.weights.staging import stage_folder
+from agentrl.weights.transfer import CollectiveTransfer, StagedTransfer
 
 CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 x 8 = 56. What is it that you know?"
 
@@ -40,17 +39,16 @@ CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 
 async def opened(
     config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView, resumed_at: int | None
 ) -> AsyncIterator[Session]:
-    """The run, ready for its loop; `resumed_at` is the step it goes on from, None for a new run."""
-    await asyncio.to_thread(ProcessRegistry(folder.path).end_leftovers, END_S)
-    discard_scratch(folder.path)
+    """Open a run, ready for its loop; `resumed_at` is the step from which it continues, None for a new run."""
+    await clean_up(folder.path)
     model = inputs.model
     journal, metrics = RunJournal(folder), Metrics(folder, config)
     try:
-        if read_manifest(folder) is None:  # a resume has told what changed since, before anything was loaded
+        if read_manifest(folder) is None:  # a resume has compared its inputs before anything was loaded
             await asyncio.to_thread(inputs.write_manifest, config, folder)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
         version = Version(incarnation, journal.ledger.published()[-1])
-        async with actors(config, model, folder, stop, view) as team:
+        async with actors(config, model, folder, stop, view.timer, view.note) as team:
             if resumed_at:
                 checkpoint = folder_of(folder.checkpoints, resumed_at)
                 with view.timer.part("checkpoint"):
@@ -69,20 +67,16 @@ async def opened(
 async def examined(
     config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView
 ) -> AsyncIterator[tuple[Actors, Evaluation]]:
-    """The engines with the model as it lies in its folder, and what they are to be asked; there is no learner."""
-    transfer = config.weights.model_copy(update={"transfer": "shm"})
-    config = config.model_copy(update={"weights": transfer})
-    bucket_bytes = transfer.bucket_mib << 20
-    async with actors(config, inputs.model, folder, stop, view, learns=False) as team:
-        bring = of_folder(inputs.model, folder.path, bucket_bytes)
-        publication = Publication(bring, team.engines, _no_probe, transfer.publish_timeout_s)
-        async with publication.still:
-            await stop.cut(publication.publish(Version(0, 0)))
+    """Start engines that serve the model as it is in its folder, and say what to evaluate; there is no learner."""
+    weights = config.weights.model_copy(update={"transfer": "shm"})
+    config = config.model_copy(update={"weights": weights})
+    async with actors(config, inputs.model, folder, stop, view.timer, view.note, learns=False) as team:
+        transfer = StagedTransfer(partial(stage_folder, inputs.model, folder.path, weights.bucket_mib << 20))
+        publisher = Publisher(team.engines, transfer, weights.publish_timeout_s)
+        team.watch(publisher.refill, stop)
+        async with publisher.lock:
+            await stop.cut(publisher.publish(Version(0, 0)))
         yield team, evaluation_of(config, await team.workers.task_count(HELD_OUT))
-
-
-async def _no_probe() -> None:
-    """Without a learner there is nothing to compare an engine with; digests are compared all the same."""
 
 
 async def _session(
@@ -97,7 +91,8 @@ async def _session(
     stop: Stop,
     view: TerminalView,
 ) -> Session:
-    rule = algorithm(config.algorithm.name)
+    rule, publisher = algorithm(config.algorithm.name), publisher_of(config, model, team)
+    team.watch(publisher.refill, stop)
     held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
     scheduler = Scheduler(
         schedule_of(config, await team.workers.task_count(TRAIN)),
@@ -120,7 +115,7 @@ async def _session(
         stop=stop,
         workers=team.workers,
         learners=team.learners,
-        publication=_publication(config, model, team),
+        publisher=publisher,
         scheduler=scheduler,
         evaluation=evaluation_of(config, held_out) if config.eval.tasks else None,
         version=version,
@@ -169,15 +164,17 @@ def evaluation_of(config: Config, available: int | None) -> Evaluation:
     )
 
 
-def _publication(config: Config, model: Path, team: Actors) -> Publication:
-    deadline_s = config.weights.publish_timeout_s
-    canary = _canary(config, model) if config.weights.verify else None
-
-    async def probe() -> Probe | None:
-        return Probe(canary, await team.learners.logprobs(canary.ids, deadline_s)) if canary else None
-
-    bring = staged(team.learners.stage) if config.weights.transfer == "shm" else sent(team.learners)
-    return Publication(bring, team.engines, probe, deadline_s, takes_turns=is_shared(config))
+def publisher_of(config: Config, model: Path, team: Actors) -> Publisher:
+    """Make the publisher of a run with learners."""
+    is_staged = config.weights.transfer == "shm"
+    return Publisher(
+        team.engines,
+        StagedTransfer(team.learners.stage) if is_staged else CollectiveTransfer(team.learners.send),
+        config.weights.publish_timeout_s,
+        _canary(config, model) if config.weights.verify else None,
+        team.learners.logprobs,
+        shares_gpus=is_shared(config),
+    )
 
 
 def _canary(config: Config, model: Path) -> LogprobCanary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 TRAIN, HELD_OUT = "train", "test"
 """The splits of every environment."""
@@ -53,10 +53,9 @@ class VersionSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids to continue. `media` is reserved for images and is empty for text models."""
+    """Token ids to continue."""
 
     ids: tuple[int, ...]
-    media: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +84,6 @@ class Completion:
     logprobs: tuple[float, ...]
     versions: tuple[VersionSpan, ...]
     finish_reason: FinishReason
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """Capabilities of an engine. It refuses calls outside of them with EngineRefusedError."""
-
-    sleep: bool = False
-    score: bool = True
-    weight_transfer: tuple[str, ...] = ()
-    max_model_len: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,46 @@
-"""One publication: engines are paused, loaded, verified, resumed and asked for the canary, all under one deadline."""
+"""Publication: one object transfers the learner's weights to the engines and proves that they serve them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Protocol
 
 from agentrl.engine.protocol import Engine
-from agentrl.errors import AgentRLError, DeadlineError, WeightsError
+from agentrl.errors import AgentRLError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.canary import LogprobCanary
-from agentrl.weights.staging import Staged
+from agentrl.weights.transfer import Load, Stopwatch, Transfer, TransferError
+
+
+class Fleet(Protocol):
+    """The engines of a run: `agentrl.cluster.engines.Engines`."""
+
+    def serving(self) -> Mapping[int, Engine]:
+        """Return the engines that are up, by engine id."""
+
+    def replace(self, engine_id: int, engine: Engine, why: str) -> None:
+        """Start a new engine in the place of `engine`, in the background; `Publisher.refill` fills it."""
+
+    async def sleep(self, deadline_s: float) -> None:
+        """Free the GPUs for the learner that shares them."""
+
+    async def wake(self, deadline_s: float) -> None:
+        """Take the GPUs back; weights must be published before anything is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """Seconds of each part, of the slowest engine; `canary` is the largest logprob difference seen."""
+class PublishTimings:
+    """Seconds of each part of a publication, those of the slowest engine; `canary` is the largest logprob difference.
 
+    `stage_s` is what happens once for all engines: writing the weights down, or sending them.
+    """
+
+    learner_canary_s: float = 0.0
+    stage_s: float = 0.0
     pause_s: float = 0.0
     load_s: float = 0.0
     verify_s: float = 0.0
@@ -27,113 +49,106 @@ class Published:
     canary: float = 0.0
 
 
-class PublicationError(WeightsError):
-    """Some engines do not serve the version: `faults` says which (by their place) and why. Those must be restarted."""
+class Publisher:
+    """Publishes the learner's weights to all engines, and again to an engine that was restarted.
 
-    def __init__(self, message: str, faults: dict[int, AgentRLError]) -> None:
-        super().__init__(message)
-        self.faults = faults
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """The canary with the learner's logprobs of its text under the weights that are published."""
-
-    canary: LogprobCanary
-    learner: Sequence[float]
-
-
-async def publish(engines: Sequence[Engine], staged: Staged, probe: Probe | None, deadline_s: float) -> Published:
-    """Bring `staged` into every engine; an engine that is done samples on without waiting for the others.
-
-    Raises PublicationError when an engine failed: the others serve the new version all the same.
+    An update holds `lock` from its beginning to the end of its publication, and so does a refill: an engine never loads
+    weights that are changing. After the load `canary` compares each engine with the learner, whose logprobs of a text
+    `score` returns. `shares_gpus`: engines and learner take turns on GPUs, and the engines sleep between `yield_gpus`
+    and the next publication.
     """
-    updates = (_update(engine, staged, probe, deadline_s) for engine in engines)
-    return _judged(await asyncio.gather(*updates, return_exceptions=True), staged.manifest.version)
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        transfer: Transfer,
+        deadline_s: float,
+        canary: LogprobCanary | None = None,
+        score: Callable[[tuple[int, ...], float], Awaitable[Sequence[float]]] | None = None,
+        *,
+        shares_gpus: bool = False,
+    ) -> None:
+        self.lock = asyncio.Lock()
+        self._fleet, self._transfer, self._deadline_s = fleet, transfer, deadline_s
+        self._canary, self._score = canary, score
+        self._shares_gpus, self._is_asleep = shares_gpus, False
+        self._version: Version | None = None
+
+    async def yield_gpus(self) -> None:
+        """Free the GPUs for the learner, if it shares them."""
+        if self._shares_gpus:
+            await self._fleet.sleep(self._deadline_s)
+            self._is_asleep = True
+
+    async def publish(self, version: Version) -> PublishTimings:
+        """Let every engine serve the present weights as `version`; call with `lock` held.
+
+        An engine samples on as soon as its own load is done. One that fails is replaced.
+        """
+        self._version = version
+        if self._is_asleep:
+            await self._fleet.wake(self._deadline_s)
+            self._is_asleep = False
+        engines = self._fleet.serving()
+        outcomes = await self._publish(list(engines.values()), version)
+        for (engine_id, engine), outcome in zip(engines.items(), outcomes, strict=True):
+            if isinstance(outcome, AgentRLError):
+                self._fleet.replace(engine_id, engine, str(outcome))
+        return _slowest([outcome for outcome in outcomes if isinstance(outcome, PublishTimings)])
+
+    async def keep(self) -> None:
+        """Let the engines go on with the version they hold, after a step without an update; call with `lock` held."""
+        if self._is_asleep and self._version is not None:
+            await self.publish(self._version)
+
+    async def refill(self, engine: Engine) -> None:
+        """Let an engine that was restarted serve the present version. Raises what goes wrong."""
+        async with self.lock:
+            if self._version is None:
+                raise WeightsError("nothing was published yet")
+            [outcome] = await self._publish([engine], self._version)
+            if isinstance(outcome, AgentRLError):
+                raise outcome
+
+    async def _publish(self, engines: Sequence[Engine], version: Version) -> list[PublishTimings | AgentRLError]:
+        """Return for each engine how long it took, or why it does not serve `version`."""
+        if not engines:
+            return []
+        began = time.monotonic()
+        expected = await self._expected()
+        scored = time.monotonic()
+        try:
+            async with self._transfer.opened(engines, version, self._deadline_s) as load:
+                shared = PublishTimings(scored - began, time.monotonic() - scored)
+                updates = (self._update(engine, load, expected, shared) for engine in engines)
+                return [_checked(outcome) for outcome in await asyncio.gather(*updates, return_exceptions=True)]
+        except TransferError as error:
+            return [error for _ in engines]
+
+    async def _expected(self) -> Sequence[float]:
+        """Return the learner's logprobs of the canary's text."""
+        return await self._score(self._canary.ids, self._deadline_s) if self._canary and self._score else ()
+
+    async def _update(
+        self, engine: Engine, load: Load, expected: Sequence[float], shared: PublishTimings
+    ) -> PublishTimings:
+        watch, difference = Stopwatch(self._deadline_s), 0.0
+        await load(engine, watch)
+        await watch.lap("resume_s", engine.resume)
+        if self._canary is not None:
+            # First after resume: until it passes, nothing that this version samples may be trained.
+            logprobs = await watch.lap("canary_s", partial(engine.score, self._canary.ids))
+            difference = self._canary.check(logprobs, expected)
+        return replace(shared, **watch.seconds, canary=difference)
 
 
-async def publish_sent(
-    engines: Sequence[Engine],
-    send: Callable[[], Awaitable[None]],
-    version: Version,
-    probe: Probe | None,
-    deadline_s: float,
-) -> Published:
-    """The same where one collective `send` (see `agentrl.weights.collective`) updates all engines: all or none.
-
-    Raises PublicationError naming every engine when `send` fails: a broken collective leaves none of them whole.
-    """
-    watch = _Watch(deadline_s)
-    try:
-        pause_s = max(await asyncio.gather(*(watch.lap(engine.pause) for engine in engines)))
-        load_s = await watch.lap(lambda left_s: asyncio.wait_for(send(), left_s))
-    except AgentRLError as error:
-        return _judged([error for _ in engines], version)
-    except TimeoutError:
-        return _judged([watch.error() for _ in engines], version)
-    parts = Published(pause_s=pause_s, load_s=load_s)
-    return _judged(
-        await asyncio.gather(*(_resume(engine, watch, probe, parts) for engine in engines), return_exceptions=True),
-        version,
-    )
+def _checked(outcome: PublishTimings | BaseException) -> PublishTimings | AgentRLError:
+    """Raise what is no fault of an engine, but a bug or a cancellation."""
+    if isinstance(outcome, PublishTimings | AgentRLError):
+        return outcome
+    raise outcome
 
 
-def _judged(outcomes: Sequence[Published | BaseException], version: Version) -> Published:
-    """The slowest of every part; raises PublicationError unless all outcomes are good."""
-    served = [outcome for outcome in outcomes if isinstance(outcome, Published)]
-    faults = {place: outcome for place, outcome in enumerate(outcomes) if isinstance(outcome, AgentRLError)}
-    for outcome in outcomes:
-        if not isinstance(outcome, Published | AgentRLError):
-            raise outcome
-    if faults:
-        first = min(faults)
-        places = ", ".join(map(str, faults))
-        message = f"version {version} did not reach engine {first}: {faults[first]} (engines to restart: {places})"
-        raise PublicationError(message, faults) from faults[first]
-    return Published(*(max(getattr(part, field.name) for part in served) for field in fields(Published)))
-
-
-async def _update(engine: Engine, staged: Staged, probe: Probe | None, deadline_s: float) -> Published:
-    watch = _Watch(deadline_s)
-    pause_s = await watch.lap(engine.pause)
-    load_s = await watch.lap(engine.start_update)
-    for bucket in staged.buckets:
-        load_s += await watch.lap(partial(engine.load, bucket))
-    verify_s = await watch.lap(partial(engine.finish_update, staged.manifest))
-    return await _resume(engine, watch, probe, Published(pause_s, load_s, verify_s))
-
-
-async def _resume(engine: Engine, watch: _Watch, probe: Probe | None, parts: Published) -> Published:
-    parts = replace(parts, resume_s=await watch.lap(engine.resume))
-    if probe is None:
-        return parts
-    started = time.monotonic()
-    # First after resume: until it passes, nothing that this version samples may be trained.
-    logprobs = await engine.score(probe.canary.ids, watch.left())
-    difference = probe.canary.check(logprobs, probe.learner)
-    return replace(parts, canary_s=time.monotonic() - started, canary=difference)
-
-
-class _Watch:
-    """One deadline over many calls."""
-
-    def __init__(self, deadline_s: float) -> None:
-        self._deadline_s = deadline_s
-        self._ends_at = time.monotonic() + deadline_s
-
-    def left(self) -> float:
-        """Seconds left; raises DeadlineError when there are none."""
-        left_s = self._ends_at - time.monotonic()
-        if left_s <= 0:
-            raise self.error()
-        return left_s
-
-    def error(self) -> DeadlineError:
-        """What a publication that takes too long raises."""
-        return DeadlineError(f"publishing took longer than {self._deadline_s:g} s")
-
-    async def lap(self, call: Callable[[float], Awaitable[None]]) -> float:
-        """Seconds that `call(seconds left)` took."""
-        started = time.monotonic()
-        await call(self.left())
-        return time.monotonic() - started
+def _slowest(timings: Sequence[PublishTimings]) -> PublishTimings:
+    parts = (max((getattr(timing, field.name) for timing in timings), default=0.0) for field in fields(PublishTimings))
+    return PublishTimings(*parts)

@@ -1,7 +1,8 @@
-"""The trainer's side of the shared-memory transfer: weights become buckets, files that engines on this machine map."""
+"""The trainer's side of the shared-memory transfer: it writes weights as buckets, files that engines map."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import mmap
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from agentrl.errors import DeadlineError
 from agentrl.types import TensorSpec, Version, WeightManifest
 from agentrl.weights.digest import tensor_digest
 
@@ -25,14 +27,14 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A publication written down: what `Engine.load` and `Engine.finish_update` take, and the files' folders."""
+    """Weights in files: the arguments of `Engine.load` and `Engine.finish_update`, and the files' folders."""
 
     buckets: tuple[Bucket, ...]
     manifest: WeightManifest
     folders: tuple[Path, ...]
 
     def discard(self) -> None:
-        """Remove the files; engines that still map them are not disturbed. Idempotent."""
+        """Remove the files; engines that still map them keep their contents. Idempotent."""
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -40,9 +42,9 @@ class Staged:
 def stage(
     named_tensors: Iterable[NamedTensor], version: Version, fallback: Path, bucket_bytes: int = 256 << 20
 ) -> Staged:
-    """Write tensors, by checkpoint names, as buckets of at most `bucket_bytes`; a larger tensor has one to itself.
+    """Write tensors, by checkpoint names, as buckets of at most `bucket_bytes`; a larger tensor gets one to itself.
 
-    The files lie in a new folder under /dev/shm; what does not fit there goes to a new folder under `fallback`.
+    The files are in a new folder under /dev/shm; those that do not fit there are in a new folder under `fallback`.
     """
     folders: dict[Path, Path] = {}
     buckets: list[Bucket] = []
@@ -62,20 +64,36 @@ def stage(
     return Staged(tuple(buckets), WeightManifest(version, tuple(specs)), tuple(folders.values()))
 
 
+async def stage_folder(model: Path, fallback: Path, bucket_bytes: int, version: Version, deadline_s: float) -> Staged:
+    """Stage the weights of a model folder as they are. Raises DeadlineError."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await asyncio.to_thread(_stage_folder, model, fallback, bucket_bytes, version)
+    except TimeoutError:
+        raise DeadlineError(f"reading the weights in {model} took longer than {deadline_s:g} s") from None
+
+
+def _stage_folder(model: Path, fallback: Path, bucket_bytes: int, version: Version) -> Staged:
+    from safetensors.torch import load_file
+
+    tensors = (item for file in sorted(model.glob("*.safetensors")) for item in load_file(file).items())
+    return stage(tensors, version, fallback, bucket_bytes)
+
+
 def discard_leftovers(fallback: Path) -> None:
-    """Remove what was staged with this `fallback` by a process that was killed before it could discard it."""
+    """Remove what a process that was killed had staged with this `fallback`."""
     for root in (_SHARED_MEMORY, fallback):
         for folder in root.glob(f"{staging_prefix(fallback)}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def staging_prefix(fallback: Path) -> str:
-    """What the names of the folders that are staged with this `fallback` begin with."""
+    """Return the prefix of the names of folders that are staged with this `fallback`."""
     return f"agentrl-weights-{folder_key(fallback)}-"
 
 
 def folder_key(folder: Path) -> str:
-    """What stands for a folder in the names of things that lie elsewhere."""
+    """Return a short name for a folder, to use in the names of files elsewhere."""
     return hashlib.sha256(bytes(folder.resolve())).hexdigest()[:12]
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, EngineDiedError, EngineRefusedError, WeightsError
-from agentrl.types import Capabilities, Completion, Prompt, Sampling, Version
+from agentrl.types import Completion, Prompt, Sampling, Version
 
 Fault = Literal["none", "dropped", "stale"]
 
@@ -29,7 +29,8 @@ class Kit(ABC):
 
     prompt: Prompt
     vocab_size: int
-    capabilities: Capabilities
+    can_sleep: bool
+    max_model_len: int
     tolerance: float  # largest difference of a logprob from the reference
     long_tokens: int  # a completion that takes long enough to meet an update
     quiet_s: float  # how long a paused engine is watched
@@ -146,7 +147,7 @@ class EngineConformance:
             self.assert_logprobs(kit, completion)
 
     async def test_a_prompt_that_leaves_no_room_is_refused(self, engine: Engine, kit: Kit) -> None:
-        ids = kit.prompt.ids * (kit.capabilities.max_model_len // len(kit.prompt.ids) + 1)
+        ids = kit.prompt.ids * (kit.max_model_len // len(kit.prompt.ids) + 1)
         with pytest.raises(EngineRefusedError):
             await engine.generate(Prompt(ids), Sampling(8), kit.deadline_s)
 
@@ -215,7 +216,7 @@ class EngineConformance:
             await engine.start_update(kit.deadline_s)
 
     async def test_it_sleeps_and_wakes_or_refuses(self, engine: Engine, kit: Kit) -> None:
-        if not kit.capabilities.sleep:
+        if not kit.can_sleep:
             with pytest.raises(EngineRefusedError):
                 await engine.sleep(kit.deadline_s)
             with pytest.raises(EngineRefusedError):

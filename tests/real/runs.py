@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from agentrl.cluster.processes import Process, ProcessRegistry
-from agentrl.cluster.scratch import scratch_of
+from agentrl.cluster.actors import scratch_of
+from agentrl.cluster.processes import ProcessRecord, ProcessRegistry
 from agentrl.records.folder import RunFolder
-from agentrl.records.ledger import Ledger, Row
+from agentrl.records.ledger import AttemptRow, Ledger
 from agentrl.report.summary import Summary, read
 from agentrl.types import SampleId
 from agentrl.weights.staging import staging_prefix
@@ -153,16 +153,16 @@ class Run:
 
     # --- what the run folder says -----------------------------------------------------------------------------
 
-    def pid(self, role: str, place: int = -1) -> int:
-        """A process of the newest start: the newest of its role, or number `place`."""
+    def pid(self, role: str, index: int = -1) -> int:
+        """A process of the newest start: the newest of its role, or the one at `index`."""
         running = {process.pid for process in self.leftovers()}
-        return [p.pid for p in ProcessRegistry(self.path).registered() if p.role == role and p.pid in running][place]
+        return [p.pid for p in ProcessRegistry(self.path).registered() if p.role == role and p.pid in running][index]
 
-    def leftovers(self) -> list[Process]:
+    def leftovers(self) -> list[ProcessRecord]:
         """Processes of this run that live."""
         return ProcessRegistry(self.path).leftovers()
 
-    def remains(self) -> list[Process | Path]:
+    def remains(self) -> list[ProcessRecord | Path]:
         """What of this run is left outside its folder: processes that live, sockets, shared memory."""
         roots = ([scratch_of(self.path)], Path("/dev/shm").glob(f"{staging_prefix(self.path)}*"))
         return [*self.leftovers(), *(path for root in roots for path in root if path.exists())]
@@ -171,7 +171,7 @@ class Run:
         """The children of the engines' actors, from their first moment."""
         return [p.pid for p in self.leftovers() if b"spawn_main" in _file(p.pid, "cmdline")]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[AttemptRow]:
         """The ledger's rows; none before it is there."""
         file = RunFolder(self.path).ledger
         if not file.exists():

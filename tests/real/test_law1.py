@@ -13,8 +13,7 @@ from agentrl.engine.vllm import VllmEngine
 from agentrl.learner.batch import train_sequences
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import Completion, EpisodeRequest, Group, Prompt, SampleId, Sampling, Trajectory, Version
-from agentrl.weights.publisher import publish
-from tests.real.vllm_kit import UNCLOSED, Trainer, model_at, spec
+from tests.real.vllm_kit import UNCLOSED, Trainer, model_at, publish, spec
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings(UNCLOSED), pytest.mark.timeout(300)]
 
@@ -49,13 +48,13 @@ async def test_guess_trains_on_exactly_the_tokens_and_logprobs_that_vllm_returne
     await engine.start(240.0)
     try:
         trainer.step()
-        await publish([engine], trainer.stage(), None, 60.0)
+        await publish(trainer, engine)
         tap = Tap(engine)
         worker = RolloutWorker("guess", {"turns": TURNS}, str(trainer.folder), tap, 512)
         runs = [asyncio.create_task(worker.run(request(g, m))) for g in range(GROUPS) for m in range(MEMBERS)]
         await asyncio.wait_for(tap.third.wait(), 60)
         trainer.step()
-        await publish([engine], trainer.stage(), None, 60.0)
+        await publish(trainer, engine)
         trajectories = await asyncio.gather(*runs)
         await worker.close()
     finally:

@@ -34,7 +34,7 @@ def faults_can_be_sent() -> object:
 
 async def started(kit: VllmKit) -> VllmEngine:
     engine = VllmEngine(spec(kit.trainer.folder))
-    assert await engine.start(240.0) == kit.capabilities
+    await engine.start(240.0)
     return engine
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -13,17 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.engine.vllm import Process, VllmEngine, VllmSpec
+from agentrl.config.schema import EngineSection
+from agentrl.engine.vllm import VllmEngine, VllmSpec
 from agentrl.errors import DeadlineError, EngineError
 from tests.real.vllm_kit import UNCLOSED, model_at, spec
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings(UNCLOSED), pytest.mark.timeout(300)]
 ACTOR = """
-import asyncio, json, sys
-from agentrl.engine.vllm import VllmEngine, VllmSpec
+import asyncio, json, pickle, sys
+from pathlib import Path
+from agentrl.engine.vllm import VllmEngine
 
 async def main():
-    engine = VllmEngine(VllmSpec(**json.loads(sys.argv[1])))
+    engine = VllmEngine(pickle.loads(Path(sys.argv[1]).read_bytes()))
     await engine.start(240.0)
     print(json.dumps(engine.pids()), flush=True)
     await asyncio.sleep(300.0)
@@ -33,10 +36,10 @@ if __name__ == "__main__":
 """
 
 
-def ends_within(process: Process, seconds: float) -> bool:
+def ends_within(pid: int, seconds: float) -> bool:
     """Whether a process that is not our child ends in time."""
     try:
-        descriptor = os.pidfd_open(process.pid)
+        descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
@@ -48,12 +51,14 @@ def ends_within(process: Process, seconds: float) -> bool:
 def test_kill_9_of_the_actor_ends_the_engine_core(tmp_path: Path) -> None:
     script = tmp_path / "actor.py"
     script.write_text(ACTOR)
-    fields = {"model": str(model_at(tmp_path / "model")), "dtype": "float32", "max_model_len": 64, "kv_cache_gib": 0.1}
-    command = [sys.executable, str(script), json.dumps(fields)]
+    section = EngineSection(kv_cache_gib=0.1, enforce_eager=True)
+    spec_file = tmp_path / "spec.pkl"
+    spec_file.write_bytes(pickle.dumps(VllmSpec(str(model_at(tmp_path / "model")), section, "float32", 64)))
+    command = [sys.executable, str(script), str(spec_file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path.cwd(), env=_environment()) as actor:
         assert actor.stdout is not None
-        actor_process, *children = [Process(*pair) for pair in json.loads(actor.stdout.readline())]
-        assert actor_process.pid == actor.pid
+        actor_pid, *children = json.loads(actor.stdout.readline())
+        assert actor_pid == actor.pid
         assert children
         actor.send_signal(signal.SIGKILL)
         for child in children:
@@ -65,7 +70,7 @@ async def test_a_start_past_its_deadline_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(DeadlineError):
         await engine.start(4.0)
     await engine.close()
-    assert [process.pid for process in engine.pids()] == [os.getpid()]
+    assert engine.pids() == [os.getpid()]
 
 
 async def test_a_model_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ import pytest
 import pytest_asyncio
 
 from agentrl.engine.vllm import VllmEngine
-from agentrl.errors import EngineRefusedError
+from agentrl.errors import EngineRefusedError, WeightsError
 from agentrl.types import Completion, Prompt, Sampling, VersionSpan
 from agentrl.weights.canary import FLOAT32_TOLERANCE, LogprobCanary
 from agentrl.weights.collective import Source, SyncClient
-from agentrl.weights.publisher import Probe, PublicationError, publish
 from agentrl.weights.staging import Staged
-from tests.real.vllm_kit import UNCLOSED, Trainer, in_worker, model_at, skip_a_layer, spec
+from tests.real.vllm_kit import DEADLINE_S, UNCLOSED, Trainer, in_worker, model_at, publish, skip_a_layer, spec
 from tests.tiny import tiny_tokenizer
 
 pytestmark = [
@@ -27,7 +26,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 CANARY = tuple(range(20, 84))
-DEADLINE_S = 60.0
 EOS = 2
 
 
@@ -53,18 +51,12 @@ async def whole(engine: VllmEngine, trainer: Trainer) -> VllmEngine:
     return engine
 
 
-def probe(trainer: Trainer) -> Probe:
-    return Probe(LogprobCanary(CANARY, "float32"), trainer.logprobs(CANARY))
-
-
-async def deliver(engine: Any, trainer: Trainer, change: Any = lambda staged: staged) -> float:
-    """One step of the trainer and its publication, changed on the way; the canary's largest difference."""
+async def deliver(engine: Any, trainer: Trainer) -> float:
+    """Train one step and publish it; returns the canary's largest difference."""
     trainer.step()
-    staged = trainer.stage()
-    try:
-        return (await publish([engine], change(staged), probe(trainer), DEADLINE_S)).canary
-    finally:
-        staged.discard()
+    timings, replaced = await publish(trainer, engine, canary=LogprobCanary(CANARY, "float32"))
+    assert replaced == {}
+    return timings.canary
 
 
 async def without_verification(engine: VllmEngine) -> None:
@@ -143,7 +135,7 @@ async def test_a_stop_string_ends_a_completion_and_keeps_its_tokens(whole: VllmE
 
 
 async def test_a_prefix_in_the_cache_changes_neither_logprobs_nor_scores(whole: VllmEngine, trainer: Trainer) -> None:
-    prompt = Prompt(tuple(20 + place % 200 for place in range(300)))
+    prompt = Prompt(tuple(20 + index % 200 for index in range(300)))
     for _ in range(2):
         completion = await whole.generate(prompt, Sampling(8, seed=1), DEADLINE_S)
         expected = trainer.logprobs((*prompt.ids, *completion.ids))
@@ -156,9 +148,8 @@ async def test_a_skipped_publication_is_caught_by_the_canary(whole: VllmEngine, 
     served = await whole.version()
     trainer.step()
     assert await whole.version() == served != trainer.version
-    held = probe(trainer)
-    with pytest.raises(Exception, match="does not serve the published weights"):
-        held.canary.check(await whole.score(CANARY, DEADLINE_S), held.learner)
+    with pytest.raises(WeightsError, match="does not serve the published weights"):
+        LogprobCanary(CANARY, "float32").check(await whole.score(CANARY, DEADLINE_S), trainer.logprobs(CANARY))
 
 
 @pytest.mark.parametrize("fault", ["dropped bucket", "stale layer", "stale tensor"])
@@ -172,8 +163,9 @@ async def test_the_canary_alone_catches(
         old = trainer.stage()
         request.addfinalizer(old.discard)
         change = lambda staged: replace(staged, buckets=(*staged.buckets[:-1], old.buckets[-1]))  # noqa: E731
-    with pytest.raises(PublicationError, match="canary"):
-        await deliver(engine, trainer, change)
+    trainer.step()
+    _, replaced = await publish(trainer, engine, change=change, canary=LogprobCanary(CANARY, "float32"))
+    assert "canary" in replaced[0]
 
 
 async def test_one_bad_engine_is_named_and_the_good_one_serves(whole: VllmEngine, trainer: Trainer) -> None:
@@ -182,11 +174,8 @@ async def test_one_bad_engine_is_named_and_the_good_one_serves(whole: VllmEngine
             raise EngineRefusedError("it is gone")
 
     trainer.step()
-    staged = trainer.stage()
-    with pytest.raises(PublicationError, match="engine 1: it is gone") as raised:
-        await publish([whole, Dead()], staged, probe(trainer), DEADLINE_S)  # type: ignore[list-item]
-    staged.discard()
-    assert list(raised.value.faults) == [1]
+    _, replaced = await publish(trainer, whole, Dead(), canary=LogprobCanary(CANARY, "float32"))
+    assert replaced == {1: "it is gone"}
     assert await whole.version() == trainer.version
 
 

@@ -12,21 +12,28 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
+from agentrl.config.schema import EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.vllm import VllmEngine, VllmSpec
-from agentrl.types import Capabilities, Prompt, Version
+from agentrl.types import Prompt, Version
+from agentrl.weights.canary import LogprobCanary
+from agentrl.weights.publisher import Publisher, PublishTimings
 from agentrl.weights.staging import Staged, stage
+from agentrl.weights.transfer import StagedTransfer
 from tests.conformance.engine import Fault, Kit
 from tests.tiny import tiny_model
+from tests.unit.weights.recording import Fleet
 
 UNCLOSED = "ignore:Unclosed context:ResourceWarning"  # vLLM leaves its zmq context to the garbage collector
 MAX_LEN = 512
+DEADLINE_S = 60.0
+ENGINE = EngineSection(max_num_seqs=64, kv_cache_gib=0.25, enforce_eager=True)
 NOISE = 0.05
 STALE = ".layers.1."
 
 
 def spec(model: Path) -> VllmSpec:
-    return VllmSpec(str(model), dtype="float32", max_model_len=MAX_LEN, max_num_seqs=64, kv_cache_gib=0.25)
+    return VllmSpec(str(model), ENGINE, "float32", MAX_LEN)
 
 
 def without_eos(model: Path) -> Path:
@@ -74,6 +81,25 @@ class Trainer:
         return [float(value) for value in chosen.squeeze(1)]
 
 
+async def publish(
+    trainer: Trainer,
+    *engines: Any,
+    change: Callable[[Staged], Staged] = lambda staged: staged,
+    canary: LogprobCanary | None = None,
+) -> tuple[PublishTimings, dict[int, str]]:
+    """Publish the trainer's weights, changed on the way; returns timings, and why which engines must be replaced."""
+
+    async def staged(version: Version, deadline_s: float) -> Staged:
+        return change(trainer.stage())
+
+    async def score(ids: tuple[int, ...], deadline_s: float) -> Sequence[float]:
+        return trainer.logprobs(ids)
+
+    fleet = Fleet(*engines)
+    timings = await Publisher(fleet, StagedTransfer(staged), DEADLINE_S, canary, score).publish(trainer.version)
+    return timings, fleet.replaced
+
+
 async def in_worker(engine: Engine, function: Callable[[Any], Any]) -> Any:
     """Run `function(worker)` inside the engine's process; the function must be a nested one."""
     assert isinstance(engine, VllmEngine)
@@ -95,11 +121,12 @@ async def skip_a_layer(engine: Engine) -> None:
 class VllmKit(Kit):
     prompt = Prompt((5, 6, 7, 8))
     vocab_size = 320
-    capabilities = Capabilities(weight_transfer=("shm",), max_model_len=MAX_LEN)
+    can_sleep = False
+    max_model_len = MAX_LEN
     tolerance = 1e-4
     long_tokens = 400
     quiet_s = 0.3
-    deadline_s = 60.0
+    deadline_s = DEADLINE_S
     death_s = 5.0
 
     def __init__(self, model: Path, scratch: Path) -> None:
@@ -123,7 +150,7 @@ class VllmKit(Kit):
 
     async def kill(self, engine: Engine) -> None:
         assert isinstance(engine, VllmEngine)
-        os.kill(engine.pids()[-1].pid, signal.SIGKILL)
+        os.kill(engine.pids()[-1], signal.SIGKILL)
 
 
 def model_at(folder: Path) -> Path:

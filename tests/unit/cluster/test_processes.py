@@ -87,7 +87,8 @@ def test_this_process_and_those_it_descends_from_are_never_leftovers(tmp_path: P
 def test_leftovers_end_with_their_descendants(tmp_path: Path, start: Start) -> None:
     ProcessRegistry(tmp_path).register("engine", start(HAS_A_CHILD).pid)
     ProcessRegistry(tmp_path).register("worker", start(WAITS).pid)
-    ended = ProcessRegistry(tmp_path).end_leftovers(10.0)
+    ended = ProcessRegistry(tmp_path).leftovers()
+    ProcessRegistry(tmp_path).end_leftovers(10.0)
     assert sorted(process.role for process in ended) == ["child of engine", "engine", "worker"]
     assert ProcessRegistry(tmp_path).leftovers() == []
     assert not any(is_running(process) for process in ended)
@@ -98,7 +99,8 @@ def test_what_ignores_sigterm_is_killed_and_its_orphans_too(tmp_path: Path, star
     parent = start(HAS_A_CHILD.replace(repr(WAITS), repr(IGNORES_SIGTERM)))
     ProcessRegistry(tmp_path).register("stubborn", stubborn.pid)
     ProcessRegistry(tmp_path).register("parent", parent.pid)
-    ended = ProcessRegistry(tmp_path).end_leftovers(1.0)
+    ended = ProcessRegistry(tmp_path).leftovers()
+    ProcessRegistry(tmp_path).end_leftovers(1.0)
     assert sorted(process.role for process in ended) == ["child of parent", "parent", "stubborn"]
     assert stubborn.wait(10) == -signal.SIGKILL
     assert parent.wait(10) == -signal.SIGTERM
@@ -123,7 +125,7 @@ def test_a_process_that_has_the_pid_of_a_dead_one_is_not_touched(
     (tmp_path / FILE).write_text(json.dumps({"role": "engine", **fields(recorded)}) + "\n")
     assert ProcessRegistry(tmp_path).registered() == [recorded]
     assert ProcessRegistry(tmp_path).leftovers() == []
-    assert ProcessRegistry(tmp_path).end_leftovers(1.0) == []
+    ProcessRegistry(tmp_path).end_leftovers(1.0)
     assert child.poll() is None
 
 
@@ -138,7 +140,8 @@ def test_a_line_cut_short_by_a_kill_hides_no_other(tmp_path: Path, start: Start)
 
 
 def test_a_folder_without_a_registry_has_no_leftovers(tmp_path: Path) -> None:
-    assert (ProcessRegistry(tmp_path).leftovers(), ProcessRegistry(tmp_path).end_leftovers(1.0)) == ([], [])
+    ProcessRegistry(tmp_path).end_leftovers(1.0)
+    assert ProcessRegistry(tmp_path).leftovers() == []
 
 
 def fields(process: ProcessRecord) -> dict[str, object]:

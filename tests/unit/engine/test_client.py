@@ -10,8 +10,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from agentrl.engine import client as client_module
-from agentrl.engine.client import Answer, EngineClient, EngineServer, Request
-from agentrl.engine.scripted import Delay, Die, Hang, Raise, Reply, Sampled, Script, ScriptedEngine
+from agentrl.engine import server as server_module
+from agentrl.engine.client import EngineClient
+from agentrl.engine.scripted import Delay, Die, Hang, Raise, Sampled, Script, ScriptedEngine, ScriptedTurn
+from agentrl.engine.server import EngineServer
+from agentrl.engine.wire import Answer, Request
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError
 from agentrl.types import Prompt, Sampling, Version
 
@@ -136,7 +139,7 @@ async def test_requests_go_to_the_engine_with_the_fewest_in_flight(connect: Conn
 
 
 async def test_a_conversation_stays_with_its_engine_though_another_has_less_to_do(connect: Connect) -> None:
-    def script(prompt: tuple[int, ...], _: int) -> Reply:
+    def script(prompt: tuple[int, ...], _: int) -> ScriptedTurn:
         return "ok" if prompt == (1, 2, 3) else Hang()
 
     home, other = await wire_to(script), await wire_to(script)
@@ -340,7 +343,7 @@ async def test_closing_aborts_what_is_in_flight_on_both_sides(connect: Connect) 
 
 async def test_an_aborted_request_has_no_outcome() -> None:
     server = EngineServer(await ScriptedEngine.ready([Hang()]))
-    await server.submit("client", [(0, "generate", ((1,), (), 8), 60.0)])
+    await server.submit("client", [(0, "generate", ((1,), 8), 60.0)])
     await asyncio.sleep(0)
     await server.cancel("client", [0])
     assert await server.collect("client", 0.01) == []
@@ -349,9 +352,9 @@ async def test_an_aborted_request_has_no_outcome() -> None:
 
 async def test_the_requests_of_a_client_that_fell_silent_are_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     aborted = asyncio.Event()
-    monkeypatch.setattr(client_module, "LEASE_S", 0.02)
+    monkeypatch.setattr(server_module, "LEASE_S", 0.02)
     server = EngineServer(await ScriptedEngine.ready([held(aborted)]))
-    await server.submit("dead", [(0, "generate", ((1,), (), 8), 60.0)])
+    await server.submit("dead", [(0, "generate", ((1,), 8), 60.0)])
     await asyncio.wait_for(aborted.wait(), 1.0)
     await server.close()
 
@@ -360,7 +363,7 @@ async def test_the_server_is_the_engine_to_all_others_and_tells_its_clients_of_t
     engine = await ScriptedEngine.ready([Hang()])
     server = EngineServer(engine)
     assert await server.version() == Version(0, 0)
-    await server.submit("client", [(0, "generate", ((1,), (), 8), 60.0)])
+    await server.submit("client", [(0, "generate", ((1,), 8), 60.0)])
     await asyncio.sleep(0)
     await server.close()
     [(number, kind, _)] = await server.collect("client", 1.0)

@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 from agentrl.engine.protocol import Engine
-from agentrl.engine.scripted import CAPABILITIES, Delay, Die, Hang, Raise, ScriptedEngine
+from agentrl.engine.scripted import Delay, Die, Hang, Raise, ScriptedEngine
 from agentrl.engine.zipf import ZipfPolicy
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError, WeightsError
-from agentrl.types import Capabilities, Prompt, Sampling, TensorSpec, Version, WeightManifest
+from agentrl.types import Prompt, Sampling, TensorSpec, Version, WeightManifest
 from tests.conformance.engine import EngineConformance, Fault, Kit
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -28,7 +28,8 @@ def manifest_of(version: Version) -> WeightManifest:
 class ScriptedKit(Kit):
     prompt = Prompt((5, 6, 7, 8))
     vocab_size = 256
-    capabilities = CAPABILITIES
+    can_sleep = True
+    max_model_len = 4096
     tolerance = 1e-12
     long_tokens = 200
     quiet_s = 0.05
@@ -65,7 +66,7 @@ def kit() -> Kit:
 
 async def started() -> ScriptedEngine:
     engine = ScriptedEngine(pace=lambda: asyncio.sleep(0))
-    assert await engine.start(1.0) == CAPABILITIES
+    await engine.start(1.0)
     return engine
 
 
@@ -235,9 +236,9 @@ async def test_a_bucket_that_tells_no_digests_is_checked_by_name() -> None:
         await engine.finish_update(manifest_of(Version(0, 1)), 1.0)
 
 
-async def test_without_the_capability_sleep_and_score_are_refused() -> None:
-    engine = await ScriptedEngine.ready(capabilities=Capabilities(score=False, max_model_len=64))
-    for call in (engine.sleep(1.0), engine.wake(1.0), engine.score((1, 2), 1.0)):
+async def test_an_engine_that_cannot_sleep_refuses_to() -> None:
+    engine = await ScriptedEngine.ready(can_sleep=False)
+    for call in (engine.sleep(1.0), engine.wake(1.0)):
         with pytest.raises(EngineRefusedError):
             await call
 

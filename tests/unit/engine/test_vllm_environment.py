@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.config.schema import EngineSection
 from agentrl.engine.vllm import VllmEngine, VllmSpec, environment
 from agentrl.errors import EngineRefusedError
 from agentrl.types import Prompt, Sampling
@@ -19,7 +20,8 @@ SPEC = VllmSpec("owner/name")
 
 @pytest.mark.parametrize(("threads", "cores", "expected"), [(0, 2, "2"), (1, 2, "1"), (8, 4, "4")])
 def test_an_engine_computes_on_the_cores_it_may_use(threads: int, cores: int, expected: str) -> None:
-    assert environment(replace(SPEC, threads=threads), range(cores))["OMP_NUM_THREADS"] == expected
+    spec = replace(SPEC, engine=EngineSection(threads=threads))
+    assert environment(spec, range(cores))["OMP_NUM_THREADS"] == expected
 
 
 def test_a_gpu_engine_keeps_its_threads_and_executor_to_vllm() -> None:

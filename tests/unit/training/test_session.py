@@ -1,4 +1,4 @@
-"""The steps of the loop, with a learner and a publication that do as they are told."""
+"""The steps of the loop, with a scripted learner and a publisher that records its calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
-from agentrl.training.publication import Publication
 from agentrl.training.session import Session
 from agentrl.training.setup import schedule_of
 from agentrl.types import (
@@ -34,6 +33,7 @@ from agentrl.types import (
     Version,
     VersionSpan,
 )
+from agentrl.weights.publisher import Publisher
 
 CONFIG = Config.model_validate(
     {"steps": 6, "rollout": {"prompts": 1, "group_size": 2}, "track": {"tensorboard": False}}
@@ -54,14 +54,14 @@ class Learner:
         ]  # fmt: skip
 
 
-class Engines:
-    """What was published to them."""
+class Publications:
+    """A publisher that records what is published."""
 
     def __init__(self) -> None:
-        self.still, self.published, self.gave_way, self.kept = asyncio.Lock(), [Version(0, 0)], 0, 0
+        self.lock, self.published, self.yielded, self.kept = asyncio.Lock(), [Version(0, 0)], 0, 0
 
-    async def give_way(self) -> None:
-        self.gave_way += 1
+    async def yield_gpus(self) -> None:
+        self.yielded += 1
 
     async def publish(self, version: Version) -> None:
         self.published.append(version)
@@ -74,7 +74,7 @@ class Run:
     """A session whose episodes are sampled at once by the version published last; `equal` groups have no signal."""
 
     def __init__(self, folder: Path) -> None:
-        self.learner, self.engines, self.is_equal = Learner(), Engines(), False
+        self.learner, self.publications, self.is_equal = Learner(), Publications(), False
         self.journal = RunJournal(RunFolder(folder))
         self.journal.ledger.begin_incarnation()
         self.metrics = Metrics(RunFolder(folder), CONFIG)
@@ -82,12 +82,12 @@ class Run:
         self.session = Session(
             config=CONFIG, folder=RunFolder(folder), algorithm=algorithm("grpo"), journal=self.journal,
             metrics=self.metrics, view=TerminalView(6), stop=Stop(), workers=cast(Workers, None),
-            learners=cast(Learners, self.learner), publication=cast(Publication, self.engines), scheduler=scheduler,
+            learners=cast(Learners, self.learner), publisher=cast(Publisher, self.publications), scheduler=scheduler,
             evaluation=None, version=Version(0, 0), step=0,
         )  # fmt: skip
 
     async def sample(self, request: EpisodeRequest) -> Trajectory:
-        version = self.engines.published[-1]
+        version = self.publications.published[-1]
         action = Segment((5, 6), True, (-0.5, -1.5), (VersionSpan(version, 0, 2),))
         reward = 1.0 if self.is_equal else float(request.sample.member)
         return Trajectory(
@@ -118,12 +118,12 @@ async def run(tmp_path: Path) -> Any:
 async def test_a_step_that_moves_no_weight_publishes_nothing(run: Run):
     run.is_equal = True
     await run.step("silent")
-    assert (run.engines.published, run.engines.gave_way, run.engines.kept) == ([Version(0, 0)], 0, 1)
+    assert (run.publications.published, run.publications.yielded, run.publications.kept) == ([Version(0, 0)], 0, 1)
     run.is_equal = False
     await run.step("nan")
-    assert (run.engines.published, run.engines.gave_way, run.engines.kept) == ([Version(0, 0)], 1, 2)
+    assert (run.publications.published, run.publications.yielded, run.publications.kept) == ([Version(0, 0)], 1, 2)
     await run.step("update")
-    assert run.engines.published == [Version(0, 0), Version(0, 1)]
+    assert run.publications.published == [Version(0, 0), Version(0, 1)]
     records = read_steps(run.session.folder)
     assert [(r.version, r.groups_mixed, r.staleness) for r in records] == [
         ("0.0", 0, (2,)), ("0.0", 1, (2,)), ("0.1", 1, (2,)),

@@ -1,155 +1,176 @@
-"""A publication reaches every engine in order, under one deadline, or says which engines must be restarted."""
+"""A publication reaches every engine in order and under deadlines; an engine that it does not reach is replaced."""
 
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from agentrl.errors import DeadlineError, EngineDiedError, WeightsError
-from agentrl.types import Version, WeightManifest
+from agentrl.errors import EngineDiedError, LearnerError, WeightsError
+from agentrl.types import Version
 from agentrl.weights.canary import LogprobCanary
-from agentrl.weights.collective import Source, SyncClient
-from agentrl.weights.publisher import Probe, PublicationError, publish, publish_sent
+from agentrl.weights.publisher import Publisher
 from agentrl.weights.staging import Staged, stage
+from agentrl.weights.transfer import CollectiveTransfer, StagedTransfer
+from tests.unit.weights.recording import Fleet, Recording
 
 VERSION = Version(0, 1)
+STAGED = ["pause", "start_update", "load", "load", "finish_update", "resume", "score"]
 
 
-class Recording:
-    """Not an engine but the order of its calls; `fails` raises where it is told to."""
+class Learner:
+    """Stages two buckets of weights, and scores as an engine does."""
 
-    def __init__(self, fails: dict[str, Exception] | None = None, logprob: float = -1.0, hangs: str = "") -> None:
-        self.calls: list[str] = []
-        self.given: list[Any] = []
-        self.fails, self.logprob, self.hangs = fails or {}, logprob, hangs
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.staged = folder, list[Staged]()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
+    async def stage(self, version: Version, deadline_s: float) -> Staged:
+        tensors = {"a": torch.randn(600), "b": torch.randn(600)}
+        self.staged.append(stage(tensors.items(), version, self.folder, bucket_bytes=2400))
+        return self.staged[-1]
 
-        async def call(*arguments: Any) -> Any:
-            *given, deadline_s = arguments
-            self.calls.append(name)
-            self.given.extend(given)
-            assert deadline_s > 0
-            if name == self.hangs:
-                await asyncio.Event().wait()
-            if name in self.fails:
-                raise self.fails[name]
-            return (self.logprob,) * (len(given[0]) - 1) if name == "score" else None
-
-        return call
+    async def logprobs(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
+        return (-1.0,) * (len(ids) - 1)
 
 
 @pytest.fixture
-def staged(tmp_path: Path) -> Any:
-    tensors = {"a": torch.randn(600), "b": torch.randn(600)}
-    staged = stage(tensors.items(), VERSION, tmp_path, bucket_bytes=2400)
-    yield staged
-    staged.discard()
+def learner(tmp_path: Path) -> Any:
+    learner = Learner(tmp_path)
+    yield learner
+    assert not any(folder.exists() for staged in learner.staged for folder in staged.folders), "staged weights are left"
 
 
-def probe() -> Probe:
-    return Probe(LogprobCanary((1, 2, 3), "float32"), (-1.0, -1.0))
+def staged(learner: Learner, fleet: Fleet, deadline_s: float = 10.0, **options: Any) -> Publisher:
+    canary = LogprobCanary((1, 2, 3), "float32")
+    return Publisher(fleet, StagedTransfer(learner.stage), deadline_s, canary, learner.logprobs, **options)
 
 
-async def test_each_engine_is_paused_loaded_verified_resumed_and_asked(staged: Staged) -> None:
-    engines: list[Any] = [Recording(), Recording()]
-    published = await publish(engines, staged, probe(), 10.0)
-    assert published.canary == 0.0
-    for engine in engines:
-        assert engine.calls == ["pause", "start_update", "load", "load", "finish_update", "resume", "score"]
+async def test_each_engine_is_paused_loaded_verified_resumed_and_scored(learner: Learner) -> None:
+    fleet = Fleet(Recording(), Recording())
+    timings = await staged(learner, fleet).publish(VERSION)
+    assert [engine.calls for engine in fleet.engines.values()] == [STAGED, STAGED]
+    assert [fleet.replaced, timings.canary] == [{}, 0.0]
+    assert timings.stage_s > 0
 
 
 @pytest.mark.parametrize("step", ["pause", "start_update", "load", "finish_update", "resume", "score"])
-async def test_a_failing_engine_is_named_and_goes_no_further(staged: Staged, step: str) -> None:
-    broken: Any = Recording({step: EngineDiedError("gone")})
-    whole: Any = Recording()
-    with pytest.raises(PublicationError, match="did not reach engine 1: gone") as raised:
-        await publish([whole, broken], staged, probe(), 10.0)
-    assert list(raised.value.faults) == [1]
+async def test_a_failing_engine_is_replaced_and_goes_no_further(learner: Learner, step: str) -> None:
+    whole, broken = Recording(), Recording({step: EngineDiedError("gone")})
+    fleet = Fleet(whole, broken)
+    await staged(learner, fleet).publish(VERSION)
+    assert fleet.replaced == {1: "gone"}
     assert broken.calls[-1] == step
     assert whole.calls[-1] == "score"
 
 
-async def test_a_canary_that_fails_fails_the_publication(staged: Staged) -> None:
-    engines: list[Any] = [Recording(logprob=-1.001)]
-    with pytest.raises(PublicationError, match="canary"):
-        await publish(engines, staged, probe(), 10.0)
+async def test_an_engine_samples_on_as_soon_as_its_own_load_is_done(learner: Learner) -> None:
+    gate = asyncio.Event()
+    fast, slow = Recording(), Recording(gates={"load": gate})
+    publishing = asyncio.create_task(staged(learner, Fleet(fast, slow)).publish(VERSION))
+    await asyncio.wait_for(fast.scored.wait(), 5.0)
+    assert fast.calls == STAGED
+    assert slow.calls[-1] == "load"
+    gate.set()
+    await publishing
+    assert slow.calls == STAGED
 
 
-async def test_a_bug_is_no_fault_of_an_engine(staged: Staged) -> None:
-    engines: list[Any] = [Recording({"load": TypeError("a bug")})]
+async def test_an_engine_that_fails_the_canary_is_replaced(learner: Learner) -> None:
+    fleet = Fleet(Recording(logprob=-1.001))
+    await staged(learner, fleet).publish(VERSION)
+    assert "canary" in fleet.replaced[0]
+
+
+async def test_a_bug_is_no_fault_of_an_engine(learner: Learner) -> None:
+    fleet = Fleet(Recording({"load": TypeError("a bug")}))
     with pytest.raises(TypeError):
-        await publish(engines, staged, probe(), 10.0)
+        await staged(learner, fleet).publish(VERSION)
+    assert fleet.replaced == {}
 
 
-async def test_a_spent_deadline_is_an_engines_fault(staged: Staged) -> None:
+async def test_an_engine_that_spends_the_deadline_is_replaced(learner: Learner) -> None:
     class Slow(Recording):
         async def pause(self, deadline_s: float) -> None:
             await asyncio.sleep(deadline_s)
 
-    engines: list[Any] = [Slow()]
-    with pytest.raises(PublicationError) as raised:
-        await publish(engines, staged, probe(), 0.02)
-    assert isinstance(raised.value.faults[0], DeadlineError)
+    fleet = Fleet(Slow())
+    await staged(learner, fleet, deadline_s=0.02).publish(VERSION)
+    assert fleet.replaced == {0: "publishing took longer than 0.02 s"}
 
 
-async def test_one_collective_send_updates_all_or_none() -> None:
-    engines: list[Any] = [Recording(), Recording()]
+async def test_a_learner_that_cannot_stage_ends_the_run_and_touches_no_engine(learner: Learner) -> None:
+    async def fail(version: Version, deadline_s: float) -> Staged:
+        raise LearnerError("learner rank 0 died")
 
-    async def send() -> None:
-        assert all(engine.calls == ["pause"] for engine in engines)
+    fleet = Fleet(Recording())
+    with pytest.raises(LearnerError, match="rank 0 died"):
+        await Publisher(fleet, StagedTransfer(fail), 10.0).publish(VERSION)
+    assert (fleet.engines[0].calls, fleet.replaced) == ([], {})
 
-    await publish_sent(engines, send, VERSION, probe(), 10.0)
-    assert all(engine.calls == ["pause", "resume", "score"] for engine in engines)
 
-    async def fail() -> None:
+async def test_without_an_engine_that_is_up_nothing_is_staged(learner: Learner) -> None:
+    await staged(learner, Fleet()).publish(VERSION)
+    assert learner.staged == []
+
+
+async def test_an_engine_that_was_restarted_gets_the_present_version(learner: Learner) -> None:
+    publisher, engine = staged(learner, Fleet()), Recording()
+    with pytest.raises(WeightsError, match="nothing was published yet"):
+        await publisher.refill(engine)  # type: ignore[arg-type]
+    await publisher.publish(VERSION)
+    async with publisher.lock:
+        refilling = asyncio.create_task(publisher.refill(engine))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert engine.calls == [], "an update is under way"
+    await refilling
+    assert engine.calls == STAGED
+    assert [staged.manifest.version for staged in learner.staged] == [VERSION]
+    with pytest.raises(EngineDiedError):
+        await publisher.refill(Recording({"load": EngineDiedError("gone again")}))  # type: ignore[arg-type]
+
+
+async def test_engines_that_share_gpus_sleep_until_they_are_published_to(learner: Learner) -> None:
+    fleet = Fleet(Recording())
+    publisher = staged(learner, fleet, shares_gpus=True)
+    await publisher.publish(VERSION)
+    await publisher.keep()
+    assert fleet.naps == []
+    await publisher.yield_gpus()
+    await publisher.keep()
+    assert fleet.naps == ["sleep", "wake"]
+    assert [staged.manifest.version for staged in learner.staged] == [VERSION] * 2
+
+
+async def test_engines_with_gpus_of_their_own_never_sleep(learner: Learner) -> None:
+    fleet = Fleet(Recording())
+    await staged(learner, fleet).yield_gpus()
+    assert fleet.naps == []
+
+
+async def test_a_collective_send_updates_all_engines_or_none(learner: Learner) -> None:
+    async def publish(send: Any, deadline_s: float = 10.0) -> Fleet:
+        fleet = Fleet(Recording(), Recording())
+        canary = LogprobCanary((1, 2, 3), "float32")
+        await Publisher(fleet, CollectiveTransfer(send), deadline_s, canary, learner.logprobs).publish(VERSION)
+        return fleet
+
+    async def send(version: Version, engines: Sequence[Any], deadline_s: float) -> None:
+        assert [engine.calls for engine in engines] == [["pause"]] * 2
+
+    async def fail(*_: object) -> None:
         raise WeightsError("the collective broke")
 
-    with pytest.raises(PublicationError) as raised:
-        await publish_sent(engines, fail, VERSION, probe(), 10.0)
-    assert list(raised.value.faults) == [0, 1]
-    assert engines[0].calls[-1] == "pause"
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
 
-    with pytest.raises(PublicationError) as raised:
-        await publish_sent(engines, asyncio.Event().wait, VERSION, probe(), 0.02)  # type: ignore[arg-type]
-    assert all(isinstance(fault, DeadlineError) for fault in raised.value.faults.values())
-
-
-async def test_the_client_of_a_gpu_transfer_drives_every_engine() -> None:
-    engines: list[Any] = [Recording(), Recording()]
-    client = SyncClient(engines, asyncio.get_running_loop(), 5.0, workers_per_engine=2)
-    client.manifest = Source({"a": torch.ones(3)}.items).manifest(VERSION)
-
-    def drive() -> None:
-        client.init_weight_transfer_engine({"rank_offset": 1, "world_size": 5})
-        client.start_weight_update()
-        client.update_weights({"names": ["a"]})
-        client.finish_weight_update()
-
-    await asyncio.to_thread(drive)
-    for place, engine in enumerate(engines):
-        assert engine.calls == ["init_transfer", "start_update", "load", "finish_update"]
-        assert engine.given[0] == {"rank_offset": 1 + 2 * place, "world_size": 5}
-        assert isinstance(engine.given[-1], WeightManifest)
-
-
-async def test_an_engine_that_hangs_ends_the_clients_call_by_its_deadline() -> None:
-    engines: list[Any] = [Recording(hangs="load")]
-    client = SyncClient(engines, asyncio.get_running_loop(), 0.05)
-    started = time.monotonic()
-    with pytest.raises(DeadlineError, match="receiving weights"):
-        await asyncio.to_thread(client.update_weights, {})
-    assert time.monotonic() - started < 2.0
-
-
-async def test_nothing_is_sent_without_a_manifest() -> None:
-    client = SyncClient([], asyncio.get_running_loop(), 1.0)
-    with pytest.raises(WeightsError, match="manifest"):
-        await asyncio.to_thread(client.finish_weight_update)
+    fleet = await publish(send)
+    assert [engine.calls for engine in fleet.engines.values()] == [["pause", "resume", "score"]] * 2
+    fleet = await publish(fail)
+    assert fleet.replaced == dict.fromkeys((0, 1), "the collective broke")
+    assert fleet.engines[0].calls == ["pause"]
+    fleet = await publish(hang, 0.02)
+    assert fleet.replaced == dict.fromkeys((0, 1), "sending version 0.1 took longer than 0.02 s")

@@ -1,0 +1,37 @@
+"""Which GPUs engines and learner ranks get: their own, or one that engine i and rank i share in turns.
+
+Sharing is not yet verified on a GPU.
+"""
+
+from __future__ import annotations
+
+from agentrl.config.schema import Config
+
+LEARNER_SHARE = 0.5  # for Ray to place them; the one whose turn it is uses the whole GPU
+
+
+def is_shared(config: Config) -> bool:
+    """Whether engine i and learner rank i take turns on one GPU."""
+    return config.engine.placement == "colocate"
+
+
+def bundles(config: Config) -> list[dict[str, float]] | None:
+    """Return the resources of each shared GPU, to reserve at the start; None where nothing is shared."""
+    return [{"GPU": 1.0}] * max(config.engine.count, config.learner.ranks) if is_shared(config) else None
+
+
+def bundle(config: Config, index: int) -> int | None:
+    """Return the bundle of engine or rank `index`."""
+    return index if is_shared(config) else None
+
+
+def engine_gpus(config: Config) -> float:
+    """Return how many GPUs an engine asks for."""
+    if is_shared(config):
+        return 1 - LEARNER_SHARE
+    return float(config.engine.tensor_parallel * (config.device == "cuda"))
+
+
+def learner_gpus(config: Config) -> float:
+    """Return how many GPUs a learner rank asks for."""
+    return LEARNER_SHARE if is_shared(config) else float(config.device == "cuda")
