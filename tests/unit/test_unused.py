@@ -14,7 +14,6 @@ from tests.unit.house.source import ROOT, author_sources, source, sources
 OVERRIDES = {  # names that another library calls or reads
     "contains": "gymnasium.Space",
     "field_title_should_be_set": "pydantic's JSON schema",
-    "forward": "torch.nn.Module",
     "held_names": "vLLM's weight source",
     "init_info_cls": "vLLM's weight transfer",
     "init_transfer_engine": "vLLM's weight transfer",
@@ -23,6 +22,7 @@ OVERRIDES = {  # names that another library calls or reads
 }
 RECORDS = {  # classes whose fields users read, from `agentrl.Run` or from a file of the run
     "AttemptRow": "a row of the ledger",
+    "PublishTimings": "the parts that benchmarks.sync prints",
     "StepRecord": "a line of metrics.jsonl",
     "StepReport": "part of a StepRecord",
     "Timings": "part of a trajectory",
@@ -32,9 +32,6 @@ DEBTS = {
     "agentrl/config/loading.py: of_arguments",
     "agentrl/report/export.py: export",
     "agentrl/report/run.py: Run",
-    "agentrl/types/requests.py: Capabilities.weight_transfer",
-    *(f"agentrl/weights/publisher.py: Published.{name}_s" for name in ("pause", "load", "verify", "resume", "canary")),
-    "agentrl/weights/publisher.py: Published.canary",
 }
 CODE = re.compile(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 
