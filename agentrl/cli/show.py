@@ -1,4 +1,4 @@
-"""`agentrl show RUN [SAMPLE]`: the trajectories of a run, or one of them in full."""
+"""`agentrl show RUN [SAMPLE]`: list the trajectories of a run, or show one in full."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from agentrl.records.folder import RunFolder, existing_run
 from agentrl.report.show import show
 from agentrl.report.transcript import Decode, decoder
 
-SAMPLE = "group-member, as in 12-3 (12-3.1: its second attempt; 40/12-3: of the evaluation after step 40); else a list"
+SAMPLE = (
+    "a sample such as 12-3 (group-member), 12-3.1 (its second attempt) or 40/12-3 (in the evaluation after step 40); "
+    "default: list the newest"
+)
 
 
 def run(words: list[str]) -> int:
-    """Print a line for each trajectory, or everything about one."""
-    parser = argparse.ArgumentParser(prog="agentrl show", description="Look at the trajectories of a run.")
+    """Print a line for each trajectory, or one in full."""
+    description = "List the trajectories of a run, or show one in full."
+    parser = argparse.ArgumentParser(prog="agentrl show", description=description)
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     parser.add_argument("sample", nargs="?", metavar="SAMPLE", help=SAMPLE)
     arguments = parser.parse_args(words)
@@ -30,7 +34,7 @@ def run(words: list[str]) -> int:
 
 
 def _decoder(folder: Path) -> Decode | None:
-    """The run's tokenizer; None, and tokens are shown as ids, when its model is gone."""
+    """The tokenizer of the run, None if its model no longer exists: tokens are then shown as ids."""
     try:
         return decoder(locate(load(RunFolder(folder).config).model.name))
     except ConfigError:

@@ -128,7 +128,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         if self.is_read_only and not self.path.exists():
-            raise RunError(f"no ledger in {self.path.parent}: is it the folder of a run?")
+            raise RunError(f"no ledger in {self.path.parent}: nothing was trained there")
         uri = f"{self.path.resolve().as_uri()}?mode={'ro' if self.is_read_only else 'rwc'}"
         try:
             self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)

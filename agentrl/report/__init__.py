@@ -1,1 +1,1 @@
-"""What people read: the HTML report, the terminal, `agentrl show`, the summary."""
+"""For people and other tools: HTML report, terminal, `agentrl show`, summary, `Run` and export."""

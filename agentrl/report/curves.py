@@ -41,9 +41,9 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
         *_tools(steps, evaluations),
         *_signals(steps),
         _entropy(steps),
-        curve("KL, sampler to learner", lambda r: r.mismatch_kl, "amber", "At the tokens with an advantage."),
+        curve("KL, sampler to learner", lambda r: r.mismatch_kl, "amber", "Mean over the tokens with an advantage."),
         curve("Gradient norm", lambda r: r.grad_norm, "green", "Before clipping."),
-        curve("Loss", lambda r: r.loss, "gray", "Its level means little in policy gradients."),
+        curve("Loss", lambda r: r.loss, "gray", "Its value means little for policy gradients."),
         _length(steps),
         curve("Learning rate", lambda r: r.lr, "gray"),
     ]
@@ -63,7 +63,7 @@ def _held_out(evaluations: Sequence[EvaluationRecord]) -> list[Card]:
         series.insert(0, _scored(f"pass@{k}", x, several, "green"))
     picture = lines(series, "Held-out score", WIDE, (0.0, 1.0))
     doubts = [f" After step {e.step}: {e.validity}." for e in evaluations if e.validity]
-    note = f"Bands: 95 % interval ({one[-1].method}, the task as unit).{''.join(doubts)}"
+    note = f"Bands: 95 % interval ({one[-1].method} over tasks).{''.join(doubts)}"
     return [Card("Held-out score", str(one[-1]), picture, _legend(series[::-1]), note)]
 
 
@@ -97,7 +97,7 @@ def _tools(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord])
         Series("held out", [e.step for e in evaluations], [e.tool_use for e in evaluations], "blue", has_dots=True),
     ]
     picture = lines(series, "Tool use", SMALL, (0.0, 1.0))
-    note = "Share of episodes in which a tool answered by anything but an error."
+    note = "Share of episodes in which a tool returned anything but an error."
     return [Card("Tool use", f"{steps[-1].tool_use:.2f}", picture, _legend(series[::-1]), note)]
 
 
@@ -147,9 +147,9 @@ def command_time(summary: Summary) -> Card:
         rows.append(_time_row(name, getattr(summary.seconds, name), total, tone))
         if name == "start":
             rows += [_time_row(f"· {part}", value, total, "gray") for part, value in summary.start_parts.items()]
-    rows.append(["the whole command", "", f"{total:,.1f}", "100 %"])
+    rows.append(["whole command", "", f"{total:,.1f}", "100 %"])
     table = Table(["phase", "", "seconds", "share"], rows, numbers=2, total=len(rows) - 1)
-    note = "The phases add up to the whole. What is started side by side (engines, workers, learner) does not."
+    note = "The phases add up to the total; the parts of the start run in parallel, so they do not."
     return Card("Time of the command", duration(total), table, note=note)
 
 
@@ -177,7 +177,7 @@ def _rates(steps: Sequence[StepRecord]) -> Card:
     ]
     picture = lines(rates, "Tokens per second", WIDE)
     last = f"{steps[-1].sampled_per_s:,.0f} sampled"
-    return Card("Tokens per second", last, picture, _legend(rates), "Each over the seconds of its own phase.")
+    return Card("Tokens per second", last, picture, _legend(rates), "Each per second of its own phase.")
 
 
 # --- staleness --------------------------------------------------------------------------------------------------
@@ -195,6 +195,6 @@ def staleness(steps: Sequence[StepRecord]) -> list[Card]:
     bars = histogram(names, Bars("samples", [ages[int(name)] for name in names], "blue"), "Trained samples by age")
     mid = sum(r.mid_updates for r in steps)
     mean = Series("Mean age", [r.step for r in steps], [r.staleness_mean for r in steps], is_smoothed=True)
-    note = f"Updates between the oldest token and the training. More than one version sampled {mid} samples."
+    note = f"Updates from sampling the oldest token to training. {mid} samples have tokens of more than one version."
     by_age = Card("Trained samples by age", f"at most {oldest}", bars, note=note)
-    return [by_age, _curve(mean, "Updates, over the samples of a step.", WIDE)]
+    return [by_age, _curve(mean, "In updates, mean over the samples of a step.", WIDE)]

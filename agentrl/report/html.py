@@ -43,7 +43,7 @@ DROPPED_IN_STEP = ("stale", "invalid", "unanswered", "filtered")
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Everything that a report is made from."""
+    """Everything that a report shows."""
 
     folder: RunFolder
     steps: list[StepRecord]
@@ -97,7 +97,7 @@ def render(m: Material) -> str:
 
 @cache
 def templates() -> Environment:
-    """The templates of the report: whatever they are given is text, unless it is Markup."""
+    """The templates of the report. They escape every value except Markup."""
     environment = Environment(
         loader=PackageLoader("agentrl.report"),
         autoescape=True,
@@ -129,7 +129,7 @@ def _tiles(m: Material) -> list[Tile]:
         tiles.append(Tile("Tokens sampled", number(sampled), f"{number(trained)} trained on"))
     if m.summary:
         law = m.summary.conservation
-        note = "no sample lost or doubled" if law.holds else law.violations[0]
+        note = "no sample lost or trained twice" if law.holds else law.violations[0]
         word, tone = ("holds", "good") if law.holds else ("broken", "bad")
         tiles.append(Tile("Conservation law", word, note, tone))
     return tiles
@@ -147,7 +147,7 @@ def _score_tile(first: EvaluationRecord, last: EvaluationRecord) -> Tile:
 def _steps_tile(steps: Sequence[StepRecord], done: Summary | None) -> Tile:
     seconds = done.seconds_total if done else steps[-1].at - steps[0].at
     pace = statistics.median(record.seconds.total for record in steps)
-    since = "since the last resume" if done and done.incarnations > 1 else "in all"
+    since = "since the last resume" if done and done.incarnations > 1 else "in total"
     return Tile("Steps", str(steps[-1].step), f"{duration(seconds)} {since}, {pace:.1f} s a step")
 
 
@@ -196,7 +196,7 @@ def _by_length(rows: Sequence[AttemptRow]) -> list[Card]:
         for low, high, bin_ in zip(bounds, bounds[1:], bins, strict=False)
     ]
     table = Table(["tokens", "attempts", *(state.value for state in states)], shown, numbers=6)
-    note = "Dropping stale samples favours short episodes: here is by how much."
+    note = "Dropping stale samples favours short episodes; this table shows by how much."
     return [Card("By response length", "", table, note=note)]
 
 
@@ -209,7 +209,7 @@ def _transcripts(m: Material) -> list[Transcript]:
 
 
 def picks(rows: Sequence[AttemptRow]) -> list[tuple[str, AttemptRow]]:
-    """The attempts worth reading: best and worst (the newest of each), first, last, and one of each other state."""
+    """The attempts worth reading: the newest best and worst, first, last, and the last of each kind of failure."""
     stored = sorted((r for r in rows if r.finished_at is not None), key=lambda r: r.finished_at or 0.0)
     scored = [row for row in stored if row.reward is not None]
     wanted: list[tuple[str, AttemptRow]] = []
@@ -241,7 +241,7 @@ def _hashes(manifest: RunManifest) -> Table:
     files = [[env.distribution or env.name, env.version, "source", env.sha256]]
     files += [[f.name, number(f.bytes), "data", f.sha256] for f in manifest.data]
     files += [[f.name, number(f.bytes), "model", f.sha256] for f in manifest.model]
-    return Table(["name", "version or bytes", "what", "sha256"], files)
+    return Table(["name", "version or bytes", "kind", "sha256"], files)
 
 
 def _numbers(steps: Sequence[StepRecord]) -> Table:

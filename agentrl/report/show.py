@@ -1,4 +1,4 @@
-"""A run's samples in the terminal: all of them in a table, or one with every message, reward and token."""
+"""Samples of a run in the terminal: a table of the newest, or one with every message, reward and token."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ MOST_ROWS = 200
 def show(
     folder: Path, sample: str | None = None, decoder: Callable[[], Decode | None] = lambda: None
 ) -> RenderableType:
-    """The newest samples of the run in `folder`, or the one called "12-3" ("12-3.1": its second attempt; "40/12-3": of
-    the evaluation after step 40). `decoder` brings what gives the text of token ids, and is asked once there is a
-    sample to show. Raises RunError for what is not there.
+    """The newest samples of the run in `folder`, or one sample: "12-3", "12-3.1" (its second attempt) or "40/12-3" (in
+    the evaluation after step 40). `decoder` loads the tokenizer; it is called when there is a sample to show. Raises
+    RunError if the sample does not exist.
     """
     run = RunFolder(folder)
     if sample is None:
         return listing(run)
     name = NAME.fullmatch(sample)
     if name is None:
-        raise RunError(f"{sample!r} names no sample. Say 12-3, 12-3.1 (an attempt) or 40/12-3 (in an evaluation).")
+        raise RunError(f"{sample!r} is not a sample: write 12-3, 12-3.1 (an attempt) or 40/12-3 (in an evaluation)")
     store = TrajectoryStore(run.evaluated(int(name["step"])) if name["step"] else run.trajectories)
     attempt = int(name["attempt"]) if name["attempt"] else None
     found = store.read(SampleId(int(name["group"]), int(name["member"])), attempt)
@@ -53,7 +53,7 @@ def show(
 
 
 def listing(run: RunFolder) -> RenderableType:
-    """The newest attempts of the ledger as a table, newest last."""
+    """A table of the newest attempts in the ledger, newest last."""
     ledger = Ledger(run.ledger, is_read_only=True)
     rows = list(ledger.rows())
     ledger.close()
@@ -66,12 +66,12 @@ def listing(run: RunFolder) -> RenderableType:
     steps = run.evaluated_steps()
     held_out = f"; evaluations after steps {', '.join(map(str, steps))}" if steps else ""
     return Group(
-        table, Text(f"{words}{held_out}. One of them: agentrl show {run.path} {rows[-1].sample if rows else '0-0'}")
+        table, Text(f"{words}{held_out}. Show one: agentrl show {run.path} {rows[-1].sample if rows else '0-0'}")
     )
 
 
 def render(trajectory: Trajectory, decode: Decode | None = None) -> RenderableType:
-    """One trajectory: messages, tool calls, rewards with evidence, the ending, and its tokens by version."""
+    """One trajectory: messages, tool calls, rewards with evidence, error, and tokens by version."""
     t = trajectory
     parts: list[RenderableType] = [
         Rule(f"sample {t.sample}, attempt {t.attempt}"),

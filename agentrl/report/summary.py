@@ -122,7 +122,7 @@ def _facts(s: Summary) -> list[tuple[str, str]]:
     return [
         *facts,
         ("steps", str(s.steps)),
-        ("time" if s.incarnations < 2 else "time since resumed", time_words(s.seconds, s.start_parts)),
+        ("time" if s.incarnations < 2 else "time since the resume", time_words(s.seconds, s.start_parts)),
         ("attempts", f"{c.dispatched} dispatched: {', '.join(counted)}"),
         ("tokens", f"{s.tokens_sampled:,} sampled, {s.tokens_trained:,} trained"),
         *restarts,

@@ -1,4 +1,4 @@
-"""One trajectory for human eyes in the report: messages, rewards, and each token with the version that sampled it."""
+"""Transcript of a trajectory: messages, rewards, and each token with the version that sampled it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from agentrl.report.charts import number
 from agentrl.report.parts import Table
 from agentrl.types import Part, Segment, Signal, TokenSequence, Trajectory, Version
 
-# From the ids of a sequence to the text of each id.
 Decode = Callable[[Sequence[int]], Sequence[str]]
+"""The text of each token of a sequence, from its ids."""
 
 MOST_TOKENS = 3000
-CUT, MOST_PARTS = "\ufffd", 4  # what stands for a piece of a character; UTF-8 has no more bytes for one
+CUT, MOST_PARTS = "\ufffd", 4  # the sign of an incomplete character; UTF-8 has at most four bytes for one
 TONES = 4
 
 
 def decoder(model: Path) -> Decode:
-    """The text of each token, by the tokenizer in the folder `model`.
+    """Decode tokens with the tokenizer in the folder `model`.
 
-    A character that several tokens make up is the last one's.
+    A character that consists of several tokens is the text of the last one.
     """
     from transformers import AutoTokenizer
 
@@ -44,7 +44,7 @@ def decoder(model: Path) -> Decode:
 
 
 class Piece(NamedTuple):
-    """Text of a token, or of a run of context (no `tone`), with a colour for its version and a title."""
+    """Text of a sampled token with the colour of its version and a title, or of context, which has neither."""
 
     text: str
     tone: int | None = None
@@ -61,7 +61,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """An episode as the report shows it: its messages and error, a table of its rewards, its tokens."""
+    """An episode with the table of its rewards and its tokens, under a title and a note."""
 
     title: str
     note: str
@@ -71,24 +71,24 @@ class Transcript:
 
 
 def transcript(trajectory: Trajectory, decode: Decode | None = None, title: str = "") -> Transcript:
-    """Everything that the report shows of a trajectory. Without `decode` tokens are ids."""
+    """Build the transcript of a trajectory. Without `decode` tokens are shown as ids."""
     sequences = [_tokens(sequence, decode) for sequence in trajectory.sequences]
     note = f"sample {trajectory.sample}, {headline(trajectory)}"
     return Transcript(title, note, trajectory, _rewards(trajectory.judgements), sequences)
 
 
 def headline(trajectory: Trajectory) -> str:
-    """One line: reward, ending, length."""
+    """One line with reward, stop reason, turns, length and task."""
     t = trajectory
-    fate = "unanswered" if t.is_unanswered else "invalid"
-    reward = f"reward {number(t.reward)}" if t.is_trainable else fate
+    untrainable = "unanswered" if t.is_unanswered else "invalid"
+    reward = f"reward {number(t.reward)}" if t.is_trainable else untrainable
     turns = f"{t.turns} turn{'s' if t.turns != 1 else ''}"
     spent = f"{t.action_tokens} tokens · {t.timings.total_s:.1f} s"
     return f"{reward} · {t.stop_reason} · {turns} · {spent} · task {t.task_id}"
 
 
 def text_of_part(part: Part) -> str:
-    """What a part of a message says; an image is told by its name."""
+    """The text of a part of a message; an image is shown as its path."""
     if part["type"] == "text":
         return part["text"]
     return part["thinking"] if part["type"] == "thinking" else f"[image {part['image'][:200]}]"
@@ -100,17 +100,17 @@ def _rewards(signals: Sequence[Signal]) -> Table:
 
 
 def evidence_words(signal: Signal) -> str:
-    """What a signal shows for itself; a traceback stands below, on its own."""
+    """The evidence of a signal, except a traceback, which is shown separately."""
     return "" if signal.evidence is None or signal.traceback else compact(signal.evidence)
 
 
 def value_words(signal: Signal) -> str:
-    """The value of a signal; an invalid one has none."""
+    """The value of a signal, or "invalid"."""
     return number(signal.value) if signal.valid and signal.value is not None else "invalid"
 
 
 def compact(value: Any) -> str:
-    """A value in one line of JSON, text as it is."""
+    """A value as one line of JSON, text unchanged."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
 
 
@@ -139,6 +139,6 @@ def _pieces(segment: Segment, texts: Sequence[str], tones: dict[Version, int]) -
 
 
 def tones_of(sequence: TokenSequence) -> dict[Version, int]:
-    """A colour for each version in a sequence, by age."""
+    """The colour of each version in a sequence; versions that follow each other differ."""
     versions = sorted({span.version for segment in sequence.segments for span in segment.versions})
     return {version: i % TONES for i, version in enumerate(versions)}

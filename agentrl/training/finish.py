@@ -1,4 +1,4 @@
-"""How every run ends, well or not: its law is checked, its summary and report are written, its last words said."""
+"""Finish a run: check conservation, write summary and report, print the closing lines."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from agentrl.report.transcript import decoder
 
 
 def finish(folder: RunFolder, model: Path, view: TerminalView, ended: str) -> Summary:
-    """Sum up the run in `folder`, which nobody writes any more; `model` is the folder of its tokenizer."""
+    """Summarize the run in `folder`, whose processes have ended; `model` is the folder of its tokenizer."""
     view.timer.enter("close")
     decode = decoder(model)
-    summed = _summed(folder, view.timer, ended)
-    summary.write(folder, summed)
+    result = _summarize(folder, view.timer, ended)
+    summary.write(folder, result)
     write_report(folder, decode)
     spent = view.timer.spent()
-    summed = replace(summed, seconds=spent, seconds_total=spent.total)
-    summary.write(folder, summed)
-    view.close(summed, folder)
-    return summed
+    result = replace(result, seconds=spent, seconds_total=spent.total)
+    summary.write(folder, result)
+    view.close(result, folder)
+    return result
 
 
-def _summed(folder: RunFolder, timer: PhaseTimer, ended: str) -> Summary:
-    journal, steps = RunJournal(folder), read_steps(folder)
+def _summarize(folder: RunFolder, timer: PhaseTimer, ended: str) -> Summary:
+    steps = read_steps(folder)
+    journal = RunJournal(folder)
     try:
         return summary.summarize(
             ended=ended,

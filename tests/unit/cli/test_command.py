@@ -385,7 +385,7 @@ def test_show_works_when_the_model_is_gone(run_folder: Path, capsys: pytest.Capt
     assert "sample 0-0" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("sample", "words"), [("999-9", "no trajectory of sample 999-9"), ("x", "names no sample")])
+@pytest.mark.parametrize(("sample", "words"), [("999-9", "no trajectory of sample 999-9"), ("x", "is not a sample")])
 def test_show_refuses_a_sample_that_is_not_there(
     run_folder: Path, sample: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,7 +93,7 @@ def whole(text: str) -> Page:
 def test_every_element_is_closed_and_every_part_is_there(whole: Page) -> None:
     assert whole.open == []
     anchors = {value for name, value in whole.attributes if name == "id"}
-    assert {"learning", "speed", "staleness", "samples", "trajectories", "made-of"} <= anchors
+    assert {"learning", "speed", "staleness", "samples", "trajectories", "provenance"} <= anchors
     links = {value.removeprefix("#") for name, value in whole.attributes if name == "href"}
     assert links <= anchors
 
@@ -309,10 +309,10 @@ def test_numbers_are_as_short_as_they_can_be_read() -> None:
 
 def test_the_seconds_of_a_resumed_run_are_those_since_the_resume(tmp_path: Path) -> None:
     folder = synthetic_run(tmp_path / "run", steps=2)
-    assert " in all, " in write_report(folder).read_text()
+    assert " in total, " in write_report(folder).read_text()
     told = summary.read(folder)
     assert told is not None
     summary.write(folder, dataclasses.replace(told, incarnations=2))
     text = write_report(folder).read_text()
     assert " since the last resume, " in text
-    assert " in all, " not in text
+    assert " in total, " not in text

@@ -77,7 +77,7 @@ def test_what_is_not_there_is_named(run: RunFolder, tmp_path: Path) -> None:
         show(run.path, "99-0")
     with pytest.raises(RunError, match="no trajectory of sample 2-1, attempt 4"):
         show(run.path, "2-1.4")
-    with pytest.raises(RunError, match="names no sample"):
+    with pytest.raises(RunError, match="is not a sample"):
         show(run.path, "the best")
     with pytest.raises(RunError, match="no ledger"):
         show(tmp_path)

@@ -110,7 +110,7 @@ def test_the_closing_words_tell_all_of_the_time(run: RunFolder) -> None:
     }
     assert sum(int(value) for _, value in named) == pytest.approx(told.seconds_total, abs=4)
     again = dataclasses.replace(told, incarnations=2)
-    assert any(line.startswith("time since resumed") for line in said(again, run).splitlines())
+    assert any(line.startswith("time since the resume") for line in said(again, run).splitlines())
 
 
 def test_durations_are_read_aloud() -> None:
