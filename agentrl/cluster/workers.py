@@ -61,7 +61,7 @@ class Workers:
 
     async def dispatch(self, request: EpisodeRequest) -> Trajectory:
         """Run one episode. Raises WorkerLostError if its worker died or does not answer; it is then replaced."""
-        deadline_s = request.episode_timeout_s + GRACE_S
+        deadline_s = request.settings.episode_timeout_s + GRACE_S
         trajectory: Trajectory = await self._ask(request.sample, "run", request, deadline_s=deadline_s)
         return trajectory
 

@@ -86,19 +86,19 @@ class EpisodeRunner:
 
     async def _play(self) -> Ending:
         try:
-            async with asyncio.timeout(self._order.episode_timeout_s) as clock:
+            async with asyncio.timeout(self._order.settings.episode_timeout_s) as clock:
                 return Ending(await self._converse())
         except TimeoutError:
             if not clock.expired():
                 raise
-            error = f"{self._phase}: the episode ran longer than {self._order.episode_timeout_s:g} s"
+            error = f"{self._phase}: the episode ran longer than {self._order.settings.episode_timeout_s:g} s"
             return Ending(StopReason.DEADLINE, error)
 
     async def _converse(self) -> StopReason:
         driver, renderer = await self._begin(), self._stage.renderer
         max_turns = driver.max_turns
         while (room := self._stage.max_context - len(prompt := self._recorder.prompt)) > 0:
-            completion = await self._generate(min(self._order.max_tokens, room))
+            completion = await self._generate(min(self._order.settings.max_tokens, room))
             self._recorder.action(completion, self._turns)
             self._enter(Phase.RENDER)
             reply = renderer.parse(prompt, completion.ids, self._tools, self._turns)
@@ -123,11 +123,11 @@ class EpisodeRunner:
 
     async def _begin(self) -> EnvDriver:
         request = self._order
-        self._driver = driver = self._stage.make_driver(request.max_turns)
+        self._driver = driver = self._stage.make_driver(request.settings.max_turns)
         task = await driver.task(request.split, request.task_index, self._stage.seed)
         self._task_id = task.id
         start = await driver.reset(
-            task, seed=request.seed, member=request.sample.member, deadline_s=request.episode_timeout_s
+            task, seed=request.seed, member=request.sample.member, deadline_s=request.settings.episode_timeout_s
         )
         self._is_begun = True
         self._messages.extend(start.messages)
@@ -141,12 +141,12 @@ class EpisodeRunner:
         request = self._order
         sampling = Sampling(
             max_tokens,
-            request.temperature,
+            request.settings.temperature,
             stable_hash(request.seed, request.split, request.task_index, request.sample.member, self._turns),
             self._stage.renderer.stop_token_ids,
         )
         prompt, key = Prompt(self._recorder.prompt), (request.sample, request.attempt)
-        completion = await self._stage.engine.generate(prompt, sampling, request.turn_timeout_s, key)
+        completion = await self._stage.engine.generate(prompt, sampling, request.settings.turn_timeout_s, key)
         if completion.finish_reason == "abort":
             raise EngineError("the engine aborted the request; the sample is run anew")
         return completion
@@ -164,7 +164,7 @@ class EpisodeRunner:
     def _ending(self, completion: Completion, room: int, is_done: bool) -> StopReason:
         """Why the last turn was the last: a cut answer truncates the episode, even where the env ended it."""
         if completion.finish_reason == "length":
-            return StopReason.CONTEXT_OVERFLOW if room < self._order.max_tokens else StopReason.MAX_TOKENS
+            return StopReason.CONTEXT_OVERFLOW if room < self._order.settings.max_tokens else StopReason.MAX_TOKENS
         return StopReason.ENV_DONE if is_done else StopReason.MAX_TURNS
 
     async def _score(self, end: Ending) -> Ending:
@@ -175,7 +175,7 @@ class EpisodeRunner:
         self._enter(Phase.SCORE)
         self._signals = await self._driver.finish(end.stop_reason)
         failure = undecided(self._signals)
-        if self._order.asks_success and self._signals and failure is None:
+        if self._order.settings.asks_success and self._signals and failure is None:
             self._success = await self._driver.success()
         return failure or end
 
@@ -207,7 +207,7 @@ class EpisodeRunner:
             messages=tuple(self._messages),
             signals=self._signals,
             stop_reason=end.stop_reason,
-            temperature=request.temperature,
+            temperature=request.settings.temperature,
             turns=self._turns,
             timings=Timings(
                 total_s=sum(spent.values()),

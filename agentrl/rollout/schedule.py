@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from agentrl.types import TRAIN, EpisodeRequest, SampleId
+from agentrl.types import TRAIN, EpisodeRequest, EpisodeSettings, SampleId
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,9 @@ class Schedule:
     seed: int
     prompts: int
     group_size: int
-    max_tokens: int
-    max_turns: int
-    temperature: float
+    episode: EpisodeSettings
     max_staleness: int
     on_stale: Literal["drop", "wait"]
-    episode_timeout_s: float
-    turn_timeout_s: float
     max_invalid: float
     min_valid: int = 2
     max_filtered_batches: int = 0
@@ -49,10 +45,7 @@ class Schedule:
         """The request for an attempt. Later epochs over the same tasks draw fresh randomness."""
         epoch, task_index = self._task_of(sample.group)
         seed = self.seed if epoch == 0 else stable_hash(self.seed, "epoch", epoch)
-        return EpisodeRequest(
-            sample, attempt, self.split, task_index, seed, self.temperature, self.max_tokens, self.max_turns,
-            self.episode_timeout_s, self.turn_timeout_s,
-        )  # fmt: skip
+        return EpisodeRequest(sample, attempt, self.split, task_index, seed, self.episode)
 
     def _task_of(self, group: int) -> tuple[int, int]:
         """(epoch, task index) of a group."""

@@ -18,7 +18,7 @@ from agentrl.metrics.step import EvaluationRecord, signal_means, tool_use
 from agentrl.records.store import TrajectoryStore
 from agentrl.rollout.faults import SampleFault, fault_of, most_common
 from agentrl.rollout.schedule import stable_hash
-from agentrl.types import EpisodeRequest, SampleId, StopReason, Trajectory, Version
+from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, StopReason, Trajectory, Version
 
 T = TypeVar("T")
 
@@ -47,19 +47,12 @@ class Evaluation:
     samples: int
     k: int
     seed: int
-    temperature: float
-    max_tokens: int
-    max_turns: int
-    episode_timeout_s: float
-    turn_timeout_s: float
+    episode: EpisodeSettings
 
     def request(self, sample: SampleId, attempt: int = 0) -> EpisodeRequest:
         """The request for one sample; its randomness is not that of training."""
         seed = stable_hash(self.seed, "evaluation")
-        return EpisodeRequest(
-            sample, attempt, self.split, sample.group, seed, self.temperature, self.max_tokens, self.max_turns,
-            self.episode_timeout_s, self.turn_timeout_s, asks_success=True,
-        )  # fmt: skip
+        return EpisodeRequest(sample, attempt, self.split, sample.group, seed, self.episode)
 
     async def run(self, players: Players, step: int, version: Version, folder: Path) -> EvaluationRecord:
         """Run every episode and store it in `folder`; the samples of a task are a group.

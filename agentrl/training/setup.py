@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.evaluation import Evaluation
 from agentrl.training.inputs import RunInputs
 from agentrl.training.session import Session
-from agentrl.types import HELD_OUT, TRAIN, Version
+from agentrl.types import HELD_OUT, TRAIN, EpisodeSettings, Version
 from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.publisher import Publisher
 from agentrl.weights.staging import stage_folder
@@ -131,13 +132,9 @@ def schedule_of(config: Config, tasks: int | None) -> Schedule:
         seed=config.seed,
         prompts=rollout.prompts,
         group_size=rollout.group_size,
-        max_tokens=rollout.max_tokens,
-        max_turns=rollout.max_turns,
-        temperature=rollout.temperature,
+        episode=episode_settings(config),
         max_staleness=rollout.max_staleness,
         on_stale=rollout.on_stale,
-        episode_timeout_s=rollout.episode_timeout_s,
-        turn_timeout_s=rollout.turn_timeout_s,
         max_invalid=rollout.max_invalid,
         min_valid=least,
         max_filtered_batches=config.algorithm.max_filtered_batches,
@@ -149,14 +146,22 @@ def schedule_of(config: Config, tasks: int | None) -> Schedule:
 
 def evaluation_of(config: Config, available: int | None) -> Evaluation:
     """What is evaluated; `available` is the length of the held-out split, None when it is endless."""
-    rollout, wanted = config.rollout, config.eval
+    wanted = config.eval
     return Evaluation(
         split=HELD_OUT,
         tasks=wanted.tasks if available is None else min(wanted.tasks, available),
         samples=wanted.samples,
         k=wanted.k,
         seed=config.seed,
-        temperature=wanted.temperature,
+        episode=replace(episode_settings(config), temperature=wanted.temperature, asks_success=True),
+    )
+
+
+def episode_settings(config: Config) -> EpisodeSettings:
+    """The settings of training episodes."""
+    rollout = config.rollout
+    return EpisodeSettings(
+        temperature=rollout.temperature,
         max_tokens=rollout.max_tokens,
         max_turns=rollout.max_turns,
         episode_timeout_s=rollout.episode_timeout_s,

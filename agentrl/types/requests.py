@@ -119,6 +119,22 @@ AttemptId = tuple[SampleId, int]
 
 
 @dataclass(frozen=True, slots=True)
+class EpisodeSettings:
+    """What the episodes of a run have in common.
+
+    `max_tokens` limits one turn, and `turn_timeout_s` its generation. `max_turns` 0 keeps the limit of the environment.
+    `asks_success` asks the environment whether the episode is a success, as in an evaluation.
+    """
+
+    temperature: float
+    max_tokens: int
+    max_turns: int
+    episode_timeout_s: float
+    turn_timeout_s: float
+    asks_success: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EpisodeRequest:
     """Request to run one attempt at a sample. (seed, split, task_index, member, turn) fix all its random choices."""
 
@@ -127,10 +143,4 @@ class EpisodeRequest:
     split: str
     task_index: int
     seed: int
-    temperature: float
-    max_tokens: int
-    max_turns: int
-    episode_timeout_s: float
-    turn_timeout_s: float
-    asks_success: bool = False
-    """Whether to ask the environment if the episode is a success, as in an evaluation."""
+    settings: EpisodeSettings

@@ -12,7 +12,17 @@ from agentrl.algorithms import algorithm
 from agentrl.engine.vllm import VllmEngine
 from agentrl.learner.batch import train_sequences
 from agentrl.rollout.worker import RolloutWorker
-from agentrl.types import Completion, EpisodeRequest, Group, Prompt, SampleId, Sampling, Trajectory, Version
+from agentrl.types import (
+    Completion,
+    EpisodeRequest,
+    EpisodeSettings,
+    Group,
+    Prompt,
+    SampleId,
+    Sampling,
+    Trajectory,
+    Version,
+)
 from tests.real.vllm_kit import UNCLOSED, Trainer, model_at, publish, spec
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings(UNCLOSED), pytest.mark.timeout(300)]
@@ -39,7 +49,8 @@ class Tap:
 
 
 def request(group: int, member: int) -> EpisodeRequest:
-    return EpisodeRequest(SampleId(group, member), 0, "train", group, 7, 0.8, 12, TURNS, 120.0, 60.0)
+    settings = EpisodeSettings(0.8, 12, TURNS, 120.0, 60.0)
+    return EpisodeRequest(SampleId(group, member), 0, "train", group, 7, settings)
 
 
 async def test_guess_trains_on_exactly_the_tokens_and_logprobs_that_vllm_returned(tmp_path: Path) -> None:

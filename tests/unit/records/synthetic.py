@@ -23,6 +23,7 @@ from agentrl.report import summary
 from agentrl.types import (
     AttemptId,
     EpisodeRequest,
+    EpisodeSettings,
     Message,
     SampleId,
     Segment,
@@ -48,7 +49,7 @@ def float32(value: float) -> float:
 
 def request(sample: SampleId, attempt: int = 0, split: str = "train") -> EpisodeRequest:
     """An order for the task with the number of the group."""
-    return EpisodeRequest(sample, attempt, split, sample.group, 0, 1.0, 48, 1, 60.0, 30.0)
+    return EpisodeRequest(sample, attempt, split, sample.group, 0, EpisodeSettings(1.0, 48, 1, 60.0, 30.0))
 
 
 def trajectory(

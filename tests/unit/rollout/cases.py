@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentrl.env.base import Env
@@ -18,10 +18,11 @@ from agentrl.env.tasks import Task, Tasks
 from agentrl.env.tools import tool
 from agentrl.rollout.episode import EpisodeRuntime
 from agentrl.rollout.renderer import load_renderer
-from agentrl.types import Completion, EpisodeRequest, Message, Prompt, SampleId, Sampling, Trajectory
+from agentrl.types import Completion, EpisodeRequest, EpisodeSettings, Message, Prompt, SampleId, Sampling, Trajectory
 from tests.unit.rollout.templates import tokenizer
 
 HASTE_S = 0.25
+SETTINGS = EpisodeSettings(1.0, 12, 0, 20.0, 10.0)
 
 
 class InfraError(Exception):
@@ -143,12 +144,10 @@ class Listening:
 
 
 def request(member: int = 0, **changes: Any) -> EpisodeRequest:
-    """An order with everyday values."""
-    values = {
-        "sample": SampleId(0, member), "attempt": 0, "split": "train", "task_index": 7, "seed": 11,
-        "temperature": 1.0, "max_tokens": 12, "max_turns": 0, "episode_timeout_s": 20.0, "turn_timeout_s": 10.0,
-    }  # fmt: skip
-    return EpisodeRequest(**{**values, **changes})
+    """A request with everyday values; `changes` are fields of the request or its settings."""
+    settings = {name: changes.pop(name) for name in SETTINGS.__slots__ if name in changes}
+    everyday = EpisodeRequest(SampleId(0, member), 0, "train", 7, 11, replace(SETTINGS, **settings))
+    return replace(everyday, **changes)
 
 
 def stage(

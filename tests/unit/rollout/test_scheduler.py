@@ -17,6 +17,7 @@ from agentrl.types import (
     Batch,
     DropReason,
     EpisodeRequest,
+    EpisodeSettings,
     Group,
     SampleId,
     Segment,
@@ -107,13 +108,9 @@ def schedule(**changes: object) -> Schedule:
         "seed": 1,
         "prompts": 2,
         "group_size": 2,
-        "max_tokens": 8,
-        "max_turns": 0,
-        "temperature": 1.0,
+        "episode": EpisodeSettings(1.0, 8, 0, 10.0, 10.0),
         "max_staleness": 0,
         "on_stale": "drop",
-        "episode_timeout_s": 10.0,
-        "turn_timeout_s": 10.0,
         "max_invalid": 0.5,
     }
     return Schedule(**(fields | changes))  # type: ignore[arg-type]

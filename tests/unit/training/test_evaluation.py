@@ -16,7 +16,7 @@ from agentrl.records.store import TrajectoryStore
 from agentrl.report.curves import learning
 from agentrl.report.words import evaluation_words
 from agentrl.training.evaluation import Evaluation
-from agentrl.types import EpisodeRequest, SampleId, Signal, StopReason, Trajectory, Version
+from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, Signal, StopReason, Trajectory, Version
 from tests.unit.records.synthetic import trajectory
 
 V0 = Version(0, 0)
@@ -52,7 +52,7 @@ class Players:
 
 
 async def evaluated(folder: Path, players: Players, tasks: int = 2, samples: int = 2, k: int = 0) -> EvaluationRecord:
-    plan = Evaluation("test", tasks, samples, k, 0, 1.0, 8, 0, 10.0, 10.0)
+    plan = Evaluation("test", tasks, samples, k, 0, EpisodeSettings(1.0, 8, 0, 10.0, 10.0, asks_success=True))
     return await plan.run(players, 3, V0, folder)
 
 
@@ -84,7 +84,7 @@ async def test_the_environments_own_word_decides(tmp_path: Path) -> None:
     record = await evaluated(tmp_path, players)
     assert record.pass_at_1.mean == 0.5
     assert record.reward_mean == 1.0
-    assert all(request.asks_success for request in players.requests)
+    assert all(request.settings.asks_success for request in players.requests)
     verdict = TrajectoryStore(tmp_path).read(SampleId(1, 0)).success
     assert verdict is not None
     assert verdict.value == 0.0
