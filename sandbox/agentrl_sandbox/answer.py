@@ -1,4 +1,4 @@
-"""What a sandbox has answered so far, and the result that comes of it."""
+"""The answer of a sandbox to one order: output as it arrives, then the result."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FRAMES = {stream: kind for kind, stream in STREAMS.items()}
 
 
 class Answer:
-    """Gathers the output of one run. Raises LostError for what no warden would say."""
+    """Collector of the output of one run. Raises LostError for frames that no warden would send."""
 
-    def __init__(self, most_bytes: int, on_output: OnOutput | None) -> None:
-        self._left, self._on_output = most_bytes, on_output
-        self._said = {stream: bytearray() for stream in Stream}
+    def __init__(self, max_bytes: int, on_output: OnOutput | None) -> None:
+        self._left, self._on_output = max_bytes, on_output
+        self._output = {stream: bytearray() for stream in Stream}
         self._started = time.monotonic()
 
     def take(self, kind: bytes, payload: bytes) -> ExecResult | None:
-        """Return one frame of the answer; the result when it was the last."""
+        """Process one frame of the answer; return the result if it was the last."""
         if kind == wire.END:
             return self.result(payload)
         if kind not in STREAMS:
@@ -31,21 +31,21 @@ class Answer:
         return None
 
     def add(self, stream: Stream, data: bytes) -> None:
-        """A piece of output."""
+        """Append a piece of output."""
         self._left -= len(data)
         if self._left < 0:
-            raise LostError("it sent more than the output limit lets through")
-        self._said[stream] += data
+            raise LostError("it sent more than the output limit allows")
+        self._output[stream] += data
         if self._on_output:
             self._on_output(stream, data)
 
     def result(self, payload: bytes) -> ExecResult:
-        """Return the result, from the last frame."""
+        """Parse the result in the last frame."""
         try:
             code, names, wall_us, cpu_us, peak_bytes, is_lost, has_begun = wire.unpack(payload)
             hits = frozenset(Limit(name) for name in names.decode().split(",") if name)
             if has_begun != b"1" and not hits:
-                raise LostError(f"the program was not started: {self._said[Stream.STDERR].decode(errors='replace')}")
+                raise LostError(f"the program was not started: {self._output[Stream.STDERR].decode(errors='replace')}")
             return self._result(
                 exit_code=int(code),
                 hits=hits,
@@ -58,7 +58,7 @@ class Answer:
             raise LostError(f"its result cannot be read: {error}") from error
 
     def cut_off(self, limit: Limit) -> ExecResult:
-        """Return the result of a run that took its sandbox along when it hit a limit."""
+        """Return the result of a run that broke its sandbox when it hit a limit."""
         wall_s = time.monotonic() - self._started
         return self._result(KILLED, frozenset({limit}), wall_s, 0.0, 0, is_state_lost=True)
 
@@ -71,5 +71,5 @@ class Answer:
         peak_memory_bytes: int,
         is_state_lost: bool,
     ) -> ExecResult:
-        stdout, stderr = (bytes(self._said[stream]) for stream in (Stream.STDOUT, Stream.STDERR))
+        stdout, stderr = (bytes(self._output[stream]) for stream in (Stream.STDOUT, Stream.STDERR))
         return ExecResult(exit_code, stdout, stderr, hits, wall_s, cpu_s, peak_memory_bytes, is_state_lost)

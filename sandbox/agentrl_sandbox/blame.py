@@ -1,7 +1,7 @@
-"""Whose doing a broken sandbox is.
+"""Attribution of a broken sandbox.
 
-It is the program's when the same actions break a second, fresh sandbox while a control sandbox of the same backend,
-which lives through the same time, does what it should. Otherwise it is the infrastructure's.
+The program is at fault if the same actions break a second, fresh sandbox while a control sandbox of the same backend
+works before and after. Otherwise the infrastructure is.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ KNOWN = b"42\n"
 
 
 async def retry(pool: Pool, actions: Callable[[Sandbox], Awaitable[T]], within_s: float, wait_s: float = WAIT_S) -> T:
-    """Do in a second sandbox what was done in one that broke; what comes of it there.
+    """Repeat in a second sandbox what was done in one that broke, and return the result.
 
-    Raises BrokenError, whose fault is "program", when that breaks too or is not over `within_s`, while a control
-    sandbox serves before and after. Any other SandboxError is the infrastructure's: no sandbox within `wait_s`, say.
+    Raises BrokenError (fault "program") if that breaks too or takes longer than `within_s` while a control sandbox
+    works. Any other SandboxError is the infrastructure's, for example no sandbox within `wait_s`.
     """
     async with pool.lease(wait_s) as control, pool.lease(wait_s) as second:
         await probe(control)
@@ -32,16 +32,16 @@ async def retry(pool: Pool, actions: Callable[[Sandbox], Awaitable[T]], within_s
                 return await actions(second)
         except (LostError, ClosedError, TimeoutError) as error:
             await probe(control)
-            raise BrokenError(f"two sandboxes broke of the same actions, a third serves: {error}") from error
+            raise BrokenError(f"the same actions broke two sandboxes while a third one works: {error}") from error
 
 
 async def probe(sandbox: Sandbox) -> None:
-    """SandboxError, the infrastructure's, unless known programs and files come out as they must."""
+    """Run known programs and files; SandboxError (fault "infra") if a result is wrong."""
     try:
         await sandbox.write("probe", KNOWN)
         answers = [(await sandbox.exec(Python(PROBE))).stdout, (await sandbox.run(PROBE)).stdout]
         answers.append(await sandbox.read("probe"))
     except RefusedError as error:
-        raise LostError(f"a sandbox refuses a known file: {error}") from error
+        raise LostError(f"a sandbox rejects a valid file: {error}") from error
     if answers != [KNOWN] * len(answers):
-        raise LostError(f"a sandbox does not do what is known of it: {answers}")
+        raise LostError(f"a sandbox returns wrong results for known programs: {answers}")

@@ -1,4 +1,4 @@
-"""From a started process to a sandbox: send the warden, tell it what holds, wait until it is ready."""
+"""Boot of a sandbox in a started process: send the warden's code and its setup, then wait until it is ready."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from agentrl_sandbox.types import Limits
 
 START_S = 30.0
 SAME = {"PYTHONHASHSEED": "0"}
-"""What every interpreter is started with: a set of strings has one order, in every sandbox and every run."""
+"""Environment of every interpreter: sets of strings have the same order in every sandbox and every run."""
 
 ENVIRONMENT = {"LANG": "C.UTF-8", "TMPDIR": "/tmp", "USER": "sandbox"} | SAME
 
 ROOMS = ("/tmp", "/dev/shm")
-"""What is writable in a sandbox with file systems of its own."""
+"""The writable folders of a sandbox with its own file systems."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-"""For OpenBLAS, MKL and OpenMP, which would start a thread for every core, against the limit of processes."""
+"""For OpenBLAS, MKL and OpenMP, which start one thread per core and would hit the process limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the warden of one sandbox is told; the fields that the backends differ in."""
+    """Settings of one warden that differ between backends."""
 
     work: str
     path: str
@@ -41,14 +41,14 @@ class Setup:
     processes: int = 0
     meters: tuple[tuple[str, str, str], ...] = field(default=())
     rules: bytes = b""
-    """A seccomp filter for the warden to install, for itself and all programs, where the backend cannot."""
+    """Seccomp filter that the warden installs for itself and all programs, if the backend cannot."""
     packages: str = ""
-    """The folder in the sandbox where the packages are that programs may import; "" where there are none."""
+    """Folder in the sandbox with the packages that programs may import; "" if there are none."""
     rooms: tuple[str, ...] = ()
-    """The folders that programs can write to and nobody else has; the working folder alone where none is named."""
+    """Private folders that programs can write to; empty means only the working folder."""
 
     def frame(self) -> bytes:
-        """Return the boot frame; see `inside.child.Cell` for the other side."""
+        """Return the boot frame, which `inside.child.Cell` parses."""
         limits = self.limits
         environment = ENVIRONMENT | {"PATH": self.path, "HOME": self.work}
         environment |= {MARK: self.mark} if self.mark else {}
@@ -73,27 +73,27 @@ class Setup:
 
 @cache
 def interpreter() -> str:
-    """The Python that we run on, not the virtual environment's: programs get the standard library and no more."""
+    """Return the base interpreter, not the virtual environment's: programs get only the standard library."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     path = Path(sys.base_prefix) / "bin" / name
     return str(path.resolve() if path.exists() else Path(sys.executable).resolve())
 
 
 def command(python: str, lease_id: str) -> list[str]:
-    """Return the command line of a warden: without site-packages, its channel on stdin and stdout; and its mark.
+    """Return the command line of a warden: no site-packages, its channel on stdin and stdout, and the lease id.
 
-    Isolated as by `-I`, but for the environment, which has nothing but `SAME`.
+    Isolated as with `-I`, except that the environment is kept, which holds only `SAME`.
     """
     return [python, "-P", "-s", "-S", "-B", "-X", "utf8", "-c", BOOTSTRAP, lease_id]
 
 
 async def load(channel: Channel, is_compiled: bool) -> None:
-    """Send the warden's code; returns when it has been loaded, and so the process exists that will be the warden."""
+    """Send the warden's code and wait until it is loaded, so that the process of the warden exists."""
     await _ask(channel, warden_code(is_compiled), wire.LOADED)
 
 
 async def begin(channel: Channel, setup: Setup) -> None:
-    """Tell the warden what holds; returns when it takes orders."""
+    """Send the setup to the warden and wait until it accepts orders."""
     await _ask(channel, setup.frame(), wire.READY)
 
 

@@ -1,4 +1,4 @@
-"""Bytes that may be held at once: who wants some waits until others let go of theirs, in order."""
+"""Budget of bytes that may be in use at once; requests wait in order until others release theirs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 
 
 class Budget:
-    """So many bytes, for whoever holds some of them."""
+    """A number of bytes that callers take and give back."""
 
     def __init__(self, count: int) -> None:
         self._left = count
         self._turn, self._freed = asyncio.Lock(), asyncio.Event()
 
     async def take(self, count: int, within_s: float) -> None:
-        """Hold so many; TimeoutError when they are not free within that time."""
+        """Take `count` bytes; TimeoutError if they are not free within `within_s`."""
         async with asyncio.timeout(within_s), self._turn:
             while self._left < count:
                 self._freed.clear()
@@ -21,6 +21,6 @@ class Budget:
             self._left -= count
 
     def give(self, count: int) -> None:
-        """Let go of so many."""
+        """Give back `count` bytes."""
         self._left += count
         self._freed.set()

@@ -1,7 +1,7 @@
-"""Control groups of either version, as far as this process may make them: they count what rlimits cannot.
+"""Control groups of either version, if this process may create them: they count what rlimits cannot.
 
-Version 1: a folder under our own cgroup of each controller. Version 2: one folder under the nearest ancestor that lets
-its children have controllers. Where neither can be made, sandboxes have rlimits only.
+Version 1: a folder under our own cgroup of every controller. Version 2: one folder under the nearest ancestor that
+delegates controllers. If neither can be created, sandboxes have only rlimits.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ NAME = "agentrl"
 PERIOD_US = 100_000
 NEEDED = ("memory", "pids")
 USEFUL = ("cpu", "cpuacct")
-# Version 1: the buffers of TCP and UDP, which its memory limit does not count; they get a share of it on top.
+# Version 1: TCP and UDP buffers, which its memory limit does not count, get an additional share of it.
 SOCKETS, SOCKETS_SHARE = "memory.kmem.tcp.limit_in_bytes", 8
 OPTIONAL = ("memory.memsw.limit_in_bytes", "memory.swap.max", SOCKETS)  # not in every kernel
 REMOVAL_S = 2.0
-UNLIMITED = 1 << 60  # version 1 writes a number beyond it where there is no limit
+UNLIMITED = 1 << 60  # version 1 reports a larger number if there is no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A counter of the kernel's: how often a limit was hit, or for `cpu` the time used so far."""
+    """Kernel counter of the hits of a limit, or for `cpu` of the time used."""
 
     limit: str
     folder: Path
@@ -43,18 +43,18 @@ class Meter:
 class Cage:
     """The cgroups of one sandbox."""
 
-    folders: dict[str, Path]  # by controller; in version 2 the same one for each
+    folders: dict[str, Path]  # by controller; in version 2 the same folder for all
     version: int
 
     @property
     def paths(self) -> list[str]:
-        """Each folder once."""
+        """The distinct folders."""
         return sorted({str(folder) for folder in self.folders.values()})
 
     def make(self, limits: Limits) -> None:
-        """Make the folders and set the limits; one process more for the warden."""
+        """Create the folders and set the limits, with one extra process for the warden."""
         for path in self.paths:
-            if not Path(path).parent.is_dir():  # somebody has cleaned up
+            if not Path(path).parent.is_dir():  # removed in the meantime
                 _homes.cache_clear()
                 _homes()
             Path(path).mkdir()
@@ -63,12 +63,12 @@ class Cage:
                 _put(self.folders[controller] / file, value, is_needed=controller in NEEDED and file not in OPTIONAL)
 
     def add(self, pid: int) -> None:
-        """Put a process in; what it forks from now on is counted too."""
+        """Add a process; its future children are counted too."""
         for path in self.paths:
             (Path(path) / "cgroup.procs").write_text(str(pid))
 
     def meters(self) -> list[Meter]:
-        """Where the kernel counts kills for want of memory, refused forks, and the time of all processes."""
+        """Return the counters of out-of-memory kills, failed forks and CPU time of all processes."""
         memory, pids = self.folders["memory"], self.folders["pids"]
         found = [
             Meter("memory", memory, "memory.oom_control" if self.version == 1 else "memory.events", "oom_kill"),
@@ -81,7 +81,7 @@ class Cage:
         return found
 
     def counts_sockets(self) -> bool:
-        """Return whether it limits the buffers of TCP and UDP too; known once it is made."""
+        """Return whether it limits TCP and UDP buffers too; known once the folders exist."""
         if self.version == 2:
             return True
         with suppress(OSError, ValueError):
@@ -89,13 +89,13 @@ class Cage:
         return False
 
     def is_out_of_memory(self) -> bool:
-        """Return whether a process in it was killed for want of memory."""
+        """Return whether the kernel killed one of its processes for lack of memory."""
         meter = self.meters()[0]
         return number(str(meter.folder / meter.file), meter.key.encode()) > 0
 
 
 def cage(lease_id: str) -> Cage | None:
-    """Where the cgroups of a sandbox would be; None where this process cannot make any."""
+    """Return the cgroups for a sandbox, not yet created; None if this process cannot create any."""
     homes = _homes()
     if homes is None:
         return None
@@ -104,13 +104,13 @@ def cage(lease_id: str) -> Cage | None:
 
 
 def describe() -> str:
-    """Who enforces memory and processes here."""
+    """Return what enforces the limits of memory and processes here."""
     homes = _homes()
-    return f"cgroup v{homes[0]} ({', '.join(sorted(homes[1]))})" if homes else "rlimits (no cgroup can be made here)"
+    return f"cgroup v{homes[0]} ({', '.join(sorted(homes[1]))})" if homes else "rlimits (no cgroups available here)"
 
 
 def try_remove(paths: Iterable[str]) -> list[str]:
-    """Remove these cgroups; those that still hold a process have it killed, and are returned."""
+    """Remove these cgroups; kill the processes of those that are not empty, and return them."""
     left = []
     for path in paths:
         try:
@@ -124,16 +124,16 @@ def try_remove(paths: Iterable[str]) -> list[str]:
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Kill whatever is left in these cgroups and remove them; OSError when that does not help in time."""
+    """Kill everything in these cgroups and remove them; OSError if that takes too long."""
     until, left = time.monotonic() + REMOVAL_S, list(paths)
     while left := try_remove(left):
         if time.monotonic() > until:
-            raise OSError(f"cannot remove the control groups {', '.join(left)}: something in them does not end")
+            raise OSError(f"cannot remove the control groups {', '.join(left)}: their processes do not end")
         time.sleep(0.001)
 
 
 def remove_homes(paths: Iterable[str]) -> None:
-    """Remove the folders that held these cgroups, where nothing is left in them."""
+    """Remove the parent folders of these cgroups that are empty."""
     for home in {Path(path).parent for path in paths}:
         with suppress(OSError):
             home.rmdir()
@@ -141,7 +141,7 @@ def remove_homes(paths: Iterable[str]) -> None:
 
 
 def kill(path: str) -> None:
-    """SIGKILL for every process in a cgroup."""
+    """Send SIGKILL to every process in a cgroup."""
     with suppress(OSError, ValueError):
         for pid in (Path(path) / "cgroup.procs").read_text().split():
             with suppress(ProcessLookupError):
@@ -150,12 +150,12 @@ def kill(path: str) -> None:
 
 @cache
 def _homes() -> tuple[int, dict[str, Path]] | None:
-    """Return the version, and a folder for our sandboxes in each controller."""
+    """Return the version and the folder for our sandboxes in every controller."""
     return find_homes(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
 
 
 def find_homes(mountinfo: str, membership: str) -> tuple[int, dict[str, Path]] | None:
-    """As `_homes`, from the texts of /proc/self/mountinfo and /proc/self/cgroup."""
+    """Return the version and the folders, given the texts of /proc/self/mountinfo and /proc/self/cgroup."""
     mounts = _mounts(mountinfo)
     own: dict[str, str] = {}
     for line in membership.splitlines():
@@ -170,7 +170,7 @@ def find_homes(mountinfo: str, membership: str) -> tuple[int, dict[str, Path]] |
 
 
 def _mounts(mountinfo: str) -> dict[str, Path]:
-    """Where each controller of version 1, and the tree of version 2 (`unified`), is mounted."""
+    """Return the mount points of the controllers of version 1 and of version 2 (`unified`)."""
     found: dict[str, Path] = {}
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
@@ -184,7 +184,7 @@ def _mounts(mountinfo: str) -> dict[str, Path]:
 
 
 def _home_v1(mount: Path, own: str) -> Path | None:
-    """Return a folder below our own cgroup, or below the mount where a container does not show our own."""
+    """Create a folder below our own cgroup, or below the mount if a container hides our own."""
     parent = mount / own.lstrip("/")
     home = (parent if parent.is_dir() else mount) / NAME
     try:
@@ -195,7 +195,7 @@ def _home_v1(mount: Path, own: str) -> Path | None:
 
 
 def _home_v2(mount: Path, own: str) -> dict[str, Path] | None:
-    """Below the nearest of our own cgroup and its ancestors that gives its children memory and pids."""
+    """Create a folder below the nearest of our cgroup and its ancestors that delegates memory and pids."""
     here = mount / own.lstrip("/")
     for folder in [here, *here.parents]:
         if mount not in (folder, *folder.parents):
@@ -206,15 +206,15 @@ def _home_v2(mount: Path, own: str) -> dict[str, Path] | None:
             for level in (folder, home):
                 for controller in (*NEEDED, "cpu"):
                     _put(level / "cgroup.subtree_control", f"+{controller}", is_needed=False)
-            given = (home / "cgroup.subtree_control").read_text().split()
-            if set(NEEDED) <= set(given):
-                return {controller: home for controller in given if controller in (*NEEDED, "cpu")}
+            delegated = (home / "cgroup.subtree_control").read_text().split()
+            if set(NEEDED) <= set(delegated):
+                return {controller: home for controller in delegated if controller in (*NEEDED, "cpu")}
             home.rmdir()
     return None
 
 
 def _settings(limits: Limits, version: int) -> list[tuple[str, str, str]]:
-    """(controller, file, value) of every limit."""
+    """Return (controller, file, value) of every limit."""
     memory, processes, quota = str(limits.memory_bytes), str(limits.processes + 1), str(int(limits.cpus * PERIOD_US))
     if version == 1:
         return [
@@ -234,7 +234,7 @@ def _settings(limits: Limits, version: int) -> list[tuple[str, str, str]]:
 
 
 def _put(file: Path, value: str, is_needed: bool) -> None:
-    """Write a setting; one that is not needed may be missing in this kernel."""
+    """Write a setting; the kernel may lack one that is not needed."""
     try:
         file.write_text(value)
     except OSError:

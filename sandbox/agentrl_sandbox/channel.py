@@ -1,4 +1,4 @@
-"""The host's end of a channel to a warden: frames over a socket, on whichever event loop asks."""
+"""The host's end of a channel to a warden: frames over a socket, usable from any event loop."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ CHUNK_BYTES = 1 << 17
 
 
 class Transport(Protocol):
-    """Bytes to and from the warden."""
+    """Byte stream to and from the warden."""
 
     async def send(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send all of `data`."""
 
     async def receive(self) -> bytes:
-        """Some bytes; none when the other end is closed."""
+        """Return some bytes, or b"" if the other end is closed."""
 
     def is_open(self) -> bool:
-        """False when the other end is known to be closed."""
+        """Return False if the other end is known to be closed."""
 
     def shut(self) -> None:
-        """End the conversation for both sides, whoever waits on it; safe to call twice."""
+        """Shut down both directions, which wakes pending calls; idempotent."""
 
     def close(self) -> None:
-        """Release it, when nobody waits on it any more."""
+        """Release the descriptor once no call is pending."""
 
 
 class SocketTransport:
-    """A connected socket as a transport."""
+    """Transport over a connected socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._socket = sock
 
     async def send(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send all of `data`."""
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
     async def receive(self) -> bytes:
-        """Some bytes; none when the other end is closed."""
+        """Return some bytes, or b"" if the other end is closed."""
         return await asyncio.get_running_loop().sock_recv(self._socket, CHUNK_BYTES)
 
     def is_open(self) -> bool:
-        """False when the warden has closed its end, or says something nobody asked for."""
+        """Return False if the warden has closed its end or sent something unsolicited."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -58,37 +58,37 @@ class SocketTransport:
         return False
 
     def shut(self) -> None:
-        """End the conversation: the warden takes this as its order to end."""
+        """Shut down the socket, which tells the warden to exit."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Release it, when nobody waits on it any more."""
+        """Release the socket once no call is pending."""
         self._socket.close()
 
 
 class Channel:
-    """Frames over a transport; LostError when the warden is gone or says what no warden says."""
+    """Frames over a transport; LostError if the warden is gone or sends invalid data."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._received = bytearray()
 
     async def send(self, *frames: bytes) -> None:
-        """Send frames together."""
+        """Send frames in one write."""
         try:
             await self.transport.send(b"".join(frames))
         except OSError as error:
             raise LostError(f"the sandbox closed its channel ({error.strerror or error})") from error
 
     async def receive(self, nonce: bytes = wire.NO_NONCE) -> tuple[bytes, bytes]:
-        """Kind and payload of the next frame, which carries this nonce."""
+        """Return kind and payload of the next frame, which must carry this nonce."""
         header = await self._exactly(wire.HEADER_BYTES)
         try:
-            length, kind, given = wire.parse_header(header)
+            length, kind, received = wire.parse_header(header)
         except ValueError as error:
-            raise LostError(f"the sandbox sent what is no frame: {error}") from error
-        if given != nonce:
+            raise LostError(f"the sandbox sent an invalid frame: {error}") from error
+        if received != nonce:
             raise LostError("the sandbox sent a frame with a wrong nonce")
         return kind, await self._exactly(length)
 

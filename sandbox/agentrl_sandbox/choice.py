@@ -1,4 +1,4 @@
-"""Which backend: the best one that this machine has, or the one that was asked for, or a refusal with the fix."""
+"""Choice of a backend: the named one or the best of this machine, or an error that says how to get one."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from agentrl_sandbox.packages import checked
 from agentrl_sandbox.types import Backend
 
 NAMES = ("bubblewrap", "docker", "process", "remote")
-SAFE = ("bubblewrap", "docker")  # best first; `process` is no boundary, so nobody gets it without asking
+SAFE = ("bubblewrap", "docker")  # best first; `process` is no security boundary, so it has to be named
 URL, TOKEN, CERTIFICATE = "AGENTRL_SANDBOX_URL", "AGENTRL_SANDBOX_TOKEN", "AGENTRL_SANDBOX_CERTIFICATE"
 
 
 def choose(name: str = "auto", packages: Sequence[str] = ()) -> Backend:
-    """The backend of this name; `auto`: the server that AGENTRL_SANDBOX_URL names, else the best of this machine.
+    """Return the backend of this name; `auto`: the server at AGENTRL_SANDBOX_URL if set, else the best of this machine.
 
-    Its programs can import `packages`, installed distributions by name, and what those require.
-    Raises UnavailableError that says what is missing and what to do.
+    Its programs can import `packages` (names of installed distributions) and their requirements.
+    Raises UnavailableError that says what is missing and how to fix it.
     """
-    lent = checked(packages)
+    packages = checked(packages)
     if name == "auto":
-        return _make("remote", lent) if os.environ.get(URL) else best(lent)
+        return _make("remote", packages) if os.environ.get(URL) else best(packages)
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise UnavailableError(f"unknown sandbox backend {name!r}.{hint} Known: auto, {', '.join(NAMES)}.")
-    return _make(name, lent)
+    return _make(name, packages)
 
 
 def describe(name: str = "auto", packages: Sequence[str] = ()) -> str:
-    """Which backend this name stands for, and what enforces its limits; raises what `choose` raises."""
-    lent = checked(packages)
-    backend = _asked_about(name, lent)
-    return f"sandboxes by {backend.name} ({backend.describe()}){' with ' if lent else ''}{', '.join(lent)}"
+    """Describe the backend of this name and what enforces its limits; raises the errors of `choose`."""
+    packages = checked(packages)
+    backend = _cached(name, packages)
+    return f"sandboxes by {backend.name} ({backend.describe()}){' with ' if packages else ''}{', '.join(packages)}"
 
 
 @cache
-def _asked_about(name: str, packages: tuple[str, ...]) -> Backend:
-    """Return one for all who ask: docker's keeps a connection."""
+def _cached(name: str, packages: tuple[str, ...]) -> Backend:
+    """Return the same backend for every call, since docker's keeps a connection open."""
     return choose(name, packages)
 
 
 def best(packages: tuple[str, ...] = ()) -> Backend:
-    """Return the best backend of this machine's own; UnavailableError where none works."""
+    """Return the best local backend; UnavailableError if none works."""
     reasons = []
     for name in SAFE:
         try:
             return _make(name, packages)
-        except PackagesError:  # it works: another would not be what was wanted either
+        except PackagesError:  # the backend works; another one would lack the packages too
             raise
         except UnavailableError as error:
             reasons.append(str(error))
     raise UnavailableError(
-        f"no sandbox backend works here. {' '.join(reasons)} Or ask for 'process', which is no security boundary."
+        f"no sandbox backend works here. {' '.join(reasons)} Or choose 'process', which is no security boundary."
     )
 
 
 def _make(name: str, packages: tuple[str, ...]) -> Backend:
-    """Return each is imported when it is asked for: docker and httpx may not be installed."""
+    """Import a backend when it is chosen, since docker and httpx may not be installed."""
     try:
         return _imported(name, packages)
     except ModuleNotFoundError as error:
@@ -85,7 +85,7 @@ def _imported(name: str, packages: tuple[str, ...]) -> Backend:
 
     if not os.environ.get(URL):
         raise UnavailableError(
-            f"remote: {URL} is not set. Set it and {TOKEN} to the sandbox server's address and token"
+            f"remote: {URL} is not set. Set {URL} and {TOKEN} to the address and token of the sandbox server"
         )
     backend = RemoteBackend(os.environ[URL], os.environ.get(TOKEN, ""), os.environ.get(CERTIFICATE, ""), packages)
     backend.check()

@@ -1,4 +1,4 @@
-"""The connections of a server: as many as it can hold, and of those without a token only a few, for a short time."""
+"""Connections of a server, bounded in number; those without a token are fewer and short-lived."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from agentrl_sandbox import http
 
 STRANGERS = 128
-"""Connections without a token yet. One more takes the place of the oldest, of the address that has most of them."""
+"""Maximum connections without a token. A new one replaces the oldest of the address that has the most."""
 
 BACKLOG = 1024
 RETRY_S = 0.1
@@ -23,17 +23,17 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Connections:
-    """Accepts, bounds and ends the connections of one server; each is served by a task of its own."""
+    """The connections of one server, each served by its own task."""
 
     def __init__(self, serve: Serve, most: int, strangers: int = STRANGERS) -> None:
-        """`most`: how many that have shown a token, beside the `strangers`."""
+        """Accept at most `most` connections with a token, plus `strangers` without."""
         self._serve, self._most, self._most_strangers = serve, most, strangers
-        self._strangers: dict[asyncio.Task[None], str] = {}  # their addresses, oldest first
+        self._strangers: dict[asyncio.Task[None], str] = {}  # task -> address, oldest first
         self._known: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def listening(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-        """Serve while the context is open; gives the port."""
+        """Serve while the context is open; yields the port."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.create_server((host, port), family=family, backlog=BACKLOG) as listener:
             listener.setblocking(False)
@@ -47,7 +47,7 @@ class Connections:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     def admit(self) -> bool:
-        """Return the running task's connection has shown the token; False where there are too many of those."""
+        """Record that the running task's connection has a valid token; return False if there are too many of them."""
         task = asyncio.current_task()
         assert task is not None
         if task not in self._known and len(self._known) >= self._most:
@@ -60,13 +60,13 @@ class Connections:
         while True:
             try:
                 sock, address = await asyncio.get_running_loop().sock_accept(listener)
-            except OSError:  # the client has gone already, or this process has no file descriptor left
+            except OSError:  # the client has disconnected, or no file descriptor is left
                 await asyncio.sleep(RETRY_S)
                 continue
             if len(self._strangers) >= self._most_strangers:
                 self._push_out()
             self._strangers[asyncio.create_task(self._run(sock, tls))] = str(address[0])
-            await asyncio.sleep(0)  # to others too: who comes fast must not keep this loop to itself
+            await asyncio.sleep(0)  # a flood of connections must not monopolise this loop
 
     def _push_out(self) -> None:
         [(crowded, _)] = Counter(self._strangers.values()).most_common(1)
@@ -92,10 +92,10 @@ class Connections:
 
 
 async def _open(sock: socket.socket, tls: ssl.SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Shake hands; OSError or TimeoutError where that fails."""
+    """Perform the TLS handshake, if any; OSError or TimeoutError if it fails."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in KEEPALIVE:  # the kernel notices a client whose machine is gone
+        for option, value in KEEPALIVE:  # detects clients whose machine has disappeared
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
     except OSError:
         sock.close()

@@ -1,4 +1,4 @@
-"""What this machine has for sandboxes: the checks that `agentrl doctor` shows."""
+"""Sandbox checks of `agentrl doctor`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from agentrl_sandbox.choice import choose
 from agentrl_sandbox.errors import SandboxError
 
 CGROUPS_FIX = (
-    "run as root, or have the system delegate cgroup v2 (memory, pids); until then rlimits hold for each process"
+    "run as root, or have the system delegate cgroup v2 (memory, pids); until then limits apply per process (rlimits)"
 )
 
 
 def checks() -> list[tuple[str, bool, str, str, bool]]:
-    """(name, is_ok, found, fix, is_needed) of each."""
+    """Return (name, is_ok, found, fix, is_needed) for every check."""
     has_cgroups = cgroups.cage("agentrl-doctor") is not None
     return [
         _backend(),
@@ -31,5 +31,5 @@ def _backend() -> tuple[str, bool, str, str, bool]:
 
 def _leftovers() -> tuple[str, bool, str, str, bool]:
     count = sum(lease.owner.is_gone() for lease in leases.recorded())
-    found = f"{count} of processes that were killed" if count else "none"
+    found = f"{count} left by killed processes" if count else "none"
     return "leftover sandboxes", not count, found, "agentrl gc", False

@@ -1,12 +1,12 @@
-"""What can go wrong with a sandbox. `fault` says whose fault it is: a program's own failure is a result, not an error.
+"""Errors of sandboxes. `fault` says who is at fault. A program that fails is a result, not an error.
 
-SandboxError              the infrastructure failed: the program is not to blame (fault = "infra")
-├── UnavailableError      this backend cannot run here; says what to do
-│   └── PackagesError     it has not, or may not lend, a package that was asked for
-├── LostError             a sandbox died, or did not answer in time
+SandboxError              the infrastructure failed, not the program (fault = "infra")
+├── UnavailableError      this backend cannot run here; the message says how to fix it
+│   └── PackagesError     a requested package is missing or not allowed
+├── LostError             a sandbox died or did not answer in time
 ├── FullError             no sandbox became free before the deadline
-├── ClosedError           the sandbox or the pool was closed before
-├── RefusedError          what was asked cannot be done (fault = "program"): a path, a size
+├── ClosedError           the sandbox or the pool is closed
+├── RefusedError          the request is not valid (fault = "program"): a path, a size
 └── BrokenError           a program breaks every sandbox that it runs in (fault = "program"); see `blame`
 """
 
@@ -16,21 +16,21 @@ from typing import Literal
 
 
 class SandboxError(RuntimeError):
-    """The root of the tree."""
+    """Base class of all sandbox errors."""
 
     fault: Literal["program", "infra"] = "infra"
 
 
 class UnavailableError(SandboxError):
-    """A backend that cannot run on this machine; the message says what to do."""
+    """The backend cannot run on this machine; the message says how to fix it."""
 
 
 class PackagesError(UnavailableError):
-    """A package that was asked for is not there, or may not be lent; the message says what to do."""
+    """A requested package is missing or not allowed; the message says how to fix it."""
 
 
 class LostError(SandboxError):
-    """The sandbox died, or did not answer, and no limit explains it."""
+    """The sandbox died or did not answer, and no limit explains it."""
 
 
 class FullError(SandboxError):
@@ -38,16 +38,16 @@ class FullError(SandboxError):
 
 
 class ClosedError(SandboxError):
-    """The sandbox or the pool was closed before."""
+    """The sandbox or the pool is closed."""
 
 
 class RefusedError(SandboxError):
-    """A path, a size or an archive that cannot be served."""
+    """The sandbox cannot serve this path, size or archive."""
 
     fault: Literal["program", "infra"] = "program"
 
 
 class BrokenError(SandboxError):
-    """The same actions broke two fresh sandboxes, while a third served."""
+    """The same actions broke two fresh sandboxes while a third one worked."""
 
     fault: Literal["program", "infra"] = "program"

@@ -1,4 +1,4 @@
-"""Removes what sandboxes have left behind whose owner was killed. `agentrl gc` and every pool's start call this."""
+"""Removal of sandboxes whose owner was killed; called by `agentrl gc` and at the start of every pool."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ ENDING_S = 5.0
 
 
 def collect(owner: Owner | None = None) -> list[str]:
-    """Remove every sandbox whose owner is gone, or those of this `owner`; a line for each that was there."""
+    """Remove every sandbox whose owner is gone, or those of `owner`; return one line per sandbox."""
     orphans = [lease for lease in leases.recorded() if (lease.owner == owner if owner else lease.owner.is_gone())]
     if not orphans:
         return []
     try:
         killed = leases.kill_marked({lease.id for lease in orphans}, ENDING_S)
     except OSError as error:
-        return [f"sandboxes of killed processes stay: {error}"]
+        return [f"sandboxes of killed processes cannot be removed: {error}"]
     return [_remove(lease, killed[lease.id]) for lease in orphans]
 
 
 def _remove(lease: Lease, processes: int) -> str:
-    """Everything of one lease; a line that says what it was, or what stands in the way."""
+    """Remove everything of one lease; return a line that describes it, or the error that prevented its removal."""
     what = f"sandbox {lease.id} ({lease.backend}, of process {lease.owner.pid}"
     try:
         cgroups.remove(lease.cgroups)
@@ -30,7 +30,7 @@ def _remove(lease: Lease, processes: int) -> str:
             _remove_container(lease)
         leases.strike(lease)
     except (OSError, SandboxError, ImportError) as error:
-        return f"{what}) stays: {error}"
+        return f"{what}) cannot be removed: {error}"
     cgroups.remove_homes(lease.cgroups)
     return f"{what}{f', {processes} processes' if processes else ''}) removed"
 

@@ -1,4 +1,4 @@
-"""A process of this machine that holds up a sandbox: started with a socket as its channel, ended without a trace."""
+"""The process of a sandbox on this machine: started with a socket as its channel, removed without leftovers."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ RETRY_S, RETRIES = 0.005, 1000
 
 
 class HostProcess:
-    """The process of one lease, its channel, and its cgroups: the `Vessel` of what runs on this machine."""
+    """The process, channel and cgroups of one lease: the `Vessel` of local sandboxes."""
 
     def __init__(self, lease: Lease, words: Sequence[str], cage: Cage | None, pass_fds: Sequence[int] = ()) -> None:
         self._lease, self._cage = lease, cage
         ours, theirs = socket.socketpair()
-        self._complaints = os.memfd_create("complaints")
+        self._stderr = os.memfd_create("stderr")
         try:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 list(words),
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
-                stderr=self._complaints,
+                stderr=self._stderr,
                 env={MARK: lease.id} | boot.SAME,
                 cwd="/",
                 pass_fds=tuple(pass_fds),
@@ -43,7 +43,7 @@ class HostProcess:
             )
         except OSError:
             ours.close()
-            self.forget_complaints()
+            self.close_stderr()
             raise
         finally:
             theirs.close()
@@ -51,39 +51,39 @@ class HostProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
-    def complaints(self) -> str:
-        """What it wrote to stderr while it started."""
-        text = " ".join(os.pread(self._complaints, 4000, 0).decode(errors="replace").split())
+    def stderr(self) -> str:
+        """Return what it wrote to stderr while starting, after ': ', or ''."""
+        text = " ".join(os.pread(self._stderr, 4000, 0).decode(errors="replace").split())
         return f": {text}" if text else ""
 
-    def forget_complaints(self) -> None:
-        """It has started: its complaints are not needed any more."""
-        if self._complaints >= 0:
-            os.close(self._complaints)
-            self._complaints = -1
+    def close_stderr(self) -> None:
+        """Release the stderr of a process that has started."""
+        if self._stderr >= 0:
+            os.close(self._stderr)
+            self._stderr = -1
 
     async def is_out_of_memory(self) -> bool:
-        """Return whether the kernel ended it for its memory."""
+        """Return whether the kernel killed it for lack of memory."""
         return self._cage is not None and self._cage.is_out_of_memory()
 
     async def remove(self) -> None:
-        """Its channel is closed: wait for the end, force it where it does not come, remove cgroups and lease."""
+        """Wait until the process ends after its channel was closed, else kill it; remove its cgroups and lease."""
         await self._end()
         left = list(self._cage.paths) if self._cage else []
         for _ in range(RETRIES):
-            if not left or not (left := await in_thread(cgroups.try_remove, left)):  # it waits for the kernel
+            if not left or not (left := await in_thread(cgroups.try_remove, left)):  # blocks in the kernel
                 break
             await asyncio.sleep(RETRY_S)
         if left:
-            raise SandboxError(f"the control groups {', '.join(left)} of sandbox {self._lease.id} do not empty")
+            raise SandboxError(f"sandbox {self._lease.id}: processes in {', '.join(left)} (control group) do not end")
         leases.strike(self._lease)
 
     def abandon(self) -> None:
-        """The same at once, for a start that was cancelled: nobody will wait any more."""
-        self.forget_complaints()
+        """Remove it synchronously after a cancelled start."""
+        self.close_stderr()
         self.channel.transport.shut()
         self.channel.transport.close()
         try:
@@ -95,8 +95,8 @@ class HostProcess:
         leases.strike(self._lease)
 
     async def _end(self) -> None:
-        """Wait for the process; what does not end by itself, and whatever else carries its mark, is killed."""
-        self.forget_complaints()
+        """Wait for the process to exit; kill it, and every process with its mark, if it does not."""
+        self.close_stderr()
         if await self._has_ended():
             self._process.wait()
             return
@@ -113,7 +113,7 @@ class HostProcess:
             cgroups.kill(path)
 
     async def _has_ended(self) -> bool:
-        """True when it ends by itself in time."""
+        """Return whether it exits by itself in time."""
         if self._process.poll() is not None:
             return True
         loop = asyncio.get_running_loop()
@@ -143,7 +143,7 @@ async def raise_sandbox(
     spawn: Callable[[], HostProcess],
     begin: Callable[[HostProcess], Awaitable[None]],
 ) -> OrderedSandbox:
-    """Write the lease down, spawn its process, have it begin; LostError, and nothing is left, where that fails."""
+    """Record the lease, spawn its process and boot it; LostError if that fails, after removing everything."""
     leases.write(lease)
     making, process = Making(cage, limits), None
     try:
@@ -151,30 +151,30 @@ async def raise_sandbox(
         process = spawn()
         await begin(process)
     except (LostError, OSError) as error:
-        complaints = process.complaints() if process else ""
+        stderr = process.stderr() if process else ""
         _undo(lease, making, process)
-        raise LostError(f"{lease.backend}: {error}{complaints}") from error
+        raise LostError(f"{lease.backend}: {error}{stderr}") from error
     except BaseException:
         _undo(lease, making, process)
         raise
-    process.forget_complaints()
+    process.close_stderr()
     return sandbox(lease.id, process.channel, process, limits)
 
 
 class Making:
-    """Makes a cage in a thread, for the kernel makes and removes one at a time; can be given up."""
+    """Cancellable creation of a cage in a thread, because the kernel creates and removes one at a time."""
 
     def __init__(self, cage: Cage | None, limits: Limits) -> None:
         self._cage, self._limits = cage, limits
         self._lock, self._is_wanted = threading.Lock(), True
 
     async def made(self) -> None:
-        """Wait until it is made, if there is one to make."""
+        """Create the cage, if there is one."""
         if self._cage:
             await in_thread(self._make, self._cage)
 
     def undo(self) -> None:
-        """Remove what is made, and make nothing more."""
+        """Remove what exists and prevent further creation."""
         with self._lock:
             self._is_wanted = False
         cgroups.remove(self._cage.paths if self._cage else ())
@@ -194,5 +194,5 @@ def _undo(lease: Lease, making: Making, process: HostProcess | None) -> None:
 
 
 async def add_to_cage(cage: Cage, pid: int) -> None:
-    """Put a process in; in a thread, for the kernel takes milliseconds to move one."""
+    """Add a process in a thread, because the kernel takes milliseconds to move it."""
     await in_thread(cage.add, pid)

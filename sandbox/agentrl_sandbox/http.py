@@ -1,6 +1,6 @@
-"""As much of HTTP/1.1 as the sandbox server speaks: requests with a length, answers in chunks, and a deadline for each.
+"""The part of HTTP/1.1 that the sandbox server needs: requests with a length, chunked responses, a deadline for each.
 
-Ours, because a library's server reads a body before it asks for a token, or waits for half a request for ever.
+Not a library, because their servers read a body before the token is checked, or wait forever for half a request.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ HEAD_S = 10.0
 IDLE_S = 60.0
 """How long a connection stays open between requests; clients close it earlier."""
 
-TRANSFER_S, LEAST_RATE = 10.0, 1 << 20
-"""Bodies and answers have this time, and a second more for so many bytes."""
+TRANSFER_S, MIN_RATE = 10.0, 1 << 20
+"""A body or response may take TRANSFER_S, plus one second per MIN_RATE bytes."""
 
 DISCARD_S, DISCARD_BYTES = 1.0, 1 << 20
 REASONS = {
@@ -29,12 +29,12 @@ REASONS = {
 
 
 class BadRequestError(Exception):
-    """What came is not a request that this server takes."""
+    """A request that this server does not accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands in front of a request's body; header names in lower case."""
+    """Head of a request; header names are in lower case."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class Head:
 
 
 async def read_head(reader: asyncio.StreamReader, within_s: float) -> Head | None:
-    """The head of the next request; None when the connection has ended, or `within_s` has. Else BadRequestError."""
+    """Read the head of the next request; None at the end or after `within_s`; BadRequestError if it is invalid."""
     try:
         async with asyncio.timeout(within_s):
             text = await reader.readuntil(b"\r\n\r\n")
@@ -53,25 +53,25 @@ async def read_head(reader: asyncio.StreamReader, within_s: float) -> Head | Non
         headers = {name.strip().lower(): value.strip() for name, value in pairs}
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not (length.isascii() and length.isdigit()) or len(headers) < len(pairs):
-            raise BadRequestError("a request needs a Content-Length, and each header once")
+            raise BadRequestError("a request needs a Content-Length, and no header twice")
         return Head(method, path, headers, int(length))
     except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
         return None
     except (ValueError, asyncio.LimitOverrunError) as error:
-        raise BadRequestError("this is no HTTP request") from error
+        raise BadRequestError("this is not a valid HTTP request") from error
 
 
 async def read_body(reader: asyncio.StreamReader, length: int) -> bytes:
-    """Return all of it; TimeoutError where it comes too slowly, ConnectionError where it ends."""
+    """Read a body; TimeoutError if it arrives too slowly, ConnectionError if it ends early."""
     try:
         async with asyncio.timeout(allowance_s(length)):
             return await reader.readexactly(length)
     except asyncio.IncompleteReadError as error:
-        raise ConnectionError("the body has ended early") from error
+        raise ConnectionError("the body ended early") from error
 
 
 async def send(writer: asyncio.StreamWriter) -> None:
-    """Wait until what was written has left; TimeoutError, and the connection is gone, where nobody takes it."""
+    """Flush the writer; abort the connection and raise TimeoutError if the client does not read."""
     try:
         async with asyncio.timeout(allowance_s(writer.transport.get_write_buffer_size())):
             await writer.drain()
@@ -81,7 +81,7 @@ async def send(writer: asyncio.StreamWriter) -> None:
 
 
 async def discard(reader: asyncio.StreamReader) -> None:
-    """Read what still comes, for a moment: who is in the middle of a request would not see a refusal else."""
+    """Read and drop input for a moment, so that a client in the middle of its request sees the response."""
     left, until = DISCARD_BYTES, asyncio.get_running_loop().time() + DISCARD_S
     try:
         async with asyncio.timeout_at(until):
@@ -92,22 +92,22 @@ async def discard(reader: asyncio.StreamReader) -> None:
 
 
 def allowance_s(count: int) -> float:
-    """Return how long so many bytes may be on their way."""
-    return TRANSFER_S + count / LEAST_RATE
+    """Return how long the transfer of `count` bytes may take."""
+    return TRANSFER_S + count / MIN_RATE
 
 
 def head(status: int) -> bytes:
-    """Return the head of an answer whose body follows in chunks."""
+    """Return the head of a response whose body follows in chunks."""
     return f"HTTP/1.1 {status} {REASONS[status]}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
 
 
 def chunk(data: bytes) -> bytes:
-    """Return a piece of the body; an empty one ends it."""
+    """Return a chunk of the body; an empty one ends it."""
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
 def whole(status: int, text: str) -> bytes:
-    """Return a short answer, after which the connection ends."""
+    """Return a complete short response that closes the connection."""
     body = text.encode(errors="replace")
     lines = (f"HTTP/1.1 {status} {REASONS[status]}", f"Content-Length: {len(body)}", "Connection: close", "", "")
     return "\r\n".join(lines).encode() + body

@@ -1,4 +1,4 @@
-"""How far programs may go whose limits a client chooses: about half of the machine, or what the server's owner says."""
+"""Largest limits that a client may choose: about half of the machine, or the server's settings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentrl_sandbox.inside import wire
 from agentrl_sandbox.types import Limits
 
 LONGEST_S = 3600.0
-SHOWN = 40  # characters of a number that a client sends
+SHOWN = 40  # characters of a client's number in an error
 
 
 def memory_here() -> int:
-    """This machine's memory, in bytes."""
+    """Return the memory of this machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -24,7 +24,7 @@ def largest_here() -> Limits:
     return Limits(
         wall_s=LONGEST_S,
         cpu_s=LONGEST_S,
-        output_bytes=wire.MOST_BYTES,
+        output_bytes=wire.MAX_BYTES,
         memory_bytes=max(memory // 2, least.memory_bytes),
         processes=1024,
         disk_bytes=max(memory // 4, least.disk_bytes),
@@ -34,23 +34,25 @@ def largest_here() -> Limits:
 
 
 def changed(limits: Limits, settings: Sequence[str]) -> Limits:
-    """With `NAME=NUMBER` for some of them; ValueError for what is none."""
+    """Return the limits with `NAME=NUMBER` settings applied; ValueError if one is invalid."""
     kinds = {each.name: type(getattr(limits, each.name)) for each in fields(limits)}
     for setting in settings:
         name, _, number = setting.partition("=")
         if name not in kinds:
-            raise ValueError(f"no limit {setting!r}. Give NAME=NUMBER; names: {', '.join(kinds)}")
+            raise ValueError(f"unknown limit {setting!r}. Write NAME=NUMBER; names: {', '.join(kinds)}")
         limits = replace(limits, **{name: kinds[name](number)})
-    if limits.output_bytes > wire.MOST_BYTES:
-        raise ValueError(f"output_bytes={limits.output_bytes}; no more than {wire.MOST_BYTES} travel at once")
+    if limits.output_bytes > wire.MAX_BYTES:
+        raise ValueError(f"output_bytes={limits.output_bytes}; the maximum is {wire.MAX_BYTES}")
     return limits
 
 
 def check(limits: Limits, largest: Limits) -> Limits:
-    """Return the same limits; ValueError where one goes beyond the largest."""
+    """Return the limits; ValueError if one exceeds the largest."""
     for each in fields(limits):
-        value, most = getattr(limits, each.name), getattr(largest, each.name)
-        if value > most:
-            wanted = f"{each.name}={str(value)[:SHOWN]}"
-            raise ValueError(f"{wanted}: this server gives {most}. Ask for less, or start it with --largest {wanted}")
+        value, allowed = getattr(limits, each.name), getattr(largest, each.name)
+        if value > allowed:
+            setting = f"{each.name}={str(value)[:SHOWN]}"
+            raise ValueError(
+                f"{setting}: this server allows {allowed}. Request less, or start it with --largest {setting}"
+            )
     return limits

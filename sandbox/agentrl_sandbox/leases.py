@@ -1,7 +1,7 @@
-"""Every sandbox is a lease, written down before the sandbox is created and struck out after it is removed.
+"""Leases: a sandbox's record, written before the sandbox is created and deleted after it is removed.
 
 A lease is one small file in a folder that all processes of this user share. Its owner is a process (pid, start time,
-boot, pid namespace). A lease whose owner is gone is an orphan, and `gc.collect` removes what it stands for.
+boot, pid namespace). A lease whose owner is gone is an orphan, and `gc.collect` removes its sandbox.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agentrl_sandbox.errors import SandboxError
 from agentrl_sandbox.inside.proc import process
 
 VARIABLE = "AGENTRL_SANDBOX_DIR"
-MARK = "AGENTRL_LEASE"  # the variable that holds the id in the environment of a sandbox's processes
+MARK = "AGENTRL_LEASE"  # environment variable with the lease id in the processes of a sandbox
 ID = re.compile(rb"(?:\A|[\0=])(agentrl-[0-9a-f]{16})(?=\0|\Z)")
 SUFFIX = ".lease"
 SCAN_S = 0.002
@@ -32,7 +32,7 @@ SCAN_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One process, told apart from every other that had or will have its pid."""
+    """One process, distinguishable from others that had or will have its pid."""
 
     pid: int
     started: int  # clock ticks after boot
@@ -40,7 +40,7 @@ class Owner:
     namespace: str
 
     def is_gone(self) -> bool:
-        """Return whether it has ended, as far as this process can know: in another pid namespace it cannot."""
+        """Return whether it is known to have ended; processes of another pid namespace cannot be checked."""
         if self.boot != _boot():
             return True
         return self.namespace == _namespace() and _started(self.pid) != self.started
@@ -48,7 +48,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One sandbox: who has it, and where its parts are."""
+    """One sandbox: its owner and the location of its parts."""
 
     id: str
     backend: str
@@ -58,34 +58,34 @@ class Lease:
 
     @property
     def work(self) -> Path:
-        """The working folder, where the backend needs one on the host."""
+        """The working folder, if the backend needs one on the host."""
         return folder() / "work" / self.id
 
     @property
     def packages(self) -> Path:
-        """The folder of packages, where the backend needs one on the host."""
+        """The folder of packages, if the backend needs one on the host."""
         return folder() / "packages" / self.id
 
 
 def new_id() -> str:
-    """Return a name for a sandbox that nobody else has."""
+    """Return a unique name for a sandbox."""
     return f"agentrl-{secrets.token_hex(8)}"
 
 
 def write(lease: Lease) -> Lease:
-    """Put it on record."""
+    """Record a lease."""
     path = folder() / f"{lease.id}{SUFFIX}"
     partial = path.with_suffix(".new")
     try:
         partial.write_text(json.dumps(asdict(lease)))
         partial.rename(path)
     except OSError as error:
-        raise SandboxError(f"cannot write the lease {path}: {error.strerror}. Make room, or set {VARIABLE}") from error
+        raise SandboxError(f"cannot write the lease {path}: {error.strerror}. Free space, or set {VARIABLE}") from error
     return lease
 
 
 def strike(lease: Lease) -> None:
-    """Nothing of it is left: take it, and its folders, off the record."""
+    """Delete the record and the folders of a lease whose sandbox is gone."""
     for folder_ in (lease.work, lease.packages):
         if folder_.is_dir():
             _remove(folder_)
@@ -93,20 +93,20 @@ def strike(lease: Lease) -> None:
 
 
 def _remove(top: Path) -> None:
-    """Remove a folder that programs have filled, level by level: it may be deeper than any path or stack."""
-    is_going_on = True
-    while is_going_on:
-        is_going_on = False
+    """Remove a folder that programs have filled, level by level: its paths may be longer than the system allows."""
+    is_progressing = True
+    while is_progressing:
+        is_progressing = False
         with suppress(OSError):
             top.chmod(0o700)
             for path in list(top.iterdir()):
-                is_going_on |= _dissolve(path, top)
+                is_progressing |= _dissolve(path, top)
     with suppress(OSError):
         top.rmdir()
 
 
 def _dissolve(path: Path, top: Path) -> bool:
-    """Remove a file, or a folder after what it held has moved to the top; False where that cannot be done."""
+    """Remove a file, or a folder after moving its content to `top`; return False if that fails."""
     try:
         if path.is_symlink() or not path.is_dir():
             path.unlink()
@@ -121,7 +121,7 @@ def _dissolve(path: Path, top: Path) -> bool:
 
 
 def recorded() -> Iterator[Lease]:
-    """Yield every lease on record."""
+    """Yield every recorded lease."""
     for path in sorted(folder().glob(f"*{SUFFIX}")):
         with suppress(FileNotFoundError, json.JSONDecodeError, TypeError, KeyError):
             fields = json.loads(path.read_text())
@@ -130,27 +130,27 @@ def recorded() -> Iterator[Lease]:
 
 
 def me() -> Owner:
-    """This process as an owner."""
+    """Return this process as an owner."""
     pid = os.getpid()
     return Owner(pid, _started(pid) or 0, _boot(), _namespace())
 
 
 def folder() -> Path:
-    """Where leases are; made, private to this user, when it is not there."""
-    given = os.environ.get(VARIABLE) or os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(given or tempfile.gettempdir()) / f"agentrl-sandbox-{os.getuid()}"
+    """Return the folder of leases; create it, private to this user, if it is missing."""
+    parent = os.environ.get(VARIABLE) or os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    path = Path(parent) / f"agentrl-sandbox-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True, parents=True)
         status = path.lstat()
     except OSError as error:
-        raise SandboxError(f"cannot make the folder of leases {path}: {error.strerror}. Set {VARIABLE}") from error
+        raise SandboxError(f"cannot create the folder of leases {path}: {error.strerror}. Set {VARIABLE}") from error
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise SandboxError(f"the folder of leases {path} belongs to somebody else. Remove it, or set {VARIABLE}")
+        raise SandboxError(f"the folder of leases {path} belongs to another user. Remove it, or set {VARIABLE}")
     return path
 
 
 def marked() -> dict[str, list[int]]:
-    """Return the processes of each lease: its id stands on their command line or in their environment."""
+    """Return the processes of every lease, whose id is on their command line or in their environment."""
     found: dict[str, list[int]] = {}
     for folder_ in Path("/proc").glob("[0-9]*"):
         text = b"".join(_read(folder_ / name) for name in ("cmdline", "environ"))
@@ -160,11 +160,11 @@ def marked() -> dict[str, list[int]]:
 
 
 def kill_marked(ids: Container[str], within_s: float) -> Counter[str]:
-    """Kill the processes of these leases until there is none, for one may be starting another; how many were killed.
+    """Kill the processes of these leases until none is left, since they may start others; return the counts.
 
-    Raises OSError when some do not end in time.
+    Raises OSError if some do not end in time.
     """
-    killed: dict[int, tuple[str, int]] = {}  # lease and start; what is dying has no mark any more, but open files still
+    killed: dict[int, tuple[str, int]] = {}  # lease and start time; a dying process loses its mark before its files
     until = time.monotonic() + within_s
     while alive := _marked_alive(ids) | {pid: kept for pid, kept in killed.items() if _started(pid) == kept[1]}:
         if time.monotonic() > until:
@@ -178,7 +178,7 @@ def kill_marked(ids: Container[str], within_s: float) -> Counter[str]:
 
 
 def _marked_alive(ids: Container[str]) -> dict[int, tuple[str, int]]:
-    """Lease and start time of each running process of these leases."""
+    """Return lease and start time of every running process of these leases."""
     pids = [(pid, name) for name, pids in marked().items() if name in ids for pid in pids]
     return {pid: (name, started) for pid, name in pids if (started := _started(pid)) is not None}
 
@@ -189,13 +189,8 @@ def _read(path: Path) -> bytes:
     return b""
 
 
-def is_running(pid: int) -> bool:
-    """Return whether there is such a process, and it has not ended."""
-    return _started(pid) is not None
-
-
 def _started(pid: int) -> int | None:
-    """Its start time; None when it does not run."""
+    """Return the start time of a process; None if it is not running."""
     found = process(pid)
     return None if found is None or found.state in (b"Z", b"X") else found.started
 

@@ -1,4 +1,4 @@
-"""The way to a sandbox on this machine: a channel to its warden, and what its backend keeps of it."""
+"""Link to a sandbox on this machine: the channel to its warden and the backend's handle."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from agentrl_sandbox.types import ExecResult, Limits
 
 
 class Vessel(Protocol):
-    """What a backend keeps of one sandbox beside its channel."""
+    """A backend's handle of one sandbox, besides the channel."""
 
     async def is_out_of_memory(self) -> bool:
-        """Return whether the kernel ended it for its memory."""
+        """Return whether the kernel killed the sandbox for lack of memory."""
 
     async def remove(self) -> None:
-        """Wait until its processes have ended, force them where they do not, and remove what is left of it."""
+        """Wait until its processes have ended, kill them if they do not, and remove what is left."""
 
 
 class LocalLink:
-    """A link to a warden over a channel."""
+    """Link to a warden over a channel."""
 
     def __init__(self, channel: Channel, vessel: Vessel) -> None:
         self._channel, self._vessel = channel, vessel
 
     async def carry(self, order: bytes, answer: Answer) -> ExecResult:
-        """Send an order under a new nonce; whatever does not carry it is no answer."""
+        """Send an order with a new nonce, which every frame of the answer must carry."""
         nonce = os.urandom(wire.NONCE_BYTES)
         await self._channel.send(wire.frame(wire.ORDER, order), wire.frame(wire.NONCE, nonce=nonce))
         while True:
@@ -38,23 +38,23 @@ class LocalLink:
                 return result
 
     async def is_out_of_memory(self) -> bool:
-        """Return whether the kernel ended the sandbox for its memory."""
+        """Return whether the kernel killed the sandbox for lack of memory."""
         return await self._vessel.is_out_of_memory()
 
     def is_open(self) -> bool:
-        """False when the warden is known to be gone."""
+        """Return False if the warden is known to be gone."""
         return self._channel.transport.is_open()
 
     def shut(self) -> None:
-        """The warden takes the end of the channel as its order to end."""
+        """Close the channel, which tells the warden to exit."""
         self._channel.transport.shut()
 
     async def remove(self) -> None:
-        """Release the channel, then all that is left."""
+        """Release the channel, then remove what is left."""
         self._channel.transport.close()
         await self._vessel.remove()
 
 
 def sandbox(lease_id: str, channel: Channel, vessel: Vessel, limits: Limits) -> OrderedSandbox:
-    """Return a sandbox whose warden is ready."""
+    """Return the sandbox of a warden that is ready."""
     return OrderedSandbox(lease_id, LocalLink(channel, vessel), limits)

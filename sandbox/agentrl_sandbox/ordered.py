@@ -1,4 +1,4 @@
-"""The sandbox of every backend: each call is an order that goes over a link, to a warden here or on a server."""
+"""The sandbox of every backend: each call becomes an order over a link, to a warden here or on a server."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from agentrl_sandbox.errors import ClosedError, LostError, RefusedError
 from agentrl_sandbox.inside import wire
 from agentrl_sandbox.types import Command, ExecResult, Limit, Limits, OnOutput, Program, Python, Snapshot
 
-GRACE_S = 5.0  # beyond the warden's own deadline, for an answer under load
+GRACE_S = 5.0  # beyond the warden's own deadline, for a loaded machine
 FILES_S = 30.0  # for reading, writing, packing and unpacking files
 
 
 class Link(Protocol):
-    """The way to one sandbox, and the hold on it."""
+    """Connection to one sandbox."""
 
     async def carry(self, order: bytes, answer: Answer) -> ExecResult:
-        """Send an order, gather its answer; LostError when the sandbox is gone."""
+        """Send an order and collect its answer; LostError if the sandbox is gone."""
 
     async def is_out_of_memory(self) -> bool:
-        """Return whether the kernel ended the sandbox for its memory."""
+        """Return whether the kernel killed the sandbox for lack of memory."""
 
     def is_open(self) -> bool:
-        """False when the sandbox is known to be gone."""
+        """Return False if the sandbox is known to be gone."""
 
     def shut(self) -> None:
-        """End the sandbox and whoever waits for it; safe to call twice."""
+        """End the sandbox, which wakes pending calls; idempotent."""
 
     async def remove(self) -> None:
-        """Nobody waits any more: remove what is left of the sandbox."""
+        """Remove what is left of the sandbox once no call is pending."""
 
 
 class OrderedSandbox:
-    """A `Sandbox` behind a link; see the protocol for what the calls promise."""
+    """A `Sandbox` behind a link, which runs its calls one at a time."""
 
     def __init__(self, lease_id: str, link: Link, limits: Limits) -> None:
         self._id, self._link, self._limits = lease_id, link, limits
@@ -44,7 +44,7 @@ class OrderedSandbox:
 
     @property
     def id(self) -> str:
-        """Its lease."""
+        """The id of its lease."""
         return self._id
 
     async def exec(
@@ -61,7 +61,7 @@ class OrderedSandbox:
         elif isinstance(program, Command):
             words = ("command", *program.args)
         else:
-            raise TypeError(f"exec({program!r:.40}): give Python(source), Command(words) or shell(script)")
+            raise TypeError(f"exec({program!r:.40}): pass Python(source), Command(words) or shell(script)")
         words = ("clean", *words) if is_clean else words
         return await self.order(words, stdin, limits or self._limits, on_output)
 
@@ -70,11 +70,11 @@ class OrderedSandbox:
         return await self.order(("session", source), b"", limits or self._limits, on_output)
 
     async def read(self, path: str, most: int | None = None) -> bytes:
-        """Return a regular file of the working folder."""
+        """Read a regular file of the working folder."""
         return (await self._handle_files("read", path, most=most)).stdout
 
     async def write(self, path: str, content: bytes) -> None:
-        """Make or replace a regular file of the working folder."""
+        """Create or replace a regular file of the working folder."""
         await self._handle_files("write", path, stdin=content)
 
     async def snapshot(self) -> Snapshot:
@@ -86,27 +86,27 @@ class OrderedSandbox:
         await self._handle_files("restore", stdin=snapshot.archive)
 
     def is_healthy(self) -> bool:
-        """False when it is known to be dead."""
+        """Return False if it is known to be dead."""
         return self._state == "open" and self._link.is_open()
 
     def kill(self) -> None:
-        """End everything in it at once."""
+        """Kill everything in it at once."""
         if self._state == "open":
             self._state = "killed"
             self._link.shut()
 
     async def close(self) -> None:
-        """End everything in it and remove it."""
+        """Kill everything in it and remove it."""
         self.kill()
         async with self._removal:
             if self._state != "closed":
-                async with self._turn:  # whoever waits on the link has seen it end
+                async with self._turn:  # pending calls on the link have ended
                     await self._link.remove()
                 self._state = "closed"
 
     async def _handle_files(self, verb: str, *path: str, stdin: bytes = b"", most: int | None = None) -> ExecResult:
-        """What the warden's own code does, with the program's rights; RefusedError says why it could not."""
-        most = min(2 * self._limits.disk_bytes, wire.MOST_BYTES) if most is None else most
+        """Have the warden's code handle files with the program's rights; RefusedError if it cannot."""
+        most = min(2 * self._limits.disk_bytes, wire.MAX_BYTES) if most is None else most
         limits = replace(self._limits, wall_s=FILES_S, cpu_s=FILES_S, output_bytes=most)
         result = await self.order((verb, *path), stdin, limits, None)
         if result.exit_code or result.hits & {Limit.TIME, Limit.OUTPUT}:
@@ -120,16 +120,16 @@ class OrderedSandbox:
     async def order(
         self, words: tuple[str | bytes, ...], stdin: bytes, limits: Limits, on_output: OnOutput | None
     ) -> ExecResult:
-        """Give an order (a verb, its arguments), wait for the result; what goes wrong on the way ends the sandbox."""
+        """Send an order (a verb and its arguments) and wait for the result; an error on the way ends the sandbox."""
         is_streamed = int(on_output is not None)
         bounds = (limits.wall_s, limits.cpu_s, limits.output_bytes, is_streamed)
         order = wire.pack(words[0], *bounds, stdin, *words[1:])
-        if len(order) > wire.MOST_BYTES:
-            raise RefusedError(f"an order of {len(order)} bytes; a sandbox takes {wire.MOST_BYTES}")
+        if len(order) > wire.MAX_BYTES:
+            raise RefusedError(f"the order has {len(order)} bytes; a sandbox accepts at most {wire.MAX_BYTES}")
         answer = Answer(limits.output_bytes, on_output)
         async with self._turn:
             if self._state != "open":
-                raise ClosedError(f"sandbox {self._id} was {self._state}")
+                raise ClosedError(f"sandbox {self._id} is {self._state}")
             try:
                 async with asyncio.timeout(limits.wall_s + GRACE_S):
                     return await self._link.carry(order, answer)

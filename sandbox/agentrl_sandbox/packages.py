@@ -1,7 +1,7 @@
-"""Installed distributions by name, for programs in sandboxes: what they require, and where their modules lie.
+"""Installed distributions for programs in sandboxes: their requirements and the locations of their modules.
 
-Nothing comes along but the modules and packages that a distribution's RECORD lists: no scripts, no `.pth` files,
-nothing that would stand in front of the standard library or run when an interpreter starts.
+Only modules and packages in a distribution's RECORD are made available: no scripts, no `.pth` files, nothing that would
+shadow the standard library or run when an interpreter starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from agentrl_sandbox.errors import PackagesError
 
 FOLDER = "/packages"
-"""Where they lie in a sandbox that has a file system of its own."""
+"""Their folder in a sandbox with its own file system."""
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 NOT_MODULES = ("__pycache__", "sitecustomize", "usercustomize")
@@ -26,27 +26,27 @@ Parts = tuple[str, ...]
 
 
 def checked(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once, in the one spelling that all of its spellings stand for; PackagesError for what is no name."""
-    given = [names] if isinstance(names, str) else [*names]
-    for name in given:
+    """Normalise names and remove duplicates; PackagesError for an invalid name."""
+    names = [names] if isinstance(names, str) else [*names]
+    for name in names:
         if not NAME.fullmatch(name):
-            raise PackagesError(f"packages: {name!r} is no name; write one as pip knows it, without a version: numpy")
-    return tuple(dict.fromkeys(map(_normal, given)))
+            raise PackagesError(f"packages: {name!r} is not a name; write it as for pip, without a version: numpy")
+    return tuple(dict.fromkeys(map(_normal, names)))
 
 
 def required(names: Iterable[str]) -> dict[str, Distribution]:
-    """These distributions and all that they require, by name; PackagesError says what is missing and what to do."""
+    """Return these distributions and all their requirements by name; PackagesError if one is missing."""
     found: dict[str, Distribution] = {}
-    wanted = [(name, "", True) for name in names]
-    for name, by, is_needed in wanted:  # which grows
+    queue = [(name, "", True) for name in names]
+    for name, by, is_needed in queue:  # grows in the loop
         if name not in found and (one := _installed(name, by, is_needed)):
             found[name] = one
-            wanted += [(other, name, is_sure) for other, is_sure in _requirements(one)]
+            queue += [(other, name, is_sure) for other, is_sure in _requirements(one)]
     return found
 
 
 def paths(names: Iterable[str]) -> dict[str, Path]:
-    """The files and folders that have to be shown below FOLDER: where each belongs there, and where it is here."""
+    """Map the paths that belong below FOLDER to the files and folders on this machine."""
     shown: dict[str, Path] = {}
     for one in required(names).values():
         root = Path(str(one.locate_file("")))
@@ -60,14 +60,14 @@ def _normal(name: str) -> str:
 
 
 def _installed(name: str, by: str, is_needed: bool) -> Distribution | None:
-    """None for one that is not installed, and may not be needed here."""
+    """Return a distribution; None if it is not installed and may not be needed on this machine."""
     try:
         one = distribution(name)
     except PackageNotFoundError:
         if not is_needed:
             return None
         why = f" ({by} requires it)" if by else ""
-        fix = f"pip install {name}, in the environment that agentrl runs in ({sys.prefix})"
+        fix = f"pip install {name} in the environment of agentrl ({sys.prefix})"
         raise PackagesError(f"package {name!r} is not installed{why}. {fix}") from None
     if reason := _why_not(name, one):
         raise PackagesError(f"package {name!r}{f', which {by} requires,' if by else ''} {reason}")
@@ -75,19 +75,19 @@ def _installed(name: str, by: str, is_needed: bool) -> Distribution | None:
 
 
 def _why_not(name: str, one: Distribution) -> str:
-    """What keeps it out of sandboxes; "" when nothing does."""
+    """Return why a distribution is not allowed in sandboxes; "" if it is."""
     is_ours = name.split("-")[0] == "agentrl" or any(entry.group.startswith("agentrl.") for entry in one.entry_points)
     if is_ours:
-        return "cannot be lent to programs: they are not to read how they are graded"
+        return "is not allowed: programs could read how they are graded"
     if json.loads(one.read_text("direct_url.json") or "{}").get("dir_info", {}).get("editable"):
-        return f"is an editable install, and what its files are is not on record. pip install it without -e: {name}"
+        return f"is an editable install, which does not record its files. pip install {name} without -e"
     if one.read_text("RECORD") is None:
-        return f"has no record of its files. Install it with pip: pip install --force-reinstall {name}"
+        return f"has no record of its files. pip install --force-reinstall {name}"
     return ""
 
 
 def _requirements(one: Distribution) -> Iterator[tuple[str, bool]]:
-    """What it requires without extras, and whether everywhere: what a marker asks for is installed where it holds."""
+    """Yield its requirements without extras, and whether they hold everywhere, that is without a marker."""
     for line in one.requires or ():
         requirement, _, marker = line.partition(";")
         if (name := NAME.match(requirement.strip())) and not re.search(r"\bextra\b", marker):
@@ -95,7 +95,7 @@ def _requirements(one: Distribution) -> Iterator[tuple[str, bool]]:
 
 
 def _is_importable(parts: Parts) -> bool:
-    """Whether a line of RECORD belongs to a module or package that may be shown, or to libraries that it loads."""
+    """Return whether a RECORD entry belongs to a module or package, or to libraries that it loads."""
     first, module = parts[0], parts[0].partition(".")[0]
     if module in sys.stdlib_module_names or module in NOT_MODULES or first in ("..", "/"):
         return False
@@ -103,7 +103,7 @@ def _is_importable(parts: Parts) -> bool:
 
 
 def _shown(folder: Path, listed: list[Parts]) -> Iterator[Path]:
-    """Files as they are, folders whole; of a folder that other distributions have a part in, only what is listed."""
+    """Yield files and whole folders; of a folder shared with other distributions, only the listed entries."""
     for name, below in _by_first(listed).items():
         path = folder / name
         if () in below or _is_whole(path, below):
@@ -113,7 +113,7 @@ def _shown(folder: Path, listed: list[Parts]) -> Iterator[Path]:
 
 
 def _is_whole(folder: Path, listed: list[Parts]) -> bool:
-    """Return whether it is a package, or all in it is listed."""
+    """Return whether the folder is a package, or all of its entries are listed."""
     known = _by_first(listed)
     if "__init__.py" in known or not folder.is_dir():
         return True

@@ -1,4 +1,4 @@
-"""The warden's code as it is sent into a sandbox, and the one line of Python that waits for it there."""
+"""The warden's code as it is sent into a sandbox, and the bootstrap that receives it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import marshal
 from functools import cache
 from pathlib import Path
 
-# Each needs only those before it.
+# Each module imports only earlier ones.
 MODULES = ("wire", "kernel", "child", "files", "proc", "tree", "programs", "job", "warden")
 PACKAGE = "agentrl_sandbox.inside"
 
-# What is loaded here stays: no collection, here or in a fork, goes through it again.
-# Reads blocks (length, bytes) from stdin, which is the channel: pairs of a module's name and code, then an empty name.
+# Garbage collection skips the loaded code, here and in forks (gc.freeze).
+# Reads blocks (length, bytes) from stdin, the channel: pairs of a module's name and code, then an empty name.
 BOOTSTRAP = """
 import gc, marshal, os, sys
 gc.disable()
@@ -41,7 +41,7 @@ sys.modules["agentrl_sandbox.inside.warden"].main(0, 1)
 
 @cache
 def warden_code(is_compiled: bool) -> bytes:
-    """Return every module of the warden; compiled for a sandbox whose Python is our own, else as text."""
+    """Return all modules of the warden: compiled if the sandbox has the same Python, else as source."""
     blocks = []
     for name in MODULES:
         source = (Path(__file__).parent / "inside" / f"{name}.py").read_bytes()

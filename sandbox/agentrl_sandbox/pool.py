@@ -1,4 +1,4 @@
-"""Sandboxes that are started before they are needed, each for one lease, each destroyed after it."""
+"""Pool of sandboxes that are started in advance; each serves one lease and is destroyed after it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from agentrl_sandbox.types import Backend, Limits, Sandbox
 
 WAIT_S = 60.0
 CLOSE_S = 30.0
-MOST = 256
+MAX_SANDBOXES = 256
 Tasks = set[asyncio.Task[None]]
-_makers: set[int] = set()  # the processes that have made a pool: this one, and one that it was forked from
+_makers: set[int] = set()  # pids of processes that made a pool: this one or its parent before a fork
 log = logging.getLogger("agentrl.sandbox")
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What a pool has done, and what it holds now."""
+    """Statistics of a pool: what it has done and what it holds now."""
 
     leased: int = 0
     ready: int = 0
@@ -37,13 +37,13 @@ class Count:
     closing: int = 0
     waiting: int = 0
     served: int = 0
-    unhealthy: int = 0  # found dead before they were given out
-    failed: int = 0  # could not be started, or not be removed
-    waited_s: float = 0.0  # in the queue, all leases together
+    unhealthy: int = 0  # found dead before they were leased
+    failed: int = 0  # could not be started or removed
+    waited_s: float = 0.0  # time in the queue, summed over all leases
 
 
 class Waiter:
-    """Somebody in the queue, on an event loop of his own."""
+    """A queued request for a sandbox, on its own event loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -52,12 +52,12 @@ class Waiter:
         self.error: SandboxError | None = None
 
     def wake(self, sandbox: Sandbox | None = None, error: SandboxError | None = None) -> bool:
-        """Give it a sandbox or an error; False when its event loop is gone."""
+        """Deliver a sandbox or an error; return False if its event loop is gone."""
         self.sandbox, self.error = sandbox, error
         return self.call(self._stir)
 
     def call(self, action: Callable[[], None]) -> bool:
-        """Have its event loop do this; False when that is gone."""
+        """Call `action` on its event loop; return False if that is gone."""
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(action)
             return True
@@ -69,19 +69,19 @@ class Waiter:
 
 
 class Pool:
-    """Up to `most` sandboxes, of which `ready` wait for a lease. Usable from several event loops of one process."""
+    """Up to `most` sandboxes, of which `ready` are kept idle. Usable from several event loops of one process."""
 
     def __init__(
         self,
         backend: Backend | str = "auto",
         limits: Limits | None = None,
         ready: int = 0,
-        most: int = MOST,
+        most: int = MAX_SANDBOXES,
         packages: Sequence[str] = (),
     ) -> None:
-        """`packages` as in `choose`; a backend that is made already has its own."""
+        """Create a pool; `packages` as in `choose`, only together with the name of a backend."""
         if packages and not isinstance(backend, str):
-            raise ValueError("packages are given to choose(), when a backend is made; this one is made already")
+            raise ValueError("packages need the name of a backend; pass them to choose() when you make one yourself")
         self.backend = choose(backend, packages) if isinstance(backend, str) else backend
         self.limits = limits or Limits()
         cores = len(os.sched_getaffinity(0))
@@ -92,7 +92,7 @@ class Pool:
         self._waiters: deque[Waiter] = deque()
         self._starting: Tasks = set()
         self._closing: Tasks = set()
-        self._undone: list[Sandbox] = []  # whose removal ended with its event loop
+        self._undone: list[Sandbox] = []  # their removal was cut off with its event loop
         self._count = Count()
         for line in gc.collect():
             log.warning("%s", line)
@@ -108,7 +108,7 @@ class Pool:
 
     @property
     def count(self) -> Count:
-        """What it has done and holds."""
+        """Current statistics."""
         with self._lock:
             return replace(
                 self._count,
@@ -121,7 +121,7 @@ class Pool:
 
     @asynccontextmanager
     async def lease(self, wait_s: float = WAIT_S) -> AsyncIterator[Sandbox]:
-        """A sandbox that has run nothing yet, destroyed at the end of the block; FullError after `wait_s`."""
+        """Lease a fresh sandbox, which is destroyed at the end of the block; FullError after `wait_s`."""
         sandbox = await self.take(wait_s)
         try:
             yield sandbox
@@ -129,7 +129,7 @@ class Pool:
             self.drop(sandbox)
 
     async def take(self, wait_s: float = WAIT_S) -> Sandbox:
-        """Return a sandbox that has run nothing yet, to be given to `drop`; FullError after `wait_s` in the queue."""
+        """Lease a fresh sandbox until it is passed to `drop`; FullError after `wait_s` in the queue."""
         with self._lock:
             self._check()
             if sandbox := None if self._waiters else self._next_healthy():
@@ -142,17 +142,17 @@ class Pool:
         return await self._wait(waiter, wait_s)
 
     def drop(self, sandbox: Sandbox) -> None:
-        """End a lease: everything in the sandbox is killed now; what remains of it is removed in the background."""
+        """End a lease: kill everything in the sandbox now and remove the sandbox in the background."""
         with self._lock:
             if self._leased.pop(sandbox.id, None):
                 self._discard(sandbox)
 
     async def close(self) -> None:
-        """End every sandbox, leased or not, and wait until nothing is left of them; safe to call twice."""
+        """Close every sandbox, leased or not, and wait until nothing is left of them; idempotent."""
         with self._lock:
             self._is_closed = True
             for waiter in self._waiters:
-                waiter.wake(error=ClosedError("the sandbox pool was closed"))
+                waiter.wake(error=ClosedError("the sandbox pool is closed"))
             for sandbox in [*self._idle, *self._leased.values()]:
                 self._discard(sandbox)
             self._resume()
@@ -170,12 +170,12 @@ class Pool:
 
     def _check(self) -> None:
         if self._pid != os.getpid():
-            raise ClosedError("a sandbox pool does not work in a forked process: make one there")
+            raise ClosedError("a sandbox pool does not work in a forked process: create one there")
         if self._is_closed:
-            raise ClosedError("the sandbox pool was closed")
+            raise ClosedError("the sandbox pool is closed")
 
     def _next_healthy(self) -> Sandbox | None:
-        """Return the next idle sandbox; those that have died are discarded on the way."""
+        """Return the next idle sandbox, discarding those that have died."""
         while self._idle:
             sandbox = self._idle.popleft()
             if sandbox.is_healthy():
@@ -194,7 +194,7 @@ class Pool:
             async with asyncio.timeout(wait_s):  # wait_for of Python 3.11 can swallow a cancellation
                 await waiter.woken
         except TimeoutError:
-            pass  # it may have been given a sandbox at the last moment
+            pass  # a sandbox may have been delivered at the last moment
         except asyncio.CancelledError:
             with self._lock:
                 self._leave(waiter, began)
@@ -210,35 +210,35 @@ class Pool:
         raise FullError(f"no sandbox was free within {wait_s} s: {self.count}")
 
     def _leave(self, waiter: Waiter, began: float) -> None:
-        """Leave the queue."""
+        """Remove a waiter from the queue."""
         self._count = replace(self._count, waited_s=self._count.waited_s + time.monotonic() - began)
         with suppress(ValueError):
             self._waiters.remove(waiter)
 
     def _refill(self) -> None:
-        """Start as many sandboxes as are wanted, may be held, and can be started at once."""
+        """Start as many sandboxes as are needed, within the limits on sandboxes and on concurrent starts."""
         with self._lock:
             for tasks in (self._starting, self._closing):
                 tasks.difference_update({task for task in tasks if task.get_loop().is_closed()})
             self._resume()
-            while not self._is_closed and self._is_wanting():
+            while not self._is_closed and self._needs_more():
                 self._in_background(self._starting, self._start())
 
     def _resume(self) -> None:
-        """Go on with the removals that ended with their event loop."""
+        """Repeat the removals that were cut off with their event loop."""
         undone, self._undone = self._undone, []
         for sandbox in undone:
             self._discard(sandbox)
 
-    def _is_wanting(self) -> bool:
-        held = len(self._idle) + len(self._leased) + len(self._starting) + len(self._closing)
-        wanted = self._ready + len(self._waiters) - len(self._idle) - len(self._starting)
-        return wanted > 0 and held < self._most and len(self._starting) < self._starts
+    def _needs_more(self) -> bool:
+        existing = len(self._idle) + len(self._leased) + len(self._starting) + len(self._closing)
+        missing = self._ready + len(self._waiters) - len(self._idle) - len(self._starting)
+        return missing > 0 and existing < self._most and len(self._starting) < self._starts
 
     async def _start(self) -> None:
-        """One sandbox, for who has waited longest or for later; a failure goes to who has waited longest.
+        """Start a sandbox for the longest waiter, or as an idle one; a failure goes to the longest waiter.
 
-        A server that is full is none: whoever waits here goes on waiting for what others give back there.
+        A full server is not a failure: waiters keep waiting until other clients release sandboxes there.
         """
         try:
             sandbox = await self.backend.create(self.limits)
@@ -255,9 +255,9 @@ class Pool:
             if self._is_closed:
                 self._discard(sandbox)
             else:
-                self._place(sandbox)
+                self._deliver(sandbox)
 
-    def _place(self, sandbox: Sandbox) -> None:
+    def _deliver(self, sandbox: Sandbox) -> None:
         while self._waiters:
             if self._waiters.popleft().wake(sandbox):
                 self._lend(sandbox)
@@ -269,7 +269,7 @@ class Pool:
         self._in_background(self._closing, self._remove(sandbox), sandbox)
 
     async def _remove(self, sandbox: Sandbox) -> None:
-        """Remove what is left of it; where that fails its lease stays on record, for `agentrl gc`."""
+        """Remove what is left of a sandbox; if that fails, its lease stays recorded for `agentrl gc`."""
         try:
             await sandbox.close()
         except SandboxError as error:
@@ -278,7 +278,7 @@ class Pool:
                 self._count = replace(self._count, failed=self._count.failed + 1)
 
     def _in_background(self, tasks: Tasks, work: Coroutine[Any, Any, None], removed: Sandbox | None = None) -> None:
-        """Do it on the running loop; `tasks` holds it until it is done."""
+        """Run `work` as a task of the running loop; `tasks` keeps it until it is done."""
         failed = self._count.failed
         task = asyncio.get_running_loop().create_task(work)
         tasks.add(task)
@@ -290,7 +290,7 @@ class Pool:
                     if self._count.failed == failed or self._waiters:
                         self._refill()
                     return
-                # Its event loop ends: nothing more is to begin there, and somebody who waits on another may need it.
+                # Its event loop ends: start nothing more there; a waiter on another loop takes over the refill.
                 if removed:
                     self._undone.append(removed)
                 any(waiter.call(self._refill) for waiter in self._waiters if waiter.loop is not task.get_loop())
@@ -298,7 +298,7 @@ class Pool:
         task.add_done_callback(done)
 
     def _unfinished(self) -> Tasks:
-        """What is under way on the running loop."""
+        """Return the unfinished tasks of the running loop."""
         loop = asyncio.get_running_loop()
         with self._lock:
             return {task for task in (*self._starting, *self._closing) if task.get_loop() is loop}
@@ -306,6 +306,6 @@ class Pool:
 
 @atexit.register
 def _at_exit() -> None:
-    """A process that forgot to close its pools leaves nothing behind either."""
+    """Remove the sandboxes of a process that did not close its pools."""
     if os.getpid() in _makers:
         gc.collect(leases.me())

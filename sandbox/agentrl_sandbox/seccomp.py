@@ -1,8 +1,8 @@
-"""A seccomp filter in pure Python: the system calls of `syscalls` go through, some by their arguments; all others fail.
+"""A seccomp filter in pure Python: it allows the system calls of `syscalls`, some depending on their arguments.
 
-A refused call fails as if the kernel did not know it (ENOSYS), so that libraries do without. What makes a disk of the
-host write, or forget, succeeds and does nothing: all that a program can write is in memory. Calls of other
-architectures and of the x32 interface are refused altogether.
+A rejected call fails as if the kernel did not know it (ENOSYS), so that libraries do without. Calls that flush the
+host's disks succeed and do nothing: everything that a program can write is in memory. Calls of other architectures and
+of the x32 interface are rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOAD, MASK, SKIP, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x54, 0x05, 0x15, 0x3
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 X32_BIT = 0x40000000
-DONE = 0  # a call that fails with it has succeeded
+DONE = 0  # a call that fails with this errno has succeeded
 EVERY_BIT = 0xFFFFFFFF
 
 Instruction = tuple[int, int, int, int]
@@ -28,7 +28,7 @@ Instruction = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How a processor's system calls are numbered."""
+    """System call numbers of a processor."""
 
     audit: int
     calls: dict[str, int]
@@ -37,10 +37,10 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A look at the low (or high) half of an argument: is it one of `values`, as far as `mask` goes?
+    """Check of the low (or high) half of an argument: is it one of `values` under `mask`?
 
-    Without `values`: has it no bit of `mask`? `otherwise` is the errno of a call that fails the test; with None it goes
-    through, and no later test is made.
+    Without `values`: does it have no bit of `mask`? A call that fails the test gets the errno `otherwise`; with None it
+    is allowed without further tests.
     """
 
     argument: int
@@ -51,7 +51,7 @@ class Test:
     is_high: bool = False
 
     def code(self) -> list[Instruction]:
-        """Falls through where the test is passed."""
+        """Return the instructions, which fall through if the test passes."""
         load = [(LOAD, 0, 0, ARGUMENTS + 8 * self.argument + 4 * self.is_high)]
         end = _end(self.otherwise)
         if not self.values:
@@ -61,7 +61,7 @@ class Test:
             tests = [step for value in self.values for step in ((EQUAL, 0, 1, value), end)]
             return [*load, *masked, *tests]
         count = len(self.values)
-        tests = [(EQUAL, count - place, 0, value) for place, value in enumerate(self.values)]
+        tests = [(EQUAL, count - index, 0, value) for index, value in enumerate(self.values)]
         return [*load, *masked, *tests, end]
 
 
@@ -78,7 +78,7 @@ def _has_none(argument: int, mask: int, otherwise: int = errno.EPERM) -> Test:
 
 
 def _is_null(argument: int, otherwise: int) -> tuple[Test, Test]:
-    """For a pointer, which has two halves."""
+    """Return the tests of both halves of a pointer."""
     return Test(argument, (0,), otherwise), Test(argument, (0,), otherwise, is_high=True)
 
 
@@ -100,7 +100,7 @@ DEVICE_COMMANDS = (0x5401, 0x802C542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0
 # TID_ADDRESS, THP_DISABLE, SPECULATION_CTRL (get), and the names that glibc gives to pieces of memory
 PROCESS_OPTIONS = (1, 2, 3, 4, 7, 15, 16, 21, 23, 27, 29, 30, 38, 39, 40, 41, 42, 52, 0x53564D41)
 
-OWN = (_is(0, 0),)  # the caller itself, which every program can write as 0
+OWN = (_is(0, 0),)  # pid 0 means the caller itself
 NOT_THE_WARDEN = (_is_not(0, WARDEN),)
 RULES: dict[str, Sequence[Test]] = {
     "socketpair": (_is(0, UNIX, otherwise=errno.EAFNOSUPPORT),),
@@ -111,7 +111,7 @@ RULES: dict[str, Sequence[Test]] = {
     "ioctl": (_is(1, *DEVICE_COMMANDS, otherwise=errno.ENOTTY),),
     "prctl": (_is(0, *PROCESS_OPTIONS, otherwise=errno.EINVAL),),
     "personality": (_is(0, *DEFAULT_PERSONALITIES),),
-    # The limit for cores is 1: with 0, a crash would start the program that the host has for cores.
+    # The core limit is 1: with 0, a crash would start the host's core-dump handler.
     "setrlimit": (_is_not(0, RLIMIT_CORE, otherwise=DONE),),
     "prlimit64": (*OWN, _is(1, RLIMIT_CORE, otherwise=None), *_is_null(2, otherwise=DONE)),
     "setpriority": (*OWN, _is(1, 0)),
@@ -127,7 +127,7 @@ RULES: dict[str, Sequence[Test]] = {
     "pidfd_open": NOT_THE_WARDEN,
 }
 LOCAL_SOCKETS = (_is(0, UNIX, otherwise=errno.EAFNOSUPPORT),)
-# Of the Internet's protocols none but TCP and UDP: to ask for another makes the host load a module.
+# Only TCP and UDP: requesting another protocol makes the host load a kernel module.
 SOCKETS = (
     _is_not(0, UNIX, otherwise=None),
     _is(0, INET, INET6, otherwise=errno.EAFNOSUPPORT),
@@ -144,9 +144,9 @@ ARCHITECTURES = {
 
 @cache
 def program(machine: str = "", has_internet: bool = False) -> bytes | None:
-    """Return the filter for this machine, as an array of struct sock_filter; None for a processor without a table.
+    """Return the filter for this machine as an array of struct sock_filter; None for an unsupported processor.
 
-    `has_internet`: TCP and UDP, which reach nothing but the sandbox itself, but whose buffers somebody has to count.
+    `has_internet` allows TCP and UDP within the sandbox, which is safe only if something limits their buffers.
     """
     architecture = ARCHITECTURES.get(machine or platform.machine())
     if architecture is None:
@@ -159,7 +159,7 @@ def program(machine: str = "", has_internet: bool = False) -> bytes | None:
 
 
 def _ranges(calls: dict[str, int], rules: dict[str, Sequence[Test]]) -> list[tuple[int, list[Instruction]]]:
-    """From which number on which code decides; neighbours with the same code are one range."""
+    """Return (first number, instructions) of every range of system calls; equal neighbours are merged."""
     found: list[tuple[int, list[Instruction]]] = []
 
     def add(number: int, code: list[Instruction]) -> None:
@@ -178,7 +178,7 @@ def _ranges(calls: dict[str, int], rules: dict[str, Sequence[Test]]) -> list[tup
 
 
 def _search(ranges: Sequence[tuple[int, list[Instruction]]]) -> list[Instruction]:
-    """Return a binary search for the range of the number that is loaded."""
+    """Return a binary search for the range of the loaded number."""
     if len(ranges) == 1:
         return ranges[0][1]
     middle = len(ranges) // 2
@@ -187,5 +187,5 @@ def _search(ranges: Sequence[tuple[int, list[Instruction]]]) -> list[Instruction
 
 
 def _end(number: int | None) -> Instruction:
-    """Return the call fails with this errno; None: it goes through."""
+    """Return the instruction that fails the call with this errno, or with None allows it."""
     return (RETURN, 0, 0, ALLOW if number is None else ERRNO | number)

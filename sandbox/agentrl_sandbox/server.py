@@ -1,14 +1,14 @@
-"""python -m agentrl_sandbox.server: sandboxes of this machine for other machines of a cluster, by HTTP and a token.
+"""python -m agentrl_sandbox.server: sandboxes of this machine for other machines of a cluster, over HTTP with a token.
 
-The token comes from AGENTRL_SANDBOX_TOKEN. A sandbox lives as long as the answer to the request that made it stays
-open: a client that ends, is killed or loses its way takes its sandboxes along. Without --certificate and --key
-everything, the token too, goes over the wire in the clear: then listen on a private network only.
+The token comes from AGENTRL_SANDBOX_TOKEN. A sandbox lives as long as the response to the request that created it stays
+open, so it ends when its client ends, is killed or loses the connection. Without --certificate and --key everything,
+including the token, is sent unencrypted: listen only on a private network then.
 
-A stranger costs little: nothing of a body is read before the token, and who is slow, or one too many, is let go of.
-Clients share what the server has: sandboxes (`--most`), limits (`--largest`), connections, bytes on their way.
+Clients without a token cost little: no body is read before the token is checked, and slow or excess connections are
+dropped. Clients share the server's sandboxes (`--most`), limits (`--largest`), connections and transfer buffers.
 
-    POST /sandboxes        limits as JSON, and `packages` where programs need some
-                                            its id, then an answer that stays open
+    POST /sandboxes        limits as JSON, and optionally `packages`
+                                            its id, then a response that stays open
     POST /sandboxes/ID     an order         frames of output, then the result (see inside.wire) or an error
 """
 
@@ -40,22 +40,22 @@ from agentrl_sandbox.ordered import OrderedSandbox
 from agentrl_sandbox.packages import checked
 from agentrl_sandbox.types import Backend, ExecResult, Limits, Stream
 
-SHARE, LEAST_BYTES, BUSY_S = 8, 512 << 20, 30.0
-"""Orders, and answers, on their way at once have a share of this machine's memory; more wait, so long at most."""
+SHARE, MIN_BYTES, BUSY_S = 8, 512 << 20, 30.0
+"""Orders and answers in transfer may each use 1/SHARE of this machine's memory; more wait for at most BUSY_S."""
 
 PER_SANDBOX, SPARE = 4, 64
-"""Connections with the token: one holds a sandbox, others carry orders, wait, or are kept by their clients."""
+"""Connections with a token: one holds a sandbox open; others carry orders, wait or are idle."""
 
-WISHES_BYTES, DEEPEST = 1 << 16, 16
+REQUEST_BYTES, MAX_DEPTH = 1 << 16, 16
 QUEUE_S = 5.0
-"""How long a client waits for a place before it is told that there is none; a pool then asks again."""
+"""How long a client waits for a free sandbox before it gets status 503; a pool then retries."""
 
-LEAST_TOKEN = 16
+MIN_TOKEN = 16
 log = logging.getLogger("agentrl.sandbox")
 
 
 class StatusError(Exception):
-    """A request that is not served: the status and the reason of the answer, the connection's last."""
+    """A rejected request: the status and text of the response, which closes the connection."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -63,7 +63,7 @@ class StatusError(Exception):
 
 
 class Server:
-    """Serves the sandboxes of one backend to whoever has the token."""
+    """Server of the sandboxes of one backend for clients with the token."""
 
     def __init__(
         self,
@@ -74,34 +74,34 @@ class Server:
         lender: Backend | None = None,
         largest: Limits | None = None,
     ) -> None:
-        """`lender` was made with these packages, for clients that ask for some of them.
+        """Create a server; `lender` is a backend with `packages`, for clients that request some of them.
 
-        `largest`: how far a client's programs may go at most; what this machine can bear where it is not given.
+        `largest` bounds the limits that clients may request; by default what this machine can bear.
         """
-        if len(token) < LEAST_TOKEN:
-            raise SandboxError(f"{TOKEN} has {len(token)} characters; set it to {LEAST_TOKEN} or more random ones")
+        if len(token) < MIN_TOKEN:
+            raise SandboxError(f"{TOKEN} has {len(token)} characters; set it to {MIN_TOKEN} or more random ones")
         self._backend, self._token, self._most = backend, token, most
         self._packages, self._lender = checked(packages), lender or backend
         self._sandboxes: dict[str, OrderedSandbox] = {}
-        self._places = asyncio.Semaphore(most)
+        self._slots = asyncio.Semaphore(most)
         self._removals: set[asyncio.Task[None]] = set()
         self._largest = largest or largest_here()
         self._most_connections = PER_SANDBOX * most + SPARE
-        self._connections = Connections(self._converse, self._most_connections)
-        in_flight = max(memory_here() // SHARE, LEAST_BYTES)
+        self._connections = Connections(self._serve_connection, self._most_connections)
+        in_flight = max(memory_here() // SHARE, MIN_BYTES)
         self._orders, self._answers = Budget(in_flight), Budget(in_flight)
 
     @asynccontextmanager
     async def listening(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-        """Serve while the context is open; gives the port."""
+        """Serve while the context is open; yields the port."""
         try:
             async with self._connections.listening(host, port, tls) as bound:
                 yield bound
         finally:
             await asyncio.gather(*self._removals, return_exceptions=True)
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Every request of a connection, until it ends or one is refused."""
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve the requests of a connection until it ends or one is rejected."""
         within_s = http.HEAD_S
         try:
             while head := await http.read_head(reader, within_s):
@@ -110,21 +110,21 @@ class Server:
                 within_s = http.IDLE_S
         except BadRequestError as error:
             await _refuse(400, str(error), reader, writer)
-        except StatusError as refusal:
-            await _refuse(refusal.status, str(refusal), reader, writer)
+        except StatusError as error:
+            await _refuse(error.status, str(error), reader, writer)
 
     async def _serve(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request. Nothing of its body is read before its head has been found good."""
-        given = head.headers.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        """Serve one request; its body is not read before its head has been checked."""
+        token = head.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
             raise StatusError(401, f"wrong token: set {TOKEN} to the server's")
         if not self._connections.admit():
-            raise StatusError(503, f"this server holds {self._most_connections} connections already")
+            raise StatusError(503, f"this server already has {self._most_connections} connections")
         name = head.path.removeprefix("/sandboxes").strip("/")
         if head.method != "POST" or not head.path.startswith("/sandboxes"):
             raise StatusError(404, "POST to /sandboxes or /sandboxes/ID")
-        if head.length > (most := wire.MOST_BYTES if name else WISHES_BYTES):
-            raise StatusError(413, f"a body of {head.length} bytes; this server takes {most}")
+        if head.length > (allowed := wire.MAX_BYTES if name else REQUEST_BYTES):
+            raise StatusError(413, f"the body has {head.length} bytes; this server accepts at most {allowed}")
         if not name:
             await self._hold(await http.read_body(reader, head.length), reader, writer)
             return
@@ -135,19 +135,19 @@ class Server:
             await self._order(sandbox, await http.read_body(reader, head.length), writer)
 
     async def _hold(self, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Make a sandbox and keep it until the client lets go; who comes when the server is full waits in order."""
-        limits, packages = self._wishes(body)
+        """Create a sandbox and keep it until the client disconnects; clients of a full server wait in order."""
+        limits, packages = self._requested(body)
         if missing := [name for name in packages if name not in self._packages]:
             fix = f"Start it with --packages {' '.join(dict.fromkeys([*self._packages, *packages]))}"
-            raise StatusError(409, f"this server lends no package {', '.join(missing)}. {fix}")
+            raise StatusError(409, f"this server does not have the package {', '.join(missing)}. {fix}")
         try:
             async with asyncio.timeout(QUEUE_S):
-                await self._places.acquire()
+                await self._slots.acquire()
         except TimeoutError:
-            raise StatusError(503, f"this server holds {self._most} sandboxes already") from None
+            raise StatusError(503, f"this server already has {self._most} sandboxes") from None
         sandbox: OrderedSandbox | None = None
         try:
-            if reader.at_eof():  # it has gone meanwhile
+            if reader.at_eof():  # the client has disconnected
                 raise ConnectionAbortedError
             made = await (self._lender if packages else self._backend).create(limits)
             assert isinstance(made, OrderedSandbox)
@@ -155,63 +155,63 @@ class Server:
             self._sandboxes[sandbox.id] = sandbox
             writer.write(http.head(200) + http.chunk(f"{sandbox.id}\n".encode()))
             await http.send(writer)
-            await reader.read(1)  # nothing more is said: this is the end, and TCP's keepalive bounds the wait for it
+            await reader.read(1)  # clients send nothing more, so this waits for the end; TCP keepalive bounds it
         except SandboxError as error:
             raise StatusError(503, str(error)) from error
         finally:
-            self._places.release()
+            self._slots.release()
             if sandbox:
                 del self._sandboxes[sandbox.id]
                 await self._remove(sandbox)
         raise ConnectionAbortedError
 
     async def _remove(self, sandbox: OrderedSandbox) -> None:
-        """Close it; whoever cancels this connection meanwhile does not cancel that."""
+        """Close a sandbox, even if this connection is cancelled in the meantime."""
         removal = asyncio.create_task(sandbox.close())
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
         await asyncio.shield(removal)
 
     async def _order(self, sandbox: OrderedSandbox, order: bytes, writer: asyncio.StreamWriter) -> None:
-        """Carry out an order and send what comes of it."""
+        """Carry out an order and send its output and result."""
 
-        def said(stream: Stream, data: bytes) -> None:
+        def on_output(stream: Stream, data: bytes) -> None:
             writer.write(http.chunk(wire.frame(FRAMES[stream], data)))
 
         words, stdin, limits = self._parse(order)
         async with _free(self._answers, limits.output_bytes):
             writer.write(http.head(200))
             try:
-                result = await sandbox.order(words, stdin, limits, said)
+                result = await sandbox.order(words, stdin, limits, on_output)
                 last = wire.frame(wire.END, _fields(result))
             except (SandboxError, ValueError) as error:
                 last = wire.frame(wire.FAILED, wire.pack(type(error).__name__, str(error)))
             writer.write(http.chunk(last) + http.chunk(b""))
             await http.send(writer)
 
-    def _wishes(self, body: bytes) -> tuple[Limits, tuple[str, ...]]:
-        """Return how far a sandbox's programs may go, and the packages they are to have."""
+    def _requested(self, body: bytes) -> tuple[Limits, tuple[str, ...]]:
+        """Parse the limits and packages that a client requests."""
         try:
-            if body.count(b"[") + body.count(b"{") > DEEPEST:
-                raise ValueError("an object of numbers, with a list of names, is not nested so deeply")
+            if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
+                raise ValueError("the JSON is nested too deeply; send an object of numbers and a list of names")
             fields = json.loads(body)
             packages = checked(fields.pop("packages", ()))
             return check(Limits(**fields), self._largest), packages
         except (ValueError, TypeError, AttributeError, OverflowError, PackagesError) as error:
-            raise BadRequestError(f"these are no limits: {error}") from error
+            raise BadRequestError(f"invalid limits: {error}") from error
 
     def _parse(self, order: bytes) -> tuple[tuple[str | bytes, ...], bytes, Limits]:
-        """Verb and arguments, stdin, and how far the run may go."""
+        """Parse an order into its verb and arguments, stdin, and limits."""
         try:
             verb, wall_s, cpu_s, output_bytes, _, stdin, *words = wire.unpack(order)
             limits = replace(Limits(), wall_s=float(wall_s), cpu_s=float(cpu_s), output_bytes=int(output_bytes))
             return (verb, *words), stdin, check(limits, self._largest)
         except (ValueError, OverflowError) as error:
-            raise BadRequestError(f"this is no order: {error}") from error
+            raise BadRequestError(f"invalid order: {error}") from error
 
 
 async def _refuse(status: int, text: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say why; it is the last answer of this connection."""
+    """Send an error as the last response of a connection."""
     writer.write(http.whole(status, text))
     await http.send(writer)
     await http.discard(reader)
@@ -219,11 +219,11 @@ async def _refuse(status: int, text: str, reader: asyncio.StreamReader, writer: 
 
 @asynccontextmanager
 async def _free(budget: Budget, count: int) -> AsyncIterator[None]:
-    """So many bytes of a budget; StatusError where others hold them for too long."""
+    """Hold `count` bytes of a budget; StatusError if they are not free in time."""
     try:
         await budget.take(count, BUSY_S)
     except TimeoutError:
-        raise StatusError(503, f"this server has too much on its way to take {count} bytes more") from None
+        raise StatusError(503, f"this server is too busy to transfer {count} more bytes") from None
     try:
         yield
     finally:
@@ -231,26 +231,26 @@ async def _free(budget: Budget, count: int) -> AsyncIterator[None]:
 
 
 def _fields(result: ExecResult) -> bytes:
-    """Return the result as a warden writes it."""
+    """Encode a result as a warden does."""
     hits = ",".join(sorted(result.hits))
     times = (int(result.wall_s * 1e6), int(result.cpu_s * 1e6))
     return wire.pack(result.exit_code, hits, *times, result.peak_memory_bytes, int(result.is_state_lost), 1)
 
 
 def main() -> None:
-    """Serve until a signal comes."""
+    """Serve until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m agentrl_sandbox.server", description=__doc__.splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8900)
     parser.add_argument("--backend", default="auto")
-    parser.add_argument("--most", type=int, default=256, help="sandboxes at once")
+    parser.add_argument("--most", type=int, default=256, help="maximum number of sandboxes")
     parser.add_argument("--packages", nargs="+", default=[], help="installed packages that programs can import")
-    parser.add_argument("--largest", nargs="+", default=[], metavar="LIMIT=NUMBER", help="what a client may ask for")
-    parser.add_argument("--certificate", help="PEM file; with --key the server speaks TLS")
+    parser.add_argument("--largest", nargs="+", default=[], metavar="LIMIT=NUMBER", help="largest limits for clients")
+    parser.add_argument("--certificate", help="PEM file; together with --key it enables TLS")
     parser.add_argument("--key", help="PEM file")
     arguments = parser.parse_args()
     if bool(arguments.certificate) != bool(arguments.key):
-        parser.error("--certificate and --key go together: give both or neither")
+        parser.error("--certificate and --key belong together: pass both or neither")
     try:
         arguments.largest = changed(largest_here(), arguments.largest)
     except ValueError as error:
@@ -265,7 +265,7 @@ def main() -> None:
 async def _run(arguments: argparse.Namespace) -> None:
     for line in gc.collect():
         log.info("%s", line)
-    # Its own machine's, whatever server the environment names: that may be this one.
+    # A local backend, even if the environment names a server: that may be this one.
     backend = best() if arguments.backend == "auto" else choose(arguments.backend)
     lender = choose(backend.name, arguments.packages) if arguments.packages else None
     tls = None
@@ -276,7 +276,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         except OSError as error:
             raise SandboxError(f"cannot use {arguments.certificate} with {arguments.key}: {error}") from error
     elif arguments.host != "127.0.0.1":
-        log.warning("no certificate: token and programs cross the network in the clear")
+        log.warning("no certificate: token and programs are sent over the network unencrypted")
     server = Server(backend, os.environ.get(TOKEN, ""), arguments.most, arguments.packages, lender, arguments.largest)
     async with server.listening(arguments.host, arguments.port, tls) as port:
         log.info("sandboxes by %s (%s) on %s:%s", backend.name, backend.describe(), arguments.host, port)

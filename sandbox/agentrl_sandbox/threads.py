@@ -1,4 +1,4 @@
-"""Blocking work of an event loop, done in a thread as long as there are any."""
+"""Blocking work of an event loop, in a thread while threads are available."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 async def in_thread(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do it in a thread; where none is to be had, as while the interpreter ends, on the loop."""
+    """Call in a thread, or on the loop if no thread can start, as during interpreter shutdown."""
     work = partial(call, *args, **kwargs)
     try:
         working = asyncio.get_running_loop().run_in_executor(None, work)
-    except RuntimeError:  # of the executor: what the work raises comes from the future
+    except RuntimeError:  # from the executor; errors of the work come from the future
         return work()
     return await working

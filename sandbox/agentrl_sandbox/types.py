@@ -1,4 +1,4 @@
-"""What goes into a sandbox and what comes out: programs, limits, results."""
+"""Programs, limits, results, and the protocols of sandboxes and backends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Limit(StrEnum):
 
 
 class Stream(StrEnum):
-    """Where a piece of output came from."""
+    """Origin of a piece of output."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
@@ -33,10 +33,10 @@ OnOutput = Callable[[Stream, bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far programs may go. The first three hold for each run, the others for all of a sandbox together.
+    """Limits of programs. The first three apply to each run, the others to the whole sandbox.
 
-    `cpu_s` counts every process of a run, and whatever a session has left running since the run before; `output_bytes`
-    counts stdout and stderr together. Going beyond either ends the run.
+    `cpu_s` counts all processes of a run, including those that a session left running before; `output_bytes` counts
+    stdout and stderr together. Exceeding either ends the run.
     """
 
     wall_s: float = 10.0
@@ -53,34 +53,34 @@ class Limits:
             _check(each.name, getattr(self, each.name), is_whole=isinstance(each.default, int))
 
 
-LEAST = {"memory_bytes": 16 * MIB, "processes": 2, "disk_bytes": 4096, "open_files": 16, "cpus": 0.01}
-"""With less not even the interpreter runs."""
-MOST_WHOLE, MOST_REAL = 1 << 62, 1e9
-"""What the kernel can be told; seconds of thirty years."""
-SHOWN, MOST_BITS = 40, 1 << 13
+MINIMUM = {"memory_bytes": 16 * MIB, "processes": 2, "disk_bytes": 4096, "open_files": 16, "cpus": 0.01}
+"""Minimum values: the interpreter does not run with less."""
+MAX_WHOLE, MAX_REAL = 1 << 62, 1e9
+"""Maximum values: what the kernel accepts, and thirty years in seconds."""
+SHOWN, MAX_BITS = 40, 1 << 13
 
 
 def _check(name: str, value: object, is_whole: bool) -> None:
-    """TypeError or ValueError where it is no such limit."""
+    """Raise TypeError or ValueError if a limit is invalid."""
     kinds, kind = ((int,), "a whole number") if is_whole else ((int, float), "a number")
     if not isinstance(value, kinds) or isinstance(value, bool):
-        raise TypeError(f"Limits.{name} is {repr(value)[:SHOWN]}; give {kind}")
+        raise TypeError(f"Limits.{name} is {repr(value)[:SHOWN]}; it must be {kind}")
     assert isinstance(value, int | float)
-    most = MOST_WHOLE if is_whole else MOST_REAL
-    if not 0 < value <= most:  # as NaN is not
-        raise ValueError(f"Limits.{name} is {_shown(value)}; give {kind} above 0, {most} at most")
-    if value < LEAST.get(name, 0):
-        raise ValueError(f"Limits.{name} is {value}; give {kind}, {LEAST[name]} at least")
+    most = MAX_WHOLE if is_whole else MAX_REAL
+    if not 0 < value <= most:  # also rejects NaN
+        raise ValueError(f"Limits.{name} is {_shown(value)}; it must be {kind} above 0 and at most {most}")
+    if value < MINIMUM.get(name, 0):
+        raise ValueError(f"Limits.{name} is {value}; it must be {kind} of at least {MINIMUM[name]}")
 
 
 def _shown(value: float) -> str:
-    """Return a number for an error; Python itself writes no integer of thousands of digits."""
-    return str(value)[:SHOWN] if isinstance(value, float) or value.bit_length() < MOST_BITS else "of too many digits"
+    """Format a number for an error; Python does not convert integers of thousands of digits."""
+    return str(value)[:SHOWN] if isinstance(value, float) or value.bit_length() < MAX_BITS else "of too many digits"
 
 
 @dataclass(frozen=True, slots=True)
 class Python:
-    """A Python program: its text, and `sys.argv[1:]`. It runs in a fresh `__main__`."""
+    """A Python program and its `sys.argv[1:]`. It runs in a fresh `__main__`."""
 
     source: str
     args: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Command:
 
 
 def shell(script: str) -> Command:
-    """Return the command that has `sh` run a script."""
+    """Return the command that runs a script with `sh`."""
     return Command(("sh", "-c", script))
 
 
@@ -107,41 +107,41 @@ Program = Python | Command
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """How a run ended. `exit_code` is minus the signal's number where a signal ended it."""
+    """Result of a run. `exit_code` is minus the signal number if a signal ended it."""
 
     exit_code: int
     stdout: bytes
     stderr: bytes
     hits: frozenset[Limit]
-    """The limits that were hit; empty when the program ended by itself within all of them."""
+    """The limits that were hit; empty if the program ended by itself within all of them."""
     wall_s: float
     cpu_s: float
     peak_memory_bytes: int
     is_state_lost: bool = False
-    """Of a session: the interpreter ended, and the next run begins in a new one."""
+    """For sessions: True if the interpreter ended, so that the next run starts a new one."""
 
     @property
     def is_ok(self) -> bool:
-        """It ended by itself, with 0, within its limits."""
+        """True if it ended by itself with exit code 0 and within its limits."""
         return self.exit_code == 0 and not self.hits
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The working folder at one moment: a tar archive made by untrusted code. Restore it; never unpack it here."""
+    """The working folder as a tar archive made by untrusted code. Only `restore` may unpack it."""
 
     archive: bytes = field(repr=False)
 
 
 class Sandbox(Protocol):
-    """One sandbox. Its programs run one at a time: calls, from one event loop, wait for each other.
+    """One sandbox. Its programs run one at a time: calls, all from one event loop, wait for each other.
 
-    Every call has a deadline and raises SandboxError when the sandbox fails.
+    Every call has a deadline and raises SandboxError if the sandbox fails.
     """
 
     @property
     def id(self) -> str:
-        """The name it has in the registry of leases."""
+        """The id of its lease."""
 
     async def exec(
         self,
@@ -151,56 +151,56 @@ class Sandbox(Protocol):
         on_output: OnOutput | None = None,
         is_clean: bool = False,
     ) -> ExecResult:
-        """Run a program to its end; everything it started is gone when this returns.
+        """Run a program; everything it started is gone when this returns.
 
-        `limits` replaces the run's own (wall_s, cpu_s, output_bytes); `on_output` gets the output while it is written.
-        `is_clean`: files that earlier programs have left are removed first, in the program's time.
+        `limits` replaces the limits of this run (wall_s, cpu_s, output_bytes); `on_output` gets output as it is
+        written. `is_clean`: first remove the files of earlier programs, within the program's time.
         """
 
     async def run(self, source: str, limits: Limits | None = None, on_output: OnOutput | None = None) -> ExecResult:
-        """Run source in the sandbox's one stateful interpreter; like a notebook it shows a last expression's value.
+        """Run source in the sandbox's one stateful interpreter; like a notebook, it prints a last expression's value.
 
-        The exit code is the interpreter's own word: 0, or 1 after an exception. A run out of time is interrupted, and
-        killed when it does not heed that.
+        The exit code comes from the interpreter: 0, or 1 after an exception. A run out of time is interrupted, and
+        killed if that does not end it.
         """
 
     async def read(self, path: str, most: int | None = None) -> bytes:
-        """A file of the working folder; RefusedError for links and for anything that is not a regular file there.
+        """Read a file of the working folder.
 
-        And for a file of more than `most` bytes, where that is given.
+        Raises RefusedError for links, for anything but a regular file, and for a file of more than `most` bytes.
         """
 
     async def write(self, path: str, content: bytes) -> None:
-        """Make or replace a file of the working folder, with the folders above it."""
+        """Create or replace a file of the working folder, with missing parent folders."""
 
     async def snapshot(self) -> Snapshot:
-        """Return the working folder."""
+        """Return the working folder as an archive."""
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Put a snapshot's files into the working folder."""
+        """Unpack a snapshot into the working folder."""
 
     async def close(self) -> None:
-        """End everything in it and remove it; safe to call twice."""
+        """Kill everything in it and remove it; idempotent."""
 
     def kill(self) -> None:
-        """End everything in it at once, without waiting; `close` does the rest."""
+        """Kill everything in it at once, without waiting; `close` does the rest."""
 
     def is_healthy(self) -> bool:
-        """False when it is known to be dead."""
+        """Return False if it is known to be dead."""
 
 
 class Backend(Protocol):
-    """A way to make sandboxes."""
+    """Factory of sandboxes."""
 
     @property
     def name(self) -> str:
-        """Its name: `bubblewrap`, `docker`, `process` or `remote`."""
+        """One of `bubblewrap`, `docker`, `process` and `remote`."""
 
     def describe(self) -> str:
-        """Return how it is set up here, in one line: what enforces which limits."""
+        """Describe in one line what enforces which limits here."""
 
     async def create(self, limits: Limits) -> Sandbox:
-        """Return a sandbox that has run nothing yet."""
+        """Create a fresh sandbox."""
 
     async def close(self) -> None:
-        """Let go of what its sandboxes shared."""
+        """Release what its sandboxes share."""

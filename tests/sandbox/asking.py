@@ -24,7 +24,7 @@ async def python(sandbox: Sandbox, source: str, *args: str) -> ExecResult:
     return await sandbox.exec(Python(source, args))
 
 
-async def said(sandbox: Sandbox, source: str, *args: str) -> str:
+async def printed(sandbox: Sandbox, source: str, *args: str) -> str:
     """What a program prints that must run to its end."""
     result = await python(sandbox, source, *args)
     assert result.is_ok, result
@@ -33,7 +33,7 @@ async def said(sandbox: Sandbox, source: str, *args: str) -> str:
 
 async def processes(sandbox: Sandbox) -> int:
     """How many processes there are beside the warden and the one that counts."""
-    return int(await said(sandbox, "import os; print(sum(name.isdigit() for name in os.listdir('/proc')) - 2)"))
+    return int(await printed(sandbox, "import os; print(sum(name.isdigit() for name in os.listdir('/proc')) - 2)"))
 
 
 async def assert_serves(sandbox: Sandbox) -> None:

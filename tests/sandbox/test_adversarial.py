@@ -17,7 +17,7 @@ import pytest
 from agentrl_sandbox import Backend, Command, Limit, Python, RefusedError, Sandbox, leases, local, shell
 from agentrl_sandbox.inside import wire
 
-from tests.sandbox.asking import another, assert_serves, attempt, has_internet, processes, python, said
+from tests.sandbox.asking import another, assert_serves, attempt, has_internet, printed, processes, python
 from tests.sandbox.conftest import TIGHT, backend
 
 SHORT = replace(TIGHT, wall_s=2.0)
@@ -98,11 +98,11 @@ async def test_one_file_is_no_larger_than_all_may_be(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("path", ["/x", "/usr/x", "/etc/x", "/usr/bin/sh", "/dev/x", "/proc/x", "/sys/x", "/root/x"])
 async def test_the_system_is_read_only(sandbox: Sandbox, path: str) -> None:
-    assert await said(sandbox, attempt(f"os.open({path!r}, os.O_WRONLY | os.O_CREAT)")) in FORBIDDEN
+    assert await printed(sandbox, attempt(f"os.open({path!r}, os.O_WRONLY | os.O_CREAT)")) in FORBIDDEN
 
 
 async def test_the_interpreter_is_read_only(sandbox: Sandbox) -> None:
-    assert await said(sandbox, attempt("os.open(os.__file__, os.O_WRONLY)")) in ("EACCES", "EROFS")
+    assert await printed(sandbox, attempt("os.open(os.__file__, os.O_WRONLY)")) in ("EACCES", "EROFS")
 
 
 # --- output -----------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ async def test_files_of_the_host_cannot_be_seen(sandbox: Sandbox, tmp_path: Path
         str(Path(__file__)),
         "/proc/1/root/etc/shadow",
     ):
-        assert await said(sandbox, attempt(f"open({path!r}).read()")) in FORBIDDEN, path
+        assert await printed(sandbox, attempt(f"open({path!r}).read()")) in FORBIDDEN, path
 
 
 async def test_packages_that_were_not_lent_cannot_be_seen(sandbox: Sandbox) -> None:
@@ -257,12 +257,12 @@ async def test_what_belongs_to_others_cannot_be_seen_reached_or_signalled(
         begun = await other.run(BELONGINGS.replace("NAME", name))
         folder, port, child = begun.stdout.decode().split()
         outside = [str(pid) for pid in leases.marked()[other.id]]  # as the host counts
-        assert await said(other, LOOK, name, folder, port, child) == ALL.replace("" if int(port) else "port, ", "")
+        assert await printed(other, LOOK, name, folder, port, child) == ALL.replace("" if int(port) else "port, ", "")
         assert int(port) or not has_internet(walls)
-        assert await said(sandbox, LOOK, name, folder, port, *outside) == ""
+        assert await printed(sandbox, LOOK, name, folder, port, *outside) == ""
         walk = f"import os; print(any({name!r} in names for top in {tops} for _, _, names in os.walk(top)))"
-        assert await said(sandbox, walk) == "False"
-        assert await said(sandbox, attempt("os.kill(-1, 9)")) == "ESRCH"  # there is nobody but the warden
+        assert await printed(sandbox, walk) == "False"
+        assert await printed(sandbox, attempt("os.kill(-1, 9)")) == "ESRCH"  # there is nobody but the warden
         assert await processes(sandbox) == 0
         assert (await other.run("os.remove('/dev/shm/' + name); child.poll() is None")).stdout == b"True\n"
 
@@ -298,8 +298,8 @@ async def test_there_is_no_network(sandbox: Sandbox, walls: Backend) -> None:
         unix.bind(f"\0{name}")
         unix.listen()
         async with another(backend("process")) as unwalled:
-            on_host = (await said(unwalled, CONNECT, ports[0], ports[-1], name, "3")).split("\n")
-        tcp4, tcp6, abstract, *beyond = (await said(sandbox, CONNECT, ports[0], ports[-1], name, "5")).split("\n")
+            on_host = (await printed(unwalled, CONNECT, ports[0], ports[-1], name, "3")).split("\n")
+        tcp4, tcp6, abstract, *beyond = (await printed(sandbox, CONNECT, ports[0], ports[-1], name, "5")).split("\n")
     assert on_host == ["reached", "reached" if len(ports) == 2 else on_host[1], "reached"]
     assert abstract == "ECONNREFUSED"
     assert tcp6 in ("ECONNREFUSED", "ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT")
@@ -310,24 +310,24 @@ async def test_there_is_no_network(sandbox: Sandbox, walls: Backend) -> None:
     interfaces = (
         "import os; print(sorted(l.split(':')[0].strip() for l in open('/proc/net/dev').read().splitlines()[2:]))"
     )
-    assert await said(sandbox, interfaces) == "['lo']"
+    assert await printed(sandbox, interfaces) == "['lo']"
 
 
 async def test_a_socket_that_knows_no_network_namespace_cannot_be_made(sandbox: Sandbox) -> None:
     vsock = attempt("socket.socket(40, socket.SOCK_STREAM)")
-    assert await said(sandbox, vsock) in ("EAFNOSUPPORT", "EPERM")
+    assert await printed(sandbox, vsock) in ("EAFNOSUPPORT", "EPERM")
 
 
 async def test_outsiders_cannot_be_signalled(sandbox: Sandbox) -> None:
     for pid in (os.getpid(), os.getppid()):
-        assert await said(sandbox, attempt(f"os.kill({pid}, 0)")) == "ESRCH"
+        assert await printed(sandbox, attempt(f"os.kill({pid}, 0)")) == "ESRCH"
 
 
 # --- privileges -------------------------------------------------------------------------------------------------
 
 
 async def test_a_program_has_no_privileges_and_gets_none(sandbox: Sandbox) -> None:
-    status = await said(sandbox, "print(open('/proc/self/status').read())")
+    status = await printed(sandbox, "print(open('/proc/self/status').read())")
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == int(fields["CapAmb"], 16) == 0
     assert fields["NoNewPrivs"] == "1"
@@ -354,7 +354,7 @@ async def test_a_program_has_no_privileges_and_gets_none(sandbox: Sandbox) -> No
     ],
 )
 async def test_what_needs_privileges_fails(sandbox: Sandbox, statement: str) -> None:
-    assert await said(sandbox, attempt(statement)) in (*FORBIDDEN, "EAFNOSUPPORT", "EPROTONOSUPPORT")
+    assert await printed(sandbox, attempt(statement)) in (*FORBIDDEN, "EAFNOSUPPORT", "EPROTONOSUPPORT")
 
 
 SET_UID = """
@@ -382,13 +382,13 @@ def set_uid_programs() -> list[str]:
 
 async def test_a_set_uid_program_has_the_rights_of_who_runs_it(sandbox: Sandbox, walls: Backend) -> None:
     programs = set_uid_programs()
-    ran = (await said(sandbox, SET_UID, *programs)).splitlines()
+    ran = (await printed(sandbox, SET_UID, *programs)).splitlines()
     if walls.name == "docker":  # its image has none
         assert ran == []
         await sandbox.exec(shell("cp /bin/sh own; chmod u+s own"))
-        assert await said(sandbox, FIND_SET_UID) == "['/tmp/work/own']"
+        assert await printed(sandbox, FIND_SET_UID) == "['/tmp/work/own']"
     else:
-        user = await said(sandbox, "import os; print(os.getuid())")
+        user = await printed(sandbox, "import os; print(os.getuid())")
         assert ran == [" ".join((path, *[user] * 4)) for path in programs]
 
 
@@ -421,7 +421,7 @@ print("done" if call(CALL) != -1 else errno.errorcode[ctypes.get_errno()])
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
 @pytest.mark.parametrize("name", CALLS)
 async def test_system_calls_that_open_walls_are_refused(sandbox: Sandbox, name: str) -> None:
-    assert await said(sandbox, CALL.replace("CALL", CALLS[name])) in ("EPERM", "ENOSYS")
+    assert await printed(sandbox, CALL.replace("CALL", CALLS[name])) in ("EPERM", "ENOSYS")
 
 
 # --- the warden -------------------------------------------------------------------------------------------------
@@ -431,20 +431,20 @@ async def test_the_warden_cannot_be_signalled(sandbox: Sandbox) -> None:
     source = (
         "import os\nfor number in range(1, 65):\n    try: os.kill(1, number)\n    except OSError: pass\nprint('tried')"
     )
-    assert await said(sandbox, source) == "tried"
-    assert await said(sandbox, attempt("os.kill(-1, 9)")) == "ESRCH"  # there is nobody but the warden
+    assert await printed(sandbox, source) == "tried"
+    assert await printed(sandbox, attempt("os.kill(-1, 9)")) == "ESRCH"  # there is nobody but the warden
     await assert_serves(sandbox)
 
 
 @pytest.mark.parametrize("path", ["/proc/1/mem", "/proc/1/environ", "/proc/1/fd/0", "/proc/1/maps", "/proc/1/fd"])
 async def test_the_warden_cannot_be_looked_into(sandbox: Sandbox, path: str) -> None:
     opened = f"os.listdir({path!r})" if path.endswith("fd") else f"open({path!r}, 'rb').read(1)"
-    assert await said(sandbox, attempt(opened)) in ("EACCES", "EPERM")
+    assert await printed(sandbox, attempt(opened)) in ("EACCES", "EPERM")
 
 
 async def test_a_program_has_its_own_three_files_and_no_more(sandbox: Sandbox) -> None:
     source = "import os\nfor fd in range(1024):\n    try: os.fstat(fd); print(fd)\n    except OSError: pass"
-    assert await said(sandbox, source) == "0\n1\n2"
+    assert await printed(sandbox, source) == "0\n1\n2"
 
 
 # --- frames -----------------------------------------------------------------------------------------------------
@@ -489,7 +489,7 @@ async def test_a_nonce_is_not_in_the_memory_of_the_program_that_it_vouches_for(
     monkeypatch.setattr(local, "os", SimpleNamespace(urandom=lambda count: next(nonces)))
     # Each byte one higher: the program must not learn from its argument what it looks for.
     disguised = [bytes(byte + 1 & 255 for byte in secret).hex() for secret in (nonce, decoy)]
-    assert await said(sandbox, SCAN, *disguised) == "False False\nFalse True"
+    assert await printed(sandbox, SCAN, *disguised) == "False False\nFalse True"
     assert next(nonces, None) is None  # it was that run's
 
 
@@ -585,7 +585,7 @@ async def test_an_archive_that_leads_outside_is_refused(sandbox: Sandbox) -> Non
         archive.addfile(tarfile.TarInfo("../../tmp/escaped"))
     with pytest.raises(RefusedError):
         await sandbox.restore(Snapshot(content.getvalue()))
-    assert await said(sandbox, "import os; print(os.path.exists('/tmp/escaped'))") == "False"
+    assert await printed(sandbox, "import os; print(os.path.exists('/tmp/escaped'))") == "False"
 
 
 # --- leftovers --------------------------------------------------------------------------------------------------
@@ -632,7 +632,7 @@ async def test_a_program_that_ruins_its_working_folder_does_not_ruin_the_sandbox
 
 async def test_a_run_beside_a_session_leaves_the_session_and_nothing_else(sandbox: Sandbox) -> None:
     await sandbox.run("x = 41")
-    assert await said(sandbox, DAEMON) == "started"
+    assert await printed(sandbox, DAEMON) == "started"
     assert await processes(sandbox) == 1
     assert (await sandbox.run("x + 1")).stdout == b"42\n"
     await sandbox.run("import os; os._exit(0)")
@@ -661,7 +661,7 @@ async def test_gigantic_arguments_are_the_programs_failure(sandbox: Sandbox) -> 
 
 async def test_what_no_sandbox_takes_is_refused_and_harms_nothing(sandbox: Sandbox) -> None:
     with pytest.raises(RefusedError, match="takes"):
-        await sandbox.exec(Python("pass"), stdin=bytes(wire.MOST_BYTES))
+        await sandbox.exec(Python("pass"), stdin=bytes(wire.MAX_BYTES))
     await assert_serves(sandbox)
 
 

@@ -130,7 +130,7 @@ def running(*sources: str) -> Callable[[Sandbox], Awaitable[ExecResult]]:
 
 
 async def test_a_program_that_breaks_a_second_sandbox_too_is_to_blame(pool: Pool) -> None:
-    with pytest.raises(BrokenError, match="two sandboxes broke") as broken:
+    with pytest.raises(BrokenError, match="the same actions broke two sandboxes") as broken:
         await retry(pool, running("x = 1", "break it"), SOON)
     assert broken.value.fault == "program"
     assert pool.count.leased == 0
@@ -198,7 +198,7 @@ async def test_a_control_that_says_something_else_is_the_infrastructures(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.sandbox.test_blame.KNOWN", b"7\n")
-    with pytest.raises(LostError, match="what is known") as error:
+    with pytest.raises(LostError, match="wrong results for known programs") as error:
         await retry(pool, running("break it"), SOON)
     assert error.value.fault == "infra"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agentrl_sandbox import Backend, Python, Sandbox, seccomp, shell, syscalls
 
-from tests.sandbox.asking import another, attempt, has_internet, said
+from tests.sandbox.asking import another, attempt, has_internet, printed
 from tests.sandbox.conftest import TIGHT, backend
 
 ONLY_X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
@@ -63,19 +63,19 @@ def program(name: str) -> str:
 @pytest.mark.parametrize("name", CALLS)
 async def test_what_is_shared_by_the_machine_cannot_be_taken(sandbox: Sandbox, name: str) -> None:
     async with another(backend("process")) as unwalled:
-        control = await said(unwalled, program(name))
+        control = await printed(unwalled, program(name))
     if control in NOT_EVERYWHERE:
         pytest.skip(f"without a wall too: {control}")
     assert control == "done"
-    assert await said(sandbox, program(name)) in ("EPERM", "ENOSYS", "EINVAL", "ENOMEM")
+    assert await printed(sandbox, program(name)) in ("EPERM", "ENOSYS", "EINVAL", "ENOMEM")
 
 
 async def test_terminals_cannot_be_taken(sandbox: Sandbox) -> None:
     opened = attempt("os.open('/dev/ptmx', os.O_RDWR)")
     async with another(backend("process")) as unwalled:
-        assert await said(unwalled, opened) == "done"
-    assert await said(sandbox, opened) == "ENOENT"
-    assert await said(sandbox, attempt("os.openpty()")) == "ENOENT"
+        assert await printed(unwalled, opened) == "done"
+    assert await printed(sandbox, opened) == "ENOENT"
+    assert await printed(sandbox, attempt("os.openpty()")) == "ENOENT"
 
 
 WRITABLE = """
@@ -91,7 +91,7 @@ DEVICES = {"/dev/full", "/dev/null", "/dev/random", "/dev/shm", "/dev/tty", "/de
 
 
 async def test_programs_write_nowhere_but_in_their_memory(sandbox: Sandbox) -> None:
-    assert set((await said(sandbox, WRITABLE)).split()) <= DEVICES
+    assert set((await printed(sandbox, WRITABLE)).split()) <= DEVICES
 
 
 @ONLY_X86_64
@@ -99,8 +99,8 @@ async def test_programs_write_nowhere_but_in_their_memory(sandbox: Sandbox) -> N
 async def test_no_disk_of_the_host_is_made_to_write(sandbox: Sandbox, number: int) -> None:
     flush = f"import ctypes; print(ctypes.CDLL(None).syscall({number}, -1))"
     async with another(backend("process")) as unwalled:
-        assert await said(unwalled, flush) == "-1"  # it looks at the file, which is none
-    assert await said(sandbox, flush) == "0"
+        assert await printed(unwalled, flush) == "-1"  # it looks at the file, which is none
+    assert await printed(sandbox, flush) == "0"
 
 
 OPEN = """
@@ -124,10 +124,10 @@ for made, *wanted in (
 
 async def test_sockets_are_of_families_that_somebody_counts(sandbox: Sandbox, walls: Backend) -> None:
     async with another(backend("process")) as unwalled:
-        unix, pair, pair_of_internet, netlink, mptcp, *rest = (await said(unwalled, OPEN)).split()
+        unix, pair, pair_of_internet, netlink, mptcp, *rest = (await printed(unwalled, OPEN)).split()
     assert (unix, pair, pair_of_internet, netlink) == ("done", "done", "ENOTSUP", "done")
     assert {mptcp, *rest} <= {"done", "EPROTONOSUPPORT", "EAFNOSUPPORT"}
-    unix, pair, pair_of_internet, netlink, mptcp, *rest = (await said(sandbox, OPEN)).split()
+    unix, pair, pair_of_internet, netlink, mptcp, *rest = (await printed(sandbox, OPEN)).split()
     assert (unix, pair, pair_of_internet, netlink) == ("done", "done", "EAFNOSUPPORT", "EAFNOSUPPORT")
     assert [mptcp, *rest] == (["EPROTONOSUPPORT", "done", "done"] if has_internet(walls) else ["EAFNOSUPPORT"] * 3)
 
@@ -154,9 +154,9 @@ print((used() - before) * 4096)
 
 async def test_buffers_of_sockets_are_limited_with_memory(sandbox: Sandbox, walls: Backend) -> None:
     if not has_internet(walls):
-        assert await said(sandbox, attempt("socket.socket(socket.AF_INET)")) == "EAFNOSUPPORT"
+        assert await printed(sandbox, attempt("socket.socket(socket.AF_INET)")) == "EAFNOSUPPORT"
         return
-    held = int(await said(sandbox, FLOOD))
+    held = int(await printed(sandbox, FLOOD))
     assert 0 < held < TIGHT.memory_bytes // 4
 
 
@@ -173,17 +173,17 @@ async def test_buffers_of_sockets_are_limited_with_memory(sandbox: Sandbox, wall
     ],
 )
 async def test_the_warden_keeps_its_limits_and_its_priority(sandbox: Sandbox, own: str, wardens: str) -> None:
-    assert await said(sandbox, "import resource\n" + attempt(own)) == "done"
-    assert await said(sandbox, "import resource\n" + attempt(wardens)) == "EPERM"
+    assert await printed(sandbox, "import resource\n" + attempt(own)) == "done"
+    assert await printed(sandbox, "import resource\n" + attempt(wardens)) == "EPERM"
     state = "import os; print(os.getpriority(os.PRIO_PROCESS, 1), os.sched_getscheduler(1))"
-    assert await said(sandbox, state) == "0 0"
+    assert await printed(sandbox, state) == "0 0"
 
 
 async def test_programs_of_docker_have_a_user_of_their_own() -> None:
     users = set()
     for _ in range(2):
         async with another(backend("docker")) as sandbox:
-            users.add(await said(sandbox, "import os; print(os.getresuid(), os.getresgid())"))
+            users.add(await printed(sandbox, "import os; print(os.getresuid(), os.getresgid())"))
     assert len(users) == 2
     assert not any(re.search(r"\b(0|65534), ", user) for user in users), users
 
@@ -202,8 +202,8 @@ for limits in ((0, 0), (1, 1)):
 async def test_a_crash_does_not_start_the_hosts_program_for_cores(sandbox: Sandbox) -> None:
     """A limit of 1 is the only one with which the kernel does not (`man 5 core`)."""
     async with another(backend("process")) as unwalled:
-        assert (await said(unwalled, CORES)).startswith("0 0\n")
-    assert await said(sandbox, CORES) == "1 1\n1 1"
+        assert (await printed(unwalled, CORES)).startswith("0 0\n")
+    assert await printed(sandbox, CORES) == "1 1\n1 1"
     assert (await sandbox.exec(Python("import os; os.abort()"))).exit_code == -6
 
 
@@ -297,6 +297,6 @@ async def test_a_lock_on_a_file_of_the_host_keeps_no_other_sandbox_waiting(sandb
     held = await sandbox.run(f"import os; {LOCK.format('LOCK_SH')}; 'held'")
     assert held.stdout == b"'held'\n"
     async with another(walls) as other:
-        assert await said(other, attempt(LOCK.format("LOCK_SH"))) == "done"
-        assert await said(other, attempt(LOCK.format("LOCK_EX"))) == "EBADF"
-        assert await said(other, attempt("open(os.__file__, 'r+')")) in ("EROFS", "EACCES")
+        assert await printed(other, attempt(LOCK.format("LOCK_SH"))) == "done"
+        assert await printed(other, attempt(LOCK.format("LOCK_EX"))) == "EBADF"
+        assert await printed(other, attempt("open(os.__file__, 'r+')")) in ("EROFS", "EACCES")

@@ -12,7 +12,7 @@ from agentrl_sandbox import Backend, Limit, RefusedError, Sandbox, leases, shell
 from agentrl_sandbox.inside.job import Job
 from agentrl_sandbox.inside.warden import Warden
 
-from tests.sandbox.asking import another, assert_serves, python, said
+from tests.sandbox.asking import another, assert_serves, printed, python
 from tests.sandbox.conftest import backend
 
 DEEP = """
@@ -54,7 +54,7 @@ async def test_names_of_any_bytes_come_back_from_a_snapshot(sandbox: Sandbox) ->
     await sandbox.exec(shell("rm -rf /tmp/work"))
     await sandbox.restore(saved)
     check = f"import os; print({{n: open(n, 'rb').read() for n in os.listdir(b'.')}} == {{n: n for n in {ODD!r}}})"
-    assert await said(sandbox, check) == "True"
+    assert await printed(sandbox, check) == "True"
     await sandbox.exec(shell("rm -rf /tmp/work"))
 
 
@@ -69,7 +69,7 @@ def test_a_disk_is_full_without_room_for_bytes_or_for_files(
     warden.gauges, warden.counts, warden.room = [], [], 0
     room = SimpleNamespace(f_bavail=blocks, f_files=files, f_favail=free_files)
     monkeypatch.setattr("agentrl_sandbox.inside.warden.os.statvfs", lambda fd: room)
-    warden.look_at_gauges(cast("Job", job))
+    warden.check_gauges(cast("Job", job))
     assert job.hits == ({"disk"} if is_full else set())
 
 

@@ -231,7 +231,7 @@ asyncio.run(main())
 
 
 def owner(name: str, how: str) -> subprocess.Popen[str]:
-    """A process that holds sandboxes; it has said that it does."""
+    """A process that holds sandboxes; it has printed that it does."""
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", OWNER, name, how],
         stdout=subprocess.PIPE,

@@ -63,7 +63,7 @@ async def test_programs_sessions_files_and_snapshots_go_over_the_wire(remote: Re
     sandbox = await remote.create(TIGHT)
     heard: list[tuple[Stream, bytes]] = []
     result = await sandbox.exec(
-        Python("import sys; print(input()); sys.exit(3)"), b"hello\n", on_output=lambda *said: heard.append(said)
+        Python("import sys; print(input()); sys.exit(3)"), b"hello\n", on_output=lambda *printed: heard.append(printed)
     )
     assert (result.exit_code, result.stdout, heard) == (3, b"hello\n", [(Stream.STDOUT, b"hello\n")])
     await sandbox.run("x = 41")
@@ -102,16 +102,16 @@ async def test_a_server_without_a_token_does_not_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "words", "said"),
+    ("token", "words", "printed"),
     [
         ("", [], f"error: {TOKEN} has 0 characters"),
         (SECRET, ["--certificate", "none.pem", "--key", "none.key"], "error: cannot use none.pem with none.key"),
-        (SECRET, ["--key", "none.key"], "--certificate and --key go together"),
+        (SECRET, ["--key", "none.key"], "--certificate and --key belong together"),
         (SECRET, ["--host", "192.0.2.1"], "error: .*192.0.2.1"),
         (SECRET, ["--backend", "dokcer"], "error: unknown sandbox backend 'dokcer'. Did you mean 'docker'"),
     ],
 )
-def test_a_server_that_cannot_start_says_why_in_one_line(token: str, words: list[str], said: str) -> None:
+def test_a_server_that_cannot_start_says_why_in_one_line(token: str, words: list[str], printed: str) -> None:
     backend("bubblewrap")
     ran = subprocess.run(
         [sys.executable, "-m", "agentrl_sandbox.server", *words],
@@ -121,7 +121,7 @@ def test_a_server_that_cannot_start_says_why_in_one_line(token: str, words: list
         timeout=50,
     )
     assert ran.returncode
-    assert re.search(said, ran.stderr)
+    assert re.search(printed, ran.stderr)
     assert "Traceback" not in ran.stderr
 
 
@@ -149,7 +149,7 @@ async def test_no_server_is_told_as_such() -> None:
 async def test_a_full_server_says_so(remote: RemoteBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "QUEUE_S", 0.05)
     held = [await remote.create(TIGHT) for _ in range(3)]
-    with pytest.raises(FullError, match="holds 3"):
+    with pytest.raises(FullError, match="already has 3"):
         await remote.create(TIGHT)
     for sandbox in held:
         await sandbox.close()
@@ -195,14 +195,14 @@ async def test_a_pool_of_remote_sandboxes_works_like_any_other(url: str, monkeyp
 async def test_a_server_that_does_not_answer_or_not_to_this_token_is_refused_before_anything_starts(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for address, token, said in (
+    for address, token, printed in (
         (url, "another-token-of-length", TOKEN),
         ("http://127.0.0.1:9", SECRET, r"no server answers at 'http://127\.0\.0\.1:9'"),
         ("sandboxes:8900", SECRET, "no server answers at 'sandboxes:8900'"),
     ):
         monkeypatch.setenv(URL, address)
         monkeypatch.setenv(TOKEN, token)
-        with pytest.raises(UnavailableError, match=said):
+        with pytest.raises(UnavailableError, match=printed):
             await asyncio.to_thread(choose)
         [found] = [check for check in await asyncio.to_thread(checks) if check[0] == "sandbox"]
         assert not found[1]
@@ -274,7 +274,7 @@ async def test_a_server_with_a_certificate_of_its_own_is_trusted_by_who_knows_it
 def test_a_certificate_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").touch()
     for name in ("none.pem", "empty.pem"):
-        with pytest.raises(UnavailableError, match=f"{name} holds no certificate"):
+        with pytest.raises(UnavailableError, match=f"{name} contains no valid certificate"):
             RemoteBackend("https://localhost", SECRET, str(tmp_path / name))
 
 

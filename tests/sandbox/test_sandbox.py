@@ -31,7 +31,7 @@ from agentrl_sandbox import (
     shell,
 )
 from agentrl_sandbox.backends.process import InsecureSandboxWarning
-from agentrl_sandbox.types import LEAST
+from agentrl_sandbox.types import MINIMUM
 
 from tests.sandbox.conftest import LOCAL, TIGHT, backend
 
@@ -93,10 +93,10 @@ async def test_the_input_is_a_file_that_can_be_measured_and_reread_and_not_writt
     source = """
 import os, sys
 size = os.fstat(0).st_size
-said = sys.stdin.read(), open("/dev/stdin").read(), sys.stdin.seek(0), sys.stdin.read()
+printed = sys.stdin.read(), open("/dev/stdin").read(), sys.stdin.seek(0), sys.stdin.read()
 try: os.write(0, b"x")
 except OSError: size += 100
-print(size, *said)
+print(size, *printed)
 """
     for program in (Python(source), Command((sys.executable, "-c", source))):
         result = await any_sandbox.exec(program, stdin=b"42")
@@ -342,10 +342,10 @@ def test_limits_are_finite(field: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "fix"),
     [
-        ("memory_bytes", 1e7, "give a whole number"),
-        ("processes", 2.5, "give a whole number"),
-        ("open_files", True, "give a whole number"),
-        ("cpu_s", True, "give a number"),
+        ("memory_bytes", 1e7, "it must be a whole number"),
+        ("processes", 2.5, "it must be a whole number"),
+        ("open_files", True, "it must be a whole number"),
+        ("cpu_s", True, "it must be a number"),
     ],
 )
 def test_what_is_counted_is_a_whole_number(field: str, value: float, fix: str) -> None:
@@ -356,7 +356,7 @@ def test_what_is_counted_is_a_whole_number(field: str, value: float, fix: str) -
 @pytest.mark.parametrize("field", ["wall_s", "cpu_s", "output_bytes", "memory_bytes", "processes", "cpus"])
 @pytest.mark.parametrize("value", [10**400, 10**30])
 def test_limits_that_no_machine_knows_are_refused(field: str, value: int) -> None:
-    with pytest.raises(ValueError, match=rf"Limits\.{field} is 10000.*; give .* at most") as refused:
+    with pytest.raises(ValueError, match=rf"Limits\.{field} is 10000.*; it must be .* at most") as refused:
         Limits(**{field: value})  # type: ignore[arg-type]
     assert len(str(refused.value)) < 200
 
@@ -365,13 +365,13 @@ def test_limits_that_no_machine_knows_are_refused(field: str, value: int) -> Non
     ("field", "value"), [("memory_bytes", 1), ("processes", 1), ("open_files", 4), ("disk_bytes", 1), ("cpus", 1e-9)]
 )
 def test_limits_with_which_nothing_runs_are_refused(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"Limits\.{field} is {value}; give .* at least"):
+    with pytest.raises(ValueError, match=rf"Limits\.{field} is {value}; it must be .* at least"):
         Limits(**{field: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", LOCAL)
 async def test_the_least_limits_run_a_program(name: str) -> None:
-    async with Pool(backend(name), Limits(**LEAST)) as pool, pool.lease() as sandbox:  # type: ignore[arg-type]
+    async with Pool(backend(name), Limits(**MINIMUM)) as pool, pool.lease() as sandbox:  # type: ignore[arg-type]
         assert (await sandbox.exec(Python("print(1)"))).stdout == b"1\n"
         assert (await sandbox.run("2")).stdout == b"2\n"
         await sandbox.write("a", b"b")
@@ -379,12 +379,12 @@ async def test_the_least_limits_run_a_program(name: str) -> None:
 
 
 def test_limits_are_numbers() -> None:
-    with pytest.raises(TypeError, match=r"Limits\.memory_bytes is '512M'; give a whole number"):
+    with pytest.raises(TypeError, match=r"Limits\.memory_bytes is '512M'; it must be a whole number"):
         Limits(memory_bytes="512M")  # type: ignore[arg-type]
 
 
 async def test_a_program_says_what_it_is(any_sandbox: Sandbox) -> None:
-    with pytest.raises(TypeError, match=r"exec\('print\(1\)'\): give Python\(source\), Command\(words\) or shell"):
+    with pytest.raises(TypeError, match=r"exec\('print\(1\)'\): pass Python\(source\), Command\(words\) or shell"):
         await any_sandbox.exec("print(1)")  # type: ignore[arg-type]
     assert (await any_sandbox.exec(Python("print(1)"))).stdout == b"1\n"
 

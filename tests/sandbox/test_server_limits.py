@@ -92,7 +92,7 @@ async def test_who_is_refused_in_the_middle_of_a_body_reads_why(port: int) -> No
     ("request_", "status"),
     [
         (head(1 << 30), 413),
-        (head(server.WISHES_BYTES + 1), 413),
+        (head(server.REQUEST_BYTES + 1), 413),
         (head(50 << 20, "/sandboxes/none"), 404),
         (head(0).replace(b"\r\n\r\n", b"\r\nContent-Length: 1\r\n\r\n"), 400),
         (head(0).replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n"), 400),
@@ -107,7 +107,7 @@ async def test_a_body_that_nobody_wants_is_not_waited_for(port: int, request_: b
 
 
 async def test_limits_nested_without_end_are_no_limits(port: int) -> None:
-    body = b"[" * server.WISHES_BYTES
+    body = b"[" * server.REQUEST_BYTES
     reader, writer = await call(port, head(len(body)) + body)
     assert (await end(reader)).startswith(b"HTTP/1.1 400")
     writer.close()
@@ -134,7 +134,7 @@ async def test_half_a_head_is_not_kept(port: int, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_half_a_body_is_not_kept(port: int, remote: RemoteBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert http.allowance_s(wire.MOST_BYTES) < 120
+    assert http.allowance_s(wire.MAX_BYTES) < 120
     sandbox = await remote.create(TIGHT)
     monkeypatch.setattr(http, "TRANSFER_S", 0.3)
     for path in ("/sandboxes", f"/sandboxes/{sandbox.id}"):
@@ -162,9 +162,9 @@ async def test_an_idle_connection_is_not_kept(
 
 async def test_an_answer_that_nobody_takes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SHARE", 1 << 50)
-    monkeypatch.setattr(server, "LEAST_BYTES", wire.MOST_BYTES)
+    monkeypatch.setattr(server, "MIN_BYTES", wire.MAX_BYTES)
     monkeypatch.setattr(http, "TRANSFER_S", 0.3)
-    monkeypatch.setattr(http, "LEAST_RATE", 1 << 30)
+    monkeypatch.setattr(http, "MIN_RATE", 1 << 30)
     order = wire.pack("python", 20.0, 20.0, 40 << 20, 1, b"", "import os\nwhile os.write(1, bytes(1 << 16)): pass")
     async with Server(backend("bubblewrap"), SECRET).listening("127.0.0.1", 0) as bound:
         remote = RemoteBackend(f"http://127.0.0.1:{bound}", SECRET)
@@ -173,7 +173,7 @@ async def test_an_answer_that_nobody_takes_is_not_kept(monkeypatch: pytest.Monke
             deaf.sendall(head(len(order), f"/sandboxes/{filling.id}") + order)
             await filling.exec(Python("print(1)"))  # the order has been carried out
             # Whoever wants all bytes that may be on their way gets them when that answer has been given up.
-            everything = replace(TIGHT, output_bytes=wire.MOST_BYTES)
+            everything = replace(TIGHT, output_bytes=wire.MAX_BYTES)
             assert (await other.exec(Python("print(1)"), limits=everything)).stdout == b"1\n"
             await asyncio.to_thread(read_to_the_end, deaf)
         for sandbox in (filling, other):
@@ -251,7 +251,7 @@ async def test_limits_beyond_the_servers_are_refused_with_what_to_do(
 
 async def test_an_order_beyond_the_servers_limits_is_refused(remote: RemoteBackend) -> None:
     sandbox = await remote.create(TIGHT)
-    with pytest.raises(UnavailableError, match=r"wall_s=100000\.0: this server gives 60"):
+    with pytest.raises(UnavailableError, match=r"wall_s=100000\.0: this server allows 60"):
         await sandbox.exec(Python("pass"), limits=replace(TIGHT, wall_s=1e5))
     await sandbox.close()
 
@@ -269,7 +269,7 @@ async def test_numbers_of_any_length_are_refused(port: int) -> None:
 def test_the_largest_limits_are_the_owners_or_the_machines() -> None:
     here = largest_here()
     assert check(Limits(), here) == Limits()
-    assert json.loads(json.dumps(asdict(here)))["output_bytes"] == wire.MOST_BYTES
+    assert json.loads(json.dumps(asdict(here)))["output_bytes"] == wire.MAX_BYTES
     given = changed(here, ["memory_bytes=100000000", "wall_s=7.5"])
     assert (given.memory_bytes, given.wall_s, given.processes) == (100_000_000, 7.5, here.processes)
     for wrong in ("speed=1", "memory_bytes", "memory_bytes=much", "memory_bytes=-1", f"output_bytes={1 << 40}"):
@@ -281,7 +281,7 @@ def test_a_server_with_limits_that_are_none_does_not_start() -> None:
     words = [sys.executable, "-m", "agentrl_sandbox.server", "--largest", "speed=1"]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=50, check=False)
     assert ran.returncode == 2
-    assert re.search("no limit 'speed=1'.*memory_bytes", ran.stderr)
+    assert re.search("unknown limit 'speed=1'.*memory_bytes", ran.stderr)
 
 
 async def test_bytes_in_flight_are_bounded_and_given_in_order() -> None:

@@ -1,4 +1,4 @@
-"""Without root and without control groups the walls stand too; limits are rlimits then, and that is said."""
+"""Without root and without control groups the walls stand too; limits are rlimits then, and that is printed."""
 
 from __future__ import annotations
 

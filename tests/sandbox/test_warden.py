@@ -11,7 +11,7 @@ from agentrl_sandbox.inside import proc, wire
 from agentrl_sandbox.inside.job import Job, Order, Process
 from agentrl_sandbox.inside.tree import Tree
 
-from tests.sandbox.asking import another, assert_serves, processes, python, said
+from tests.sandbox.asking import another, assert_serves, printed, processes, python
 from tests.sandbox.conftest import TIGHT, backend
 
 ROUNDS = 6
@@ -205,7 +205,7 @@ async def test_what_a_dead_session_has_left_running_goes_before_the_next_program
         os.kill(session, 9)
         while (found := proc.process(session)) and found.state != b"Z":
             pass
-        assert await said(sandbox, f"import os; print(os.path.exists('/proc/{child}'))") == "False"
+        assert await printed(sandbox, f"import os; print(os.path.exists('/proc/{child}'))") == "False"
 
 
 # --- tracing, signals, pipes --------------------------------------------------------------------------------------
@@ -275,10 +275,10 @@ async def test_exit_codes_that_were_forged_between_two_cells_do_not_end_the_next
 
 def test_a_payload_of_very_many_fields_is_refused_before_it_is_read() -> None:
     with pytest.raises(ValueError, match="more than"):
-        wire.unpack(bytes(4 * (wire.MOST_FIELDS + 1)))
-    with pytest.raises(ValueError, match="a sandbox takes"):
-        wire.pack(*[b""] * (wire.MOST_FIELDS + 1))
-    most = [b""] * wire.MOST_FIELDS
+        wire.unpack(bytes(4 * (wire.MAX_FIELDS + 1)))
+    with pytest.raises(ValueError, match="a sandbox accepts"):
+        wire.pack(*[b""] * (wire.MAX_FIELDS + 1))
+    most = [b""] * wire.MAX_FIELDS
     assert wire.unpack(wire.pack(*most)) == most
 
 
@@ -325,7 +325,7 @@ print(tried(0), tried(1))
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
 @pytest.mark.parametrize("what", AIMED)
 async def test_a_program_changes_its_own_bounds_and_never_the_wardens(sandbox: Sandbox, what: str) -> None:
-    own, wardens = (await said(sandbox, TRY.replace("STATEMENT", AIMED[what].replace("PID", "pid")))).split()
+    own, wardens = (await printed(sandbox, TRY.replace("STATEMENT", AIMED[what].replace("PID", "pid")))).split()
     assert own in ("done", "ENOSYS", "EPERM")
     assert wardens in ("EPERM", "EACCES", "ENOSYS", "ESRCH")
     await assert_serves(sandbox)
@@ -353,7 +353,7 @@ print("tried")
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
 @pytest.mark.parametrize("how", SIGNALS)
 async def test_no_way_of_sending_signals_reaches_the_warden(sandbox: Sandbox, how: str) -> None:
-    assert await said(sandbox, SEND.replace("STATEMENT", SIGNALS[how])) == "tried"
+    assert await printed(sandbox, SEND.replace("STATEMENT", SIGNALS[how])) == "tried"
     await assert_serves(sandbox)
 
 
@@ -361,7 +361,7 @@ async def test_no_way_of_sending_signals_reaches_the_warden(sandbox: Sandbox, ho
 @pytest.mark.parametrize("number", [256, 279, 311])  # migrate_pages, move_pages, process_vm_writev
 async def test_the_memory_of_the_warden_cannot_be_moved_or_written(sandbox: Sandbox, number: int) -> None:
     source = f"import ctypes; print(ctypes.CDLL(None).syscall({number}, 1, 1, 0, 0, 0, 0))"
-    assert await said(sandbox, source) == "-1"
+    assert await printed(sandbox, source) == "-1"
 
 
 # --- processor time -----------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""The ways to make sandboxes, one per file."""
+"""The backends, one per file."""

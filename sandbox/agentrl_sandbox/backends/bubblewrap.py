@@ -1,11 +1,11 @@
 """`bubblewrap`: new namespaces around a warden that is their first process.
 
-Enforced everywhere: no network, a read-only system with nothing of this machine's but /usr and the interpreter, without
-its site-packages, a tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in /dev/shm), no terminals, no capabilities, no new
-privileges, seccomp (x86_64, aarch64). TCP and UDP, within the sandbox, where a control group counts their buffers.
-As root, programs get a user id that nothing else on the machine has; otherwise a user namespace of their own.
-Memory, processes and CPU by cgroups where they can be made; else memory by address space for each process, processes by
-RLIMIT_NPROC, and no share of the CPU.
+Always enforced: no network; a read-only file system that contains only /usr and the interpreter without its
+site-packages; a tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in /dev/shm); no terminals, capabilities or new privileges;
+seccomp (x86_64, aarch64). TCP and UDP work within the sandbox if a control group limits their buffers. As root,
+programs get a user id that nothing else on the machine uses; otherwise their own user namespace. Memory, processes and
+CPU are limited by cgroups if possible; else memory by address space per process, processes by RLIMIT_NPROC, and the
+CPU share not at all.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ METERS = "/run/meters"
 HOSTS = b"127.0.0.1 localhost\n::1 localhost\n"
 SHARED_BYTES = 8 << 20
 PACKAGE_DATABASE = Path("/usr/lib/sysimage")  # rpm's, which waits for locks that programs could hold
-BACKSTOP = 8  # processes beyond the cgroup's limit, which tells its hits, at which RLIMIT_NPROC would hold too
+BACKSTOP = 8  # RLIMIT_NPROC is this much above the cgroup's limit, because only the cgroup reports hits
 FIRST_UID = 1 << 30
 PROBE_S = 20.0
 INSTALL = "Install it (apt-get install bubblewrap; version 0.7 or later)"
 ALLOW = (
     "Allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0 where AppArmor refuses them; "
-    "in Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined), or ask for another backend"
+    "in Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined), or choose another backend"
 )
 
 
 class BubblewrapBackend:
-    """Sandboxes made by `bwrap`; UnavailableError where it is missing or may not make namespaces."""
+    """Backend of `bwrap` sandboxes; UnavailableError if bwrap is missing or may not create namespaces."""
 
     name = "bubblewrap"
 
@@ -58,22 +58,22 @@ class BubblewrapBackend:
         self._packages = tuple(_shown(paths(packages)))
 
     def describe(self) -> str:
-        """What enforces which limits here."""
-        user = "a user id of its own for each sandbox" if _is_root() else "a user namespace"
+        """Describe what enforces which limits here."""
+        user = "a separate user id per sandbox" if _is_root() else "a user namespace"
         calls = "seccomp" if seccomp.program() else "no seccomp filter for this processor"
         return f"namespaces, {user}, {calls}; memory and processes by {cgroups.describe()}"
 
     async def create(self, limits: Limits) -> OrderedSandbox:
-        """Return a warden as the first process of new namespaces."""
+        """Start a warden as the first process of new namespaces."""
         lease_id = leases.new_id()
         cage = cgroups.cage(lease_id)
         lease = Lease(lease_id, self.name, leases.me(), tuple(cage.paths) if cage else ())
-        info = _in_memory(b"")  # where bwrap writes the pid of the first process
+        info = _in_memory(b"")  # bwrap writes the pid of the first process here
 
         async def begin(process: HostProcess) -> None:
             await boot.load(process.channel, is_compiled=True)
             warden = json.loads(os.pread(info, 4096, 0))["child-pid"]
-            resource.prlimit(warden, resource.RLIMIT_CORE, NO_CORE)  # the filter keeps whoever is inside from it
+            resource.prlimit(warden, resource.RLIMIT_CORE, NO_CORE)  # the filter forbids this inside
             if cage:
                 await add_to_cage(cage, warden)
             await boot.begin(process.channel, _setup(limits, cage, bool(self._packages)))
@@ -92,11 +92,11 @@ class BubblewrapBackend:
 
 @cache
 def missing() -> str:
-    """Why sandboxes cannot be made here, and what to do; empty when they can (one is made to see)."""
+    """Return why sandboxes cannot be created here and how to fix it; "" if a test run succeeds."""
     if not sys.platform.startswith("linux") or shutil.which("bwrap") is None:
         return f"bwrap is not on the PATH. {INSTALL}"
     if _is_root() and (path := _private_path()):
-        return f"programs could not read the interpreter, for {path} is private. chmod -R o+rX {sys.base_prefix}"
+        return f"programs could not read the interpreter, because {path} is private. chmod -R o+rX {sys.base_prefix}"
     words = [*_walls(Limits(), None), *_privileges(), "true"]
     try:
         probe = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)
@@ -108,7 +108,7 @@ def missing() -> str:
 
 
 def _private_path() -> str:
-    """Return the first of the folders from the interpreter to its library that other users may not enter; or empty."""
+    """Return the first path of the interpreter and its library that other users cannot access; "" if there is none."""
     library, prefix = Path(os.__file__).resolve(), Path(sys.base_prefix).resolve()
     for path in (library, *library.parents, Path(boot.interpreter())):
         if path.is_relative_to(prefix) and path.stat().st_mode & 0o4 == 0:
@@ -117,22 +117,22 @@ def _private_path() -> str:
 
 
 def _spawn(lease: Lease, walls: list[str], cage: Cage | None, info: int) -> HostProcess:
-    """Start bwrap; before the first process runs, its pid stands in the file `info`.
+    """Start bwrap, which writes the pid of the first process to the file `info` before that runs.
 
-    Not a pipe: bwrap would die of a reader that was killed, and leave its child waiting for ever.
+    `info` is not a pipe: if its reader were killed, bwrap would die and leave its child waiting forever.
     """
     hosts = _in_memory(HOSTS)
     words = [*walls, "--perms", "0444", "--file", str(hosts), "/etc/hosts", "--remount-ro", "/"]
     words += [*_privileges(), "--info-fd", str(info)]
-    given = [info, hosts]
+    files = [info, hosts]
     program = seccomp.program(has_internet=cage is not None and cage.counts_sockets())
     if program is not None:
-        given.append(_in_memory(program))
-        words += ["--seccomp", str(given[-1])]
+        files.append(_in_memory(program))
+        words += ["--seccomp", str(files[-1])]
     try:
-        return HostProcess(lease, [*words, "--", *boot.command(boot.interpreter(), lease.id)], cage, given)
+        return HostProcess(lease, [*words, "--", *boot.command(boot.interpreter(), lease.id)], cage, files)
     finally:
-        for file in given[1:]:
+        for file in files[1:]:
             os.close(file)
 
 
@@ -154,7 +154,7 @@ def _setup(limits: Limits, cage: Cage | None, has_packages: bool) -> boot.Setup:
 
 
 def _walls(limits: Limits, cage: Cage | None, packages: tuple[str, ...] = ()) -> list[str]:
-    """What the sandbox sees of the file system, whose root can still be written, and the namespaces."""
+    """Return the options for the namespaces and the file system, whose root is still writable."""
     words = [
         shutil.which("bwrap") or "bwrap",
         "--unshare-pid",
@@ -177,7 +177,7 @@ def _walls(limits: Limits, cage: Cage | None, packages: tuple[str, ...] = ()) ->
 
 
 def _devices() -> Iterator[str]:
-    """Yield a /dev without terminals, of which the machine has a few thousand for everybody."""
+    """Yield the options of a /dev without terminals, since the whole machine has only a few thousand."""
     yield from ("--perms", "0755", "--tmpfs", "/dev")
     for name in ("null", "zero", "full", "random", "urandom"):
         yield from ("--dev-bind", f"/dev/{name}", f"/dev/{name}")
@@ -187,7 +187,7 @@ def _devices() -> Iterator[str]:
 
 @cache
 def _system() -> tuple[str, ...]:
-    """Return the system's programs and libraries, and the interpreter's where they lie elsewhere."""
+    """Return the options that show the system's programs and libraries, and the interpreter if it is elsewhere."""
     words = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         path = Path("/", name)
@@ -197,7 +197,7 @@ def _system() -> tuple[str, ...]:
             words += ["--ro-bind", str(path), str(path)]
     prefix = Path(sys.base_prefix).resolve()
     if not prefix.is_relative_to("/usr"):
-        for folder in [*prefix.parents][-2::-1]:  # bwrap alone would make them for root only
+        for folder in [*prefix.parents][-2::-1]:  # by default bwrap creates them for root only
             words += ["--perms", "0755", "--dir", str(folder)]
         words += ["--ro-bind", str(prefix), str(prefix)]
     for folder in [*_site_packages(), PACKAGE_DATABASE]:
@@ -207,26 +207,26 @@ def _system() -> tuple[str, ...]:
 
 
 def _site_packages() -> list[Path]:
-    """Return the interpreter's own and its virtual environment's: agentrl may be there, and is not to be read."""
+    """Return the folders to hide, the interpreter's and the virtual environment's, which may contain agentrl."""
     return sorted({Path(path).resolve() for path in site.getsitepackages([sys.base_prefix, sys.prefix])})
 
 
 def _shown(packages: dict[str, Path]) -> Iterator[str]:
-    """Yield the words that show these packages below FOLDER; PackagesError where programs could not read one."""
+    """Yield the options that show packages below FOLDER; PackagesError if programs could not read one."""
     made = set[str]()
-    for place, path in packages.items():
+    for name, path in packages.items():
         if _is_root() and path.stat().st_mode & 0o4 == 0:
             raise PackagesError(f"bubblewrap: programs could not read {path}, which is private. chmod -R o+rX {path}")
-        target = Path(FOLDER, place)
+        target = Path(FOLDER, name)
         for folder in [*target.parents][-2::-1]:
-            if str(folder) not in made:  # bwrap alone would make it for root only
+            if str(folder) not in made:  # by default bwrap creates it for root only
                 made.add(str(folder))
                 yield from ("--perms", "0755", "--dir", str(folder))
         yield from ("--ro-bind", str(path), str(target))
 
 
 def _privileges() -> list[str]:
-    """As root, what the warden needs to become somebody else and to kill him; else a user namespace without any."""
+    """Return the options for privileges: as root those to change the user and to kill, else a user namespace."""
     if not _is_root():
         return ["--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
     return [
@@ -241,7 +241,7 @@ def _is_root() -> bool:
 
 
 def _in_memory(content: bytes) -> int:
-    """Return a file descriptor to read this from."""
+    """Return a file descriptor from which `content` can be read."""
     fd = os.memfd_create("sandbox")
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)

@@ -1,12 +1,12 @@
 """`docker`: one hardened container per sandbox, its warden the container's first process.
 
-Enforced: no network, no new privileges, a read-only root with a tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in
-/dev/shm), no terminals, memory, processes and CPU by cgroups, the engine's seccomp profile and the filter of `seccomp`
-beside it. Programs have a user id of their own and no capabilities; the warden has three, to become and to end them.
-TCP and UDP, within the sandbox, where the engine counts their buffers: with cgroup v2, or in gVisor.
-Where the engine has gVisor's runtime (`runsc`), programs do not meet this machine's kernel at all.
-The image comes from `python -m agentrl_sandbox.image`: this machine's Python and shell, no registry needed. Packages
-are in the image (`--packages`), which lists them in a label.
+Enforced: no network or new privileges; a read-only root with a tmpfs of `disk_bytes` in /tmp (SHARED_BYTES in
+/dev/shm); no terminals; memory, processes and CPU by cgroups; the engine's seccomp profile plus the filter of
+`seccomp`. Programs have their own user id and no capabilities; the warden has three, to change users and to kill.
+TCP and UDP work within the sandbox if the engine counts their buffers: with cgroup v2, or in gVisor. If the engine has
+gVisor's runtime (`runsc`), programs never reach this machine's kernel.
+`python -m agentrl_sandbox.image` creates the image from this machine's Python and shell, without a registry. Packages
+are part of the image (`--packages`), which lists them in a label.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from agentrl_sandbox.types import Limits
 
 IMAGE = "agentrl-sandbox:latest"
 LABEL = "agentrl.sandbox"
-PACKAGES_LABEL = "agentrl.packages"  # of an image: the names of the packages that it has in FOLDER
+PACKAGES_LABEL = "agentrl.packages"  # image label: names of the packages in FOLDER
 WORK = "/tmp/work"
 WARDEN = "0:0"
-USERS = range(1 << 30, 1 << 31)  # one for each sandbox: the kernel counts much for a user
-SMALL_USERS = range(1 << 12, 1 << 16)  # where the engine maps users, it has no others
+USERS = range(1 << 30, 1 << 31)  # one per sandbox, because the kernel has limits per user
+SMALL_USERS = range(1 << 12, 1 << 16)  # an engine that maps users has no others
 SHARED_BYTES = 8 << 20
 EMPTY = "size=4k,mode=0755,ro"
 CALL_S = 60
 REMOVAL_S, RETRY_S = 30.0, 0.05
 CONFLICT = 409
-HEADER_BYTES = 8  # in front of what a container says: the stream's number, then the length
+HEADER_BYTES = 8  # header of a piece of output: the stream's number, then the length
 STDERR = 2
-GO = {"amd64": "x86_64", "arm64": "aarch64"}  # processors as some engines call them
+GO = {"amd64": "x86_64", "arm64": "aarch64"}  # names of processors that some engines use
 METERS = {
     "1": (
         ("memory", "/sys/fs/cgroup/memory/memory.oom_control", "oom_kill"),
@@ -67,7 +67,7 @@ T = TypeVar("T")
 
 
 class DockerBackend:
-    """Sandboxes that are containers; UnavailableError where no engine answers or the image is missing."""
+    """Backend of containers; UnavailableError if no engine answers or the image is missing."""
 
     name = "docker"
 
@@ -78,28 +78,28 @@ class DockerBackend:
             info = self._client.info()
         except ImageNotFound:
             self._client.close()
-            raise UnavailableError(f"docker: no image {IMAGE}. Make it: {maker(packages)}") from None
+            raise UnavailableError(f"docker: no image {IMAGE}. Create it: {maker(packages)}") from None
         except PackagesError:
             self._client.close()
             raise
         self.runtime = "runsc" if "runsc" in info.get("Runtimes", {}) else ""
         self._version = str(info.get("CgroupVersion", "1"))
         self._address = engine()
-        machine = str(info.get("Architecture"))  # the engine's, which may not be ours
-        # gVisor is a kernel of its own, and nothing in it is shared.
+        machine = str(info.get("Architecture"))  # the engine's, which may differ from ours
+        # gVisor is a separate kernel that shares nothing.
         rules = seccomp.program(GO.get(machine, machine), has_internet=self._version == "2")
         self._rules = b"" if self.runtime else rules or b""
         options = " ".join(info.get("SecurityOptions") or ())
         self._users = SMALL_USERS if "rootless" in options or "userns" in options else USERS
 
     def describe(self) -> str:
-        """What enforces which limits here."""
+        """Describe what enforces which limits here."""
         kernel = "gVisor (runsc)" if self.runtime else "this machine's kernel"
-        calls = "" if self._rules or self.runtime else ", no seccomp filter but the engine's"
+        calls = "" if self._rules or self.runtime else ", only the engine's seccomp filter"
         return f"containers on {kernel}{calls}; memory and processes by cgroup v{self._version}"
 
     async def create(self, limits: Limits) -> OrderedSandbox:
-        """Return a warden as the first process of a new container."""
+        """Start a warden as the first process of a new container."""
         lease = leases.write(Lease(leases.new_id(), self.name, leases.me(), docker=self._address))
         vessel = Container(self._client, lease)
         making = asyncio.ensure_future(_in_thread(lambda: vessel.start(self._settings(limits))))
@@ -122,7 +122,7 @@ class DockerBackend:
             await boot.begin(channel, setup)
         except LostError as error:
             await vessel.remove()
-            raise LostError(f"docker: {error}: {transport.complaints.decode(errors='replace')}") from error
+            raise LostError(f"docker: {error}: {transport.stderr.decode(errors='replace')}") from error
         except BaseException:
             await asyncio.wait({making})
             await vessel.remove()
@@ -130,7 +130,7 @@ class DockerBackend:
         return sandbox(lease.id, channel, vessel, limits)
 
     async def close(self) -> None:
-        """Let go of the connection to the engine."""
+        """Close the connection to the engine."""
         await _in_thread(self._client.close)
 
     def _settings(self, limits: Limits) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class DockerBackend:
             "read_only": True,
             "tmpfs": {
                 "/tmp": f"size={limits.disk_bytes},mode=1777,exec,nosuid,nodev",
-                "/dev/pts": EMPTY,  # the machine has a few thousand terminals for everybody
+                "/dev/pts": EMPTY,  # the whole machine has only a few thousand terminals
                 "/dev/mqueue": EMPTY,
             },
             "ulimits": [Ulimit(name="core", soft=NO_CORE[0], hard=NO_CORE[1])],
@@ -164,7 +164,7 @@ class Container:
         self._client, self._lease = client, lease
 
     def start(self, settings: dict[str, Any]) -> DockerTransport:
-        """Create it, attach to it, start it; blocks."""
+        """Create the container, attach to it and start it; blocks."""
         api = self._client.api
         api.create_container(
             IMAGE,
@@ -184,7 +184,7 @@ class Container:
         return DockerTransport(attached)
 
     async def is_out_of_memory(self) -> bool:
-        """Return whether the kernel ended it for its memory."""
+        """Return whether the kernel killed it for lack of memory."""
         try:
             state = await _in_thread(lambda: self._client.api.inspect_container(self._lease.id)["State"])
         except SandboxError:
@@ -192,28 +192,28 @@ class Container:
         return bool(state.get("OOMKilled"))
 
     async def remove(self) -> None:
-        """Kill it, remove it, strike the lease."""
+        """Kill and remove the container, and delete its lease."""
         await _in_thread(lambda: _remove(self._client, self._lease.id))
         leases.strike(self._lease)
 
 
 class DockerTransport(SocketTransport):
-    """The attached streams of a container: stdin one way; stdout and stderr, each piece under a header, the other."""
+    """The attached streams of a container: stdin out; stdout and stderr in, every piece with a header."""
 
     def __init__(self, attached: Any) -> None:
         self._attached = attached  # closes the connection when it is collected
-        self.complaints = b""
+        self.stderr = b""
         self._received = b""
         sock: socket.socket = attached._sock
         sock.settimeout(None)
         super().__init__(sock)
 
     async def receive(self) -> bytes:
-        """Some bytes of stdout; none when the container has ended."""
+        """Return some bytes of stdout, or b"" if the container has ended."""
         while True:
             stream, piece = self._next_piece()
             if stream == STDERR:
-                self.complaints = (self.complaints + piece)[-4000:]
+                self.stderr = (self.stderr + piece)[-4000:]
             elif piece:
                 return piece
             else:
@@ -229,7 +229,7 @@ class DockerTransport(SocketTransport):
             self._attached.close()
 
     def _next_piece(self) -> tuple[int, bytes]:
-        """Return the stream and content of the next whole piece; nothing when it has not arrived."""
+        """Return stream and content of the next complete piece; (0, b"") if it has not arrived."""
         end = HEADER_BYTES + int.from_bytes(self._received[4:HEADER_BYTES], "big")
         if len(self._received) < max(end, HEADER_BYTES):
             return 0, b""
@@ -239,10 +239,10 @@ class DockerTransport(SocketTransport):
 
 
 def connect(address: str = "") -> docker.DockerClient:
-    """A client of the engine at an address (that of the environment by default); UnavailableError when none answers."""
+    """Connect to the engine at an address (default: the environment's); UnavailableError if none answers."""
     address = address or engine()
     try:
-        _knock(address)
+        _check_listening(address)
         client = docker.DockerClient(address, timeout=CALL_S, tls=kwargs_from_env().get("tls", False))
         client.ping()
     except (DockerException, OSError) as error:
@@ -253,26 +253,26 @@ def connect(address: str = "") -> docker.DockerClient:
 
 
 def engine() -> str:
-    """Where the engine is, as the environment has it."""
+    """Return the address of the engine in the environment."""
     return os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 
 
 def maker(packages: Iterable[str]) -> str:
-    """Return the command that makes the image, with these packages in it."""
+    """Return the command that creates the image with these packages."""
     words = ["python -m agentrl_sandbox.image", *(["--packages"] if packages else []), *packages]
     return " ".join(words)
 
 
 def _check(packages: Sequence[str], label: str) -> None:
-    """PackagesError where the image does not have all of these."""
-    had = checked(label.split())
-    if missing := [name for name in packages if name not in had]:
-        fix = f"Make one that has: {maker(dict.fromkeys([*had, *packages]))}"
-        raise PackagesError(f"docker: the image {IMAGE} does not list the package {', '.join(missing)}. {fix}")
+    """Raise PackagesError if the image lacks some of these packages."""
+    included = checked(label.split())
+    if missing := [name for name in packages if name not in included]:
+        fix = f"Create one that does: {maker(dict.fromkeys([*included, *packages]))}"
+        raise PackagesError(f"docker: the image {IMAGE} does not include the package {', '.join(missing)}. {fix}")
 
 
-def _knock(address: str) -> None:
-    """OSError when nobody listens; docker's client would leave a socket open then."""
+def _check_listening(address: str) -> None:
+    """Raise OSError if nothing listens; docker's client would leak a socket then."""
     if address.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(CALL_S)
@@ -280,7 +280,7 @@ def _knock(address: str) -> None:
 
 
 def remove(address: str, lease_id: str) -> None:
-    """Remove a container that another process has left behind; blocks."""
+    """Remove a container that another process left behind; blocks."""
     client = connect(address)
     try:
         _remove(client, lease_id)
@@ -291,7 +291,7 @@ def remove(address: str, lease_id: str) -> None:
 
 
 def _remove(client: docker.DockerClient, lease_id: str) -> None:
-    """Until it is gone: the engine refuses (409) while somebody else, or itself, is removing it."""
+    """Remove a container, retrying while the engine reports a conflict (409) with another removal."""
     until = time.monotonic() + REMOVAL_S
     while True:
         try:
@@ -313,7 +313,7 @@ def _path(client: docker.DockerClient) -> str:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Return the engine's client blocks; SandboxError for whatever it raises."""
+    """Call the blocking client in a thread; its errors become SandboxError."""
     try:
         return await in_thread(call)
     except (DockerException, OSError) as error:

@@ -1,8 +1,8 @@
-"""`process`: a child process under rlimits. This is no security boundary: for programs that you trust, and for tests.
+"""`process`: a child process under rlimits. No security boundary: only for trusted programs and for tests.
 
-Enforced: wall time, CPU time, output, file size, open files; memory and processes by cgroups where they can be made,
-else memory by address space for each process and processes not at all. Everything a program leaves behind is killed.
-Not enforced: anything else. The program reads and writes what you can read and write, and reaches the network.
+Enforced: wall time, CPU time, output, file size, open files; memory and processes by cgroups if possible, else memory
+by address space per process and processes not at all. Processes that a program leaves behind are killed.
+Not enforced: anything else. Programs can read and write whatever you can, and reach the network.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ WARNING = "sandbox backend 'process' is NO security boundary: programs can read,
 
 
 class InsecureSandboxWarning(UserWarning):
-    """Programs run without a wall between them and this machine."""
+    """Programs run without isolation from this machine."""
 
 
 class ProcessBackend:
-    """Sandboxes that are child processes; says at its making that it protects nothing."""
+    """Backend of child processes; warns when it is created that it protects nothing."""
 
     name = "process"
 
@@ -36,11 +36,11 @@ class ProcessBackend:
         self._packages = paths(packages)
 
     def describe(self) -> str:
-        """What enforces which limits here."""
+        """Describe what enforces which limits here."""
         return f"no security boundary; memory and processes by {cgroups.describe()}"
 
     async def create(self, limits: Limits) -> OrderedSandbox:
-        """Return a warden in a working folder of its own."""
+        """Start a warden in its own working folder."""
         lease_id = leases.new_id()
         cage = cgroups.cage(lease_id)
         lease = Lease(lease_id, self.name, leases.me(), tuple(cage.paths) if cage else ())
@@ -64,9 +64,9 @@ class ProcessBackend:
 
 
 def _link(packages: dict[str, Path], folder: Path) -> None:
-    """A folder through which these packages can be imported, and nothing beside them."""
-    for place, path in packages.items():
-        link = folder / place
+    """Fill a folder with links to these packages only."""
+    for name, path in packages.items():
+        link = folder / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
 

@@ -1,6 +1,6 @@
-"""`remote`: sandboxes of another machine, by HTTP; see agentrl_sandbox.server for the other side.
+"""`remote`: sandboxes of another machine over HTTP; agentrl_sandbox.server is the other side.
 
-Enforced: what the server's backend enforces. A sandbox lives as long as one connection to the server does.
+Enforced: what the server's backend enforces. A sandbox lives as long as one connection to the server.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ KINDS = {name: getattr(errors, name) for name in ("ClosedError", "LostError", "R
 
 
 class RemoteBackend:
-    """Sandboxes that a server makes."""
+    """Backend of sandboxes on a server."""
 
     name = "remote"
 
     def __init__(self, url: str, token: str, certificate: str = "", packages: tuple[str, ...] = ()) -> None:
-        """`certificate`: a PEM file to trust, for a server whose own no public authority has signed."""
+        """Create a backend; `certificate` is a PEM file to trust if no public authority signed the server's."""
         self._tls, self._packages = _tls(certificate), packages
         self._url, self._headers = url.rstrip("/"), {"Authorization": f"Bearer {token}"}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
 
     def describe(self) -> str:
-        """Where they are."""
+        """Name the server."""
         return f"sandboxes of {self._url}"
 
     def check(self) -> None:
-        """Ask the server, and wait for it; UnavailableError where none answers at this address and to this token."""
+        """Request the server synchronously; UnavailableError if none answers at this address with this token."""
         try:
             answer = httpx.get(
                 f"{self._url}/sandboxes", headers=self._headers, timeout=CONNECT_S, verify=self._tls, trust_env=False
@@ -53,10 +53,10 @@ class RemoteBackend:
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             raise UnavailableError(f"remote: {answer.text}")
         if "POST to /sandboxes" not in answer.text:
-            raise UnavailableError(f"remote: what answers at {self._url} ({answer.status_code}) is no sandbox server")
+            raise UnavailableError(f"remote: {self._url} (status {answer.status_code}) is not a sandbox server")
 
     async def create(self, limits: Limits) -> OrderedSandbox:
-        """Return one more on the server."""
+        """Create a sandbox on the server."""
         link = RemoteLink(self._client())
         name = await link.open(limits, self._packages)
         return OrderedSandbox(name, link, limits)
@@ -68,10 +68,10 @@ class RemoteBackend:
             await client.aclose()
 
     def _client(self) -> httpx.AsyncClient:
-        """Return the running event loop's own client."""
+        """Return the client of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            timeout = httpx.Timeout(None, connect=CONNECT_S)  # every call has a deadline of its own
+            timeout = httpx.Timeout(None, connect=CONNECT_S)  # every call has its own deadline
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
             self._clients[loop] = httpx.AsyncClient(
                 base_url=self._url,
@@ -85,7 +85,7 @@ class RemoteBackend:
 
 
 class RemoteLink:
-    """A link to one sandbox of a server."""
+    """Link to one sandbox of a server."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client, self._loop = client, asyncio.get_running_loop()
@@ -93,9 +93,9 @@ class RemoteLink:
         self._hold: asyncio.Task[None] | None = None
 
     async def open(self, limits: Limits, packages: tuple[str, ...] = ()) -> str:
-        """Have the server make the sandbox; its id there."""
-        wishes = asdict(limits) | ({"packages": packages} if packages else {})
-        self._hold = self._loop.create_task(self._keep(json.dumps(wishes).encode()))
+        """Have the server create the sandbox; return its id."""
+        request = asdict(limits) | ({"packages": packages} if packages else {})
+        self._hold = self._loop.create_task(self._keep(json.dumps(request).encode()))
         try:
             async with asyncio.timeout(CREATE_S):
                 return await asyncio.shield(self._name)
@@ -106,7 +106,7 @@ class RemoteLink:
                 self.shut()
 
     async def carry(self, order: bytes, answer: Answer) -> ExecResult:
-        """Send an order; LostError when the server or the sandbox is gone."""
+        """Send an order and collect its answer; LostError if the server or the sandbox is gone."""
         path = f"/sandboxes/{self._name.result()}"
         try:
             async with self._client.stream("POST", path, content=order) as response:
@@ -118,31 +118,31 @@ class RemoteLink:
                         return result
         except httpx.HTTPError as error:
             raise LostError(f"remote: {type(error).__name__}: {error}") from error
-        raise LostError("remote: the answer has no end")
+        raise LostError("remote: the answer is incomplete")
 
     async def is_out_of_memory(self) -> bool:
-        """Return the server has looked."""
+        """Return False: the server has checked already."""
         return False
 
     def is_open(self) -> bool:
-        """False when the server has let go of it."""
+        """Return False if the server has closed the sandbox."""
         return self._hold is not None and not self._hold.done()
 
     def shut(self) -> None:
-        """Let go: the server ends the sandbox."""
+        """Close the connection, so that the server ends the sandbox."""
         if self._hold and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._hold.cancel)
 
     async def remove(self) -> None:
-        """Wait until the connection is closed; the rest is the server's."""
+        """Wait until the connection is closed; the server does the rest."""
         if self._hold and self._loop is asyncio.get_running_loop():
             self._hold.cancel()
             await asyncio.wait({self._hold}, timeout=CONNECT_S)
 
-    async def _keep(self, wishes: bytes) -> None:
-        """Hold the answer open that keeps the sandbox alive."""
+    async def _keep(self, request: bytes) -> None:
+        """Hold the response open that keeps the sandbox alive."""
         try:
-            async with self._client.stream("POST", "/sandboxes", content=wishes) as response:
+            async with self._client.stream("POST", "/sandboxes", content=request) as response:
                 await _check(response)
                 async for line in response.aiter_lines():
                     if not self._name.done():
@@ -159,11 +159,11 @@ def _tls(certificate: str) -> ssl.SSLContext:
             ssl.create_default_context(cafile=certificate) if certificate else httpx.create_ssl_context(trust_env=False)
         )
     except OSError as error:
-        raise UnavailableError(f"remote: {certificate} holds no certificate: {error}") from error
+        raise UnavailableError(f"remote: {certificate} contains no valid certificate: {error}") from error
 
 
 async def _check(response: httpx.Response) -> None:
-    """SandboxError for an answer that is a refusal."""
+    """Raise SandboxError for an error response."""
     if response.status_code != httpx.codes.OK:
         text = (await response.aread()).decode(errors="replace")
         kind = {400: UnavailableError, 401: UnavailableError, 409: PackagesError, 503: FullError}.get(
@@ -173,7 +173,7 @@ async def _check(response: httpx.Response) -> None:
 
 
 async def _frames(response: httpx.Response) -> AsyncIterator[tuple[bytes, bytes]]:
-    """Kind and payload of each frame; LostError for what is none."""
+    """Yield kind and payload of every frame; LostError if one is invalid."""
     received = bytearray()
     async for data in response.aiter_raw():
         received += data
@@ -190,7 +190,7 @@ async def _frames(response: httpx.Response) -> AsyncIterator[tuple[bytes, bytes]
 
 
 def _error(payload: bytes) -> SandboxError:
-    """Return the error that the server met."""
+    """Return the server's error."""
     name, text = (field.decode(errors="replace") for field in wire.unpack(payload))
     kind: type[SandboxError] = KINDS.get(name, SandboxError)
     return kind(f"remote: {text}")

@@ -1,1 +1,1 @@
-"""The container image of the docker backend, from this machine's Python and shell: no registry is needed."""
+"""Container image of the docker backend, made from this machine's Python and shell without a registry."""

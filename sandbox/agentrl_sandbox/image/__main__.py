@@ -1,4 +1,4 @@
-"""python -m agentrl_sandbox.image: give the image to the engine, or write its file system to a file."""
+"""python -m agentrl_sandbox.image: import the image into the engine, or write its file system to a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentrl_sandbox.packages import checked, paths, required
 
 
 def main() -> None:
-    """Build it, tell its name."""
+    """Build the image and print its name."""
     parser = argparse.ArgumentParser(prog="python -m agentrl_sandbox.image", description=__doc__)
     parser.add_argument("--tar", type=Path, help="write the root file system here, for `docker import` elsewhere")
     parser.add_argument("--packages", nargs="+", default=[], help="installed packages that programs can import")
@@ -26,11 +26,11 @@ def main() -> None:
             write_rootfs(file, paths(names))
         print(arguments.tar)
     else:
-        _give(names)
+        _import(names)
 
 
-def _give(names: list[str]) -> None:
-    """Have the engine import it, and tell."""
+def _import(names: list[str]) -> None:
+    """Import the image into the engine and print its name."""
     from agentrl_sandbox.backends.docker import IMAGE, PACKAGES_LABEL, connect
 
     content = io.BytesIO()

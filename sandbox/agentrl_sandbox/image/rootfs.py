@@ -1,4 +1,4 @@
-"""A root file system as a tar archive: this machine's Python, shell and time zones, packages, and what they load."""
+"""Root file system as a tar archive: this machine's Python, shell and time zones, packages, and their libraries."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ FOLDERS = ("tmp", "proc", "sys", "dev", "etc", "run")
 
 
 def interpreter_folder() -> str:
-    """Where `python3` lies in the image."""
+    """Return the folder of `python3` in the image."""
     return "/usr/local/bin"
 
 
 def write_rootfs(file: BinaryIO, packages: Mapping[str, Path] | None = None) -> None:
-    """The archive, onto an open file; `packages` as `packages.paths` gives them."""
-    lent = packages or {}
+    """Write the archive to an open file; `packages` as `packages.paths` returns them."""
+    packages = packages or {}
     python = Path(interpreter())
     programs = [python, *(Path(found).resolve() for name in COMMANDS if (found := shutil.which(name)))]
     with tarfile.open(fileobj=file, mode="w") as archive:
@@ -86,10 +86,10 @@ def write_rootfs(file: BinaryIO, packages: Mapping[str, Path] | None = None) -> 
         archive.add(library, str(library).lstrip("/"), filter=_keep)
         for zones in filter(Path.is_dir, map(Path, zoneinfo.TZPATH)):
             archive.add(zones, str(zones).lstrip("/"), filter=_readable)
-        for place, path in lent.items():
-            archive.add(path, f"{FOLDER}/{place}".lstrip("/"), filter=_readable)
-        loaded = _libraries([*programs, *library.glob("lib-dynload/*.so"), *_extensions(lent.values())])
-        bundled = [path.resolve() for path in lent.values()]
+        for name, path in packages.items():
+            archive.add(path, f"{FOLDER}/{name}".lstrip("/"), filter=_readable)
+        loaded = _libraries([*programs, *library.glob("lib-dynload/*.so"), *_extensions(packages.values())])
+        bundled = [path.resolve() for path in packages.values()]
         outside = {path for path in loaded if not any(path.resolve().is_relative_to(own) for own in bundled)}
         for path in sorted({*programs, *outside}):
             _add_file(archive, path, path.resolve())
@@ -101,7 +101,7 @@ def write_rootfs(file: BinaryIO, packages: Mapping[str, Path] | None = None) -> 
 
 
 def _libraries(programs: list[Path]) -> set[Path]:
-    """Return every shared library that these load, by the names under which they are looked for."""
+    """Return every shared library that these programs load, by the path under which it is searched."""
     found = set()
     for start in range(0, len(programs), 50):
         words = ["ldd", *map(str, programs[start : start + 50])]
@@ -117,7 +117,7 @@ def _extensions(packages: Iterable[Path]) -> Iterator[Path]:
 
 def _add_folder(archive: tarfile.TarFile, name: str) -> None:
     entry = tarfile.TarInfo(name)
-    # Docker gives a tmpfs the mode of the folder under it.
+    # Docker gives a tmpfs the mode of the folder below it.
     entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
     archive.addfile(entry)
 
@@ -138,12 +138,12 @@ def _add_link(archive: tarfile.TarFile, name: str, target: str) -> None:
 
 
 def _keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Return the standard library alone, readable by everyone."""
+    """Keep the standard library without LEFT_OUT, readable by everyone."""
     return None if Path(entry.name).name in LEFT_OUT else _readable(entry)
 
 
 def _readable(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Root's, and readable by everyone."""
+    """Make an entry owned by root and readable by everyone."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode |= 0o555 if entry.isdir() else 0o444

@@ -1,1 +1,1 @@
-"""What runs inside a sandbox: sent over the channel at start, so that no file of ours lies in there."""
+"""Code that runs inside a sandbox, sent over the channel at start, so that it contains no file of ours."""

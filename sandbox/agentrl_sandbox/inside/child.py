@@ -1,4 +1,4 @@
-"""The untrusted process between fork and its own first instruction: pipes, limits, privileges."""
+"""Setup of the untrusted process between the fork and the program: pipes, limits, privileges."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import resource
 from agentrl_sandbox.inside.kernel import PR_SET_DUMPABLE, prctl, reset_signals
 from agentrl_sandbox.inside.wire import unpack
 
-NO_CORE = (1, 1)  # with 0, a crash would still start the program that the machine may have for cores
-PENDING_SIGNALS = 1024  # and timers: the kernel counts them for a user, who may have more to do than this sandbox
+NO_CORE = (1, 1)  # with 0, a crash would still start the machine's core-dump handler
+PENDING_SIGNALS = 1024  # and timers: the kernel counts them per user, who may have other processes too
 
 
 class Cell:
-    """What holds for every program of one sandbox; travels as the fields of the boot frame, in this order."""
+    """Settings of all programs of one sandbox: the fields of the boot frame, in this order."""
 
     def __init__(self, payload: bytes) -> None:
         work, *numbers, environment, meters, self.rules, rooms = unpack(payload)
@@ -25,7 +25,7 @@ class Cell:
 
 
 def keep_only(fds: list[int]) -> None:
-    """Put `fds` at 0, 1, 2, …, close every other, and drop the warden's signal handling."""
+    """Move `fds` to 0, 1, 2, …, close all others, and reset the warden's signal handling."""
     spare = [os.dup2(fd, 100 + number, inheritable=False) for number, fd in enumerate(fds)]
     for number, fd in enumerate(spare):
         os.dup2(fd, number)
@@ -34,7 +34,7 @@ def keep_only(fds: list[int]) -> None:
 
 
 def confine(cell: Cell, cpu_s: int) -> None:
-    """Give up, for good, what the program must not have. `cpu_s` 0: no rlimit counts its CPU time."""
+    """Permanently drop what the program must not have. `cpu_s` 0 means no rlimit on CPU time."""
     os.setsid()
     _show_itself()
     _prefer_for_oom()
@@ -61,12 +61,12 @@ def confine(cell: Cell, cpu_s: int) -> None:
 
 
 def _show_itself() -> None:
-    """Let the program look at its own /proc: it inherits the warden's invisibility, and a change of user hides it."""
+    """Let the program read its own /proc, which the warden's setting and the change of user would prevent."""
     prctl(PR_SET_DUMPABLE, 1)
 
 
 def enter(work: str) -> None:
-    """The working folder, made anew or opened again where an earlier program has ruined it; OSError while it does."""
+    """Enter the working folder; repair it if an earlier program damaged it; OSError if one still does."""
     try:
         _make(work)
     except OSError:
@@ -92,7 +92,7 @@ def _open_again(folder: str) -> None:
 
 
 def _lower(kind: int, value: int) -> None:
-    """The soft limit, and one more as the hard one: a CPU limit first warns, then kills."""
+    """Lower a limit; the hard CPU limit is one above the soft one, so that a signal comes before the kill."""
     most = resource.getrlimit(kind)[1]
     value = value if most == resource.RLIM_INFINITY else min(value, most)
     hard = value + (kind == resource.RLIMIT_CPU)
@@ -100,7 +100,7 @@ def _lower(kind: int, value: int) -> None:
 
 
 def _prefer_for_oom() -> None:
-    """When memory runs out, the kernel shall take the program and not the warden."""
+    """Make the kernel kill the program rather than the warden if memory runs out."""
     try:
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""Files of the working folder, reached by the child with the program's own rights and never through a link."""
+"""Files of the working folder, accessed by the child with the program's own rights and never through a link."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import stat
 CHUNK_BYTES = 1 << 16
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 MOVED = f".{os.urandom(8).hex()}-"
-"""Begins the names of what is being removed; no program has them by accident."""
+"""Prefix of names of entries that are being removed; random, so that programs do not use it by accident."""
 
 
 def read(work: str, path: str) -> None:
-    """The bytes of a regular file, on stdout."""
+    """Write the content of a regular file to stdout."""
     folder, name = _parent(work, path, is_made=False)
-    # Not blocking: a FIFO would hold us until somebody writes.
+    # Non-blocking, because opening a FIFO would wait for a writer.
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         raise OSError("not a regular file")
@@ -23,7 +23,7 @@ def read(work: str, path: str) -> None:
 
 
 def write(work: str, path: str) -> None:
-    """A regular file with what stands on stdin; missing folders are made."""
+    """Write stdin to a regular file; create missing folders."""
     folder, name = _parent(work, path, is_made=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     file = os.open(name, flags, 0o644, dir_fd=folder)
@@ -36,7 +36,7 @@ def write(work: str, path: str) -> None:
 
 
 def snapshot(work: str) -> None:
-    """The working folder as a tar archive, on stdout."""
+    """Write the working folder to stdout as a tar archive."""
     import tarfile
 
     with open(1, "wb", closefd=False) as out, tarfile.open(fileobj=out, mode="w|") as archive:
@@ -44,7 +44,7 @@ def snapshot(work: str) -> None:
 
 
 def restore(work: str) -> None:
-    """Unpack the archive on stdin into the working folder; what would land outside is refused."""
+    """Unpack the archive on stdin into the working folder; entries that lead outside are rejected."""
     import tarfile
 
     with open(0, "rb", closefd=False) as source, tarfile.open(fileobj=source, mode="r|") as archive:
@@ -52,9 +52,10 @@ def restore(work: str) -> None:
 
 
 def clear(room: str) -> None:
-    """Remove what programs have put into a folder, however deep; OSError for what cannot be removed.
+    """Remove what programs have put into a folder, at any depth; OSError if something cannot be removed.
 
-    What is in a folder moves up into the room before that goes: no path grows long, and nothing recurs.
+    The content of a subfolder moves up to the top before the subfolder is removed, so paths stay short and no recursion
+    is needed.
     """
     top, moved, mine = os.open(room, FOLDER), 0, os.getuid()
     while names := [entry.name for entry in os.scandir(top) if entry.stat(follow_symlinks=False).st_uid == mine]:
@@ -65,7 +66,7 @@ def clear(room: str) -> None:
             folder = os.open(name, FOLDER, dir_fd=top)
             for inner in os.listdir(folder):
                 moved += 1
-                _opened_up(inner, folder)  # its parent is an entry of it, which changes
+                _opened_up(inner, folder)  # moving a folder changes its ".." entry
                 os.rename(inner, f"{MOVED}{moved}", src_dir_fd=folder, dst_dir_fd=top)
             os.close(folder)
             os.rmdir(name, dir_fd=top)
@@ -73,22 +74,22 @@ def clear(room: str) -> None:
 
 
 def _opened_up(name: str, parent: int) -> bool:
-    """Give a folder the rights that its removal takes; False for what is none."""
+    """Make a folder removable; return False if it is not a folder."""
     is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode)
     if is_folder:
         os.chmod(name, 0o700, dir_fd=parent)
     return is_folder
 
 
-def _keep(member):  # type: ignore[no-untyped-def]  # TarInfo, which is not imported for its name alone
-    """Regular files, under each of their names, folders and links; no devices, FIFOs or owners."""
+def _keep(member):  # type: ignore[no-untyped-def]  # importing tarfile for TarInfo is slow
+    """Keep regular files (with all their names), folders and links; drop devices, FIFOs and owners."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
 
 
 def _replace(member, work):  # type: ignore[no-untyped-def]
-    """The member as far as it is harmless; the file in its place, which may be read-only, goes."""
+    """Sanitise a member, and remove the file at its path, which may be read-only."""
     import tarfile
 
     member = tarfile.data_filter(member, work)
@@ -99,7 +100,7 @@ def _replace(member, work):  # type: ignore[no-untyped-def]
 
 
 def _parent(work: str, path: str, is_made: bool) -> tuple[int, str]:
-    """Return an open folder and the name in it. Each step is opened from the one before: no link, no race."""
+    """Return an open folder and the name in it. Each step is opened from the previous one: no links, no races."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     if path.startswith("/") or ".." in names or not names or "\0" in path:
         raise OSError("not a path inside the working folder")

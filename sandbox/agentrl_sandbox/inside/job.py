@@ -1,4 +1,4 @@
-"""One order under way: the confined child, its pipes, what it has said, the limits it has hit."""
+"""One order in progress: the confined child, its pipes, its output, and the limits that it hit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from agentrl_sandbox.inside.programs import perform
 from agentrl_sandbox.inside.tree import SIGKILL, Ended
 
 CHUNK_BYTES = 1 << 16
-MOST_READS = 256
-"""As many pieces as a pipe can hold: a writer that never stops does not keep the warden from its clock."""
+MAX_READS = 256
+"""Reads per wake-up, enough for a full pipe: an endless writer must not keep the warden from its clock."""
 
 SIGXCPU = 24
 NOT_BEGUN = 125
 
 
 class Order:
-    """What to do, and how far it may go: the fields of an order frame."""
+    """A command and its limits: the fields of an order frame."""
 
     def __init__(self, payload: bytes) -> None:
         verb, wall_s, cpu_s, output_bytes, is_streamed, stdin, *args = wire.unpack(payload)
@@ -31,10 +31,10 @@ class Order:
 
 
 class Process:
-    """A confined child and our ends of its pipes; a session's has two more, for sources and for exit codes.
+    """A confined child and our ends of its pipes; a session has two more, for sources and for exit codes.
 
-    Its stdin is a file that holds the whole input, as a shell's `<` gives it; a pipe where the kernel has none such.
-    `is_first`: nothing has run in the sandbox; `is_alone`: nothing runs there that could hinder its start.
+    Its stdin is a file with the whole input, as with a shell's `<`; a pipe if the kernel lacks memfds.
+    `is_first`: nothing has run in the sandbox yet; `is_alone`: nothing runs there that could disturb its start.
     """
 
     def __init__(self, order: Order, cell: Cell, is_first: bool, is_alone: bool) -> None:
@@ -59,13 +59,13 @@ class Process:
     def _pipe(self, theirs: list[int], is_read: bool) -> int:
         ours, other = os.pipe() if is_read else os.pipe()[::-1]
         os.set_blocking(ours, False)
-        os.fchmod(other, 0o666)  # so that the program may open /dev/stdin by its name
+        os.fchmod(other, 0o666)  # lets the program open /dev/stdin by name
         theirs.append(other)
         self.fds.add(ours)
         return ours
 
     def has_begun(self) -> bool:
-        """Return whether it came as far as the program; when it did not, the program is not to blame."""
+        """Return whether the child reached the program; if it did not, the program is not at fault."""
         if not self._has_begun:
             try:
                 self._has_begun = os.read(self.begun, 1) != b""
@@ -74,22 +74,22 @@ class Process:
         return self._has_begun
 
     def close(self, *fds: int) -> None:
-        """Let go of these pipes; without arguments, of all."""
+        """Close these pipes, or all without arguments."""
         for fd in fds or tuple(self.fds):
             os.close(fd)
             self.fds.discard(fd)
 
 
 class Job:
-    """What the warden knows of an order that it carries out."""
+    """State of an order that the warden carries out."""
 
     def __init__(self, order: Order, process: Process) -> None:
         self.order, self.process = order, process
         self.source = process.source if order.is_session else process.stdin
         self.left = memoryview(_framed(order.args[0]) if order.is_session else order.stdin if self.source >= 0 else b"")
         self.kinds = {process.stdout: wire.OUT, process.stderr: wire.ERR}
-        self.said = {wire.OUT: bytearray(), wire.ERR: bytearray()}
-        self.said_bytes = 0
+        self.output = {wire.OUT: bytearray(), wire.ERR: bytearray()}
+        self.taken_bytes = 0
         self.hits: set[str] = set()
         self.exit_code: int | None = None
         self.peak_bytes = 0
@@ -98,7 +98,7 @@ class Job:
         self.ends_at = self.started + order.wall_s
 
     def feed(self) -> bool:
-        """Write what its pipe takes; False when nothing is left or nobody reads."""
+        """Write as much as the pipe takes; return False if nothing is left or nobody reads."""
         try:
             self.left = self.left[os.write(self.source, self.left[:CHUNK_BYTES]) :]
         except BlockingIOError:
@@ -108,12 +108,12 @@ class Job:
         return bool(self.left)
 
     def take(self, fd: int) -> bool:
-        """Read what stands in a pipe, up to the output limit; False when it has ended, or what stands there is spoilt.
+        """Read what is in a pipe, up to the output limit; return False at its end, or if it cannot be read.
 
-        A program can splice pages of a file into it, and take them away from the file.
+        A program can splice pages of a file into the pipe and then truncate the file.
         """
         kind = self.kinds[fd]
-        for _ in range(MOST_READS):
+        for _ in range(MAX_READS):
             if "output" in self.hits:
                 return False
             try:
@@ -124,19 +124,19 @@ class Job:
                 return False
             if not chunk:
                 return False
-            room = self.order.output_bytes - self.said_bytes
-            self.said[kind] += chunk[:room]
-            self.said_bytes += min(room, len(chunk))
+            room = self.order.output_bytes - self.taken_bytes
+            self.output[kind] += chunk[:room]
+            self.taken_bytes += min(room, len(chunk))
             if len(chunk) > room:
                 self.hits.add("output")
         return True
 
     def was_hindered(self) -> bool:
-        """Return whether it was killed while programs ran that could do that; before it began, say."""
+        """Return whether it was killed, perhaps before it began, while other programs ran that could have done it."""
         return not self.process.is_alone and self.exit_code is not None and self.exit_code < 0
 
     def end(self, ended: Ended) -> None:
-        """The process has ended."""
+        """Record the end of the process."""
         self.has_process_ended = True
         self.peak_bytes = ended.peak_bytes
         self.exit_code = ended.exit_code if self.exit_code is None else self.exit_code
@@ -145,9 +145,9 @@ class Job:
 
 
 def _become(order: Order, cell: Cell, is_first: bool, fds: list[int]) -> None:
-    """In the child: confine ourselves, say so, do it, end. Never returns.
+    """In the child: confine the process, report that, run the program and exit. Never returns.
 
-    The working folder is the sandbox's own for the first program; for a later one it is what others have left of it.
+    For the first program the working folder is intact; for later ones it is what others have left of it.
     """
     code = NOT_BEGUN
     try:
@@ -173,7 +173,7 @@ def _tell_begun(fd: int) -> None:
 
 
 def _filled(content: bytes) -> list[int]:
-    """Return a file of this content, open for reading alone and without a name; none where it cannot be had."""
+    """Return a read-only descriptor of an unnamed file with this content; [] if it cannot be created."""
     try:
         writes = os.memfd_create("stdin")
     except (OSError, AttributeError):
@@ -182,7 +182,7 @@ def _filled(content: bytes) -> list[int]:
         view = memoryview(content)
         while view:
             view = view[os.write(writes, view) :]
-        os.fchmod(writes, 0o444)  # so that the program may open /dev/stdin by its name
+        os.fchmod(writes, 0o444)  # lets the program open /dev/stdin by name
         return [os.open(f"/proc/self/fd/{writes}", os.O_RDONLY)]
     except OSError:
         return []

@@ -1,7 +1,7 @@
-"""The one reader of what the kernel says of processes and limits; nothing in here raises.
+"""Reader of the kernel's files about processes and limits; nothing here raises.
 
-A program chooses names, which stand in there among the numbers: 15 bytes of any kind, with parentheses, keys, and from
-some kernels line feeds. Only what stands where the kernel alone writes is believed.
+These files mix numbers with names that programs choose: 15 arbitrary bytes, including parentheses, keys and, in some
+kernels, line feeds. Only positions that the kernel alone writes are trusted.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 
 TICKS = os.sysconf("SC_CLK_TCK")
-MOST_BYTES = 1 << 14
-MOST_DIGITS = 20
-STATE, PARENT, CPU, STARTED = 0, 1, slice(11, 15), 19  # fields of /proc/PID/stat behind the name
+MAX_BYTES = 1 << 14
+MAX_DIGITS = 20
+STATE, PARENT, CPU, STARTED = 0, 1, slice(11, 15), 19  # fields of /proc/PID/stat after the name
 
 
 class Process:
-    """What /proc/PID/stat says: `cpu_s` is its own time and that of the children it has waited for."""
+    """Content of /proc/PID/stat: `cpu_s` includes the time of children that it has waited for."""
 
     __slots__ = ("cpu_s", "parent", "pid", "started", "state")
 
@@ -25,13 +25,13 @@ class Process:
 
 
 def process(pid: int) -> Process | None:
-    """Return the process of this number; None when there is none."""
-    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # behind the name there is no parenthesis
+    """Return the process with this pid, or None."""
+    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # no parenthesis follows the name
     return Process(pid, fields) if len(fields) > STARTED else None
 
 
 def processes() -> dict[int, Process]:
-    """Return all of them, zombies too."""
+    """Return all processes by pid, including zombies."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -41,7 +41,7 @@ def processes() -> dict[int, Process]:
 
 
 def number(path: str, key: bytes) -> int:
-    """The number behind `key` at the beginning of a line (the last such line), or of a file without keys; else 0."""
+    """Return the number after `key` at the start of a line (the last such line), or in a file without keys; else 0."""
     lines = [line.split() for line in read(path).split(b"\n")]
     if not key:
         return _int(lines[0][0]) if lines[0] else 0
@@ -49,13 +49,13 @@ def number(path: str, key: bytes) -> int:
 
 
 def read(path: str) -> bytes:
-    """Return the first bytes of a small file; none where it cannot be read, or is gone meanwhile."""
+    """Return the first bytes of a small file, or b"" if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return b""
     try:
-        return os.read(fd, MOST_BYTES)
+        return os.read(fd, MAX_BYTES)
     except OSError:
         return b""
     finally:
@@ -63,4 +63,4 @@ def read(path: str) -> bytes:
 
 
 def _int(word: bytes) -> int:
-    return int(word) if word.isdigit() and len(word) <= MOST_DIGITS else 0
+    return int(word) if word.isdigit() and len(word) <= MAX_DIGITS else 0

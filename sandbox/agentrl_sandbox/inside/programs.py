@@ -1,4 +1,4 @@
-"""What the confined child does: run a program, execute a command, serve a session, or handle files."""
+"""Work of the confined child: run a program, execute a command, serve a session, or handle files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from agentrl_sandbox.inside import files
 from agentrl_sandbox.inside.child import Cell, enter
 from agentrl_sandbox.inside.kernel import default_signals
-from agentrl_sandbox.inside.wire import MOST_BYTES
+from agentrl_sandbox.inside.wire import MAX_BYTES
 
 NAME = "<program>"
 ONLY_AST = 0x400
@@ -20,7 +20,7 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
 
 def perform(verb: bytes, args: list[bytes], cell: Cell) -> int:
-    """Do what the order says; its exit code. `clean` stands before what is done in an empty sandbox."""
+    """Carry out an order and return its exit code. A leading `clean` removes the files of earlier programs first."""
     if verb == b"clean":
         for room in cell.rooms:
             files.clear(room)
@@ -52,7 +52,7 @@ def _file(verb: bytes, args: list[bytes], work: str) -> int:
 
 
 def _command(args: list[bytes]) -> int:
-    """Never returns when the command exists."""
+    """Replace this process by a command; return an exit code only if that fails."""
     default_signals()
     try:
         os.execvp(args[0], args)
@@ -62,8 +62,8 @@ def _command(args: list[bytes]) -> int:
 
 
 def _python(source: bytes, args: list[str]) -> int:
-    """As `python -I -S` would run a file of this content, with one hash seed for all."""
-    gc.freeze()  # what the end looks through is the program's alone
+    """Run source as `python -I -S` would, but with a fixed hash seed."""
+    gc.freeze()  # `_flush_files` then sees only objects of the program
     names = _main_module()
     names["__file__"] = NAME
     sys.argv = [NAME, *args]
@@ -71,7 +71,7 @@ def _python(source: bytes, args: list[str]) -> int:
 
 
 def _session() -> int:
-    """Run source after source in one namespace: each comes on fd 3 after its length; fd 4 tells its exit code."""
+    """Run one source after another in one namespace: fd 3 delivers length and source, fd 4 takes the exit code."""
     names = _main_module()
     sys.argv = [NAME]
     while length := _exactly(3, 4):
@@ -83,7 +83,7 @@ def _session() -> int:
 
 
 def _run_cell(source: bytes, names: dict[str, object]) -> None:
-    """Execute; like a notebook, show the value of a last expression."""
+    """Execute source; like a notebook, print the value of a last expression."""
     tree = compile(source, NAME, "exec", ONLY_AST, dont_inherit=True)
     last = tree.body.pop() if tree.body and type(tree.body[-1]).__name__ == "Expr" else None
     exec(compile(tree, NAME, "exec", dont_inherit=True), names)  # noqa: S102
@@ -94,10 +94,10 @@ def _run_cell(source: bytes, names: dict[str, object]) -> None:
 
 
 def _main_module() -> dict[str, object]:
-    """A fresh `__main__`, standard streams as we are given them, and nothing of the warden's among the modules."""
+    """Return a fresh `__main__` with standard streams, and remove the warden's modules."""
     for name in [name for name in sys.modules if name.startswith("agentrl_sandbox")]:
         del sys.modules[name]
-    # A line at a time, as far as the program's own process goes: what it forks must not print its buffer again.
+    # Small buffers: a process that the program forks must not print its buffer again.
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # type: ignore[misc]
@@ -105,14 +105,14 @@ def _main_module() -> dict[str, object]:
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
     sys.path.insert(0, os.getcwd())
-    if "PYTHONPATH" in os.environ:  # set for the packages of the sandbox; behind the standard library
+    if "PYTHONPATH" in os.environ:  # the sandbox's packages, after the standard library
         sys.path.append(os.environ["PYTHONPATH"])
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
     return main.__dict__
 
 
 def _ending(body, names: dict[str, object]) -> int:  # type: ignore[no-untyped-def]  # no typing is loaded here
-    """Return the exit code that an interpreter would give, after what an interpreter does at its end."""
+    """Run the program and the steps of an interpreter's shutdown; return its exit code."""
     code = _outcome(body)
     code = code if _finish() else 120
     _forget(names)
@@ -122,7 +122,7 @@ def _ending(body, names: dict[str, object]) -> int:  # type: ignore[no-untyped-d
 
 
 def _outcome(body) -> int:  # type: ignore[no-untyped-def]
-    """0, or 1 after an exception, which is shown; a SystemExit's own code."""
+    """Return 0, the code of a SystemExit, or 1 after printing another exception."""
     try:
         body()
     except SystemExit as error:
@@ -141,7 +141,7 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _show(error: BaseException) -> None:
-    """The traceback, without our own frames."""
+    """Print the traceback without our own frames."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != NAME:
         trace = trace.tb_next
@@ -149,7 +149,7 @@ def _show(error: BaseException) -> None:
 
 
 def _finish() -> bool:
-    """Wait for threads, run exit handlers, flush; False when the last output could not be written."""
+    """Wait for threads, run exit handlers, flush; return False if the last output could not be written."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     if "atexit" in sys.modules:
@@ -158,23 +158,23 @@ def _finish() -> bool:
 
 
 def _forget(names: dict[str, object]) -> None:
-    """Let go of what the program holds: files are flushed, `__del__` is called. Threads that go on still need it."""
+    """Drop the program's objects, which flushes files and calls `__del__`, unless threads still need them."""
     if "threading" in sys.modules and sys.modules["threading"].active_count() > 1:
         return
     for name in [name for name in names if name != "__builtins__"]:
         names[name] = None
-    _flush_files()  # a collection closes a text's buffer before the text
+    _flush_files()  # collection may close a text file's buffer before the text file
     gc.collect()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
 
 
 def _flush_files() -> None:
-    """Flush what is still open: files that modules and classes hold, and those of threads that go on."""
+    """Flush files that are still open: those of modules, classes and running threads."""
     try:
         files = [each for each in gc.get_objects() if issubclass(type(each), WRITERS)]
     except MemoryError:
         return
-    for kind in WRITERS:  # a text goes into its buffer first
+    for kind in WRITERS:  # text files flush into their buffers first
         for file in files:
             try:
                 if issubclass(type(file), kind) and not kind.closed.__get__(file):
@@ -184,7 +184,7 @@ def _flush_files() -> None:
 
 
 def _flush() -> bool:
-    """Flush what is open of the standard streams; False when one cannot be."""
+    """Flush the open standard streams; return False if one fails."""
     is_whole = True
     for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None)):
         try:
@@ -196,8 +196,8 @@ def _flush() -> bool:
 
 
 def _exactly(fd: int, count: int) -> bytes:
-    """This many bytes of a pipe; none when it has ended."""
+    """Read `count` bytes from a pipe, or fewer at its end."""
     found = bytearray()
-    while len(found) < min(count, MOST_BYTES) and (part := os.read(fd, count - len(found))):
+    while len(found) < min(count, MAX_BYTES) and (part := os.read(fd, count - len(found))):
         found += part
     return bytes(found)

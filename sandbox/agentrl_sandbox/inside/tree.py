@@ -1,4 +1,4 @@
-"""The processes that a warden answers for: as pid 1 all others, else (as their reaper) its descendants."""
+"""The processes of a warden: as pid 1 all others, else (as their reaper) its descendants."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentrl_sandbox.inside.proc import Process, number, processes
 
 ENDING_S = 2.0
 SIGKILL = 9
-MICROSECONDS = b"usage_usec"  # what control groups of version 2 count in; version 1 has nanoseconds, under no key
+MICROSECONDS = b"usage_usec"  # key in cgroup version 2; version 1 has nanoseconds without a key
 
 
 class Ended:
-    """A child that was reaped: its exit code (minus the signal that killed it), its CPU time and peak memory."""
+    """A reaped child: its exit code (minus the signal that killed it), CPU time and peak memory."""
 
     def __init__(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
         self.pid = pid
@@ -23,22 +23,22 @@ class Ended:
 
 
 class Tree:
-    """Counts, and kills, what the programs have started. Nothing that they do makes it raise."""
+    """Process tree of the programs, to measure and kill them. Nothing that they do makes it raise."""
 
     def __init__(self, meter: tuple[str, bytes] | None = None) -> None:
-        """`meter`: file and key of what the kernel counts for the whole sandbox, where there is such a thing."""
+        """Create a tree; `meter` is file and key of the kernel's CPU counter for the whole sandbox, if there is one."""
         self.me, self.meter = os.getpid(), meter
         self._seen_s = self._lost_s = 0.0
 
     def cpu_s(self, is_idle: bool = False) -> float:
-        """CPU time of everything started so far, of which differences count; `is_idle`: nothing of it is running.
+        """Return the CPU time of all processes so far; only differences are meaningful. `is_idle`: none is running.
 
-        Without a meter it is sampled: what a child used that nobody waited for is gone with it, but for what was seen.
+        Without a meter it is sampled: of a child that nobody waited for, only the time seen before it ended counts.
         """
         if self.meter:
             return number(*self.meter) / (1e6 if self.meter[1] == MICROSECONDS else 1e9) - _used_s(resource.RUSAGE_SELF)
         seen_s = self._sum_s(is_idle)
-        if seen_s < self._seen_s:  # or a child ended, and was waited for, while we looked
+        if seen_s < self._seen_s:  # perhaps a child ended and was reaped during the scan
             seen_s = max(seen_s, self._sum_s(is_idle))
             self._lost_s += max(0.0, self._seen_s - seen_s)
         self._seen_s = seen_s
@@ -48,16 +48,16 @@ class Tree:
         return _used_s(resource.RUSAGE_CHILDREN) + sum(each.cpu_s for each in (() if is_idle else self.running()))
 
     def running(self) -> list[Process]:
-        """Return every process but the warden; zombies too."""
+        """Return every process except the warden, including zombies."""
         table = processes()
         if self.me == 1:
             return [each for each in table.values() if each.pid != 1]
         return [each for each in table.values() if _descends(each, table, self.me)]
 
     def kill(self, spared: int = 0) -> list[Ended]:
-        """Kill and reap every process but `spared` and its descendants; those of our children that ended.
+        """Kill and reap every process except `spared` and its descendants; return our children that ended.
 
-        What forks faster than it is found takes `spared` along.
+        If processes fork faster than they are found, `spared` is killed too.
         """
         if self.me == 1 and not spared:
             return self._kill_all()
@@ -70,7 +70,7 @@ class Tree:
         return ended + self.reap()
 
     def reap(self, options: int = os.WNOHANG) -> list[Ended]:
-        """Return every child that has ended; with `options` 0, wait until none is left."""
+        """Reap and return every child that has ended; with `options` 0, wait until none is left."""
         ended: list[Ended] = []
         while True:
             try:
@@ -79,18 +79,18 @@ class Tree:
                 return ended
             if not pid:
                 return ended
-            if os.WIFSTOPPED(status):  # it has made us its tracer
+            if os.WIFSTOPPED(status):  # it made us its tracer
                 _kill(pid)
             else:
                 ended.append(Ended(pid, status, usage))
 
     def _kill_all(self) -> list[Ended]:
-        """As pid 1: one system call that no fork can race, then wait until all are gone."""
+        """As pid 1, kill all with one system call that no fork can race, then wait until they are gone."""
         _kill(-1)
         return self.reap(options=0)
 
     def _kill_once(self, spared: int) -> bool:
-        """False when nothing was left to kill."""
+        """Send one round of kills; return False if nothing was left to kill."""
         table = processes()
         doomed = [
             each.pid
@@ -112,7 +112,7 @@ def _used_s(whose: int) -> float:
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, SIGKILL)
-    except OSError:  # it is gone, or it has become somebody else's
+    except OSError:  # it is gone, or it changed its user
         pass
 
 

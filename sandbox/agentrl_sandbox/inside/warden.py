@@ -1,10 +1,10 @@
-"""The first process of a sandbox: trusted, and out of the reach of the programs it forks.
+"""The first process of a sandbox: trusted, and out of reach of the programs it forks.
 
-It serves one order at a time, believes nothing that a program says of itself, and ends, with everything in the sandbox,
-when the host's end of the channel closes: a host that was killed leaves no sandbox behind.
+It serves one order at a time, trusts nothing that a program reports about itself, and exits, ending everything in the
+sandbox, when the host closes the channel: a killed host leaves no sandbox behind.
 
-Nothing that a program does makes it raise: what programs can write or name is read through `proc`, `Tree` and `Job`,
-where that is an answer like any other. What still raises ends the sandbox, and the host asks whose doing it is.
+Nothing that a program does makes it raise: `proc`, `Tree` and `Job` read everything that programs can write or name and
+cope with any content. Any other exception ends the sandbox, and the host determines who is at fault.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from agentrl_sandbox.inside.tree import SIGKILL, Ended, Tree
 
 CPU_TICK_S = 0.25
 INTERRUPT_S = 0.5
-CLOCK = "cpu"  # the meter that counts CPU time; the others count how often a limit was hit
+CLOCK = "cpu"  # the meter of CPU time; the others count hits of a limit
 PIECE_BYTES = 1 << 20
 SIGINT = 2
 
 
 class HostGoneError(Exception):
-    """The other end of the channel was closed."""
+    """The host has closed the channel."""
 
 
 class Warden:
-    """Serves the orders that come over one channel, one after the other."""
+    """Server of the orders of one channel, one after the other."""
 
     def __init__(self, reads: int, writes: int, cell: Cell) -> None:
         self.reads, self.writes, self.cell = reads, writes, cell
         clocks = [(path, key) for limit, path, key in cell.meters if limit == CLOCK]
         self.gauges = [meter for meter in cell.meters if meter[0] != CLOCK]
         self.tree = Tree(clocks[0] if clocks else None)
-        self.room = os.open(os.path.dirname(cell.work), os.O_PATH | os.O_CLOEXEC)  # whatever stands there later
-        self.is_fresh = True  # no program has run
+        self.room = os.open(os.path.dirname(cell.work), os.O_PATH | os.O_CLOEXEC)  # programs may replace it later
+        self.is_fresh = True  # no program has run yet
         self.session: Process | None = None
-        self.is_state_lost = False  # since the last answer of a session
+        self.is_state_lost = False  # since the session's last answer
         self.cpu_s, self.counts = (
             self.tree.cpu_s(is_idle=True),
             self.read_gauges(),
-        )  # at the last answer: what runs on after it counts for the next
+        )  # at the last answer; processes that continue count for the next
         self.woken, waker = os.pipe()
         for fd in (self.woken, waker):
             os.set_blocking(fd, False)
         wake_on_child(waker)
 
     def serve(self) -> None:
-        """Order after order, until the host is gone."""
+        """Serve orders until the host is gone."""
         _send(self.writes, wire.READY)
         while True:
             kind, _, payload = receive(self.reads)
@@ -62,10 +62,10 @@ class Warden:
             self.obey(Order(payload))
 
     def obey(self, order: Order) -> None:
-        """One order, from the fork to the last frame of its answer."""
+        """Carry out one order, from the fork to the last frame of its answer."""
         self.tidy()
         job = Job(order, self.process_for(order))
-        # Only now: the program has its own copy of our memory, and this nonce is not in it.
+        # Received only after the fork, so that the nonce is not in the program's copy of our memory.
         kind, nonce, _ = receive(self.reads)
         if kind != wire.NONCE:
             raise HostGoneError
@@ -74,21 +74,21 @@ class Warden:
         else:
             job.hits.add("processes")
         self.settle(job)
-        self.look_at_gauges(job)
+        self.check_gauges(job)
         before, self.cpu_s = self.cpu_s, max(self.cpu_s, self.tree.cpu_s(is_idle=self.session is None))
         self.answer(job, nonce, self.cpu_s - before)
 
     def tidy(self) -> None:
-        """A session that has ended meanwhile takes along what it has left running."""
+        """Kill what a session has left running if it ended in the meantime."""
         session = self.session
         self.note(self.tree.reap(), None)
         if session and not self.session:
             self.note(self.tree.kill(), None)
 
     def process_for(self, order: Order) -> Process:
-        """Return a new process, or the session's own."""
+        """Return a new process, or that of the session."""
         if order.is_session and self.session:
-            _drain(self.session.codes)  # of its own making: no cell is under way
+            _drain(self.session.codes)  # forged by the session: no cell is running
             return self.session
         process = Process(order, self.cell, is_first=self.is_fresh, is_alone=self.session is None)
         self.is_fresh = False
@@ -100,7 +100,7 @@ class Warden:
     # --- while it runs ----------------------------------------------------------------------------------------------
 
     def watch(self, job: Job, nonce: bytes) -> None:
-        """Until the process ends, its session's cell ends, or a limit is hit."""
+        """Wait until the process ends, its session's cell ends, or a limit is hit."""
         poll = self.register(job)
         ticks_at = job.started + CPU_TICK_S
         while job.exit_code is None and "output" not in job.hits:
@@ -116,10 +116,10 @@ class Warden:
             for fd, _ in poll.poll(max(0.0, left_s) * 1000 + 1):
                 self.handle(fd, job, poll)
             if job.order.is_streamed:
-                self.say(job, nonce)
+                self.send_output(job, nonce)
 
     def register(self, job: Job) -> select.poll:
-        """Return a poll of everything that can happen."""
+        """Return a poll object for all descriptors of a job."""
         poll = select.poll()
         poll.register(self.reads, select.POLLIN)
         poll.register(self.woken, select.POLLIN)
@@ -134,7 +134,7 @@ class Warden:
         return poll
 
     def handle(self, fd: int, job: Job, poll: select.poll) -> None:
-        """One file descriptor that is ready."""
+        """Handle a file descriptor that is ready."""
         if fd == self.reads:
             raise HostGoneError
         if fd == self.woken:
@@ -154,7 +154,7 @@ class Warden:
             poll.unregister(fd)
 
     def interrupt(self, job: Job) -> bool:
-        """Time is over. A session gets one chance to end its cell and keep its state; False when there is none."""
+        """Handle a timeout: interrupt a session once, so that it may keep its state; return False to give up."""
         if "time" in job.hits or not job.order.is_session:
             job.hits.add("time")
             return False
@@ -162,12 +162,12 @@ class Warden:
         job.ends_at += INTERRUPT_S
         try:
             os.kill(job.process.pid, SIGINT)
-        except OSError:  # it has become somebody else's: then time ends it
+        except OSError:  # it changed its user: the extended deadline ends it
             pass
         return True
 
     def note(self, ended: list[Ended], job: Job | None) -> None:
-        """Take down who has ended."""
+        """Record children that have ended."""
         for child in ended:
             if job and child.pid == job.process.pid:
                 job.end(child)
@@ -175,7 +175,7 @@ class Warden:
                 self.end_session(is_closed=not job or job.process is not self.session)
 
     def end_session(self, is_closed: bool) -> None:
-        """Its process is gone; `is_closed`: nobody will read its pipes any more."""
+        """Forget the session, whose process is gone; `is_closed`: nobody will read its pipes any more."""
         if self.session and is_closed:
             self.session.close()
         self.session, self.is_state_lost = None, True
@@ -183,7 +183,7 @@ class Warden:
     # --- after it ---------------------------------------------------------------------------------------------------
 
     def settle(self, job: Job) -> None:
-        """Nothing of the order is left running, except a session that came to the end of its cell."""
+        """Kill everything that the order left running, except a session that finished its cell."""
         is_kept = job.order.is_session and job.exit_code is not None and not job.has_process_ended
         if is_kept:
             job.peak_bytes = number(f"/proc/{job.process.pid}/status", b"VmHWM:") << 10
@@ -199,11 +199,11 @@ class Warden:
                 self.end_session(is_closed=False)
 
     def read_gauges(self) -> list[int]:
-        """What control groups count: kills for want of memory, refused forks."""
+        """Return the counters of the control groups: out-of-memory kills, failed forks."""
         return [number(path, key) for _, path, key in self.gauges]
 
-    def look_at_gauges(self, job: Job) -> None:
-        """The limits that only the kernel sees being hit."""
+    def check_gauges(self, job: Job) -> None:
+        """Record hits of limits that only the kernel notices."""
         before, self.counts = self.counts, self.read_gauges()
         for (limit, _, _), old, new in zip(self.gauges, before, self.counts, strict=True):
             if new > old:
@@ -215,16 +215,16 @@ class Warden:
         if not room.f_bavail or (room.f_files and not room.f_favail):
             job.hits.add("disk")
 
-    def say(self, job: Job, nonce: bytes) -> None:
-        """Send what it has said since."""
-        for kind, said in job.said.items():
-            for at in range(0, len(said), PIECE_BYTES):
-                _send(self.writes, kind, bytes(said[at : at + PIECE_BYTES]), nonce)
-            said.clear()
+    def send_output(self, job: Job, nonce: bytes) -> None:
+        """Send the output since the last call."""
+        for kind, output in job.output.items():
+            for at in range(0, len(output), PIECE_BYTES):
+                _send(self.writes, kind, bytes(output[at : at + PIECE_BYTES]), nonce)
+            output.clear()
 
     def answer(self, job: Job, nonce: bytes, cpu_s: float) -> None:
-        """The rest of the output, then the result."""
-        self.say(job, nonce)
+        """Send the rest of the output, then the result."""
+        self.send_output(job, nonce)
         wall_us = int((time.monotonic() - job.started) * 1e6)
         code = -SIGKILL if job.exit_code is None else job.exit_code
         is_lost = job.order.is_session and self.is_state_lost
@@ -235,7 +235,7 @@ class Warden:
 
 
 def main(reads: int, writes: int) -> None:
-    """Serve the channel; when it closes, take everything along."""
+    """Serve the channel; when it closes, kill everything and exit."""
     prctl(PR_SET_DUMPABLE, 0)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     tree = Tree()
@@ -257,7 +257,7 @@ def main(reads: int, writes: int) -> None:
 
 
 def receive(fd: int) -> tuple[bytes, bytes, bytes]:
-    """Return one frame; not a byte more is read, so that the next stays out of the memory that a fork copies."""
+    """Read exactly one frame; the next one must not be in memory that a fork copies."""
     length, kind, nonce = wire.parse_header(_exactly(fd, wire.HEADER_BYTES))
     return kind, nonce, _exactly(fd, length)
 
@@ -282,5 +282,5 @@ def _send(fd: int, kind: bytes, payload: bytes = b"", nonce: bytes = wire.NO_NON
 def _drain(fd: int) -> bytes:
     try:
         return os.read(fd, 4096)
-    except OSError:  # empty, or spoilt by who writes to it
+    except OSError:  # empty, or corrupted by its writer
         return b""
