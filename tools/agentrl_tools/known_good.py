@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
-from agentrl.env.driver.user_code import within
+from agentrl.env import within
 from agentrl_tools.loops import ByLoop
 
 FRESH_S = 3.0

@@ -16,9 +16,7 @@ from urllib.parse import quote
 import httpx
 import re2
 
-from agentrl.env import BadCallError, tool
-from agentrl.env.arguments import as_unicode
-from agentrl.env.rows import json_lines
+from agentrl.env import BadCallError, as_unicode, json_lines, tool
 from agentrl.errors import DataError
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.known_good import works

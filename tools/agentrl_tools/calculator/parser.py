@@ -8,8 +8,7 @@ from typing import Any
 
 import re2
 
-from agentrl.env import BadCallError
-from agentrl.env.arguments import as_unicode
+from agentrl.env import BadCallError, as_unicode
 from agentrl.errors import did_you_mean
 from agentrl_tools.calculator.exact import Number, add, divide, fits, floor_divide, modulo, multiply, power
 from agentrl_tools.calculator.functions import CONSTANTS, FUNCTIONS, factorial

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl.env import BadCallError
-from agentrl.env.driver.user_code import within
+from agentrl.env import BadCallError, within
 from agentrl.errors import Caught, ConfigError, acatch
 from agentrl.types import ToolSpec
 from agentrl_tools.errors import ServiceError

@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentrl.env import BadCallError, Tool
-from agentrl.env.driver.user_code import AuthorDeadlineError, within
+from agentrl.env import AuthorDeadlineError, BadCallError, Tool, within
 from agentrl.errors import Caught, ConfigError, UnknownNameError
 from agentrl.types import ToolSpec
 from agentrl_tools.errors import ServiceError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from agentrl.env.driver.user_code import within
+from agentrl.env import within
 from agentrl.errors import Caught, ConfigError
 from agentrl_tools.loops import ByLoop
 

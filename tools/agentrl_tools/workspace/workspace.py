@@ -9,8 +9,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from agentrl.env import BadCallError, Tool, waiting
-from agentrl.env.tools import bound_tools
+from agentrl.env import BadCallError, Tool, bound_tools, waiting
 from agentrl.errors import ConfigError, UnknownNameError
 from agentrl_tools.workspace import pools
 from agentrl_tools.workspace.shown import shown
