@@ -1,8 +1,8 @@
-"""CPU milliseconds of all our processes for each turn, and memory for each episode, with an engine that costs nothing.
+"""CPU milliseconds of all our processes per turn, and memory per episode, with an engine that costs nothing.
 
 python -m benchmarks.overhead [--episodes 1000 10000]; the last line is the figures as JSON. The scripted engine has an
-actor of its own; worker, renderer (the model's tokenizer), Ray, scheduler, ledger and trajectory store are a run's own.
-Every episode plays 4 turns of `guess` and all of them are begun at once. Each scale runs in fresh processes.
+actor of its own; worker, renderer (the model's tokenizer), Ray, scheduler, ledger and trajectory store are a run's.
+Every episode plays 4 turns of `guess`, and all start at once. Each scale runs in fresh processes.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ REPLY = "Let me think about this number. My next guess is 11."  # never right: e
 
 
 def make_scripted(model: str, reply: str) -> EngineServer:
-    """An engine that always says `reply`, in the model's own tokens."""
+    """Make an engine that always replies `reply`, in the model's own tokens."""
     tokenizer = AutoTokenizer.from_pretrained(model)
     ids = [*tokenizer.encode(reply, add_special_tokens=False), tokenizer.eos_token_id]
     return EngineServer(ScriptedEngine(lambda _prompt, _number: ids, vocab_size=len(tokenizer)))
 
 
 async def publish_nothing(engine: RemoteEngine) -> None:
-    """The first version of an engine without weights."""
+    """Publish the first version to an engine without weights."""
     await engine.start(DEADLINE_S)
     await engine.pause(DEADLINE_S)
     await engine.start_update(DEADLINE_S)
@@ -64,7 +64,7 @@ async def publish_nothing(engine: RemoteEngine) -> None:
 
 @asynccontextmanager
 async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tuple[Scheduler, dict[int, str]]]:
-    """A scheduler whose batch is `episodes` episodes, in front of a scripted engine; who is who by process id."""
+    """Start a scheduler with batches of `episodes` episodes and a scripted engine; process ids come with names."""
     config = Config(
         steps=1 << 20,
         env=EnvSection(name="guess"),
@@ -106,7 +106,7 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
 
 
 class Peak:
-    """The most memory that all processes held together while the context was open."""
+    """The peak of the memory of all processes together while the context is open."""
 
     def __init__(self) -> None:
         self.before = sum(memory_bytes().values())
@@ -128,7 +128,7 @@ class Peak:
 
 
 async def measure(episodes: int, workers: int, rounds: int) -> dict[str, Any]:
-    """The first batch gives the memory and warms up; the others give CPU time."""
+    """Measure memory in the first batch, which also warms up, and CPU time in the others."""
     with tempfile.TemporaryDirectory() as out:
         async with scheduled(episodes, workers, Path(out)) as (scheduler, names):
             with Peak() as peak:
@@ -158,7 +158,7 @@ async def measure(episodes: int, workers: int, rounds: int) -> dict[str, Any]:
 
 
 async def one_round(scheduler: Scheduler, names: dict[int, str]) -> dict[str, float]:
-    """CPU seconds by kind of process for one batch."""
+    """Return the CPU seconds of one batch by kind of process."""
     before, began = cpu_seconds(), time.monotonic()
     scheduler.trained(VERSION)
     await scheduler.next_batch(DEADLINE_S)
@@ -171,7 +171,7 @@ async def one_round(scheduler: Scheduler, names: dict[int, str]) -> dict[str, fl
 
 
 def in_fresh_processes(episodes: int, args: argparse.Namespace) -> dict[str, Any]:
-    """The figures of one scale, measured by a process of its own."""
+    """Measure one scale in a process of its own."""
     flags = ["--one", str(episodes), "--rounds", str(args.rounds), "--workers", str(args.workers)]
     done = subprocess.run([sys.executable, "-m", __spec__.name, *flags], stdout=subprocess.PIPE, text=True, check=True)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

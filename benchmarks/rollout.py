@@ -1,8 +1,8 @@
-"""Sampled tokens a second of the whole rollout path, as a ratio to raw `LLM.generate`, in turns.
+"""Sampled tokens per second of the whole rollout path, and their ratio to raw `LLM.generate`, in turns.
 
-python -m benchmarks.rollout [--model FOLDER] [--rounds 5]; the last line is the figures as JSON. The path is a run's
-own: engine, worker and their actors, scheduler, ledger and trajectory store; the raw side gets the very prompts, seeds
-and settings of the round before it, in a process of its own, while the other side idles.
+python -m benchmarks.rollout [--model FOLDER] [--rounds 5]; the last line is the figures as JSON. The path is that of a
+run: engine, worker and their actors, scheduler, ledger and trajectory store. The raw side gets the same prompts, seeds
+and settings as the preceding round, in a process of its own, while the other side idles.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ BATCH_S = 600.0
 
 
 def raw_arm(spec: VllmSpec, is_in_process: bool = True) -> Arm:
-    """Raw vLLM with an engine's own environment variables."""
+    """Start raw vLLM with the environment variables of an engine."""
     variables = environment(spec, sorted(os.sched_getaffinity(0)))
     return Arm(RawVllm, spec, env={**variables, "VLLM_ENABLE_V1_MULTIPROCESSING": "0" if is_in_process else "1"})
 
 
 def raw_requests(trajectories: Sequence[Trajectory], seed: int) -> list[RawRequest]:
-    """The first turn of each trajectory as the engine got it."""
+    """Return the first turn of each trajectory as the engine got it."""
     return [
         RawRequest(
             next(t.segments).ids, stable_hash(seed, t.split, t.task_index, t.sample.member, 0)
@@ -77,7 +77,7 @@ class RolloutPath:
 
 @asynccontextmanager
 async def path_of(config: Config, out: Path) -> AsyncIterator[RolloutPath]:
-    """A whole rollout path that serves the model's own weights."""
+    """Start a whole rollout path that serves the model's own weights."""
     folder = RunFolder(out)
     journal = RunJournal(folder)
     journal.ledger.begin_incarnation()
@@ -91,7 +91,7 @@ async def path_of(config: Config, out: Path) -> AsyncIterator[RolloutPath]:
 
 
 def config_of(args: argparse.Namespace) -> Config:
-    """A resolved configuration for the flags."""
+    """Return the resolved configuration of the flags."""
     config = Config(
         steps=1 << 20,
         env=EnvSection(name="math"),
@@ -103,7 +103,7 @@ def config_of(args: argparse.Namespace) -> Config:
 
 
 def flags(description: str | None) -> argparse.ArgumentParser:
-    """The flags of every benchmark that samples."""
+    """Return a parser with the flags of every benchmark that samples."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", default="", help="model folder; default: the embedded SmolLM2-135M-Instruct")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
@@ -115,7 +115,7 @@ def flags(description: str | None) -> argparse.ArgumentParser:
 
 
 async def measure(args: argparse.Namespace) -> dict[str, object]:
-    """Both sides in turns; the ratio of their medians."""
+    """Measure both sides in turns; the ratio is that of their medians."""
     config = config_of(args)
     model = locate(config.model.name)
     raw = raw_arm(vllm_spec(config, model))
@@ -166,13 +166,13 @@ async def measure(args: argparse.Namespace) -> dict[str, object]:
 
 
 def alike(ours: Sequence[Trajectory], raw: RawBatch) -> float:
-    """The share of completions that are the same token for token."""
+    """Return the share of completions that are the same token for token."""
     pairs = zip(ours, raw.sampled, strict=True)
     return sum(next(s.ids for s in t.segments if s.is_action) == ids for t, ids in pairs) / len(raw.sampled)
 
 
 def stop_tokens(model: Path) -> tuple[int, ...]:
-    """Where an assistant's turn ends, as the rollout worker reads it."""
+    """Return the tokens that end an assistant's turn, as the rollout worker reads them."""
     from transformers import AutoTokenizer
 
     from agentrl.rollout.renderer import load_renderer

@@ -1,7 +1,7 @@
-"""Seconds from the command `agentrl train` to the first sampled token, and when each part was ready on the way.
+"""Seconds from the command `agentrl train` to the first sampled token, and when each part is ready on the way.
 
-python -m benchmarks.start [--model FOLDER] [--rounds 3]; the last line is the figures as JSON. The command is run as a
-person would; its process registry is read from outside, where every part signs when it is ready.
+python -m benchmarks.start [--model FOLDER] [--rounds 3]; the last line is the figures as JSON. The command runs as a
+user would run it; each part is ready when it appears in the run's process registry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IMPORTS = ("transformers", "ray", "vllm", "deepspeed")
 
 
 def command(model: Path, dtype: str, out: Path) -> list[str]:
-    """One step of one task, one token an episode: the first trajectory is the first token."""
+    """Return a command of one step with one token per episode: the first trajectory is the first token."""
     flags = {
         "--env": "math", "--model": str(model), "--model.dtype": dtype, "--model.max_context": "512", "--steps": "1",
         "--prompts": "1", "--group-size": "2", "--max-tokens": "1", "--eval.tasks": "0", "--out": str(out),
@@ -34,7 +34,7 @@ def command(model: Path, dtype: str, out: Path) -> list[str]:
 
 
 def start(model: Path, dtype: str, out: Path) -> dict[str, float]:
-    """Seconds from the command to each mark, by its name."""
+    """Run the command; returns the seconds to each mark by name."""
     began = time.time()
     marks: dict[str, float] = {}
     with subprocess.Popen(command(model, dtype, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -53,7 +53,7 @@ def start(model: Path, dtype: str, out: Path) -> dict[str, float]:
 
 
 def imports() -> Iterator[tuple[str, float]]:
-    """Seconds that the heavy packages take to import, each alone in a fresh interpreter."""
+    """Yield the seconds that each heavy package takes to import, alone in a fresh interpreter."""
     for package in IMPORTS:
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", f"import {package}"], capture_output=True, check=True)

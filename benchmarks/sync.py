@@ -1,8 +1,8 @@
-"""Seconds that a publication takes, by part, and what it costs requests in flight; its share of a training step.
+"""Seconds of a publication by part, the delay of requests in flight, and the share of a training step.
 
 python -m benchmarks.sync [--model FOLDER] [--rounds 5]; the last line is the figures as JSON. `idle` publishes while
-nothing is sampled, as a synchronous run does; `in flight` publishes in the middle of a batch: its delay is how much
-later that batch ends than the same batch without a publication, the second prefill of every request included.
+nothing is sampled, as a synchronous run does. `in flight` publishes in the middle of a batch: the delay is how much
+later that batch ends than the same batch without a publication, including the second prefill of every request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.rollout import config_of, flags
 from benchmarks.timing import alternated, column, last_line, median
 
 DEADLINE_S = 600.0
-PROMPT, BEGUN = 35, 0.4  # tokens of a prompt; the share of a batch after which the publication begins
+PROMPT, BEGUN = 35, 0.4  # tokens of a prompt; the share of a batch's time after which the publication begins
 
 
 class Publications:
@@ -54,7 +54,7 @@ class Publications:
 
 
 class Load:
-    """The same requests again and again, all at once."""
+    """A batch of requests, always the same, all at once."""
 
     def __init__(self, team: Actors, requests: int, max_tokens: int, vocabulary: int) -> None:
         self._client = EngineClient(team.engines.current, "sync")
@@ -62,7 +62,7 @@ class Load:
         self._prompts = [Prompt(tuple(rng.randrange(10, vocabulary) for _ in range(PROMPT))) for _ in range(requests)]
 
     async def run(self) -> dict[str, float]:
-        """Sample all of them."""
+        """Sample the batch."""
         started = time.perf_counter()
         calls = (
             self._client.generate(prompt, Sampling(self._max_tokens, 1.0, seed), DEADLINE_S)
@@ -89,7 +89,7 @@ async def at_work(config: Config, model: Path) -> AsyncIterator[tuple[Actors, Pu
 
 
 async def measure(args: argparse.Namespace) -> dict[str, object]:
-    """All arms in turns."""
+    """Measure all arms in turns."""
     config = config_of(args)
     model = locate(config.model.name)
     vocabulary = len(AutoTokenizer.from_pretrained(model))

@@ -26,8 +26,6 @@ class Learners:
 
     async def start(self) -> None:
         """Wait until every rank has loaded the model."""
-        if not self._ranks:
-            return
         address = await self._ranks[0].address(START_S)
         starts = (self._within(rank.make(*address, deadline_s=START_S), rank.name) for rank in self._ranks)
         for rank, pid in zip(self._ranks, await asyncio.gather(*starts), strict=True):

@@ -44,7 +44,7 @@ class EngineClient:
         return Completion(ids, logprobs, versions, finish_reason)
 
     async def score(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
-        """Logprobs at temperature 1 of ids[1:], each given all before it."""
+        """Return the logprobs at temperature 1 of ids[1:], each given all ids before it."""
         scores: tuple[float, ...] = await self._ask("score", (ids,), deadline_s, None)
         return scores
 

@@ -62,7 +62,7 @@ def utf8(text: str) -> list[int]:
 
 
 class ScriptedEngine:
-    """An Engine that answers request i with `script(prompt_ids, i)`, or with `script[i]`, starting over at its end.
+    """An Engine that answers request i with `script(prompt_ids, i)`, or with `script[i]`, cyclically.
 
     A text is encoded and followed by the request's first stop token; ids are used as they are; without a script every
     reply is `Sampled`. With `pace`, the engine awaits `pace()` before each token (a semaphore's `acquire` releases

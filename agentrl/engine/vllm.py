@@ -186,7 +186,7 @@ class VllmEngine:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 
         request = WeightTransferInitRequest(init_info=info)
-        await self._call("meeting the sender", lambda llm: llm.init_weight_transfer_engine(request), deadline_s)
+        await self._call("connecting to the sender", lambda llm: llm.init_weight_transfer_engine(request), deadline_s)
 
     async def start_update(self, deadline_s: float) -> None:
         """Begin an update; the engine then serves nothing until `finish_update` has succeeded."""

@@ -1,4 +1,4 @@
-"""One run while it lives: its parts, and the steps of its loop as verbs."""
+"""A run in progress: its parts, and the verbs of its loop."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MOST_UNSTABLE_STEPS = 3
 
 @dataclass
 class Session:
-    """`step` counts the trained batches, `version` is what learner and engines hold.
+    """A run in progress. `step` counts the trained batches; learner and engines hold `version`.
 
-    `unstable_steps` counts the last steps in a row without an update, for no gradient was finite.
-    `is_whole` is False while the learner is ahead of the journal: a checkpoint of that moment would lie.
+    `unstable_steps` counts the latest consecutive steps without an update because no gradient was finite.
+    `is_whole` is False while the learner is ahead of the journal, when a checkpoint would be inconsistent.
     """
 
     config: Config
@@ -58,7 +58,7 @@ class Session:
         self.saved_step = self.step
 
     async def open(self, finished: list[Trajectory], attempts: dict[SampleId, int], unanswered: set[SampleId]) -> None:
-        """The first publication; then samples that an earlier incarnation finished take their places again."""
+        """Publish for the first time, then restore the samples that an earlier incarnation finished."""
         with self.timer.part("first publication"):
             async with self.publisher.lock:
                 await self.publisher.publish(self.version)
@@ -66,19 +66,19 @@ class Session:
 
     @property
     def timer(self) -> PhaseTimer:
-        """Where the command's time goes."""
+        """The timer of the command's phases."""
         return self.view.timer
 
     async def sample(self) -> Batch:
-        """Complete groups for one batch, within the staleness bound."""
+        """Collect complete groups for one batch, within the staleness bound."""
         with self.timer.phase("rollout"):
             patience_s = self.config.rollout.episode_timeout_s * self.scheduler.schedule.max_attempts + SLACK_S
             return await self.stop.cut(self.scheduler.next_batch(patience_s))
 
     async def update(self, batch: Batch) -> Learned:
-        """The batch becomes new weights in the learner, and those the engines', under the next version.
+        """Train the batch and publish the new weights as the next version.
 
-        Where no weight moved nothing is published: the engines hold what the learner holds.
+        If no weight changed, nothing is published: the engines already hold the learner's weights.
         """
         sequences = train_sequences(batch.groups, self.algorithm)
         with_signal = groups_with_signal(sequences)
@@ -99,7 +99,7 @@ class Session:
         return Learned(tuple(reports), len(with_signal))
 
     def record(self, batch: Batch, learned: Learned) -> None:
-        """Write down and show what the step did. Raises LearnerError where gradients are not finite step after step."""
+        """Record and show the step. Raises LearnerError after several steps in a row without a finite gradient."""
         record = step_record(self.step, self.version, batch, learned, self.timer.lap())
         self.metrics.step(record)
         self.view.step(record)
@@ -108,12 +108,12 @@ class Session:
         if self.unstable_steps == MOST_UNSTABLE_STEPS:
             raise LearnerError(
                 f"the gradient was not finite in {MOST_UNSTABLE_STEPS} steps in a row, the last of them step "
-                f"{self.step}: lower learner.lr, and look for rewards of extreme size with `agentrl show`. No weight "
-                "was spoiled"
+                f"{self.step}: lower learner.lr, and look for extreme rewards with `agentrl show`. The weights are "
+                "intact"
             )
 
     async def checkpoint(self) -> None:
-        """Write what a resume needs, unless it is written."""
+        """Write a checkpoint, unless this step has one."""
         if self.saved_step == self.step or not self.is_whole:
             return
         with self.timer.phase("checkpoint"):
@@ -124,7 +124,7 @@ class Session:
             prune(self.folder.checkpoints, self.config.checkpoint.keep)
 
     async def evaluate(self) -> None:
-        """Score the present version on held-out tasks."""
+        """Evaluate the present version on held-out tasks."""
         if self.evaluation is None:
             return
         with self.timer.phase("evaluate"):
@@ -135,11 +135,11 @@ class Session:
         self.view.evaluation(record)
 
     def is_due(self, every: int) -> bool:
-        """True at every `every`-th step (0: never)."""
+        """Whether this is an `every`-th step (0: never)."""
         return every > 0 and self.step % every == 0
 
     async def close(self) -> None:
-        """Cancel what is in flight, and keep what was trained if there is time for it."""
+        """Cancel what is in flight, and write a checkpoint if there is time for it."""
         self.timer.enter("close")
         await self.scheduler.stop()
         with suppress(LearnerError):

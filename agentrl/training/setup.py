@@ -15,6 +15,7 @@ from agentrl.algorithms import algorithm
 from agentrl.cluster.actors import Actors, actors, clean_up
 from agentrl.cluster.placement import is_shared
 from agentrl.cluster.signals import Stop
+from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import folder_of
@@ -42,20 +43,33 @@ async def opened(
 ) -> AsyncIterator[Session]:
     """Open a run, ready for its loop; `resumed_at` is the step from which it continues, None for a new run."""
     await clean_up(folder.path)
-    model = inputs.model
     journal, metrics = RunJournal(folder), Metrics(folder, config)
     try:
         if read_manifest(folder) is None:  # a resume has compared its inputs before anything was loaded
             await asyncio.to_thread(inputs.write_manifest, config, folder)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
-        version = Version(incarnation, journal.ledger.published()[-1])
-        async with actors(config, model, folder, stop, view.timer, view.note) as team:
-            if resumed_at:
-                checkpoint = folder_of(folder.checkpoints, resumed_at)
+        version, step = Version(incarnation, journal.ledger.published()[-1]), resumed_at or 0
+        async with actors(config, inputs.model, folder, stop, view.timer, view.note) as team:
+            if step:
                 with view.timer.part("checkpoint"):
-                    await team.learners.load(checkpoint, config.learner.step_timeout_s)
-            session = await _session(
-                config, folder, model, journal, metrics, team, version, resumed_at or 0, stop, view
+                    await team.learners.load(folder_of(folder.checkpoints, step), config.learner.step_timeout_s)
+            publisher = publisher_of(config, inputs.model, team)
+            team.watch(publisher.refill, stop)
+            session = Session(
+                config=config,
+                folder=folder,
+                algorithm=algorithm(config.algorithm.name),
+                journal=journal,
+                metrics=metrics,
+                view=view,
+                stop=stop,
+                workers=team.workers,
+                learners=team.learners,
+                publisher=publisher,
+                scheduler=await _scheduler(config, team.workers, journal, version, step),
+                evaluation=await _evaluation(config, team.workers) if config.eval.tasks else None,
+                version=version,
+                step=step,
             )
             await stop.cut(session.open(*journal.restored()))
             yield session
@@ -77,51 +91,26 @@ async def examined(
         team.watch(publisher.refill, stop)
         async with publisher.lock:
             await stop.cut(publisher.publish(Version(0, 0)))
-        yield team, evaluation_of(config, await team.workers.task_count(HELD_OUT))
+        yield team, await _evaluation(config, team.workers)
 
 
-async def _session(
-    config: Config,
-    folder: RunFolder,
-    model: Path,
-    journal: RunJournal,
-    metrics: Metrics,
-    team: Actors,
-    version: Version,
-    step: int,
-    stop: Stop,
-    view: TerminalView,
-) -> Session:
-    rule, publisher = algorithm(config.algorithm.name), publisher_of(config, model, team)
-    team.watch(publisher.refill, stop)
-    held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
-    scheduler = Scheduler(
-        schedule_of(config, await team.workers.task_count(TRAIN)),
-        team.workers.dispatch,
+async def _scheduler(config: Config, workers: Workers, journal: RunJournal, version: Version, step: int) -> Scheduler:
+    has_signal = algorithm(config.algorithm.name).has_signal
+    return Scheduler(
+        schedule_of(config, await workers.task_count(TRAIN)),
+        workers.dispatch,
         journal,
         version,
         journal.ledger.published(),
         journal.ledger.next_group(),
-        score_group=team.workers.score_group if await team.workers.has_group_rewards() else None,
-        has_signal=rule.has_signal if config.algorithm.filter_zero_variance else None,
+        score_group=workers.score_group if await workers.has_group_rewards() else None,
+        has_signal=has_signal if config.algorithm.filter_zero_variance else None,
         trained=step,
     )
-    return Session(
-        config=config,
-        folder=folder,
-        algorithm=rule,
-        journal=journal,
-        metrics=metrics,
-        view=view,
-        stop=stop,
-        workers=team.workers,
-        learners=team.learners,
-        publisher=publisher,
-        scheduler=scheduler,
-        evaluation=evaluation_of(config, held_out) if config.eval.tasks else None,
-        version=version,
-        step=step,
-    )
+
+
+async def _evaluation(config: Config, workers: Workers) -> Evaluation:
+    return evaluation_of(config, await workers.task_count(HELD_OUT))
 
 
 def schedule_of(config: Config, tasks: int | None) -> Schedule:

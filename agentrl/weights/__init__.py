@@ -1,1 +1,1 @@
-"""New weights reach the engines: staging, transfer, verification, the canary and the publication that orders them."""
+"""Publication of new weights to the engines: staging, transfer, verification, the canary, and the Publisher."""

@@ -1,4 +1,4 @@
-"""The canary: engine and learner must give one fixed text the same logprobs."""
+"""The canary: engine and learner must give a fixed text the same logprobs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CALIBRATION_LIMIT = 0.5
 
 
 class LogprobCanary:
-    """A fixed text and how far the logprobs of engine and learner may lie apart on any of its tokens.
+    """A fixed text, and how much the logprobs of engine and learner may differ on any of its tokens.
 
     With a tolerance the difference is absolute. Without one (bfloat16, where two implementations never agree) the first
-    check calibrates: the bound is four times what is seen then, in units of 1 + |logprob|, since rounding grows with
-    the logits. A calibrated canary sees gross faults only.
+    check calibrates the bound: four times the difference seen then, in units of 1 + |logprob|, since rounding grows
+    with the logits. A calibrated canary finds gross faults only.
     """
 
     def __init__(self, ids: Sequence[int], dtype: str, tolerance: float = 0.0) -> None:
@@ -26,22 +26,22 @@ class LogprobCanary:
         self._bound = None if self._is_calibrated else tolerance or FLOAT32_TOLERANCE
 
     def check(self, engine: Sequence[float], learner: Sequence[float]) -> float:
-        """The largest difference over ids[1:]; raises WeightsError when it is beyond the bound or not a number."""
+        """Return the largest difference over ids[1:]; raises WeightsError if it is not within the bound."""
         if len(engine) != len(self.ids) - 1 or len(learner) != len(engine):
             raise WeightsError(
                 f"the canary of {len(self.ids)} tokens got {len(engine)} logprobs from the engine, {len(learner)} from "
                 "the learner"
             )
         differences = [self._difference(pair) for pair in zip(engine, learner, strict=True)]
-        place = max(range(len(differences)), key=differences.__getitem__)
-        bound = self._calibrated(differences[place]) if self._bound is None else self._bound
-        if not differences[place] <= bound:
+        index = max(range(len(differences)), key=differences.__getitem__)
+        bound = self._calibrated(differences[index]) if self._bound is None else self._bound
+        if not differences[index] <= bound:
             raise WeightsError(
-                f"the canary's token {place + 1} has logprob {engine[place]:.6f} in the engine and "
-                f"{learner[place]:.6f} in the learner: {differences[place]:.2g} apart, allowed {bound:.2g}; "
+                f"the canary's token {index + 1} has logprob {engine[index]:.6f} in the engine and "
+                f"{learner[index]:.6f} in the learner: {differences[index]:.2g} apart, allowed {bound:.2g}; "
                 "the engine does not serve the published weights and must be restarted"
             )
-        return differences[place]
+        return differences[index]
 
     def _difference(self, pair: tuple[float, float]) -> float:
         engine, learner = pair

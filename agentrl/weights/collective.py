@@ -1,4 +1,4 @@
-"""The trainer's side of the transfers between GPUs: vLLM's own trainer engines behind a client of ours with deadlines.
+"""The trainer's side of transfers between GPUs: vLLM's own trainer engines, with a client of ours that has deadlines.
 
 Not yet verified on a GPU. Every rank of the learner makes a `GpuSender` and calls `send`; rank 0 drives the engines.
 """
@@ -26,7 +26,7 @@ Weights = Callable[[], Iterable[tuple[str, torch.Tensor]]]
 class SyncClient:
     """vLLM's `VLLMWeightSyncClient` over paused engines: blocking calls into the loop that owns them, with deadlines.
 
-    Called from threads other than the loop's. `manifest` is what the next `finish_weight_update` is judged by.
+    Called from threads other than the loop's. `finish_weight_update` verifies what arrived against `manifest`.
     """
 
     def __init__(
@@ -37,22 +37,22 @@ class SyncClient:
         self.manifest: WeightManifest | None = None
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Introduce the engines to the sender; where ranks are counted, each engine's workers follow the one before."""
+        """Connect the engines to the sender. For nccl the workers of all engines are numbered one after another."""
         self._all(
-            "meeting the sender",
-            lambda place, engine: engine.init_transfer(self._info(init_info, place), self._deadline_s),
+            "connecting to the sender",
+            lambda index, engine: engine.init_transfer(self._info(init_info, index), self._deadline_s),
         )
 
     def start_weight_update(self) -> None:
-        """Begin an update everywhere."""
+        """Begin an update on every engine."""
         self._all("starting an update", lambda _, engine: engine.start_update(self._deadline_s))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Let every engine receive what is being sent."""
+        """Let every engine receive the weights that are being sent."""
         self._all("receiving weights", lambda _, engine: engine.load(update_info, self._deadline_s))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """End the update everywhere; the version is the manifest's."""
+        """End the update on every engine, under the version of the manifest."""
         manifest = self.manifest
         if manifest is None:
             raise WeightsError(
@@ -60,14 +60,14 @@ class SyncClient:
             )
         self._all("finishing an update", lambda _, engine: engine.finish_update(manifest, self._deadline_s))
 
-    def _info(self, info: dict[str, Any], place: int) -> dict[str, Any]:
+    def _info(self, info: dict[str, Any], index: int) -> dict[str, Any]:
         if "rank_offset" not in info:
             return info
-        return info | {"rank_offset": info["rank_offset"] + place * self._workers_per_engine}
+        return info | {"rank_offset": info["rank_offset"] + index * self._workers_per_engine}
 
     def _all(self, what: str, call: Callable[[int, Engine], Coroutine[Any, Any, None]]) -> None:
         async def together() -> None:
-            await asyncio.gather(*(call(place, engine) for place, engine in enumerate(self._engines)))
+            await asyncio.gather(*(call(index, engine) for index, engine in enumerate(self._engines)))
 
         future = asyncio.run_coroutine_threadsafe(together(), self._loop)
         try:
@@ -81,12 +81,12 @@ class SyncClient:
 
 @dataclass(frozen=True)
 class Source:
-    """vLLM's `WeightSource`: the learner's weights by checkpoint names, gathered anew on each pass."""
+    """vLLM's `WeightSource`: the learner's weights by checkpoint names, gathered on each iteration."""
 
     weights: Weights
 
     def metadata(self) -> list[ParamMeta]:
-        """Name, dtype and shape of every tensor."""
+        """Return name, dtype and shape of every tensor."""
         from vllm.distributed.weight_transfer.base import ParamMeta
 
         return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.weights()]
@@ -95,10 +95,10 @@ class Source:
         return iter(self.weights())
 
     def held_names(self) -> None:
-        """Every rank yields all of it."""
+        """Return None: every rank yields all tensors."""
 
     def manifest(self, version: Version) -> WeightManifest:
-        """What the engines must prove to hold; digests are taken on the tensors' own device."""
+        """Return the manifest against which engines verify; digests are computed on the tensors' device."""
         return WeightManifest(
             version,
             tuple(
@@ -110,7 +110,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where sender and workers meet for nccl: `world_size` counts the sender and every worker of every engine."""
+    """The meeting point of an nccl group; `world_size` counts the sender and every worker of every engine."""
 
     address: str
     port: int
@@ -118,7 +118,7 @@ class Rendezvous:
 
 
 class GpuSender:
-    """Sends a learner's weights to paused engines; made once, on every rank of the learner."""
+    """Sends the learner's weights to paused engines; made once, on every rank of the learner."""
 
     def __init__(
         self,
@@ -126,35 +126,37 @@ class GpuSender:
         source: Source,
         client: SyncClient,
         rank: int,
-        meet: Rendezvous | None = None,
+        rendezvous: Rendezvous | None = None,
     ) -> None:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
         self._source, self._client = source, client
         self._engine = WeightTransferTrainerFactory.trainer_init(
-            _init_info(backend, rank, meet), client=client, source=source
+            _init_info(backend, rank, rendezvous), client=client, source=source
         )
 
-    def send(self, version: Version) -> WeightManifest:
-        """start_update, the transfer and finish_update on every engine; collective over the ranks of the learner."""
-        manifest = self._client.manifest = self._source.manifest(version)
+    def send(self, version: Version) -> None:
+        """Update every engine, from start_update to finish_update; collective over the ranks of the learner."""
+        self._client.manifest = self._source.manifest(version)
         self._engine.send_weights()
-        return manifest
 
     def close(self) -> None:
         """Leave the group."""
         self._engine.shutdown()
 
 
-def _init_info(backend: Literal["nccl", "ipc"], rank: int, meet: Rendezvous | None) -> Any:
+def _init_info(backend: Literal["nccl", "ipc"], rank: int, rendezvous: Rendezvous | None) -> Any:
     if backend == "ipc":
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
         return IPCTrainerInitInfo(rank=rank, packed=True)
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-    if meet is None:
+    if rendezvous is None:
         raise WeightsError("nccl needs a rendezvous: address, port and world size")
     return NCCLTrainerInitInfo(
-        rank=rank, master_address=meet.address, master_port=meet.port, world_size=meet.world_size
+        rank=rank,
+        master_address=rendezvous.address,
+        master_port=rendezvous.port,
+        world_size=rendezvous.world_size,
     )

@@ -1,4 +1,4 @@
-"""The transfers between GPUs inside vLLM's workers: vLLM's own engines, observed. Not yet verified on a GPU."""
+"""Transfers between GPUs inside vLLM's workers: vLLM's own engines, observed. Not yet verified on a GPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What agentrl adds to vLLM's processes by vLLM's own means: transfer backends, a worker method, an end in time.
+"""vLLM plugin: transfer backends, a worker method, and the end of a worker with its parent process.
 
-`register` is an entry point of the group `vllm.general_plugins`; naming `WorkerReport` as the engine's
+`register` is an entry point of the group `vllm.general_plugins`. Naming `WorkerReport` as the engine's
 `worker_extension_cls` imports this module, which has the same effect where the entry point is not installed.
 """
 
@@ -24,7 +24,7 @@ BACKENDS = {
 
 @cache
 def register() -> None:
-    """Announce the transfer backends and end this process when the one that started it ends. Idempotent."""
+    """Register the transfer backends, and end this process when its parent ends. Idempotent."""
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
     for name, module, class_name in BACKENDS.values():
@@ -34,12 +34,12 @@ def register() -> None:
 
 
 class WorkerReport:
-    """Mixed into vLLM's worker: `collective_rpc("verify_weights", args=(promised,))` judges the last update."""
+    """A mixin of vLLM's worker: `collective_rpc("verify_weights", args=(promised,))` verifies the last update."""
 
     weight_transfer_engine: Any
 
     def verify_weights(self, promised: dict[str, str]) -> str:
-        """What is wrong with what this worker received, given the promised digests by name; "" when all is well."""
+        """Compare what this worker received with the promised digests by name; returns the fault, or ""."""
         try:
             verify(promised, self.weight_transfer_engine.observer.received())
         except WeightsError as error:
@@ -48,7 +48,7 @@ class WorkerReport:
 
 
 def _end_with(parent: Any) -> None:
-    # A killed actor cannot end its engine; the kernel closes the pipe that this waits on.
+    # A killed actor cannot end its engine, but the kernel closes the pipe on which `join` waits.
     parent.join()
     os._exit(1)
 

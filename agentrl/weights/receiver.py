@@ -1,4 +1,4 @@
-"""The engine's side of every transfer, inside vLLM's worker: load what arrives, and know exactly what that was."""
+"""The engine's side of every transfer, inside vLLM's worker: it loads the tensors that arrive, and records them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from agentrl.weights.verify import Received
 
 
 class Observer:
-    """A model as a transfer engine sees it, whose `load_weights` records each tensor's digest and what was loaded.
+    """A stand-in for the model, whose `load_weights` records each tensor's digest and what was loaded.
 
-    To be made before the reload begins: then tied layers still share their parameters.
+    Make it before the reload begins, while tied layers still share their parameters.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -39,14 +39,14 @@ class Observer:
         self.stale: list[str] = []
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
-        """Load into the model what passes by."""
+        """Load tensors into the model and record them."""
         with disable_mtp_completeness_check():
             names: set[str] = self._load(self._observed(weights)) or set()
         self.loaded |= names
         return names
 
     def look_for_stale_layers(self) -> None:
-        """Note the layers that would keep their old tensors; to be called before the reload is finalised.
+        """Record the layers that would keep their old tensors; call it before the reload is finalised.
 
         vLLM itself only warns of them ("Failed to load weights").
         """
@@ -58,16 +58,16 @@ class Observer:
                 self.stale.append(name)
 
     def refresh_tied_layers(self) -> None:
-        """Let tied layers take over the new weights; to be called after the reload is finalised.
+        """Update tied layers; call it after the reload is finalised.
 
-        On CPUs vLLM multiplies by a packed copy that a tied lm_head owns and the reload does not renew.
+        On CPUs a tied lm_head multiplies by a packed copy of the weights, which vLLM's reload does not update.
         """
         for layer in self.tied.values():
             quant_method: Any = layer.quant_method
             quant_method.process_weights_after_loading(layer)
 
     def received(self) -> Received:
-        """What the update brought."""
+        """Return what the update brought."""
         return Received(self.digests, sorted(self.parameters - self.loaded), self.stale)
 
     def _observed(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -77,19 +77,19 @@ class Observer:
 
 
 class Observed:
-    """Mixed in before a transfer engine of vLLM: an `Observer` stands between it and the model during an update."""
+    """A mixin, before a transfer engine of vLLM: an `Observer` replaces the model during an update."""
 
     observer: Observer | None = None
     model: Any
 
     def start_weight_update(self) -> None:
-        """Begin an update."""
+        """Begin an update, observed."""
         observer = Observer(self.model)
         super().start_weight_update()  # type: ignore[misc]
         self.model = self.observer = observer
 
     def finish_weight_update(self) -> None:
-        """End it."""
+        """End the update, and let tied layers take part in it."""
         assert self.observer is not None
         self.model = self.observer.model
         self.observer.look_for_stale_layers()
@@ -99,46 +99,46 @@ class Observed:
 
 @dataclass
 class SharedMemoryInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Nothing has to be agreed on."""
+    """No setup: buckets name their files."""
 
 
 @dataclass
 class SharedMemoryBucket(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """A bucket as `agentrl.weights.staging` describes it."""
+    """A bucket of `agentrl.weights.staging`."""
 
     path: str
     tensors: list[dict[str, Any]]
 
 
 class SharedMemory(WeightTransferEngine[SharedMemoryInit, SharedMemoryBucket]):  # type: ignore[misc]
-    """Loads buckets that lie in files on this machine, without copying them first."""
+    """Loads buckets from files on this machine, without copying them first."""
 
     init_info_cls = SharedMemoryInit
     update_info_cls = SharedMemoryBucket
 
     def init_transfer_engine(self, init_info: SharedMemoryInit) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def start_weight_update(self) -> None:
-        """Prepare every layer to be loaded anew."""
+        """Prepare every layer for a reload."""
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load one bucket. The base class would wait for an accelerator, which a CPU machine does not have."""
+        """Load one bucket. The base class would synchronize with an accelerator, which a CPU machine does not have."""
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: SharedMemoryBucket) -> None:
-        """Map the bucket's file and load its tensors; they keep the mapping alive until their layer is complete."""
+        """Map the bucket's file and load its tensors, which keep the mapping alive until their layer is complete."""
         with Path(update_info.path).open("rb") as file:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self.model.load_weights((entry["name"], _tensor(memory, entry)) for entry in update_info.tensors)
 
     def finish_weight_update(self) -> None:
-        """Process what is still waiting and put the kernels' tensors back."""
+        """Process the layers that are still waiting, and put the kernels' tensors back."""
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to free."""
 
 
 class ObservedSharedMemory(Observed, SharedMemory):
@@ -154,7 +154,7 @@ def _tensor(memory: mmap.mmap, entry: dict[str, Any]) -> torch.Tensor:
 
 
 def _tied_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """Layers all of whose own parameters belong to a layer before them."""
+    """Return the layers all of whose own parameters belong to an earlier layer."""
     seen: set[int] = set()
     tied = {}
     for name, layer in model.named_modules():

@@ -1,4 +1,4 @@
-"""What an engine's worker received, compared with what was promised."""
+"""Verification: what an engine's worker received, compared with the manifest."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from agentrl.errors import WeightsError
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What one worker saw of an update.
+    """An update as one worker received it.
 
-    `digests` are (checkpoint name, digest) of every tensor as it arrived, `unloaded` the model's parameters that no
-    tensor was loaded into, `stale` the layers that kept their old tensors.
+    `digests` are (checkpoint name, digest) of every tensor that arrived, `unloaded` are the model's parameters into
+    which no tensor was loaded, and `stale` the layers that kept their old tensors.
     """
 
     digests: Sequence[tuple[str, str]] = ()
@@ -22,7 +22,7 @@ class Received:
 
 
 def verify(promised: Mapping[str, str], received: Received) -> None:
-    """Raise WeightsError naming the first fault, unless every promised name came with its digest and was loaded."""
+    """Raise WeightsError naming the first fault, unless every promised tensor arrived unchanged and was loaded."""
     arrived = dict(received.digests)
     if missing := [name for name in promised if name not in arrived]:
         raise WeightsError(f"tensor {missing[0]!r} did not arrive{_more(missing)}")
@@ -30,8 +30,8 @@ def verify(promised: Mapping[str, str], received: Received) -> None:
         raise WeightsError(f"tensor {unknown[0]!r} arrived but is not in the manifest{_more(unknown)}")
     if different := [name for name, digest in promised.items() if arrived[name] != digest]:
         name = different[0]
-        detail = f"digest {arrived[name]}, the manifest says {promised[name]}"
-        raise WeightsError(f"tensor {name!r} arrived different: {detail}{_more(different)}")
+        detail = f"digest {arrived[name]}, in the manifest {promised[name]}"
+        raise WeightsError(f"tensor {name!r} changed on the way: {detail}{_more(different)}")
     if received.unloaded:
         raise WeightsError(f"parameter {received.unloaded[0]!r} was not loaded{_more(received.unloaded)}")
     if received.stale:

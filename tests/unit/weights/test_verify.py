@@ -20,7 +20,7 @@ def test_what_arrived_whole_passes_in_any_order() -> None:
         (Received([("a", "1")]), "tensor 'b' did not arrive"),
         (Received(), r"tensor 'a' did not arrive \(and 1 more\)"),
         (Received([("a", "1"), ("b", "2"), ("c", "3")]), "'c' arrived but is not in the manifest"),
-        (Received([("a", "1"), ("b", "3")]), "'b' arrived different: digest 3, the manifest says 2"),
+        (Received([("a", "1"), ("b", "3")]), "'b' changed on the way: digest 3, in the manifest 2"),
         (Received([("a", "1"), ("b", "2")], unloaded=["w"]), "parameter 'w' was not loaded"),
         (Received([("a", "1"), ("b", "2")], stale=["layers.1"]), "layer 'layers.1' kept its old weights"),
     ],
