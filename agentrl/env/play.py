@@ -49,12 +49,12 @@ async def _episode(driver: EnvDriver, policy: Policy, task: Task, seed: int, mem
 
 async def _converse(driver: EnvDriver, policy: Policy) -> StopReason:
     for turn in range(driver.max_turns):
-        if (await driver.step(_turn(policy, turn, driver.ctx.messages))).done:
+        if (await driver.step(turn_of(policy, turn, driver.ctx.messages))).done:
             return StopReason.ENV_DONE
     return StopReason.MAX_TURNS
 
 
-def _turn(policy: Policy, turn: int, messages: list[Message]) -> Message | str:
+def turn_of(policy: Policy, turn: int, messages: list[Message]) -> Message | str:
     """The policy's next turn; a list that has ended gives empty ones."""
     if callable(policy):
         return policy(list(messages))

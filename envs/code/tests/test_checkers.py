@@ -12,7 +12,7 @@ from agentrl_code import MISSING, Call, Grader, Io, Policy
 from agentrl_code.checkers import replies
 from agentrl_code.grader import Checkers
 
-from agentrl.env.files import load_file
+from agentrl.env import resolve
 
 RIGHT = "def f(): return 1"
 WRONG = "def f(): return 2"
@@ -142,9 +142,11 @@ async def test_a_checker_that_no_other_process_can_run_is_the_tasks_fault(grade,
 
 async def test_a_checker_of_a_single_file_is_sent_with_what_it_uses(grade, tmp_path):
     file = tmp_path / "own_env.py"
-    file.write_text("import math\nLIMIT = 2\ndef below(x): return math.floor(x) < LIMIT\n"
-                    "def checker(given, got, expected): return below(got)\n")  # fmt: skip
-    test = Call("f", expected=1, checker=load_file(file).checker)
+    file.write_text(
+        "import math\nfrom agentrl_code import CodeEnv\nLIMIT = 2\ndef below(x): return math.floor(x) < LIMIT\n"
+        "def checker(given, got, expected): return below(got)\nclass Own(CodeEnv): pass\n"
+    )
+    test = Call("f", expected=1, checker=sys.modules[resolve(str(file)).__module__].checker)
     assert (await grade(RIGHT, test)).status == "passed"
     assert (await grade(WRONG, test)).status == "failed"
 

@@ -8,8 +8,8 @@ import pytest
 from agentrl_code import Assert, Call, Io
 from agentrl_code.data import load
 
+from agentrl.env import testing
 from agentrl.errors import DataError
-from tests import evidence
 
 HUMANEVAL = {
     "task_id": "X/0",
@@ -81,7 +81,7 @@ async def test_mbpp(grade, tmp_path):
 
 @pytest.mark.parametrize(("name", "rows"), [("humaneval.jsonl.gz", 164), ("mbpp.jsonl", 974)])
 def test_every_row_of_the_real_files_is_a_problem(name, rows):
-    problems = load(str(evidence.real(f"code/{name}")))
+    problems = load(str(testing.data_file(f"code/{name}")))
     assert len(problems) == rows
 
 

@@ -13,10 +13,8 @@ from agentrl_code.verdict import Result, Status, Verdict
 from agentrl_sandbox import Pool, SandboxError, leases
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.env import EnvDriver, StopReason, close_shared, env_config, resolve, shared, text_of
-from agentrl.env.driver.loop import run_on_private_loop
+from agentrl.env import EnvDriver, StopReason, close_shared, env_config, resolve, shared, testing, text_of
 from agentrl.errors import ConfigError, DataError, EnvError
-from tests import evidence
 
 MBPP = [
     {"text": f"Write a function to add {i} to a number.", "code": f"def add(x):\n    return x + {i}",
@@ -42,9 +40,9 @@ def data(tmp_path):
 
 async def play(env, task, policy):
     """The signals of an episode, by name, and what the env said."""
-    episode = [stage async for stage in evidence.stages(env, task, policy)]
-    said = [text_of(message) for stage in episode[:-1] for message in stage.said.messages]
-    return evidence.signals_of(episode), said
+    episode = [stage async for stage in testing.moments(env, task, policy)]
+    said = [text_of(message) for stage in episode[:-1] for message in stage.result.messages]
+    return testing.signals_of(episode), said
 
 
 async def solved(env, task, policy):
@@ -62,7 +60,7 @@ async def check_evidence(make, count):
         for name, policy in env.canaries(task).items():
             assert await solved(env, task, policy) == 0.0, (name, task)
 
-    await asyncio.gather(*map(check, await evidence.sample(make(), count)))
+    await asyncio.gather(*map(check, await testing.sample_tasks(make(), count)))
 
 
 @pytest.mark.parametrize(("turns", "count"), [(1, 4), (3, 2)])
@@ -177,20 +175,20 @@ def is_free(grader):
 
 async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing(data):
     cuts = []
-    async for cut in evidence.cut_short(lambda: Single(data=data, turns=2), mended):
+    async for cut in testing.cancel_everywhere(lambda: Single(data=data, turns=2), mended):
         cuts.append(cut)
-        assert not cut.over or is_free(cut.env.grader), cut
-    assert evidence.pauses(cuts) == [1, 2, 3, 4]  # the reset, two turns, the signals
+        assert not cut.passed or is_free(cut.env.grader), cut
+    assert testing.model_turns(cuts) == [1, 2, 3, 4]  # the reset, two turns, the signals
     grading = {(over, name) for over in (1, 3) for name in ("Pool._wait", "OrderedSandbox.run")}
-    assert evidence.waits(cuts) >= grading | {(0, "EnvDriver.task"), (3, "Trial.result")}
+    assert testing.waits(cuts) >= grading | {(0, "EnvDriver.task"), (3, "Trial.result")}
 
 
 async def test_a_program_that_hangs_is_killed_with_its_episode():
     cuts = []
-    async for cut in evidence.cut_short(lambda: Single(timeout_s=0.3), lambda env, task: [LOOP]):
+    async for cut in testing.cancel_everywhere(lambda: Single(timeout_s=0.3), lambda env, task: [LOOP]):
         cuts.append(cut)
-        assert not cut.over or is_free(cut.env.grader), cut
-    assert (2, "OrderedSandbox.run") in evidence.waits(cuts)
+        assert not cut.passed or is_free(cut.env.grader), cut
+    assert (2, "OrderedSandbox.run") in testing.waits(cuts)
 
 
 async def test_an_episode_cancelled_in_the_queue_for_a_seat_leaves_it():
@@ -214,7 +212,7 @@ async def test_interleaved_twins_see_the_same_and_touch_nobody():
     def policy(env, task):
         return ["hm", *mended(env, task)]
 
-    one, member, other, others_member = await evidence.check_twins(lambda: CodeEnv(turns=4), policy, tasks=1)
+    one, member, other, others_member = await testing.check_twins(lambda: CodeEnv(turns=4), policy, tasks=1)
     assert one == member
     assert other == others_member
     assert one != other
@@ -324,7 +322,7 @@ async def test_the_float_tolerance_and_the_system_message_are_used(tmp_path):
 def test_gymnasium_accepts_it(turns):
     assert resolve(str(Path(__file__).parents[1])).__name__ == "CodeEnv"
     check_env(gymnasium.make("agentrl/code-v0", turns=turns).unwrapped, skip_render_check=True)
-    run_on_private_loop(close_shared())  # its sandboxes stay for the next episode
+    testing.close_shared_sync()  # its sandboxes stay for the next episode
 
 
 def test_a_synchronous_episode_is_graded():
@@ -333,7 +331,7 @@ def test_a_synchronous_episode_is_graded():
     _, reward, is_done, is_cut, _ = env.step(env.env.oracle(env.env.ctx.task)[0])
     assert (reward, is_done, is_cut) == (1.0, True, False)
     env.close()
-    run_on_private_loop(close_shared())
+    testing.close_shared_sync()
 
 
 def test_a_run_says_where_programs_run(backend):

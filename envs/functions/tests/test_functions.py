@@ -5,7 +5,6 @@ Its functions do nothing, at once: there is no tool that could hang.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -22,27 +21,25 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.env import EnvDriver, Message, Policy, Signal, Task, close_shared, env_config
+from agentrl.env import EnvDriver, Message, Policy, Signal, Task, env_config, testing
 from agentrl.errors import ConfigError, DataError
 from agentrl.types import ToolCall, ToolSpec
-from tests import evidence
 
 
 @pytest.fixture(autouse=True)
 async def closed() -> AsyncIterator[None]:
-    yield
-    await close_shared()
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    async with testing.no_leaks():
+        yield
 
 
 async def play(env: FunctionsEnv, task: Task, policy: Policy) -> Signal:
     """The verdict on one turn."""
-    return (await evidence.play(env, task, policy))["right"]
+    return (await testing.play_signals(env, task, policy))["right"]
 
 
 async def check_evidence(env: FunctionsEnv, count: int) -> None:
     """On a sample of either split the oracle scores the maximum, and no canary anything."""
-    for task in await evidence.sample(env, count):
+    for task in await testing.sample_tasks(env, count):
         assert (await play(env, task, env.oracle(task))).value == 1.0, task
         for name, policy in env.canaries(task).items():
             verdict = await play(env, task, policy)
@@ -76,7 +73,7 @@ async def test_tasks_follow_from_the_seed_and_the_index_alone() -> None:
 
 async def test_each_kind_is_what_it_is_called() -> None:
     for kind in KINDS:
-        problems = [task.data for task in await evidence.sample(FunctionsEnv(kinds=[kind]), 40)]
+        problems = [task.data for task in await testing.sample_tasks(FunctionsEnv(kinds=[kind]), 40)]
         wanted, offered = {len(p.wanted) for p in problems}, {len(p.tools) for p in problems}
         assert wanted == {"single": {1}, "multiple": {1}, "parallel": {2, 3}, "irrelevant": {0}}[kind]
         assert kind != "multiple" or min(offered) > 1
@@ -88,7 +85,7 @@ async def test_each_kind_is_what_it_is_called() -> None:
 async def test_the_functions_of_the_task_are_the_tools_of_the_episode() -> None:
     env = FunctionsEnv()
     driver = EnvDriver(env)
-    for task in await evidence.sample(env, 3):
+    for task in await testing.sample_tasks(env, 3):
         start = await driver.reset(task)
         assert start.tools == task.data.tools
         assert [message["role"] for message in start.messages] == ["system", "user"]
@@ -99,18 +96,18 @@ async def test_the_functions_of_the_task_are_the_tools_of_the_episode() -> None:
 
 @pytest.mark.parametrize("count", [1, 64, 1000])
 async def test_episodes_at_once_do_not_touch_each_other(count: int) -> None:
-    await evidence.check_many(FunctionsEnv, count)
+    await testing.check_concurrent(FunctionsEnv, count)
 
 
 async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing() -> None:
     """That is while its tasks are loaded and while the model speaks: neither a function nor the judgement waits."""
-    cuts = [cut async for cut in evidence.cut_short(FunctionsEnv)]
-    assert evidence.pauses(cuts) == [1, 2, 3]  # the reset, the turn, the signals
-    assert {cut.over for cut in cuts if not cut.is_between} == {0}
+    cuts = [cut async for cut in testing.cancel_everywhere(FunctionsEnv)]
+    assert testing.model_turns(cuts) == [1, 2, 3]  # the reset, the turn, the signals
+    assert {cut.passed for cut in cuts if not cut.is_models_turn} == {0}
 
 
 async def test_interleaved_twins_see_the_same() -> None:
-    one, member, other, others_member = await evidence.check_twins(FunctionsEnv, tasks=10)
+    one, member, other, others_member = await testing.check_twins(FunctionsEnv, tasks=10)
     assert one == member
     assert other == others_member
     assert one != other
@@ -287,8 +284,8 @@ async def test_the_leaderboards_rows_are_tasks(tmp_path: Path) -> None:
     ("name", "rows"), [("simple_python", 400), ("multiple", 200), ("parallel", 200), ("irrelevance", 240)]
 )
 async def test_the_evidence_holds_for_every_row_of_the_leaderboards_own_files(name: str, rows: int) -> None:
-    env = FunctionsEnv(data=evidence.real(f"tools/bfcl/{name}.jsonl"))
-    assert len(await evidence.sample(env, rows)) == rows
+    env = FunctionsEnv(data=testing.data_file(f"tools/bfcl/{name}.jsonl"))
+    assert len(await testing.sample_tasks(env, rows)) == rows
     await check_evidence(env, rows)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,21 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agentrl.env
-from agentrl.env import EnvDriver, Policy, Task, close_shared, env_config, text_of
+from agentrl.env import EnvDriver, Policy, Task, env_config, testing, text_of
 from agentrl.errors import ConfigError
-from tests import evidence
 
 
 @pytest.fixture(autouse=True)
 async def closed() -> AsyncIterator[None]:
-    yield
-    await close_shared()
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    async with testing.no_leaks():
+        yield
 
 
 async def play(env: GuessEnv, task: Task, policy: Policy) -> dict[str, float | None]:
     """The value of each signal after an episode played by `policy`."""
-    return evidence.values(await evidence.play(env, task, policy))
+    return testing.values(await testing.play_signals(env, task, policy))
 
 
 async def tasks_of(driver: EnvDriver, split: str) -> list[Task]:
@@ -78,19 +75,19 @@ async def test_the_canaries_score_nothing(high: int, turns: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 64, 1000])
 async def test_episodes_at_once_do_not_touch_each_other(count: int) -> None:
-    await evidence.check_many(GuessEnv, count)
+    await testing.check_concurrent(GuessEnv, count)
 
 
 async def test_interleaved_twins_see_the_same() -> None:
-    first, *others = await evidence.check_twins(GuessEnv)
+    first, *others = await testing.check_twins(GuessEnv)
     assert others == [first] * 3  # the games are a list: the seed of a run orders them elsewhere
 
 
 async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing() -> None:
     """That is while its tasks are loaded and while the model speaks: no code of the game waits."""
-    cuts = [cut async for cut in evidence.cut_short(GuessEnv, lambda env, task: env.canaries(task)["silence"])]
-    assert evidence.pauses(cuts) == [1, 2, 3, 4, 5, 6]  # the reset, four turns, the signals
-    assert {cut.over for cut in cuts if not cut.is_between} == {0}
+    cuts = [cut async for cut in testing.cancel_everywhere(GuessEnv, lambda env, task: env.canaries(task)["silence"])]
+    assert testing.model_turns(cuts) == [1, 2, 3, 4, 5, 6]  # the reset, four turns, the signals
+    assert {cut.passed for cut in cuts if not cut.is_models_turn} == {0}
 
 
 async def test_an_earlier_find_pays_more() -> None:

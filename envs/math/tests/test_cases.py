@@ -1,10 +1,9 @@
 """The verifier says of every case what is true of it."""
 
+import cases
+import cases_text as texts
 import pytest
 from agentrl_math import Status, verify
-
-from envs.math.tests import cases
-from envs.math.tests import cases_text as texts
 
 
 def boxed(table):

@@ -9,9 +9,8 @@ from agentrl_math import MathEnv
 from agentrl_math.generator import LEVELS, is_held_out
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.env import EnvDriver, StopReason, close_shared, env_config, text_of
+from agentrl.env import EnvDriver, StopReason, close_shared, env_config, testing, text_of
 from agentrl.errors import ConfigError, DataError
-from tests import evidence
 
 DATA = [{"question": f"What is {i} halves?", "answer": f"It is...\n#### {i / 2}"} for i in range(60)]
 
@@ -30,12 +29,12 @@ def data(tmp_path):
 
 
 async def graded(env, task, policy):
-    return (await evidence.play(env, task, policy))["correct"]
+    return (await testing.play_signals(env, task, policy))["correct"]
 
 
 async def check_evidence(env, count):
     """On a sample of either split the oracle scores the maximum, and no canary anything."""
-    for task in await evidence.sample(env, count):
+    for task in await testing.sample_tasks(env, count):
         assert (await graded(env, task, env.oracle(task))).value == 1.0, task
         for name, policy in env.canaries(task).items():
             signal = await graded(env, task, policy)
@@ -58,7 +57,7 @@ async def test_the_oracle_and_canaries_hold_for_data_and_an_open_think(data, opt
 
 @pytest.mark.parametrize("name", ["math/math500.jsonl", "gsm8k/test.jsonl"])
 async def test_the_oracle_and_canaries_hold_for_real_data(name):
-    await check_evidence(MathEnv(data=str(evidence.real(name)), heldout_share=0.5), 15)
+    await check_evidence(MathEnv(data=str(testing.data_file(name)), heldout_share=0.5), 15)
 
 
 async def test_train_is_endless_and_resumes_at_any_index():

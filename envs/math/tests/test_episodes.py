@@ -1,6 +1,5 @@
 """Episodes without tools: many at once, cancelled wherever they wait, and as twins. No tool of theirs can hang."""
 
-import asyncio
 import json
 import os
 
@@ -8,15 +7,13 @@ import pytest
 from agentrl_math import MathEnv
 from agentrl_math.extract import from_gold
 
-from agentrl.env import close_shared
-from tests import evidence
+from agentrl.env import testing
 
 
 @pytest.fixture(autouse=True)
 async def closed():
-    yield
-    await close_shared()
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    async with testing.no_leaks():
+        yield
 
 
 @pytest.fixture
@@ -48,29 +45,29 @@ def is_running(pid):
 
 @pytest.mark.parametrize("count", [1, 64, 1000])
 async def test_episodes_at_once_do_not_touch_each_other(make, count):
-    await evidence.check_many(make, count, some)
+    await testing.check_concurrent(make, count, some)
 
 
 async def test_an_episode_cancelled_wherever_it_waits_leaves_no_task_and_no_process(make):
     cuts, pids = [], set()
-    async for cut in evidence.cut_short(make, roundabout):
+    async for cut in testing.cancel_everywhere(make, roundabout):
         cuts.append(cut)
-        if cut.over:
+        if cut.passed:
             pids |= {*cut.env.pool.pids}
-    assert evidence.pauses(cuts) == [1, 2, 3]  # the reset, the turn, the signal
-    assert evidence.waits(cuts) >= {(0, "EnvDriver.task"), (2, "averify")}
+    assert testing.model_turns(cuts) == [1, 2, 3]  # the reset, the turn, the signal
+    assert testing.waits(cuts) >= {(0, "EnvDriver.task"), (2, "averify")}
     assert pids
     assert not any(map(is_running, pids))
 
 
 @pytest.mark.parametrize("level", [1, 3])
 async def test_interleaved_twins_see_the_same(level):
-    one, member, other, others_member = await evidence.check_twins(lambda: MathEnv(level=level), tasks=10)
+    one, member, other, others_member = await testing.check_twins(lambda: MathEnv(level=level), tasks=10)
     assert one == member
     assert other == others_member
     assert one != other
 
 
 async def test_interleaved_twins_are_graded_alike_by_the_workers(make):
-    first, *others = await evidence.check_twins(make, roundabout)
+    first, *others = await testing.check_twins(make, roundabout)
     assert others == [first] * 3  # the rows are a list: the seed of a run orders them elsewhere

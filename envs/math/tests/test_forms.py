@@ -4,6 +4,7 @@ import contextlib
 import re
 from fractions import Fraction
 
+import cases_forms as cases
 import pytest
 from agentrl_math import measures, numerals, verify
 from agentrl_math.answer import readings
@@ -12,8 +13,6 @@ from agentrl_math.limits import LimitError
 from agentrl_math.units import in_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from envs.math.tests import cases_forms as cases
 
 
 def rows(table):

@@ -7,10 +7,8 @@ from agentrl_math import MathEnv
 from agentrl_sandbox import LostError, Pool, UnavailableError, choose, leases
 from agentrl_tools.workspace import pools
 
-from agentrl.env import EnvDriver, StopReason, close_shared, env_config
+from agentrl.env import EnvDriver, StopReason, close_shared, env_config, testing
 from agentrl.errors import ConfigError
-from agentrl.rollout.boundary import Phase, boundary
-from tests import evidence
 
 pytestmark = [pytest.mark.filterwarnings("ignore:sandbox backend 'process'"), pytest.mark.timeout(300)]
 
@@ -83,9 +81,9 @@ async def test_a_policy_computes_in_a_session_and_answers(lent):
 
 async def test_the_oracle_and_the_canaries_hold_with_tools_and_take_no_sandbox():
     env = MathEnv(level=2, tools=["python:process", "files"])
-    for task in await evidence.sample(env, 25):
+    for task in await testing.sample_tasks(env, 25):
         for policy, value in [(env.oracle(task), 1.0), *((policy, 0.0) for policy in env.canaries(task).values())]:
-            assert evidence.values(await evidence.play(env, task, policy)) == {"correct": value}, (policy, task)
+            assert testing.values(await testing.play_signals(env, task, policy)) == {"correct": value}, (policy, task)
     assert pools.own_pools().pools == {}
 
 
@@ -109,18 +107,15 @@ async def test_what_fails_in_a_call_is_told_and_the_episode_goes_on(lent):
     assert signal.value == 1.0
 
 
-async def test_a_sandbox_that_fails_ends_the_episode_as_infrastructure(monkeypatch):
+def test_a_sandbox_that_fails_ends_the_episode_as_infrastructure(monkeypatch):
     async def take(self, wait_s=0):
         raise LostError("no luck")
 
     monkeypatch.setattr(Pool, "take", take)
-    driver = EnvDriver(MathEnv(tools="python:process"))
-    await driver.reset(await driver.task("test", 0))
-    with boundary(lambda: Phase.STEP) as caught:
-        await driver.step(code("1"))
-    await driver.close()
-    assert caught.ending.stop_reason is StopReason.INFRA_ERROR
-    assert "no luck" in caught.ending.error
+    trajectory = testing.rehearse(MathEnv(tools="python:process"), [code("1")], split="test")
+    testing.close_shared_sync()
+    assert trajectory.stop_reason is StopReason.INFRA_ERROR
+    assert "no luck" in trajectory.error
 
 
 async def test_an_episode_cancelled_wherever_it_waits_leaves_no_sandbox(lent):
@@ -128,12 +123,12 @@ async def test_an_episode_cancelled_wherever_it_waits_leaves_no_sandbox(lent):
         return [code("x = 1"), code("x"), *env.oracle(task)]
 
     cuts = []
-    async for cut in evidence.cut_short(lambda: MathEnv(tools=lent), computed, is_loaded=True):
+    async for cut in testing.cancel_everywhere(lambda: MathEnv(tools=lent), computed, is_loaded=True):
         cuts.append(cut)
         assert leased() == 0, cut
-    assert evidence.pauses(cuts) == [1, 2, 3, 4, 5]  # the reset, two calls, an answer, the signal
+    assert testing.model_turns(cuts) == [1, 2, 3, 4, 5]  # the reset, two calls, an answer, the signal
     calls = {(1, "pool"), (1, "Pool._wait"), (1, "PythonSession.python"), (2, "PythonSession.python")}
-    assert evidence.waits(cuts) >= calls | {(0, "Toolbox._enter"), (5, "Toolbox._leave")}
+    assert testing.waits(cuts) >= calls | {(0, "Toolbox._enter"), (5, "Toolbox._leave")}
 
 
 async def test_a_call_that_hangs_is_cancelled_and_so_is_one_that_waits_for_its_sandbox(monkeypatch):

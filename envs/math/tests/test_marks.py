@@ -1,10 +1,9 @@
 """An answer counts where it is marked, and what a sentence denies, doubts or asks is none."""
 
+import cases_beside as near
+import cases_marks as rows
 import pytest
 from agentrl_math import verify
-
-from envs.math.tests import cases_beside as near
-from envs.math.tests import cases_marks as rows
 
 
 @pytest.mark.parametrize("response", rows.UNSTATED)

@@ -20,26 +20,24 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.env import EnvDriver, Limits, Policy, Task, close_shared, env_config
+from agentrl.env import EnvDriver, Limits, Policy, Task, env_config, testing
 from agentrl.errors import ConfigError, DataError
-from tests import evidence
 
 
 @pytest.fixture(autouse=True)
 async def closed() -> AsyncIterator[None]:
-    yield
-    await close_shared()
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    async with testing.no_leaks():
+        yield
 
 
 async def play(env: SearchEnv, task: Task, policy: Policy) -> dict[str, float | None]:
     """The value of each signal after an episode."""
-    return evidence.values(await evidence.play(env, task, policy))
+    return testing.values(await testing.play_signals(env, task, policy))
 
 
 async def check_evidence(env: SearchEnv, count: int) -> None:
     """On a sample of either split the oracle scores the maximum, and no canary more than for its searches."""
-    for task in await evidence.sample(env, count):
+    for task in await testing.sample_tasks(env, count):
         assert await play(env, task, env.oracle(task)) == {"right": 1.0, "evidence": 1.0, "overlap": 1.0}, task
         for name, policy in env.canaries(task).items():
             values = await play(env, task, policy)
@@ -112,7 +110,7 @@ async def test_what_one_episode_found_is_not_anothers() -> None:
 
 @pytest.mark.parametrize("count", [1, 64, 1000])
 async def test_many_episodes_at_once(count: int) -> None:
-    await evidence.check_many(SearchEnv, count)
+    await testing.check_concurrent(SearchEnv, count)
 
 
 class Stuck:
@@ -168,10 +166,10 @@ async def distant(index: Index, query: str, k: int) -> list[Document]:
 
 async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Index, "find", distant)
-    cuts = [cut async for cut in evidence.cut_short(SearchEnv)]
-    assert evidence.pauses(cuts) == [1, 2, 3, 4]  # the reset, searches, an answer, the signals
+    cuts = [cut async for cut in testing.cancel_everywhere(SearchEnv)]
+    assert testing.model_turns(cuts) == [1, 2, 3, 4]  # the reset, searches, an answer, the signals
     loading = {(0, "SearchEnv.library"), (0, "SearchEnv.retriever"), (0, "EnvDriver.task")}
-    assert evidence.waits(cuts) >= loading | {(1, "distant")}
+    assert testing.waits(cuts) >= loading | {(1, "distant")}
 
 
 async def test_a_search_that_hangs_is_cancelled_with_its_episode() -> None:
@@ -185,7 +183,7 @@ async def test_a_search_that_hangs_is_cancelled_with_its_episode() -> None:
 
 
 async def test_interleaved_twins_see_the_same() -> None:
-    first, *others = await evidence.check_twins(SearchEnv)
+    first, *others = await testing.check_twins(SearchEnv)
     assert others == [first] * 3  # the questions are a list: the seed of a run orders them elsewhere
 
 
@@ -287,15 +285,15 @@ async def test_every_form_of_hotpotqa_is_understood(form: dict[str, Any], tmp_pa
     whole.write_text(json.dumps(rows))
     for path in (lines, whole):
         env = SearchEnv(data=path)
-        tasks = await evidence.sample(env, 20)
+        tasks = await testing.sample_tasks(env, 20)
         assert len(tasks) == 20
         values = await play(env, tasks[0], env.oracle(tasks[0]))
         assert values == {"right": 1.0, "evidence": 1.0, "overlap": 1.0}
 
 
 async def test_the_evidence_holds_for_every_row_of_hotpotqas_own() -> None:
-    env = SearchEnv(data=evidence.real("qa/hotpotqa_distractor_100.jsonl"))
-    assert len(await evidence.sample(env, 100)) == 100
+    env = SearchEnv(data=testing.data_file("qa/hotpotqa_distractor_100.jsonl"))
+    assert len(await testing.sample_tasks(env, 100)) == 100
     await check_evidence(env, 100)
 
 

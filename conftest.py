@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -9,6 +12,9 @@ from agentrl.config.machine import detect
 
 settings.register_profile("agentrl", deadline=None, database=None)
 settings.load_profile("agentrl")
+
+# Real data is not part of the project: agentrl.env.testing.data_file skips the tests that need it where it is absent.
+os.environ.setdefault("AGENTRL_DATA", str(Path(__file__).parents[1] / "shared" / "data"))
 
 REAL_TIMEOUT_S = 300
 

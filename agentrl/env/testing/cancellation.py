@@ -1,0 +1,137 @@
+"""Cancels an episode at every place where it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing
+from gc import get_referents
+from inspect import isasyncgen
+from typing import Any, NamedTuple
+
+from agentrl.env.base import Env
+from agentrl.env.driver.driver import EnvDriver
+from agentrl.env.driver.resources import close_shared
+from agentrl.env.testing.episodes import ChoosePolicy, MakeEnv, moments, oracle
+from agentrl.types import TRAIN
+
+MOST_S = 30.0
+Wait = tuple[int, tuple[str, ...]]
+"""Moments that have passed, and the suspended calls, the outermost first."""
+
+
+class Cancellation(NamedTuple):
+    """Where an episode was cancelled: after `passed` moments, while `calls` waited (in whichever task)."""
+
+    env: Env
+    passed: int
+    calls: tuple[str, ...]
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the calls, without line numbers."""
+        return {call.partition(":")[0] for call in self.calls}
+
+    @property
+    def is_models_turn(self) -> bool:
+        """Whether the environment was waiting for the model."""
+        return _models_turn.__name__ in self.names
+
+
+def waits(cancellations: Sequence[Cancellation]) -> set[tuple[int, str]]:
+    """(moments passed, name) of every call that was waiting when an episode was cancelled."""
+    return {(each.passed, name) for each in cancellations for name in each.names}
+
+
+def model_turns(cancellations: Sequence[Cancellation]) -> list[int]:
+    """Moments passed at each cancellation during the model's turn."""
+    return [each.passed for each in cancellations if each.is_models_turn]
+
+
+async def _models_turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def cancel_everywhere(
+    make: MakeEnv, policy: ChoosePolicy = oracle, *, is_loaded: bool = False
+) -> AsyncIterator[Cancellation]:
+    """Play episodes, each cancelled at the first place where none was cancelled before, until one finishes.
+
+    Yields after each cancellation, when the episode has been torn down. Then closes what is shared and asserts that no
+    task is left. With `is_loaded`, shared resources are made before the episode begins.
+    """
+    seen: list[Wait] = []
+    is_cancelled = True
+    while is_cancelled:
+        env = make()
+        if is_loaded:
+            await EnvDriver(env).task(TRAIN, 0)
+        if is_cancelled := await _is_cancelled(env, policy, seen):
+            yield Cancellation(env, *seen[-1])
+        await close_shared()
+        assert asyncio.all_tasks() == {asyncio.current_task()}, f"tasks were left after a cancellation at {seen[-1:]}"
+
+
+async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait]) -> bool:
+    """Play an episode and cancel it where it waits at a place that is not in `seen`, which is added."""
+    loop, passed, known = asyncio.get_running_loop(), 0, len(seen)
+
+    async def episode() -> None:
+        nonlocal passed
+        task = await EnvDriver(env).task(TRAIN, 0)
+        async with aclosing(moments(env, task, policy(env, task))) as playing:
+            async for _ in playing:
+                passed += 1
+                await _models_turn()
+
+    def note(calls: tuple[str, ...]) -> None:
+        if len(seen) == known and not running.done() and (passed, calls) not in seen:
+            seen.append((passed, calls))
+            running.cancel()
+
+    loop.set_task_factory(lambda loop, work, **options: asyncio.Task(_Watched(work, note), loop=loop, **options))
+    try:
+        running = loop.create_task(episode())
+        await asyncio.wait({running}, timeout=MOST_S)
+    finally:
+        loop.set_task_factory(None)
+    assert running.done(), f"an episode outlived its cancellation at {seen[known:]} by {MOST_S:g} s"
+    if len(seen) == known:
+        running.result()
+    assert running.cancelled() == (len(seen) > known), f"an episode swallowed its cancellation at {seen[known:]}"
+    return running.cancelled()
+
+
+class _Watched(Coroutine[Any, Any, Any]):
+    """A coroutine that reports each place where it waits."""
+
+    def __init__(self, work: Any, note: Callable[[tuple[str, ...]], None]) -> None:
+        self.work, self.note = work, note
+
+    def send(self, value: Any) -> Any:
+        return self._noted(self.work.send(value))
+
+    def throw(self, *error: Any) -> Any:
+        return self._noted(self.work.throw(*error))
+
+    def close(self) -> None:
+        self.work.close()
+
+    def __await__(self) -> Iterator[Any]:
+        return (yield from self.work.__await__())
+
+    def _noted(self, waited_for: Any) -> Any:
+        self.note(tuple(_suspended(self.work)))
+        return waited_for
+
+
+def _suspended(waiting: Any) -> Iterator[str]:
+    """The calls that a suspended coroutine is in, as "name:line", the outermost first."""
+    while waiting is not None:
+        for prefix in ("cr", "ag"):
+            if frame := getattr(waiting, f"{prefix}_frame", None):
+                yield f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+                waiting = getattr(waiting, f"{prefix}_await")
+                break
+        else:  # the object that `anext` returns does not name its generator
+            waiting = next(filter(isasyncgen, get_referents(waiting)), None)

@@ -1,0 +1,166 @@
+"""Checks of an environment's own evidence, and of what episodes may not do to each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from agentrl.env.base import Env, Policy
+from agentrl.env.context import Episode
+from agentrl.env.driver.driver import EnvDriver
+from agentrl.env.driver.loop import run_on_private_loop
+from agentrl.env.driver.resources import close_shared
+from agentrl.env.play import aplay
+from agentrl.env.tasks import Task
+from agentrl.env.testing.cancellation import cancel_everywhere
+from agentrl.env.testing.episodes import (
+    ChoosePolicy,
+    MakeEnv,
+    Moment,
+    moments,
+    oracle,
+    play_signals,
+    sample_tasks,
+    signals_of,
+)
+from agentrl.types import TRAIN
+
+
+def check_environment(make: MakeEnv, *, tasks: int = 4, episodes: int = 32) -> None:
+    """Run every check of this kit, and Gymnasium's `check_env`. Not inside a running event loop."""
+    from gymnasium.utils.env_checker import check_env
+
+    from agentrl.env.gymnasium import GymnasiumEnv
+
+    check_env(GymnasiumEnv(make()), skip_render_check=True)
+    asyncio.run(_check_all(make, tasks, episodes))
+
+
+async def _check_all(make: MakeEnv, tasks: int, episodes: int) -> None:
+    async with no_leaks():
+        await check_oracle(make, tasks=tasks)
+        await check_canaries(make, tasks=tasks)
+        await check_concurrent(make, episodes, tasks=tasks)
+        await check_twins(make)
+    async for _ in cancel_everywhere(make):
+        pass
+
+
+async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float = 1.0) -> None:
+    """The oracle of every sampled task earns at least `least`."""
+    for task, episode in [
+        (task, await _played(make, task, make().oracle(task))) for task in await _sampled(make, tasks)
+    ]:
+        assert episode.reward >= least, (
+            f"the oracle of {_named(task)} earns {episode.reward}, not {least}{_why(episode)}"
+        )
+
+
+async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) -> None:
+    """Every canary of every sampled task earns at most `most`."""
+    for task in await _sampled(make, tasks):
+        for name, policy in make().canaries(task).items():
+            episode = await _played(make, task, policy)
+            assert episode.reward <= most, f"canary {name!r} of {_named(task)} earns {episode.reward}, more than {most}"
+            assert not _why(episode), f"canary {name!r} of {_named(task)} is not scored{_why(episode)}"
+
+
+def own_evidence(env: Env, task: Task) -> list[Policy]:
+    """The oracle and the canaries of a task."""
+    return [env.oracle(task), *env.canaries(task).values()]
+
+
+async def check_concurrent(
+    make: MakeEnv,
+    count: int,
+    policies: Callable[[Env, Task], Sequence[Policy]] = own_evidence,
+    *,
+    tasks: int = 8,
+) -> None:
+    """`count` episodes that are all open at once earn what each earns alone."""
+    source = make()
+    cases = [(task, policy) for task in await _sampled(make, tasks) for policy in policies(source, task)][:count]
+    # Alone in the other order: an episode that changes the next one is seen.
+    alone = [await play_signals(make(), *case) for case in reversed(cases)][::-1]
+    crowd = [moments(make(), *cases[number % len(cases)], member=number) for number in range(count)]
+    for number, episode in enumerate(await interleave(crowd)):
+        assert signals_of(episode) == alone[number % len(cases)], (
+            f"{_named(cases[number % len(cases)][0])} is scored otherwise among {count} episodes than alone"
+        )
+    assert len({*map(str, alone)}) > 1 or count == 1, "all cases earn the same: this check could not fail"
+
+
+async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle, *, tasks: int = 3) -> list[list[Any]]:
+    """Episodes with the same seed and member see and draw the same, in turns with each other; all others draw others.
+
+    Returns what the episodes of seeds 0 and 1, of two members each, saw.
+    """
+
+    async def life(seed: int, member: int) -> AsyncIterator[Any]:
+        env = make()
+        for index in range(tasks):
+            yield (task := await EnvDriver(env).task(TRAIN, index, seed))
+            async for moment in moments(env, task, policy(env, task), seed=seed, member=member):
+                yield moment
+
+    kinds = [(seed, member) for seed in (0, 1) for member in (0, 1)]
+    lives = await interleave([life(*kind) for kind in kinds * 2])
+    for (seed, member), one, twin in zip(kinds, lives, lives[len(kinds) :], strict=False):
+        assert one == twin, f"two episodes with seed {seed} and member {member} differ: {_difference(one, twin)}"
+    drawn = [moment.random for life in lives[: len(kinds)] for moment in life if isinstance(moment, Moment)]
+    assert len({*drawn}) == len(drawn), "ctx.rng draws the same numbers in different episodes"
+    return [[getattr(moment, "result", moment) for moment in life] for life in lives[: len(kinds)]]
+
+
+def close_shared_sync() -> None:
+    """Close what the synchronous calls share: `play`, `rehearse` and Gymnasium environments."""
+    run_on_private_loop(close_shared())
+
+
+@asynccontextmanager
+async def no_leaks() -> AsyncIterator[None]:
+    """Close what is shared at the end, and assert that no task is left."""
+    before = asyncio.all_tasks()
+    try:
+        yield
+    finally:
+        await close_shared()
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    assert not left, f"tasks were left: {left}"
+
+
+async def interleave(episodes: Sequence[AsyncIterator[Any]]) -> list[list[Any]]:
+    """Run all at once, one item of each before the next of any; returns the items of each."""
+    heard: list[list[Any]] = [[] for _ in episodes]
+    running = list(range(len(episodes)))
+    while running:
+        items = await asyncio.gather(*(anext(episodes[number], None) for number in running))
+        for number, item in zip(running, items, strict=True):
+            heard[number].append(item)
+        running = [number for number in running if heard[number][-1] is not None]
+    return [items[:-1] for items in heard]
+
+
+async def _sampled(make: MakeEnv, count: int) -> list[Task]:
+    return await sample_tasks(make(), count)
+
+
+async def _played(make: MakeEnv, task: Task, policy: Policy) -> Episode:
+    [episode] = await aplay(make(), (policy,), task)
+    return episode
+
+
+def _named(task: Task) -> str:
+    return f"task {task.id!r} ({task.split})"
+
+
+def _why(episode: Episode) -> str:
+    reasons = [f"{signal.name}: {signal.reason}" for signal in episode.signals if not signal.valid and signal.weight]
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def _difference(one: Sequence[Any], twin: Sequence[Any]) -> str:
+    pairs = ((a, b) for a, b in zip(one, twin, strict=False) if a != b)
+    return next((f"{a!r} and {b!r}" for a, b in pairs), f"{len(one)} and {len(twin)} moments")

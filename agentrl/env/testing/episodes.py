@@ -1,0 +1,88 @@
+"""Episodes one moment at a time, and the tasks to play."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from agentrl.env.base import Env, Policy
+from agentrl.env.context import Start, StepResult
+from agentrl.env.driver.driver import EnvDriver
+from agentrl.env.play import turn_of
+from agentrl.env.tasks import Task
+from agentrl.types import HELD_OUT, TRAIN, Signal, StopReason
+
+ChoosePolicy = Callable[[Env, Task], Policy]
+"""Chooses who plays the assistant in a task."""
+MakeEnv = Callable[[], Env]
+"""Makes an environment object; a class is one."""
+
+
+class Moment(NamedTuple):
+    """What the environment returned at one moment of an episode, and the next number of the episode's `ctx.rng`."""
+
+    result: Start | StepResult | tuple[Signal, ...]
+    random: float
+
+
+def oracle(env: Env, task: Task) -> Policy:
+    """The environment's own solution."""
+    return env.oracle(task)
+
+
+async def sample_tasks(env: Env, count: int) -> list[Task]:
+    """`count` tasks of each split, spread evenly over it; all tasks of a smaller split."""
+    found, driver = [], EnvDriver(env)
+    for split in (TRAIN, HELD_OUT):
+        size = await driver.size(split)
+        most = count if size is None else min(count, size)
+        found += [await driver.task(split, number * (size or most) // most) for number in range(most)]
+    return found
+
+
+async def moments(
+    env: Env, task: Task, policy: Policy, *, seed: int = 0, member: int = 0
+) -> AsyncGenerator[Moment, None]:
+    """Play an episode and yield after the reset, after each turn, and after the final scoring."""
+    driver = EnvDriver(env)
+    try:
+        yield Moment(await driver.reset(task, seed=seed, member=member), env.ctx.rng.random())
+        stop_reason = StopReason.MAX_TURNS
+        for turn in range(driver.max_turns):
+            result = await driver.step(turn_of(policy, turn, env.ctx.messages))
+            yield Moment(result, env.ctx.rng.random())
+            if result.done:
+                stop_reason = StopReason.ENV_DONE
+                break
+        yield Moment(await driver.finish(stop_reason), env.ctx.rng.random())
+    finally:
+        await driver.close()
+
+
+async def play_signals(env: Env, task: Task, policy: Policy, *, seed: int = 0, member: int = 0) -> dict[str, Signal]:
+    """Play an episode and return its signals by name; group rewards are not asked (`agentrl.env.play` asks them)."""
+    return signals_of([moment async for moment in moments(env, task, policy, seed=seed, member=member)])
+
+
+def signals_of(episode: Sequence[Moment]) -> dict[str, Signal]:
+    """The final signals of a finished episode, by name."""
+    signals = episode[-1].result
+    assert isinstance(signals, tuple), "the episode is not finished"
+    return {signal.name: signal for signal in signals}
+
+
+def values(signals: Mapping[str, Signal]) -> dict[str, float | None]:
+    """The values of signals; None for an invalid one."""
+    return {name: signal.value for name, signal in signals.items()}
+
+
+def data_file(name: str) -> Path:
+    """A file or folder below AGENTRL_DATA; skips the test where it is absent. For data that cannot be shipped."""
+    import pytest
+
+    folder = os.environ.get("AGENTRL_DATA")
+    if not folder or not (path := Path(folder) / name).exists():
+        pytest.skip(f"no {name} in the folder that AGENTRL_DATA names ({folder or 'not set'})")
+    return path

@@ -1,0 +1,118 @@
+"""A rehearsal: one episode with a scripted model, through the code that training runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentrl.engine.client import EngineClient, EngineServer
+from agentrl.engine.scripted import Raise, ScriptedEngine
+from agentrl.engine.scripted import Reply as ScriptedTurn
+from agentrl.env.base import Env, Policy
+from agentrl.env.driver.driver import EnvDriver
+from agentrl.env.driver.loop import run_on_private_loop
+from agentrl.errors import EngineRefusedError, EnvError
+from agentrl.rollout import plain
+from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
+from agentrl.rollout.parsing import write_calls
+from agentrl.rollout.plain import PlainRenderer
+from agentrl.types import TRAIN, Capabilities, EpisodeRequest, Message, SampleId, Trajectory, text_of
+
+if TYPE_CHECKING:
+    from agentrl.rollout.renderer import Renderer
+
+
+def tool_call(name: str, /, **arguments: Any) -> str:
+    """A model's text that calls a tool: `f"Let me see. {tool_call('double', number=4)}"`."""
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>{call}</tool_call>"
+
+
+def rehearse(
+    env: Env,
+    turns: Sequence[str | Message | ScriptedTurn] | Policy,
+    *,
+    index: int = 0,
+    split: str = TRAIN,
+    seed: int = 0,
+    member: int = 0,
+    max_turns: int = 0,
+    tokenizer: str | Path | None = None,
+    max_tokens: int = 16_384,
+    max_context: int = 131_072,
+    timeout_s: float = 20.0,
+) -> Trajectory:
+    """Play the task at `index` with a model that says `turns`, and return the trajectory that would be trained on.
+
+    Each turn is a text (`tool_call` writes the calls in it), a message, or an answer of the scripted engine such as
+    `Hang()`; a function of the messages so far may stand for all turns. A new environment object is made with the
+    config of `env`. `tokenizer` is a folder or hub id whose tokenizer and chat template are used; by default each
+    UTF-8 byte is a token, and nothing is loaded. `timeout_s` limits the episode, and each turn to half of that.
+
+    What the environment raises is in `error` and `stop_reason`, as in training. Raises EnvError when the episode asks
+    for more turns than the script has.
+    """
+    return run_on_private_loop(
+        _Rehearsal(env, turns, tokenizer, max_context).run(
+            EpisodeRequest(
+                SampleId(0, member), 0, split, index, seed, 1.0, max_tokens, max_turns, timeout_s, timeout_s / 2
+            )
+        )
+    )
+
+
+class _Rehearsal:
+    """One episode of `env` with a script."""
+
+    def __init__(self, env: Env, turns: Sequence[Any] | Policy, tokenizer: str | Path | None, max_context: int) -> None:
+        self._env, self._turns = env, turns
+        self._driver: EnvDriver | None = None
+        self._tokenizer, self._max_context = tokenizer, max_context
+        self._missing = 0
+
+    async def run(self, request: EpisodeRequest) -> Trajectory:
+        renderer, encode, vocab_size = _coding(self._tokenizer)
+        engine = await ScriptedEngine.ready(
+            self._said,
+            encode=encode,
+            vocab_size=vocab_size,
+            capabilities=Capabilities(max_model_len=self._max_context),
+        )
+        client = EngineClient([EngineServer(engine)], "rehearsal")
+        try:
+            runtime = EpisodeRuntime(self._made, renderer, client, self._max_context)
+            trajectory = await EpisodeRunner(request, runtime).run()
+        finally:
+            await client.close()
+        if self._missing:
+            raise EnvError(f"the episode asked for turn {self._missing}, and the script has {self._missing - 1}")
+        return trajectory
+
+    def _made(self, max_turns: int) -> EnvDriver:
+        self._driver = EnvDriver(type(self._env)(self._env.config), max_turns)
+        return self._driver
+
+    def _said(self, _: tuple[int, ...], number: int) -> ScriptedTurn:
+        if callable(self._turns):
+            assert self._driver is not None, "an episode has begun"
+            turn = self._turns(list(self._driver.ctx.messages))
+        elif number < len(self._turns):
+            turn = self._turns[number]
+        else:
+            self._missing = number + 1
+            return Raise(EngineRefusedError("the script has ended"))
+        return text_of(turn) + write_calls(turn.get("tool_calls") or ()) if isinstance(turn, dict) else turn
+
+
+def _coding(tokenizer: str | Path | None) -> tuple[Renderer, Callable[[str], Sequence[int]], int]:
+    """The renderer, what encodes a turn, and the number of tokens."""
+    if tokenizer is None:
+        return PlainRenderer(), plain.encode, plain.VOCAB_SIZE
+    from transformers import AutoTokenizer
+
+    from agentrl.rollout.renderer import load_renderer
+
+    loaded = AutoTokenizer.from_pretrained(str(tokenizer))
+    return load_renderer(loaded), lambda text: loaded.encode(text, add_special_tokens=False), len(loaded)

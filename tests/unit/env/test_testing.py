@@ -1,0 +1,244 @@
+"""The testing kit: a rehearsal is what training would see, and each check fails on the fault it is there for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.engine.scripted import Die, Hang
+from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Reply, Task, Turn, reward, text_of, tool
+from agentrl.env.testing import (
+    cancel_everywhere,
+    check_canaries,
+    check_concurrent,
+    check_environment,
+    check_oracle,
+    check_twins,
+    model_turns,
+    no_leaks,
+    play_signals,
+    rehearse,
+    tool_call,
+    values,
+)
+from agentrl.errors import EnvError
+from agentrl.types import StopReason
+from tests.tiny import tiny_tokenizer
+
+ROOT = Path(__file__).parents[3]
+
+
+class Sums(Env):
+    """Adds two numbers; `fault` names what is wrong with it."""
+
+    class Config(EnvConfig):
+        """Keys."""
+
+        fault: str = ""
+
+    limits = Limits(max_turns=3)
+    seen: list[int] = []  # noqa: RUF012 (shared on purpose: what one episode leaves to the next)
+    left: set[asyncio.Task[Any]] = set()  # noqa: RUF012 (so that nothing collects them)
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split}-{n}", (n, n + 3)) for n in range(10)]
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        if self.config.fault == "dice":
+            return [{"role": "user", "content": str(random.random())}]
+        if self.config.fault == "task":
+            self.left.add(asyncio.create_task(asyncio.Event().wait()))
+        a, b = task.data
+        return [{"role": "user", "content": f"{a} + {b}?"}]
+
+    async def respond(self, turn: Turn, ctx: Context) -> Reply:
+        if self.config.fault == "stubborn":
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                return Reply.end()
+        return Reply.go_on() if turn.results else Reply.end()
+
+    @tool
+    def add(self, a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        if self.config.fault == "state":
+            self.seen.append(1)
+            return float(len(self.seen))
+        return 1.0 if str(sum(ctx.task.data)) in ctx.text else 0.0
+
+    def oracle(self, task: Task) -> Policy:
+        return ["no idea"] if self.config.fault == "oracle" else [str(sum(task.data))]
+
+    def canaries(self, task: Task) -> dict[str, Policy]:
+        return {"all": [" ".join(map(str, range(99)))]} if self.config.fault == "canary" else {"none": [""]}
+
+
+def broken(fault: str) -> Any:
+    return lambda: Sums(fault=fault)
+
+
+# ---- rehearsals
+
+
+def test_a_rehearsal_returns_the_trajectory_that_would_be_trained_on() -> None:
+    trajectory = rehearse(Sums(), ["It is 7."], index=2)
+    assert (trajectory.stop_reason, trajectory.reward, trajectory.task_id) == (StopReason.ENV_DONE, 1.0, "train-2")
+    [sequence] = trajectory.sequences
+    actions = bytes(token for token, is_action in zip(sequence.ids, sequence.mask, strict=True) if is_action)
+    assert actions.rstrip(b"\0").decode() == "It is 7."
+    assert len(sequence.logprobs) == len(sequence.versions) == len(sequence.ids)
+
+
+def test_a_rehearsed_model_calls_tools_and_sees_their_results() -> None:
+    trajectory = rehearse(Sums(), [f"Let me see. {tool_call('add', a=3, b=6)}", "9"], index=3)
+    assert [message["role"] for message in trajectory.messages] == ["user", "assistant", "tool", "assistant"]
+    assert text_of(trajectory.messages[2]) == "9"
+    assert trajectory.reward == 1.0
+    assert len(trajectory.sequences) == 1  # the second turn continues the first
+
+
+def test_a_turn_may_be_a_message_and_all_turns_a_function_of_the_messages() -> None:
+    call = {"function": {"name": "add", "arguments": {"a": 3, "b": 6}}}
+    message: Message = {"role": "assistant", "content": "", "tool_calls": [call]}  # type: ignore[list-item]
+    assert rehearse(Sums(), [message, "9"], index=3).reward == 1.0
+
+    def policy(messages: list[Message]) -> str:
+        return text_of(messages[-1]) if messages[-1]["role"] == "tool" else tool_call("add", a=3, b=6)
+
+    assert rehearse(Sums(), policy, index=3).reward == 1.0
+
+
+@pytest.mark.parametrize("failure", [Hang(), Die()])
+def test_an_engine_that_fails_in_a_rehearsal_is_infrastructure_and_never_a_reward(failure: Any) -> None:
+    trajectory = rehearse(Sums(), [failure], timeout_s=0.4)
+    assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.INFRA_ERROR, False)
+
+
+def test_a_script_that_ends_too_early_is_an_error_that_says_where() -> None:
+    with pytest.raises(EnvError, match="the episode asked for turn 2, and the script has 1"):
+        rehearse(Sums(), [tool_call("add", a=1, b=2)])
+
+
+def test_what_the_environment_raises_is_in_the_trajectory() -> None:
+    trajectory = rehearse(Sums(), ["9"], index=99)
+    assert trajectory.stop_reason is StopReason.ENV_ERROR
+    assert "there are 10 tasks" in trajectory.error
+
+
+def test_a_rehearsal_takes_the_tokenizer_and_template_of_a_model(tmp_path: Path) -> None:
+    tiny_tokenizer().save_pretrained(tmp_path)
+    trajectory = rehearse(Sums(), [tool_call("add", a=3, b=6), "9"], index=3, tokenizer=tmp_path)
+    assert trajectory.reward == 1.0
+    assert tiny_tokenizer().decode(trajectory.sequences[0].ids).startswith("<|im_start|>")
+
+
+def test_a_rehearsal_works_inside_a_running_event_loop() -> None:
+    async def inside() -> float:
+        return rehearse(Sums(), ["7"], index=2).reward
+
+    assert asyncio.run(inside()) == 1.0
+
+
+# ---- checks
+
+
+def test_an_environment_without_a_fault_passes_every_check() -> None:
+    check_environment(Sums)
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("oracle", "the oracle of task 'train-0' .* earns 0.0"),
+        ("canary", "canary 'all' of task 'train-0' .* earns 1.0"),
+        ("state", "scored otherwise|earns"),
+        ("dice", "differ"),
+        ("stubborn", "swallowed its cancellation|outlived"),
+        ("task", "tasks were left"),
+    ],
+)
+def test_check_environment_fails_on_each_fault_and_says_which(fault: str, says: str) -> None:
+    with pytest.raises(AssertionError, match=says):
+        check_environment(broken(fault))
+    Sums.seen.clear()
+
+
+async def test_each_check_fails_on_the_fault_it_is_there_for() -> None:
+    with pytest.raises(AssertionError, match="oracle"):
+        await check_oracle(broken("oracle"))
+    with pytest.raises(AssertionError, match="canary"):
+        await check_canaries(broken("canary"))
+    with pytest.raises(AssertionError, match="scored otherwise among 8 episodes than alone"):
+        await check_concurrent(broken("state"), 8)
+    with pytest.raises(AssertionError, match="two episodes with seed 0 and member 0 differ"):
+        await check_twins(broken("dice"))
+    Sums.seen.clear()
+
+
+async def test_a_task_that_is_left_is_a_leak() -> None:
+    with pytest.raises(AssertionError, match="tasks were left"):
+        async with no_leaks():
+            left = asyncio.create_task(asyncio.Event().wait())
+    left.cancel()
+
+
+async def test_an_episode_is_cancelled_at_every_model_turn_and_between() -> None:
+    cancellations = [each async for each in cancel_everywhere(Sums)]
+    assert model_turns(cancellations) == [1, 2, 3]  # the reset, the turn, the signals
+    assert any(not each.is_models_turn for each in cancellations)
+
+
+async def test_signals_by_name() -> None:
+    env = Sums()
+    assert values(await play_signals(env, Task("x", (1, 2)), ["3"])) == {"right": 1.0}
+
+
+# ---- the packages of this repository
+
+
+def run_copy(env: str, folder: Path, *arguments: str) -> str:
+    """Run the tests of envs/<env> in a copy, where the repository cannot be imported; agentrl is installed."""
+    copy = shutil.copytree(
+        ROOT / "envs" / env, folder / env, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
+    code = (
+        f"import pytest, sys, agentrl_{env}; print(agentrl_{env}.__file__); sys.exit(pytest.main({list(arguments)!r}))"
+    )
+    # The environment's own package first; agentrl from where it is, without the folder that holds `tests`.
+    path = [str(copy), *(p for p in os.environ.get("PYTHONPATH", "").split(":") if p and Path(p) != ROOT)]
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": ":".join(path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.startswith(str(copy))
+    return run.stdout
+
+
+@pytest.mark.timeout(300)
+def test_guess_copied_out_of_the_repository_passes_its_tests(tmp_path: Path) -> None:
+    assert " passed" in run_copy("guess", tmp_path, "-q", "-p", "no:cacheprovider")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("env", ["code", "functions", "math", "search"])
+def test_the_tests_of_each_package_import_nothing_of_the_repository(env: str, tmp_path: Path) -> None:
+    assert "tests collected" in run_copy(env, tmp_path, "-q", "--collect-only", "-p", "no:cacheprovider")
