@@ -20,6 +20,7 @@ REAL_TIMEOUT_S = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what the machine cannot run as skipped, and give real processes more time."""
     has_gpu = bool(detect().gpus)
     for item in items:
         if "gpu" in item.keywords and not has_gpu:

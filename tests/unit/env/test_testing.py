@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentrl.engine.scripted import Die, Hang
-from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Reply, Task, Turn, reward, text_of, tool
+from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Task, reward, text_of, tool
 from agentrl.env.testing import (
     cancel_everywhere,
     check_canaries,
@@ -58,14 +58,6 @@ class Sums(Env):
             self.left.add(asyncio.create_task(asyncio.Event().wait()))
         a, b = task.data
         return [{"role": "user", "content": f"{a} + {b}?"}]
-
-    async def respond(self, turn: Turn, ctx: Context) -> Reply:
-        if self.config.fault == "stubborn":
-            try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                return Reply.end()
-        return Reply.go_on() if turn.results else Reply.end()
 
     @tool
     def add(self, a: int, b: int) -> int:
@@ -164,9 +156,8 @@ def test_an_environment_without_a_fault_passes_every_check() -> None:
     [
         ("oracle", "the oracle of task 'train-0' .* earns 0.0"),
         ("canary", "canary 'all' of task 'train-0' .* earns 1.0"),
-        ("state", "scored otherwise|earns"),
+        ("state", "rewards are not equivalent"),
         ("dice", "differ"),
-        ("stubborn", "swallowed its cancellation|outlived"),
         ("task", "tasks were left"),
     ],
 )
@@ -217,12 +208,14 @@ def run_copy(env: str, folder: Path, *arguments: str) -> str:
     code = (
         f"import pytest, sys, agentrl_{env}; print(agentrl_{env}.__file__); sys.exit(pytest.main({list(arguments)!r}))"
     )
-    # The environment's own package first; agentrl from where it is, without the folder that holds `tests`.
-    path = [str(copy), *(p for p in os.environ.get("PYTHONPATH", "").split(":") if p and Path(p) != ROOT)]
+    site = folder / "site"  # agentrl as if installed: without the folder that holds `tests`
+    site.mkdir()
+    for package in ("agentrl", "sandbox/agentrl_sandbox", "tools/agentrl_tools"):
+        (site / Path(package).name).symlink_to(ROOT / package)
     run = subprocess.run(
         [sys.executable, "-P", "-c", code],
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": ":".join(path)},
+        env={**os.environ, "PYTHONPATH": f"{copy}:{site}"},
         capture_output=True,
         text=True,
         timeout=300,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.unit.house.source import ROOT, Import, Modules, Source
+from tests.unit.house.source import ROOT, Import, Modules, Source, room_of
 
 # What each room may import, besides itself: downwards only, from the top of the list.
 ROOMS: dict[str, set[str]] = {
@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "algorithms": {"types", "errors", "losses"},
     "weights": {"types", "errors", "engine"},
     "rollout": {"types", "errors", "engine", "env"},
+    "env.testing": {"types", "errors", "engine", "env", "rollout"},
     "learner": {"types", "errors", "config", "losses", "algorithms", "weights"},
     "metrics": {"types", "errors", "config", "records"},
 }
@@ -33,7 +34,7 @@ ROOMS["cli"] = set(ROOMS)
 # Everything that authors import: environments, tools, examples, code of the docs. Nothing deeper.
 PUBLIC = {"agentrl", "agentrl.env", "agentrl.env.testing", "agentrl.types", "agentrl.errors"}
 CLOSED = {  # folders that only these rooms of agentrl import
-    "agentrl.env.driver": {"agentrl.env", "agentrl.rollout", "agentrl.training"},
+    "agentrl.env.driver": {"agentrl.env", "agentrl.env.testing", "agentrl.rollout", "agentrl.training"},
     "agentrl.env.tryout": {"agentrl.env", "agentrl.rollout", "agentrl.training"},
 }
 LIBRARIES = {
@@ -55,6 +56,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "agentrl/config/embedded.py": ("stack",),
     "agentrl/config/models.py": ("stack",),
     "agentrl/engine/": ("stack",),
+    "agentrl/env/testing/": ("stack", "test"),
     "agentrl/learner/": ("stack",),
     "agentrl/losses/": ("stack",),
     "agentrl/metrics/trackers.py": ("stack", "wandb"),
@@ -75,7 +77,7 @@ CARRIED = {  # modules of another name than their package's, or of a package tha
 def allowed_edges(packages: set[str]) -> dict[str, set[str]]:
     """What each package may import of ours, besides itself."""
     edges = {f"agentrl.{name}": {f"agentrl.{below}" for below in belows} for name, belows in ROOMS.items()}
-    public = {"agentrl", *(".".join(name.split(".")[:2]) for name in PUBLIC)}
+    public = {"agentrl", *map(room_of, PUBLIC)}
     edges |= {"agentrl_sandbox": set(), "agentrl_tools": {"agentrl_sandbox", *public}}
     edges["agentrl.__main__"] = {"agentrl.cli"}
     envs = packages - edges.keys() - {"agentrl"}
@@ -90,7 +92,7 @@ def edge_violations(files: list[Source]) -> Iterator[str]:
             yield f"{file.path}: {file.package} has no place in the design"
             continue
         for name in (str(imported) for imported in file.imports if _is_ours(imported)):
-            target = ".".join(name.split(".")[:2]) if name.startswith("agentrl.") else name.split(".")[0]
+            target = room_of(name) if name.startswith("agentrl.") else name.split(".")[0]
             if target not in (file.package, "agentrl.__version__") and not (
                 target in edges.get(file.package, set()) or file.package == "agentrl"
             ):

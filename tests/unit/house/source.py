@@ -13,6 +13,16 @@ ROOT = Path(__file__).parents[3]
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+INNER_ROOMS = ("agentrl.env.testing",)
+"""Folders of a room that are rooms of their own: the testing kit runs what training runs."""
+
+
+def room_of(module: str) -> str:
+    """`agentrl.engine` for `agentrl.engine.vllm`."""
+    inner = (room for room in INNER_ROOMS if f"{module}.".startswith(f"{room}."))
+    return next(inner, ".".join(module.split(".")[:2]))
+
+
 @dataclass(frozen=True)
 class Import:
     """One imported name: `from module import name`, or `import module` with an empty name."""
@@ -44,7 +54,7 @@ class Source:
     @property
     def room(self) -> str:
         """`agentrl.engine`, `agentrl.types`, `agentrl` itself, `agentrl_tools.mcp`."""
-        return ".".join(self.module.split(".")[:2])
+        return room_of(self.module)
 
     @property
     def package(self) -> str:
