@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import aclosing
 from gc import get_referents
 from inspect import isasyncgen
@@ -117,7 +117,7 @@ class _Watched(Coroutine[Any, Any, Any]):
     def close(self) -> None:
         self.work.close()
 
-    def __await__(self) -> Iterator[Any]:
+    def __await__(self) -> Generator[Any, Any, Any]:
         return (yield from self.work.__await__())
 
     def _noted(self, waited_for: Any) -> Any:

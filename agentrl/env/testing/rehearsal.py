@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl.engine.client import EngineClient, EngineServer
-from agentrl.engine.scripted import Raise, ScriptedEngine
-from agentrl.engine.scripted import Reply as ScriptedTurn
+from agentrl.engine.client import EngineClient
+from agentrl.engine.scripted import Raise, ScriptedEngine, ScriptedTurn
+from agentrl.engine.server import EngineServer
 from agentrl.env.base import Env, Policy
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
@@ -18,7 +18,7 @@ from agentrl.rollout import plain
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
 from agentrl.rollout.parsing import write_calls
 from agentrl.rollout.plain import PlainRenderer
-from agentrl.types import TRAIN, Capabilities, EpisodeRequest, Message, SampleId, Trajectory, text_of
+from agentrl.types import TRAIN, EpisodeRequest, Message, SampleId, Trajectory, text_of
 
 if TYPE_CHECKING:
     from agentrl.rollout.renderer import Renderer
@@ -78,7 +78,7 @@ class _Rehearsal:
             self._said,
             encode=encode,
             vocab_size=vocab_size,
-            capabilities=Capabilities(max_model_len=self._max_context),
+            max_model_len=self._max_context,
         )
         client = EngineClient([EngineServer(engine)], "rehearsal")
         try:
