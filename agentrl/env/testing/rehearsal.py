@@ -18,7 +18,7 @@ from agentrl.rollout import plain
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
 from agentrl.rollout.parsing import write_calls
 from agentrl.rollout.plain import PlainRenderer
-from agentrl.types import TRAIN, EpisodeRequest, Message, SampleId, Trajectory, text_of
+from agentrl.types import TRAIN, EpisodeRequest, EpisodeSettings, Message, SampleId, Trajectory, text_of
 
 if TYPE_CHECKING:
     from agentrl.rollout.renderer import Renderer
@@ -54,13 +54,9 @@ def rehearse(
     What the environment raises is in `error` and `stop_reason`, as in training. Raises EnvError when the episode asks
     for more turns than the script has.
     """
-    return run_on_private_loop(
-        _Rehearsal(env, turns, tokenizer, max_context).run(
-            EpisodeRequest(
-                SampleId(0, member), 0, split, index, seed, 1.0, max_tokens, max_turns, timeout_s, timeout_s / 2
-            )
-        )
-    )
+    settings = EpisodeSettings(1.0, max_tokens, max_turns, timeout_s, timeout_s / 2)
+    request = EpisodeRequest(SampleId(0, member), 0, split, index, seed, settings)
+    return run_on_private_loop(_Rehearsal(env, turns, tokenizer, max_context).run(request))
 
 
 class _Rehearsal:
