@@ -1,4 +1,4 @@
-"""What one episode is made of: its context, its turns, and what the two sides say to each other."""
+"""The parts of an episode: its context, turns and replies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentrl.types import Message, Signal, StopReason, ToolCall, ToolSpec, Traje
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of the assistant, and what its tool calls answered (one tool message each, in order)."""
+    """One turn of the assistant with the results of its tool calls: one tool message each, in order."""
 
     index: int
     message: Message
@@ -24,7 +24,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What the assistant said, as plain text."""
+        """The assistant's message as plain text."""
         return text_of(self.message)
 
     @property
@@ -35,30 +35,30 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an environment answers to a turn: new messages, and whether the episode is over."""
+    """An environment's answer to a turn: new messages, and whether the episode is over."""
 
     messages: tuple[Message, ...] = ()
     done: bool = True
 
     @classmethod
     def say(cls, text: str) -> Reply:
-        """Answer as the user and go on."""
+        """Answer as the user and continue."""
         return cls(({"role": "user", "content": text},), done=False)
 
     @classmethod
     def end(cls) -> Reply:
-        """The episode is over."""
+        """End the episode."""
         return cls()
 
     @classmethod
     def go_on(cls) -> Reply:
-        """Nothing to add (the tools have answered); the assistant's turn again."""
+        """Continue without a message, for example because the tools have answered."""
         return cls(done=False)
 
 
 @dataclass(slots=True)
 class Context:
-    """Everything an author knows of the running episode. `state` is the author's own; `tools` are the model's."""
+    """State of the running episode. `state` belongs to the author; `tools` are those of the model."""
 
     task: Task
     seed: int
@@ -75,18 +75,18 @@ class Context:
 
     @classmethod
     def begin(cls, task: Task, seed: int, member: int, deadline_s: float) -> Context:
-        """A fresh context; its randomness follows from (seed, split, task index, member) and nothing else."""
+        """A new context; its randomness depends only on (seed, split, task index, member)."""
         rng = random.Random(f"{seed}/{task.split}/{task.index}/{member}")
         return cls(task, seed, member, rng, time.monotonic() + deadline_s, ToolTime.of(deadline_s))
 
     @property
     def split(self) -> str:
-        """The split that the task is from."""
+        """The task's split."""
         return self.task.split
 
     @property
     def text(self) -> str:
-        """What the assistant said last ('' before its first turn)."""
+        """The assistant's last message as text; '' before its first turn."""
         return self.turns[-1].text if self.turns else ""
 
     @property
@@ -97,7 +97,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first messages of an episode and the tools the assistant has."""
+    """The first messages of an episode and the assistant's tools."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
@@ -105,7 +105,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The messages a turn brought, whether the episode is over, and the rewards of this turn."""
+    """Result of a turn: the new messages, whether the episode is over, and the signals of this turn."""
 
     messages: tuple[Message, ...]
     done: bool
@@ -114,7 +114,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A finished episode, as a group reward sees it."""
+    """A finished episode, as group rewards receive it."""
 
     task: Task
     member: int
@@ -122,25 +122,25 @@ class Episode:
     signals: tuple[Signal, ...]
     stop_reason: StopReason
     success: Signal | None = None
-    """What the environment's own `success` said, where it has one and was asked."""
+    """Result of the environment's own `success`, if it has one and was asked."""
 
     @classmethod
     def of(cls, task: Task, trajectory: Trajectory) -> Episode:
-        """The author's view of a trajectory: messages, no tokens."""
+        """The author's view of a trajectory: messages without tokens."""
         t = trajectory
         return cls(task, t.sample.member, t.messages, t.signals, t.stop_reason)
 
     def with_signals(self, signals: Sequence[Signal]) -> Episode:
-        """The same episode, with more said of it."""
+        """The same episode with further signals."""
         return replace(self, signals=(*self.signals, *signals))
 
     @property
     def reward(self) -> float:
-        """The weighted sum of its signals so far; those without a value are left out."""
+        """The weighted sum of its valid signals."""
         return sum(s.weight * s.value for s in self.signals if s.valid and s.value is not None)
 
     @property
     def text(self) -> str:
-        """What the assistant said last ('' when it never spoke)."""
-        spoken = [m for m in self.messages if m["role"] == "assistant"]
-        return text_of(spoken[-1]) if spoken else ""
+        """The assistant's last message as text; '' if there is none."""
+        replies = [m for m in self.messages if m["role"] == "assistant"]
+        return text_of(replies[-1]) if replies else ""

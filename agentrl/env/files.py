@@ -1,4 +1,4 @@
-"""Environments in a file or folder of one's own."""
+"""Environments in a file or folder."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ PACKAGE = "a pyproject.toml (docs/share-an-env.md)"
 
 
 def is_path(name: str) -> bool:
-    """True for `./x`, `../x`, `/x`, `~/x` and `x.py`, `:Class` behind it or not; all else is a registered name."""
+    """True for `./x`, `../x`, `/x`, `~/x` and `x.py`, with or without `:Class`; other names are registered ones."""
     return (
         name.startswith(("./", "../", "/", "~"))
         or name in (".", "..")
-        or parted(name)[0].endswith((".py", ".py:", PICKLE))
+        or split_class(name)[0].endswith((".py", ".py:", PICKLE))
     )
 
 
-def parted(name: str) -> tuple[str, str]:
-    """A path and the class that is named behind it, '' for none: `x.py:Mine` is `x.py` and `Mine`."""
+def split_class(name: str) -> tuple[str, str]:
+    """Split `x.py:Mine` into path and class; the class is '' if none is named."""
     path, colon, chosen = name.rpartition(":")
     return (path, chosen) if colon and chosen.isidentifier() else (name, "")
 
 
 def absolute(name: str) -> str:
-    """The same environment by its absolute path, which holds wherever a process stands; a registered name as it is."""
-    path, chosen = parted(name)
+    """The same name with an absolute path, valid in any working directory; a registered name is returned as it is."""
+    path, chosen = split_class(name)
     whole = str(Path(path).expanduser().resolve())
     return (f"{whole}:{chosen}" if chosen else whole) if is_path(name) else name
 
@@ -49,10 +49,10 @@ def load_path(name: str) -> type[Env]:
 
     A file or folder that defines several is named with the class: `file.py:Class`.
     """
-    given, chosen = parted(name)
-    if given.endswith(":"):
-        raise ConfigError(f"environment {name!r}: one colon stands before the class, as in {given}{chosen}")
-    path = Path(given).expanduser().resolve()
+    file, chosen = split_class(name)
+    if file.endswith(":"):
+        raise ConfigError(f"environment {name!r}: write one colon before the class, as in {file}{chosen}")
+    path = Path(file).expanduser().resolve()
     if path.is_file() and path.suffix == PICKLE:
         return load_pickle(path, path.stat().st_mtime_ns)
     if path.is_file():
@@ -65,19 +65,19 @@ def load_path(name: str) -> type[Env]:
         if (path / file).is_file():
             return env_in(load_file(path / file), path / file, chosen)
     raise ConfigError(
-        f"environment {name!r}: {path} holds neither {' nor '.join(FILES)}, "
+        f"environment {name!r}: {path} contains neither {' nor '.join(FILES)}, "
         'nor a pyproject.toml with [project.entry-points."agentrl.envs"]'
     )
 
 
 @cache
 def load_file(path: Path) -> ModuleType:
-    """Import a file under a name of its own, so that it shadows nothing; ConfigError gives file and line."""
+    """Import a file under a unique module name, so that it shadows nothing; raises ConfigError with file and line."""
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     name = f"agentrl_file_{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is no Python file")
+        raise ConfigError(f"{path} is not a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     outcome = catch_exit(spec.loader.exec_module, module)
     if outcome.error is not None:
@@ -90,29 +90,29 @@ def load_file(path: Path) -> ModuleType:
 
 @cache
 def load_pickle(path: Path, _mtime_ns: int) -> type[Env]:
-    """The class in a file that `agentrl.train(env=Class)` wrote; ConfigError if it cannot be loaded."""
+    """The class in a file that `agentrl.train(env=Class)` wrote; raises ConfigError."""
     loaded = catch_exit(pickle.loads, path.read_bytes())
     if loaded.error is not None:
         raise ConfigError(f"{path} cannot be loaded: {type(loaded.error).__name__}: {loaded.error}") from loaded.error
     if not (isinstance(loaded.value, type) and issubclass(loaded.value, Env)):
-        raise ConfigError(f"{path} holds no agentrl.env.Env class")
+        raise ConfigError(f"{path} is not an agentrl.env.Env class")
     return loaded.value
 
 
 def import_fault(error: Exception, path: Path) -> str:
-    """What the import of a file raised, and what to do where that can be known."""
+    """What importing a file raised and, if known, what to do."""
     text = str(error) if isinstance(error, ConfigError | ExitedError) else f"{type(error).__name__}: {error}"
     name = (error.name or "") if isinstance(error, ImportError) else ""
     beside = path.parent / name.partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and (beside.is_dir() or beside.with_suffix(".py").is_file()):
-        return f"{text}. It lies beside the file, which is imported alone: make a package of the folder, with {PACKAGE}"
+        return f"{text}. It is beside the file, which is imported alone: make the folder a package with {PACKAGE}"
     if isinstance(error, ImportError) and "relative import" in text:
-        return f"{text}. A file is imported alone: make a package of its folder, with {PACKAGE}"
+        return f"{text}. A file is imported alone: make its folder a package with {PACKAGE}"
     return f"{text}. Install what it needs" if isinstance(error, ModuleNotFoundError) else text
 
 
 def failing_line(error: BaseException, path: Path) -> str:
-    """'path:line' of the last line of `path` that was running (of the syntax error, where it is one)."""
+    """'path:line' of the last line of `path` that ran, or of the syntax error."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"{path}:{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -120,7 +120,7 @@ def failing_line(error: BaseException, path: Path) -> str:
 
 
 def env_in(module: ModuleType, path: Path, chosen: str = "") -> type[Env]:
-    """The Env subclass of this name, or the only one that the module itself defines."""
+    """The Env subclass with this name, or the only one that the module itself defines."""
     found: dict[str, Any] = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Env)}
     if chosen and (chosen not in found or found[chosen].__abstractmethods__):
         whole = [name for name, value in found.items() if not value.__abstractmethods__]
@@ -140,13 +140,13 @@ def env_in(module: ModuleType, path: Path, chosen: str = "") -> type[Env]:
 
 
 def wanting(env_class: type[Env] | None) -> str:
-    """' lacks setup' for a class whose abstract methods are not all written, else ''."""
+    """' lacks setup' for a class with missing abstract methods, else ''."""
     missing = sorted(env_class.__abstractmethods__) if env_class else []
     return f" lacks {' and '.join(missing)}" if missing else ""
 
 
 def announced_target(folder: Path, chosen: str = "") -> str:
-    """The entry point `module:Class` that the folder's pyproject.toml announces; '' when it announces none."""
+    """The entry point `module:Class` in the folder's pyproject.toml; '' if there is none."""
     file = folder / "pyproject.toml"
     if not file.is_file():
         return ""
@@ -163,12 +163,12 @@ def announced_target(folder: Path, chosen: str = "") -> str:
 
 
 def load_target(folder: Path, target: str) -> type[Env]:
-    """Import the class an environment package in source form announces, from the folder itself."""
+    """Import the class of an environment package from its source folder."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     outcome = catch_exit(EntryPoint("env", target, "agentrl.envs").load)
     if outcome.error is not None:
         raise ConfigError(f"{folder}: {target}: {type(outcome.error).__name__}: {outcome.error}") from outcome.error
     if not (isinstance(outcome.value, type) and issubclass(outcome.value, Env)):
-        raise ConfigError(f"{folder}: {target} is no agentrl.env.Env class")
+        raise ConfigError(f"{folder}: {target} is not an agentrl.env.Env class")
     return outcome.value

@@ -1,4 +1,4 @@
-"""Names to environment classes: announced by installed packages, or a file or folder of one's own."""
+"""Environment classes by name: announced by installed packages, or in a file or folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUP = "agentrl.envs"
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """An environment that an installed distribution announces in the entry-point group `agentrl.envs`."""
+    """An environment in the entry-point group `agentrl.envs` of an installed distribution."""
 
     name: str
     target: str
@@ -27,7 +27,7 @@ class Announced:
     version: str
     entry: EntryPoint
     rival: str = ""
-    """Another distribution that announces something else under the same name."""
+    """Another distribution that announces a different class under the same name."""
 
 
 @cache
@@ -46,7 +46,7 @@ def announced() -> dict[str, Announced]:
 def resolve(name: str) -> type[Env]:
     """The environment class called `name`: `math`, `owner/name`, `owner/name@1.2`, `./agent_func.py` or `./folder`.
 
-    Raises UnknownNameError for a name nobody announces, and ConfigError for one that cannot be loaded.
+    Raises UnknownNameError for an unknown name, and ConfigError for a class that cannot be loaded.
     """
     if is_path(name):
         return load_path(name)
@@ -57,7 +57,7 @@ def resolve(name: str) -> type[Env]:
     if version and item.version.split(".")[: len(version.split("."))] != version.split("."):
         raise ConfigError(
             f"environment {name!r}: {item.distribution} {item.version} is installed; "
-            f"pip install '{item.distribution}=={version}.*' or leave the version out"
+            f"pip install '{item.distribution}=={version}.*', or leave the version out"
         )
     return load(item)
 
@@ -72,17 +72,17 @@ def find(name: str) -> Announced:
         return known[last]
     hint = f"If a package provides it, install it: pip install {package_name(name)} (or the name in its README)."
     if here := next((path for path in (Path(f"{name}.py"), Path(name)) if path.exists()), None):
-        hint = f"For the one that lies here say ./{here}."
+        hint = f"To use the one in this folder, write ./{here}."
     raise UnknownNameError("environment", name, known, hint)
 
 
 def package_name(name: str) -> str:
-    """By convention, the distribution that announces `name`."""
+    """The name, by convention, of the distribution that announces `name`."""
     return "agentrl-env-" + name.replace("/", "-")
 
 
 def load(item: Announced) -> type[Env]:
-    """Import the class; ConfigError names the package and what its import raised."""
+    """Import the class; raises ConfigError with the package and the error of the import."""
     outcome = catch_exit(item.entry.load)
     if outcome.error is not None:
         raise ConfigError(
@@ -91,12 +91,12 @@ def load(item: Announced) -> type[Env]:
         ) from outcome.error
     if not (isinstance(outcome.value, type) and issubclass(outcome.value, Env)):
         raise ConfigError(
-            f"environment {item.name!r}: {item.target} of {item.distribution} is no agentrl.env.Env class"
+            f"environment {item.name!r}: {item.target} of {item.distribution} is not an agentrl.env.Env class"
         )
     return outcome.value
 
 
 def make_env(name: str, **options: Any) -> Env:
-    """One environment object; `options` are its `--env.*` keys."""
+    """Make an environment object; `options` are its `--env.*` keys."""
     env_class = resolve(name)
     return env_class(env_config(env_class, options))

@@ -1,4 +1,4 @@
-"""Rewards: methods that judge, and the signals they become."""
+"""Rewards: scoring methods and their signals."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 MARK = "__agentrl_reward__"
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 LARGEST = 1e9
-"""Of a weighted value: beyond it the learner's float32 has no digits left for the differences between rewards."""
+"""Maximum of a weighted value: beyond it, float32 in the learner cannot represent differences between rewards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """How the value of one `@reward` method counts."""
+    """One `@reward` method: its name, weight and scope."""
 
     name: str
     weight: float
@@ -31,11 +31,11 @@ class Reward:
     verifier: str = ""
 
     def signal(self, value: Any, turn: int | None = None) -> Signal:
-        """The signal of a value the method returned; one that is no finite number is invalid, never 0."""
+        """The signal of a returned value; a value that is not a finite number makes it invalid, never 0."""
         return filled(self._blank(turn), value)
 
     def invalid(self, reason: str, turn: int | None = None) -> Signal:
-        """The signal of a method whose value cannot be used."""
+        """The signal of a method whose result cannot be used."""
         return invalid(self._blank(turn), reason)
 
     def failed(self, error: BaseException, turn: int | None = None) -> Signal:
@@ -51,10 +51,11 @@ def reward(method: F, /) -> F: ...
 @overload
 def reward(*, weight: float = 1.0, scope: Scope = "episode") -> Callable[[F], F]: ...
 def reward(method: F | None = None, /, *, weight: float = 1.0, scope: Scope = "episode") -> Any:
-    """Count this method's value, a number or a Signal, as a reward.
+    """Mark a method whose value, a number or a Signal, is a reward.
 
-    `scope`: "episode" and "turn" methods take the context, "turn" ones after each turn; a "group" method takes the
-    finished episodes of one task and returns one value for each. A weight of 0 records without counting.
+    `scope`: "episode" methods take the context of the finished episode, "turn" methods take it after each turn; a
+    "group" method takes the finished episodes of one task and returns one value for each. A reward of weight 0 is
+    recorded but does not count.
     """
 
     if scope not in SCOPES:
@@ -73,7 +74,7 @@ def reward(method: F | None = None, /, *, weight: float = 1.0, scope: Scope = "e
 
 @cache
 def rewards_of(env_class: type, scope: Scope) -> tuple[Reward, ...]:
-    """The rewards of one scope, in the order they were written; found once per class."""
+    """The rewards of one scope, in the order of definition; found once per class."""
     found = [
         replace(getattr(method, MARK), name=name, verifier=f"{env_class.__name__}.{name}")
         for name, method in marked(env_class, MARK)
@@ -82,14 +83,14 @@ def rewards_of(env_class: type, scope: Scope) -> tuple[Reward, ...]:
 
 
 def as_signals(result: Any, verifier: str) -> tuple[Signal, ...]:
-    """What `score` returned, a number, a Signal or several Signals, as signals."""
+    """Result of `score`, which is a number, a Signal or several Signals, as signals."""
     if isinstance(result, Sequence) and not isinstance(result, str):
         return tuple(filled(Signal("score", None, verifier=verifier), item, keep=True) for item in result)
     return (filled(Signal("score", None, verifier=verifier), result, keep=True),)
 
 
 def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
-    """`blank` with a value; a Signal brings its own value, validity and evidence (and, with `keep`, all the rest)."""
+    """`blank` with a value; a Signal keeps its value, validity and evidence (with `keep`, its name and weight)."""
     if not isinstance(value, Signal):
         return counted(blank, value)
     merged = value if keep else replace(value, name=blank.name, weight=blank.weight, scope=blank.scope)
@@ -102,17 +103,17 @@ def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
 
 
 def counted(signal: Signal, value: Any) -> Signal:
-    """The signal with this value as a float, or an invalid one when it is no finite number that can be trained on."""
+    """The signal with this value as a float, or an invalid signal if it is not a finite number to train on."""
     if not (isinstance(value, int | float) or hasattr(value, "__float__")):
         return invalid(signal, f"returned {value!r}; return a number or a Signal")
     try:
         number = float(value)
     except (TypeError, ValueError, ArithmeticError) as error:
-        return invalid(signal, f"returned {value!r}, which is no single number: {error}")
+        return invalid(signal, f"returned {value!r}, which is not a single number: {error}")
     if not math.isfinite(number):
         return invalid(signal, f"the value is {number}")
     if abs(signal.weight * number) > LARGEST:
-        return invalid(signal, f"the value is {number:g} at weight {signal.weight:g}; a reward is {LARGEST:g} at most")
+        return invalid(signal, f"the value is {number:g} at weight {signal.weight:g}; a reward is at most {LARGEST:g}")
     return replace(signal, value=number)
 
 
@@ -122,12 +123,12 @@ def invalid(signal: Signal, reason: str) -> Signal:
 
 
 def failed(signal: Signal, error: BaseException) -> Signal:
-    """The same signal without a value; the traceback is its evidence."""
+    """The same signal without a value, with the traceback as evidence."""
     return replace(invalid(signal, describe_error(error)), evidence=evidence_of(error))
 
 
 def is_number(value: Any) -> bool:
-    """True for a finite int or float that is no bool."""
+    """True for a finite int or float, but not for a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

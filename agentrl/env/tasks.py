@@ -1,4 +1,4 @@
-"""Tasks, and the one way the framework reads them: by integer index, for ever the same task."""
+"""Tasks, and how the framework reads them: an index always means the same task."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from agentrl.errors import EnvError
 
-MOST_TASKS_YIELDED = 1_000_000
+MAX_YIELDED = 1_000_000
 WINDOW = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem. An author gives `id` and `data`; the framework fills in where it stands: `split` and `index`."""
+    """One problem. An author sets `id` and `data`; the framework sets `split` and `index`."""
 
     id: str
     data: Any = None
@@ -27,7 +27,7 @@ class Task:
 
 @runtime_checkable
 class TaskSource(Protocol):
-    """Tasks by index; with `__len__` as well when they are finitely many."""
+    """Tasks by index; finite sources also have `__len__`."""
 
     def __getitem__(self, index: int, /) -> Task:
         """The task at `index`."""
@@ -36,15 +36,15 @@ class TaskSource(Protocol):
 Tasks = TaskSource | Callable[[random.Random], Task | Iterator[Task]] | Iterator[Task]
 """What `Env.tasks(split)` may return:
 
-- a list or anything indexable: finitely many tasks where it has a length;
-- a function of a `random.Random` that returns one task: endless, task i is drawn from a generator of its own;
-- a function of a `random.Random` that yields tasks: endless, replayed up to the index that is asked for;
-- an iterator (`tasks` itself yields): finitely many, read at once.
+- a list or another object with `[index]`: finite if it has a length;
+- a function of a `random.Random` that returns a task: endless, with a generator of its own for each task;
+- a function of a `random.Random` that yields tasks: endless, replayed up to the requested index;
+- an iterator (if `tasks` itself yields): finite, read at once.
 """
 
 
 class Stream:
-    """Index-addressable view of a seeded generator; keeps the last tasks and replays for older ones."""
+    """Tasks of a seeded generator by index; keeps the latest ones and replays the generator for older ones."""
 
     def __init__(self, start: Callable[[], Iterator[Task]]) -> None:
         self._start = start
@@ -69,7 +69,7 @@ class Stream:
 
 
 class Drawn:
-    """Endless tasks, each drawn with a generator of its own, so that none depends on another."""
+    """Endless tasks, each drawn with its own generator, so that they are independent of each other."""
 
     def __init__(self, draw: Callable[[random.Random], Any], key: str) -> None:
         self._draw = draw
@@ -80,7 +80,7 @@ class Drawn:
 
 
 class IndexedTasks:
-    """The tasks of one split under one seed, as the framework sees them: `size` is None when they are endless."""
+    """The tasks of one split under one seed; `size` is None if they are endless."""
 
     def __init__(self, source: Tasks, split: str, seed: int) -> None:
         self.split = split
@@ -100,11 +100,11 @@ class IndexedTasks:
 
 
 def indexed(source: Tasks, key: str) -> TaskSource:
-    """Whatever `tasks(split)` returned, as something with `__getitem__`; `key` seeds the endless kinds."""
+    """What `tasks(split)` returned as a TaskSource; `key` seeds endless tasks."""
     if isinstance(source, Iterator):
-        tasks = list(islice(source, MOST_TASKS_YIELDED + 1))
-        if len(tasks) > MOST_TASKS_YIELDED:
-            raise EnvError("tasks() yields without end; return a function of a random.Random instead")
+        tasks = list(islice(source, MAX_YIELDED + 1))
+        if len(tasks) > MAX_YIELDED:
+            raise EnvError("tasks() yields endlessly; return a function of a random.Random instead")
         return tasks
     if isinstance(source, TaskSource) and not isinstance(source, str | Mapping):
         return source

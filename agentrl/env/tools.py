@@ -1,4 +1,4 @@
-"""Tools: methods an environment offers the model, described by their annotations and docstring."""
+"""Tools: methods that the model may call, described to it by their annotations and docstring."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ from agentrl.types import Message, ToolCall, ToolSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARK = "__agentrl_tool__"
-MOST_NAME = 200
-"""Characters of a tool's name that are looked at: a model may write any."""
-MOST_CHARACTERS = 400_000
-"""Of what a tool answers: a tokenizer takes time for each."""
+MAX_NAME_CHARS = 200
+"""Length at which a tool name is cut: a model may write any."""
+MAX_CHARACTERS = 400_000
+"""Length at which a result is cut, because tokenizing takes time."""
 ARGUMENT = re.compile(r"^\s{2,}\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 
 
 def tool(method: F) -> F:
-    """Offer this method to the model. Its annotations are checked, its docstring is what the model reads.
+    """Offer this method to the model, which reads its docstring; arguments are checked against its annotations.
 
-    The first paragraph describes the tool; an `Args:` section describes its parameters. It returns text, or anything
-    JSON can hold. What it raises is told to the model, unless the exception says `fault = "infra"`.
+    The first paragraph describes the tool; an `Args:` section describes its parameters. It returns text, or a value
+    that JSON can represent. The model reads what it raises, unless the exception has `fault = "infra"`.
     """
     if not inspect.isroutine(method):
-        raise ConfigError(f"@tool on {method!r}: it marks a method, and has no options")
+        raise ConfigError(f"@tool on {method!r}: it marks a method and has no options")
     setattr(method, MARK, True)
     return method
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool: what the model is told of it, what runs, and how its arguments are read (any JSON object, unless said).
+    """One tool: `spec` describes it to the model, `read` parses the arguments, `run` is called with them by name.
 
-    `run` is plain or async and takes what `read` returns by name. `silence` says whose fault it is when a call runs
-    past its deadline: "program" is told to the model, "infra" ends the episode. Where a call fails as infrastructure,
-    `blame`, asked with the same arguments, can say what to tell the model instead, if the failure is the call's doing.
+    `run` is plain or async; by default `read` accepts any JSON object. `silence` is the fault of a call that reaches
+    its deadline: "program" is reported to the model, "infra" ends the episode. If a call fails because of
+    infrastructure, `blame` is called with the same arguments; if the call caused the failure, it returns what the model
+    reads instead.
     """
 
     spec: ToolSpec
@@ -53,11 +54,11 @@ class Tool:
     read: Callable[[dict[str, Any] | str], dict[str, Any]] = as_object
     silence: Fault = "program"
     blame: Callable[..., Awaitable[str]] | None = None
-    """Must prove it: the same call breaks a fresh service, and a known-good request does not. "" ends the episode."""
+    """Must prove it: the same call breaks a fresh service, and a known-good request works. "" ends the episode."""
 
 
 def checked(model: type[BaseModel], arguments: dict[str, Any] | str) -> dict[str, Any]:
-    """The checked and converted keyword arguments of a call; BadCallError says what is wrong with them."""
+    """Check and convert the keyword arguments of a call; raises BadCallError."""
     try:
         values = model.model_validate(as_object(arguments))
     except ValidationError as error:
@@ -68,7 +69,7 @@ def checked(model: type[BaseModel], arguments: dict[str, Any] | str) -> dict[str
 
 
 class Schema(GenerateJsonSchema):
-    """JSON schema without pydantic's titles: every token of it is read by the model."""
+    """JSON schema without pydantic's titles, because the model reads every token of it."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         """Never."""
@@ -77,7 +78,7 @@ class Schema(GenerateJsonSchema):
 
 @cache
 def tools_of(owner: type) -> dict[str, Tool]:
-    """The `@tool` methods of a class by name, in the order they were written, unbound; built once per class."""
+    """The `@tool` methods of a class by name, unbound, in the order of definition; built once per class."""
     return {name: describe_tool(owner, name, method) for name, method in marked(owner, MARK)}
 
 
@@ -97,7 +98,7 @@ def marked(owner: type, mark: str) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def why_no_method(method: Callable[..., Any]) -> str:
-    """Why a `@tool` would lose its first parameter to the object it is called on, '' when it would not."""
+    """Why the first parameter of a `@tool` would receive the object instead of an argument; '' if it would not."""
     first = next(iter(inspect.signature(method).parameters.values()), None)
     is_static = isinstance(method, staticmethod)
     if is_static or (first and (first.name == "self" or first.annotation is first.empty)):
@@ -106,12 +107,12 @@ def why_no_method(method: Callable[..., Any]) -> str:
 
 
 def describe_tool(owner: type, name: str, method: Callable[..., Any]) -> Tool:
-    """Build the tool from the method's signature; ConfigError says which annotation is missing or cannot be used."""
+    """Build a tool from a method's signature; raises ConfigError for a missing or unusable annotation."""
     where = f"@tool {owner.__name__}.{name}"
     if fault := why_no_method(method):
         raise ConfigError(f"{where}: {fault}")
-    summary, told = read_docstring(method)
-    arguments = argument_model(method, told, where)
+    summary, descriptions = read_docstring(method)
+    arguments = argument_model(method, descriptions, where)
     try:
         parameters = arguments.model_json_schema(schema_generator=Schema)
     except PydanticUserError as error:
@@ -123,12 +124,12 @@ def describe_tool(owner: type, name: str, method: Callable[..., Any]) -> Tool:
     return Tool(spec, method, partial(checked, arguments))
 
 
-def argument_model(method: Callable[..., Any], told: dict[str, str], where: str) -> type[BaseModel]:
-    """A pydantic model of the method's parameters. Fields get neutral names: a parameter may be called `copy`."""
+def argument_model(method: Callable[..., Any], descriptions: dict[str, str], where: str) -> type[BaseModel]:
+    """A pydantic model of the method's parameters. Field names are neutral: a parameter may be called `copy`."""
     try:
         hints = get_type_hints(method, include_extras=True)
     except NameError as error:
-        raise ConfigError(f"{where}: {error}; its annotations must be names of its module") from error
+        raise ConfigError(f"{where}: {error}; annotations must be names of its module") from error
     fields: dict[str, Any] = {}
     own = 0 if isinstance(method, staticmethod) else 1
     for number, parameter in enumerate(list(inspect.signature(method).parameters.values())[own:]):
@@ -139,7 +140,7 @@ def argument_model(method: Callable[..., Any], told: dict[str, str], where: str)
                 f"{where}: parameter {parameter.name!r} has no annotation; write e.g. {parameter.name}: str"
             )
         default = ... if parameter.default is parameter.empty else parameter.default
-        info = Field(default, alias=parameter.name, description=told.get(parameter.name))
+        info = Field(default, alias=parameter.name, description=descriptions.get(parameter.name))
         fields[f"argument_{number}"] = (hints[parameter.name], info)
     try:
         return create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
@@ -149,43 +150,45 @@ def argument_model(method: Callable[..., Any], told: dict[str, str], where: str)
 
 def unusable(error: PydanticUserError) -> str:
     """What is wrong with an annotation, in one line."""
-    return f"annotate with what JSON can hold, such as int, str or list[str] ({str(error).partition('. ')[0]})"
+    return (
+        f"annotate with a type that JSON can represent, such as int, str or list[str] ({str(error).partition('. ')[0]})"
+    )
 
 
 def read_docstring(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The first paragraph, and what the `Args:` section says of each parameter."""
+    """The first paragraph, and the descriptions of the `Args:` section by parameter."""
     text = inspect.getdoc(method) or ""
     summary = " ".join(text.split("\n\n")[0].split())
     section = re.split(r"^(?:Args|Arguments|Parameters):\s*$", text, maxsplit=1, flags=re.MULTILINE)
-    told: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     name = ""
     for line in section[1].splitlines() if len(section) > 1 else []:
         if match := ARGUMENT.match(line):
             name = match[1]
-            told[name] = match[2].strip()
+            descriptions[name] = match[2].strip()
         elif line.strip() and not line.startswith(" "):
             break
         elif line.strip() and name:
-            told[name] += f" {line.strip()}"
-    return summary, told
+            descriptions[name] += f" {line.strip()}"
+    return summary, descriptions
 
 
 def unknown_tool(name: str, tools: dict[str, Tool]) -> str:
-    """What the model is told when it calls a tool that does not exist."""
-    shown = name[:MOST_NAME]
+    """The answer to a call of a tool that does not exist."""
+    shown = name[:MAX_NAME_CHARS]
     return f"unknown tool {shown!r}.{did_you_mean(shown, tools)}"
 
 
 def as_text(value: Any) -> str:
-    """What a tool returned as the model reads it: text as it is, anything else as JSON."""
+    """A tool's result as the model reads it: text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def tool_message(call: ToolCall, text: str) -> Message:
-    """The answer to one call: Unicode text, cut where it is too long for any context."""
-    if len(text) > MOST_CHARACTERS:
-        text = f"{text[:MOST_CHARACTERS]}\n[{len(text) - MOST_CHARACTERS} more characters]"
-    message = Message(role="tool", content=as_unicode(text), name=as_unicode(call["function"]["name"][:MOST_NAME]))
+    """The tool message that answers a call; text too long for any context is cut."""
+    if len(text) > MAX_CHARACTERS:
+        text = f"{text[:MAX_CHARACTERS]}\n[{len(text) - MAX_CHARACTERS} more characters]"
+    message = Message(role="tool", content=as_unicode(text), name=as_unicode(call["function"]["name"][:MAX_NAME_CHARS]))
     if "id" in call:
         message["tool_call_id"] = call["id"]
     return message

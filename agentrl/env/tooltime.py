@@ -1,4 +1,4 @@
-"""How long the tool calls of an episode may run in all: what a model can use up is answered, and never a deadline."""
+"""Total time of an episode's tool calls. A model that uses it up gets an answer and does not reach the deadline."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 SHARE = 0.5
-"""Of an episode's time: slow calls must not reach its deadline, which would drop the sample instead of scoring it."""
+"""Share of an episode's time: at the deadline the sample would be dropped instead of scored."""
 
 
 @dataclass(slots=True)
 class ToolTime:
-    """What is left of the time for tool calls; `limit_s` is what an episode begins with."""
+    """Time spent in tool calls, out of `limit_s`."""
 
     limit_s: float
     spent_s: float = 0.0
 
     @classmethod
     def of(cls, deadline_s: float) -> ToolTime:
-        """The time for the calls of an episode of at most `deadline_s` seconds."""
+        """The time for tool calls in an episode of at most `deadline_s` seconds."""
         return cls(SHARE * deadline_s)
 
     @property
     def is_over(self) -> bool:
-        """True when no further call may begin."""
+        """True if no further call may begin."""
         return self.spent_s >= self.limit_s
 
     @contextmanager
     def charged(self) -> Iterator[None]:
-        """Charge what runs inside, less what it spends in `waiting`."""
+        """Charge the time spent inside, except in `waiting`."""
         idle = _Idle()
         token = _IDLE.set(idle)
         began = time.monotonic()
@@ -52,7 +52,7 @@ _IDLE: ContextVar[_Idle | None] = ContextVar("_IDLE", default=None)
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Inside, an async tool waits for something shared, such as a free sandbox: the model is not charged for it."""
+    """Wait for something shared, such as a free sandbox, without charging the model; for async tools."""
     idle, began = _IDLE.get(), time.monotonic()
     try:
         yield

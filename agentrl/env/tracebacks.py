@@ -1,4 +1,4 @@
-"""Where an author's code failed: the line to look at, and the whole traceback for who wants to read it."""
+"""Where an author's code failed: the relevant line, and the whole traceback."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from agentrl.errors import ExitedError
 from agentrl.types.trajectory import TRACEBACK
 
-MOST_CHARS = 20_000
+MAX_CHARS = 20_000
 FRAMEWORK = str(Path(__file__).parents[1])
 STANDARD = sysconfig.get_paths()["stdlib"]
 
 
 def describe_error(error: BaseException, called: object = None) -> str:
-    """'KeyError: 'x' (env.py:12)': what was raised, and the innermost line of the author's own code.
+    """'KeyError: 'x' (env.py:12)': an error with the innermost line of the author's own code.
 
-    Where none of it was reached, the line is that of what was `called`.
+    If none of that code was reached, the line of the definition of `called` is given.
     """
     error = error.raised if isinstance(error, ExitedError) else error
     frame = authors_frame(error)
@@ -29,17 +29,17 @@ def describe_error(error: BaseException, called: object = None) -> str:
 
 
 def defined_at(function: object) -> str:
-    """' (env.py:12)' for a function of an author's, '' for anything else."""
+    """' (env.py:12)' for an author's function, '' for anything else."""
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     is_authors = code is not None and is_foreign(code.co_filename)
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code and is_authors else ""
 
 
 def traced(error: BaseException) -> str:
-    """The traceback of an error and of what caused it, its middle left out where it is very long."""
+    """The traceback of an error and of its causes; the middle of a very long one is left out."""
     text = "".join(traceback.format_exception(error))
-    half = MOST_CHARS // 2
-    return text if len(text) <= MOST_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}"
+    half = MAX_CHARS // 2
+    return text if len(text) <= MAX_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
 def authors_traceback(error: BaseException) -> str:
@@ -53,14 +53,14 @@ def authors_traceback(error: BaseException) -> str:
 
 
 def evidence_of(error: BaseException) -> dict[str, str]:
-    """What a signal keeps of the error that made it invalid."""
+    """Evidence of a signal that this error made invalid."""
     return {TRACEBACK: traced(error)}
 
 
 def authors_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The innermost frame in the package of the code that was called first: a library below it has no say.
+    """The innermost frame in the package of the first author's frame, so that a library it calls is not named.
 
-    Frames of agentrl and of the standard library are nobody's, unless there are no others.
+    Frames of agentrl and of the standard library count only if there are no others.
     """
     frames = list(traceback.extract_tb(error.__traceback__))
     first = next((frame for frame in frames if is_foreign(frame.filename)), None)
@@ -78,13 +78,13 @@ def is_foreign(filename: str) -> bool:
 
 
 def is_foreign_class(kind: type) -> bool:
-    """True for a class of somebody's own: not of agentrl, of what it builds on, or of the standard library."""
+    """True for a class that is not from agentrl, Gymnasium or the standard library."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return bool(file) and is_foreign(str(file)) and kind.__module__.partition(".")[0] != "gymnasium"
 
 
 def home_of(file: Path) -> Path:
-    """The outermost package that holds a file, or the file itself where it is in none."""
+    """The outermost package that contains a file, or the file itself if it is in no package."""
     home = file
     while (home.parent / "__init__.py").is_file():
         home = home.parent

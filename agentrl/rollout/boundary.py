@@ -1,4 +1,4 @@
-"""The one place where an exception becomes data: a bad rollout is a Trajectory with a reason, not a crash."""
+"""The one place where an exception becomes data: a failed episode is a Trajectory with a reason, not a crash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentrl.types import Signal, StopReason
 
 
 class Phase(StrEnum):
-    """What an episode is doing; whoever raises without saying whose fault it is, is judged by this."""
+    """Phase of an episode. If an exception does not state its fault, the phase decides."""
 
     SETUP = "setup"
     RENDER = "render"
@@ -26,7 +26,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why an episode ended; `error` says what went wrong, and where, when something did."""
+    """Why an episode ended; `error` says what went wrong and where, if anything did."""
 
     stop_reason: StopReason
     error: str = ""
@@ -42,10 +42,10 @@ class Guarded:
 
 @contextmanager
 def boundary(phase: Callable[[], Phase]) -> Iterator[Guarded]:
-    """Runs its body; an exception becomes an `ending`, judged by `phase()` at that moment.
+    """Run the body; an exception becomes an `ending`, classified with `phase()` at that moment.
 
-    A cancellation of the running task flies on, and so do KeyboardInterrupt and SystemExit. A CancelledError that
-    nobody asked for (a library cancelled itself) is a failure like any other.
+    A cancellation of the running task, KeyboardInterrupt and SystemExit are raised. A CancelledError without such a
+    cancellation (a library cancelled itself) is a failure like any other.
     """
     caught = Guarded()
     try:
@@ -56,11 +56,11 @@ def boundary(phase: Callable[[], Phase]) -> Iterator[Guarded]:
             raise
         caught.ending = Ending(StopReason.CANCELLED, f"{phase()}: cancelled from inside")
     except Exception as error:  # noqa: BLE001 (this is the one place)
-        caught.ending = Ending(classify(error, phase()), f"{phase()}: {said(error)}", traced(error))
+        caught.ending = Ending(classify(error, phase()), f"{phase()}: {described(error)}", traced(error))
 
 
 def classify(error: Exception, phase: Phase) -> StopReason:
-    """The StopReason of an exception: by its `fault` where it has one, else by the phase."""
+    """The StopReason of an exception: decided by its `fault` if it has one, else by the phase."""
     if isinstance(error, EngineError) and not isinstance(error, EngineDiedError) and phase is Phase.GENERATE:
         return StopReason.MODEL_ERROR
     if getattr(error, "fault", "program") == "infra":
@@ -72,7 +72,7 @@ def classify(error: Exception, phase: Phase) -> StopReason:
 
 
 def undecided(signals: Iterable[Signal]) -> Ending | None:
-    """VERIFIER_ERROR where a signal that counts has no value; None where all are decided."""
+    """VERIFIER_ERROR if a signal with a weight has no value; None if all have one."""
     for signal in signals:
         if not signal.valid and signal.weight != 0:
             error = f"{Phase.SCORE}: {signal.name}: {signal.reason}"
@@ -80,6 +80,6 @@ def undecided(signals: Iterable[Signal]) -> Ending | None:
     return None
 
 
-def said(error: Exception) -> str:
-    """What was raised and, where it does not say so itself, in which file and line."""
+def described(error: Exception) -> str:
+    """Type and message of an error and, if it is not agentrl's own, its file and line."""
     return f"{type(error).__name__}: {error}" if isinstance(error, AgentRLError) else describe_error(error)

@@ -1,4 +1,4 @@
-"""One episode: the environment and the model in turns, until something ends it."""
+"""One episode: environment and model take turns until something ends it."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from agentrl.types import (
 
 
 class Sampler(Protocol):
-    """What an episode needs of the engines; `agentrl.engine.client.EngineClient` has it."""
+    """What an episode needs of the engines; implemented by `agentrl.engine.client.EngineClient`."""
 
     async def generate(
         self, prompt: Prompt, sampling: Sampling, deadline_s: float, key: Hashable | None = None
     ) -> Completion:
-        """Sample one completion; requests with one `key` continue each other, and an engine may hold their prefix."""
+        """Sample one completion. Requests with the same `key` continue each other, so an engine may cache their prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRuntime:
-    """What the episodes of one worker share. `seed` is the run's: it fixes which task an index means."""
+    """What the episodes of one worker share. The run's `seed` determines the task of each index."""
 
     make_driver: Callable[[int], EnvDriver]
     """From the run's `max_turns` (0: the limit of the environment)."""
@@ -52,17 +52,17 @@ class EpisodeRuntime:
 class EpisodeRunner:
     """One attempt at one sample.
 
-    `run` always returns a Trajectory: whatever the env, the model or the engine does becomes its stop reason. Only a
-    cancellation flies on. The env is torn down in every case.
+    `run` always returns a Trajectory, whose stop reason says what the env, the model or the engine did. Only a
+    cancellation is raised. The env is torn down in every case.
     """
 
     __slots__ = (
-        "_driver", "_failed_teardown", "_is_begun", "_messages", "_order", "_phase", "_recorder", "_signals", "_since",
-        "_spent", "_stage", "_success", "_task_id", "_tools", "_turns",
+        "_driver", "_failed_teardown", "_is_begun", "_messages", "_phase", "_recorder", "_request", "_runtime",
+        "_signals", "_since", "_spent", "_success", "_task_id", "_tools", "_turns",
     )  # fmt: skip
 
-    def __init__(self, request: EpisodeRequest, stage: EpisodeRuntime) -> None:
-        self._order, self._stage = request, stage
+    def __init__(self, request: EpisodeRequest, runtime: EpisodeRuntime) -> None:
+        self._request, self._runtime = request, runtime
         self._driver: EnvDriver | None = None
         self._recorder = Recorder()
         self._messages: list[Message] = []
@@ -86,19 +86,19 @@ class EpisodeRunner:
 
     async def _play(self) -> Ending:
         try:
-            async with asyncio.timeout(self._order.settings.episode_timeout_s) as clock:
+            async with asyncio.timeout(self._request.settings.episode_timeout_s) as clock:
                 return Ending(await self._converse())
         except TimeoutError:
             if not clock.expired():
                 raise
-            error = f"{self._phase}: the episode ran longer than {self._order.settings.episode_timeout_s:g} s"
+            error = f"{self._phase}: the episode ran longer than {self._request.settings.episode_timeout_s:g} s"
             return Ending(StopReason.DEADLINE, error)
 
     async def _converse(self) -> StopReason:
-        driver, renderer = await self._begin(), self._stage.renderer
+        driver, renderer = await self._begin(), self._runtime.renderer
         max_turns = driver.max_turns
-        while (room := self._stage.max_context - len(prompt := self._recorder.prompt)) > 0:
-            completion = await self._generate(min(self._order.settings.max_tokens, room))
+        while (room := self._runtime.max_context - len(prompt := self._recorder.prompt)) > 0:
+            completion = await self._generate(min(self._request.settings.max_tokens, room))
             self._recorder.action(completion, self._turns)
             self._enter(Phase.RENDER)
             reply = renderer.parse(prompt, completion.ids, self._tools, self._turns)
@@ -114,17 +114,17 @@ class EpisodeRunner:
         return StopReason.CONTEXT_OVERFLOW
 
     def _no_room(self) -> Ending:
-        """The end of an episode whose first prompt fills the context: the env is not asked what silence is worth."""
+        """The ending of an episode whose first prompt fills the context; it is not scored."""
         error = (
             f"the prompt has {len(self._recorder.prompt):,} tokens and model.max_context is "
-            f"{self._stage.max_context:,}: no room is left for an answer"
+            f"{self._runtime.max_context:,}: no room is left for an answer"
         )
         return Ending(StopReason.CONTEXT_OVERFLOW, error)
 
     async def _begin(self) -> EnvDriver:
-        request = self._order
-        self._driver = driver = self._stage.make_driver(request.settings.max_turns)
-        task = await driver.task(request.split, request.task_index, self._stage.seed)
+        request = self._request
+        self._driver = driver = self._runtime.make_driver(request.settings.max_turns)
+        task = await driver.task(request.split, request.task_index, self._runtime.seed)
         self._task_id = task.id
         start = await driver.reset(
             task, seed=request.seed, member=request.sample.member, deadline_s=request.settings.episode_timeout_s
@@ -133,28 +133,28 @@ class EpisodeRunner:
         self._messages.extend(start.messages)
         self._tools = start.tools
         self._enter(Phase.RENDER)
-        self._recorder.begin(self._stage.renderer.first(self._messages, self._tools))
+        self._recorder.begin(self._runtime.renderer.first(self._messages, self._tools))
         return driver
 
     async def _generate(self, max_tokens: int) -> Completion:
         self._enter(Phase.GENERATE)
-        request = self._order
+        request = self._request
         sampling = Sampling(
             max_tokens,
             request.settings.temperature,
             stable_hash(request.seed, request.split, request.task_index, request.sample.member, self._turns),
-            self._stage.renderer.stop_token_ids,
+            self._runtime.renderer.stop_token_ids,
         )
         prompt, key = Prompt(self._recorder.prompt), (request.sample, request.attempt)
-        completion = await self._stage.engine.generate(prompt, sampling, request.settings.turn_timeout_s, key)
+        completion = await self._runtime.engine.generate(prompt, sampling, request.settings.turn_timeout_s, key)
         if completion.finish_reason == "abort":
-            raise EngineError("the engine aborted the request; the sample is run anew")
+            raise EngineError("the engine aborted the request; the sample runs again")
         return completion
 
     def _extend(self, prompt: Ids, completion: Completion, reply: Message, new: tuple[Message, ...]) -> None:
-        """What the env said goes behind what was sampled, or into a new sequence where the history is rewritten."""
+        """Append the environment's messages; start a new sequence if the template rewrote the history."""
         self._enter(Phase.RENDER)
-        renderer = self._stage.renderer
+        renderer = self._runtime.renderer
         added = renderer.extend(prompt, completion.ids, reply, new, self._tools)
         if added is None:
             self._recorder.begin(renderer.first(self._messages, self._tools), self._turns)
@@ -162,9 +162,9 @@ class EpisodeRunner:
             self._recorder.context(added, self._turns)
 
     def _ending(self, completion: Completion, room: int, is_done: bool) -> StopReason:
-        """Why the last turn was the last: a cut answer truncates the episode, even where the env ended it."""
+        """Why the episode ended after this turn; a truncated answer takes precedence over the env's end."""
         if completion.finish_reason == "length":
-            return StopReason.CONTEXT_OVERFLOW if room < self._order.settings.max_tokens else StopReason.MAX_TOKENS
+            return StopReason.CONTEXT_OVERFLOW if room < self._request.settings.max_tokens else StopReason.MAX_TOKENS
         return StopReason.ENV_DONE if is_done else StopReason.MAX_TURNS
 
     async def _score(self, end: Ending) -> Ending:
@@ -175,7 +175,7 @@ class EpisodeRunner:
         self._enter(Phase.SCORE)
         self._signals = await self._driver.finish(end.stop_reason)
         failure = undecided(self._signals)
-        if self._order.settings.asks_success and self._signals and failure is None:
+        if self._request.settings.asks_success and self._signals and failure is None:
             self._success = await self._driver.success()
         return failure or end
 
@@ -195,7 +195,7 @@ class EpisodeRunner:
         self._phase, self._since = phase, now
 
     def _trajectory(self, end: Ending) -> Trajectory:
-        request, spent = self._order, self._spent
+        request, spent = self._request, self._spent
         why = end if end.error else self._failed_teardown or end
         return Trajectory(
             sample=request.sample,

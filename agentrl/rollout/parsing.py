@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentrl.env.arguments import is_unicode, why_unsendable
-from agentrl.env.tools import MOST_NAME
+from agentrl.env.tools import MAX_NAME_CHARS
 from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec
 
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -133,7 +133,7 @@ def read_call(block: str) -> FunctionCall:
 
 def is_name(name: str) -> bool:
     """Whether a tool could be called so."""
-    return len(name) <= MOST_NAME and is_unicode(name)
+    return len(name) <= MAX_NAME_CHARS and is_unicode(name)
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:

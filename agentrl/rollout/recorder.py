@@ -1,4 +1,4 @@
-"""What the engine saw and sampled, token by token: the sequences of one episode."""
+"""The tokens that the engine received and sampled: the sequences of one episode."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Ids = tuple[int, ...]
 
 
 class Recorder:
-    """Takes contexts and completions in the order of the engine's calls.
+    """Records contexts and completions in the order of the engine's calls.
 
-    `begin` starts a sequence (the first, or one whose history was rewritten: all of it is context there), so a sampled
-    token has mask 1 in exactly one sequence. `prompt` is what the engine must continue.
+    `begin` starts a sequence: the first, or one with a rewritten history, which is all context there. So a sampled
+    token has mask 1 in exactly one sequence. `prompt` is what the engine has to continue.
     """
 
     def __init__(self) -> None:
@@ -20,29 +20,29 @@ class Recorder:
         self._sequences: list[list[Segment]] = []
 
     def begin(self, ids: Ids, turn: int = 0) -> None:
-        """A new sequence with `ids` as its context."""
+        """Begin a sequence with `ids` as its context."""
         self.prompt = ids
         self._sequences.append([Segment(ids, is_action=False, turn=turn)])
 
     def context(self, ids: Ids, turn: int) -> None:
-        """What follows in the same sequence and was not sampled."""
+        """Append tokens that were not sampled."""
         self.prompt += ids
         self._sequences[-1].append(Segment(ids, is_action=False, turn=turn))
 
     def action(self, completion: Completion, turn: int) -> None:
-        """What the engine sampled after `prompt`. Raises EngineError when its parts do not fit together."""
+        """Append what the engine sampled after `prompt`; raises EngineError if its parts do not match."""
         check(completion)
         self.prompt += completion.ids
         self._sequences[-1].append(Segment(completion.ids, True, completion.logprobs, completion.versions, turn))
 
     def sequences(self) -> tuple[TokenSequence, ...]:
-        """All that holds sampled tokens; context that nothing was sampled after is left out."""
+        """The sequences with sampled tokens, without context after the last of them."""
         trimmed = (_until_last_action(segments) for segments in self._sequences)
         return tuple(TokenSequence(segments) for segments in trimmed if segments)
 
 
 def check(completion: Completion) -> None:
-    """One logprob for each id, and version spans that cover all ids in order without a gap."""
+    """Check for one logprob per id, and for version spans that cover all ids in order without gaps."""
     length = len(completion.ids)
     starts = [0, *(span.end for span in completion.versions)]
     ends = [*(span.start for span in completion.versions), length]

@@ -1,4 +1,4 @@
-"""What runs episodes: one env class, one tokenizer, one asyncio loop, thousands of episodes at once."""
+"""The rollout worker: one env class, one tokenizer and one event loop for thousands of episodes at once."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CLOSE_TIMEOUT_S = 30.0
 class RolloutWorker:
     """Runs the episodes of one environment with one model's tokenizer.
 
-    A plain class: cluster.py gives it a process. `model` is a folder or hub id (its tokenizer is read once, here);
-    `seed` is the run's, which fixes the tasks of an endless split.
+    A plain class, which `agentrl.cluster` runs in a process. `model` is a folder or hub id, whose tokenizer is loaded
+    here; the run's `seed` determines the tasks of an endless split.
     """
 
     def __init__(
@@ -31,33 +31,33 @@ class RolloutWorker:
         env_class = resolve(env)
         config = env_config(env_class, env_options)
         renderer = load_renderer(AutoTokenizer.from_pretrained(model))
-        self._stage = EpisodeRuntime(
+        self._runtime = EpisodeRuntime(
             lambda max_turns: EnvDriver(env_class(config), max_turns), renderer, engine, max_context, seed
         )
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, request: EpisodeRequest) -> Trajectory:
-        """One attempt at one sample; never raises what the env, the model or the engine raised."""
+        """Run one attempt at one sample; never raises an error of the env, the model or the engine."""
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._running.add(task)
         try:
-            return await EpisodeRunner(request, self._stage).run()
+            return await EpisodeRunner(request, self._runtime).run()
         finally:
             self._running.discard(task)
 
     async def task_count(self, split: str) -> int | None:
-        """How many tasks a split has; None when they are endless. Loads them."""
-        return await self._stage.make_driver(0).size(split, self._stage.seed)
+        """Load the tasks of a split and return their number; None if they are endless."""
+        return await self._runtime.make_driver(0).size(split, self._runtime.seed)
 
     def has_group_rewards(self) -> bool:
-        """True when the trajectories of a group must pass through `score_group` before they count."""
-        return self._stage.make_driver(0).has_group_rewards
+        """True if the trajectories of a group need `score_group` before they count."""
+        return self._runtime.make_driver(0).has_group_rewards
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
-        """The finished episodes of one group with their group rewards added; those without a score or an answer stay.
+        """Add the group rewards to the finished episodes of one group; others are unchanged.
 
-        A verifier that fails makes all of them VERIFIER_ERROR: they have no reward, not a reward of 0.
+        If a group reward fails, all of them end with VERIFIER_ERROR and have no reward, instead of a reward of 0.
         """
         ended = [t for t in trajectories if t.is_scored or t.stop_reason.is_scored]
         scored = {t.sample: t for t in ended if not t.is_unanswered}
@@ -70,7 +70,7 @@ class RolloutWorker:
         return tuple(_with_signals(t, signals.get(t.sample, ())) for t in trajectories)
 
     async def close(self) -> None:
-        """Cancel what runs, wait until it is torn down, close the shared resources. Idempotent."""
+        """Cancel running episodes, wait for their teardown, close the shared resources. Idempotent."""
         running = self._running - {asyncio.current_task()}
         for task in running:
             task.cancel()
@@ -79,8 +79,8 @@ class RolloutWorker:
         await close_shared()
 
     async def _group_signals(self, trajectories: tuple[Trajectory, ...]) -> dict[SampleId, tuple[Signal, ...]]:
-        driver, first = self._stage.make_driver(0), trajectories[0]
-        task = await driver.task(first.split, first.task_index, self._stage.seed)
+        driver, first = self._runtime.make_driver(0), trajectories[0]
+        task = await driver.task(first.split, first.task_index, self._runtime.seed)
         rows = await driver.score_group([Episode.of(task, t) for t in trajectories])
         return {t.sample: row for t, row in zip(trajectories, rows, strict=True)}
 

@@ -1,4 +1,4 @@
-"""Blocking calls of environments, each on a thread that can be given up when it hangs."""
+"""Blocking calls of environments, each on a thread that can be abandoned if it hangs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from agentrl.errors import DeadlineError, EnvError
 
 
 class CallState(Enum):
-    """Where a call stands."""
+    """State of a call."""
 
     QUEUED = 0
     RUNNING = 1
-    GIVEN_UP = 2
+    ABANDONED = 2
     ENDED = 3
 
 
 class Call:
-    """One blocking call and the future that its caller awaits."""
+    """One blocking call, and the future that its caller awaits."""
 
     def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.function = function
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
-        self.stage = CallState.QUEUED
+        self.state = CallState.QUEUED
         self.started_at = 0.0
 
     def publish(self, result: Any) -> None:
@@ -40,18 +40,18 @@ class Call:
 
 
 class Threads:
-    """At most `size` daemon threads. A call past its deadline loses its thread, and another takes its place.
+    """At most `size` daemon threads. The thread of a call past its deadline is abandoned and replaced.
 
-    A thread cannot be killed, so lost ones are counted, and above `most_lost` no further call is taken.
+    A thread cannot be killed: abandoned ones are counted, and from `max_lost` on no further call is accepted.
     """
 
-    def __init__(self, size: int = 32, most_lost: int = 256) -> None:
+    def __init__(self, size: int = 32, max_lost: int = 256) -> None:
         self.size = size
-        self.most_lost = most_lost
+        self.max_lost = max_lost
         self.forget()
 
     def forget(self) -> None:
-        """Begin with no thread: a forked child has none of its parent's."""
+        """Start without threads; a forked child has none of its parent's."""
         self.lost = 0
         self._alive = 0
         self._idle = 0
@@ -59,13 +59,13 @@ class Threads:
         self._ready = threading.Condition()
 
     async def run(self, function: Callable[[], Any], timeout_s: float, what: str) -> Any:
-        """The result of `function()`, which must not raise. The deadline counts from the moment it starts to run."""
+        """The result of `function()`, which must not raise. The deadline counts from the start of the call."""
         call = Call(function, asyncio.get_running_loop())
         self._submit(call, what)
         try:
             return await self._outcome(call, timeout_s, what)
         finally:
-            self._give_up(call)
+            self._abandon(call)
 
     async def _outcome(self, call: Call, timeout_s: float, what: str) -> Any:
         wait_s = timeout_s
@@ -73,15 +73,15 @@ class Threads:
             await asyncio.wait({call.future}, timeout=wait_s)
             if call.future.done():
                 return call.future.result()
-            running = call.stage is not CallState.QUEUED
+            running = call.state is not CallState.QUEUED
             wait_s = call.started_at + timeout_s - time.monotonic() if running else timeout_s
             if wait_s <= 0:
                 raise DeadlineError(f"{what} ran longer than {timeout_s:g} s")
 
     def _submit(self, call: Call, what: str) -> None:
         with self._ready:
-            if self.lost >= self.most_lost:
-                raise EnvError(f"{what}: {self.lost} earlier calls hang in threads; give that code timeouts of its own")
+            if self.lost >= self.max_lost:
+                raise EnvError(f"{what}: {self.lost} earlier calls hang in threads; add timeouts to that code")
             self._queue.append(call)
             self._serve()
 
@@ -92,17 +92,17 @@ class Threads:
             self._alive += 1
             threading.Thread(target=self._work, name="agentrl-env", daemon=True).start()
 
-    def _give_up(self, call: Call) -> None:
+    def _abandon(self, call: Call) -> None:
         with self._ready:
-            if call.stage is CallState.QUEUED:
+            if call.state is CallState.QUEUED:
                 self._queue.remove(call)
-            elif call.stage is CallState.RUNNING:
+            elif call.state is CallState.RUNNING:
                 self._alive -= 1
                 self.lost += 1
                 if self._queue:
                     self._serve()
-            if call.stage is not CallState.ENDED:
-                call.stage = CallState.GIVEN_UP
+            if call.state is not CallState.ENDED:
+                call.state = CallState.ABANDONED
 
     def _take(self) -> Call:
         with self._ready:
@@ -111,7 +111,7 @@ class Threads:
                 self._ready.wait()
                 self._idle -= 1
             call = self._queue.popleft()
-            call.stage = CallState.RUNNING
+            call.state = CallState.RUNNING
             call.started_at = time.monotonic()
             return call
 
@@ -120,10 +120,10 @@ class Threads:
             call = self._take()
             result = call.function()
             with self._ready:
-                if call.stage is CallState.GIVEN_UP:
+                if call.state is CallState.ABANDONED:
                     self.lost -= 1
                     return
-                call.stage = CallState.ENDED
+                call.state = CallState.ENDED
             if not call.loop.is_closed():
                 call.loop.call_soon_threadsafe(call.publish, result)
 

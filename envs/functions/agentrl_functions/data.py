@@ -1,4 +1,4 @@
-"""Problems, and how they are read from the Berkeley leaderboard's files; every fault names its place."""
+"""Problems, read from the Berkeley leaderboard's files; every error names file and line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NEIGHBOURS = ("answers", "possible_answer")
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked, the functions offered, and the calls wanted: none where no function fits."""
+    """A request, the functions offered, and the calls wanted: none if no function fits."""
 
     id: str
     messages: tuple[Message, ...]
@@ -35,66 +35,66 @@ class Problem:
 
 
 def read_problems(path: Path, answers: Path | None = None) -> list[Problem]:
-    """The problems of a JSONL file; the answers are in its rows, in `answers`, or in a file of its name beside it."""
+    """The problems of a JSONL file; the answers are in its rows, in `answers`, or in a file next to it."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if answers is None:
         beside = (path.parent / folder / path.name for folder in NEIGHBOURS)
         answers = next((file for file in beside if file.is_file()), None)
     golds = {row["id"]: row["ground_truth"] for _, row in read_rows(answers, "id", "ground_truth")} if answers else {}
-    problems = [as_problem(row, golds, place) for place, row in read_rows(path, "id", "question", "function")]
+    problems = [as_problem(row, golds, location) for location, row in read_rows(path, "id", "question", "function")]
     if not problems:
-        raise DataError(f"{path}: holds no rows")
+        raise DataError(f"{path}: contains no rows")
     return problems
 
 
 def is_held_out(problem: Problem, share: float) -> bool:
-    """Whether a problem is on the held-out side: by a hash of what is asked, so that no order or seed moves it."""
+    """Whether a problem is held out; a hash of its messages decides, not order or seed."""
     return is_in_share(json.dumps(problem.messages), share)
 
 
 def read_rows(path: Path, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row, with its place, that has these keys."""
+    """Each row with its location; raises DataError if it lacks one of the keys."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    for place, row in json_lines(path):
-        yield place, checked(row, keys, place)
+    for location, row in json_lines(path):
+        yield location, checked(row, keys, location)
 
 
-def checked(row: Any, keys: Sequence[str], place: str) -> dict[str, Any]:
-    """A row as an object with these keys."""
+def checked(row: Any, keys: Sequence[str], location: str) -> dict[str, Any]:
+    """Check that a row is an object with these keys."""
     for key in keys:
         if not isinstance(row, dict) or key not in row:
-            raise DataError(f"{place}: must be an object with the key {key!r}")
+            raise DataError(f"{location}: must be an object with the key {key!r}")
     return dict(row)
 
 
-def as_problem(row: Mapping[str, Any], golds: Mapping[str, Any], place: str) -> Problem:
-    """One row. A row about irrelevance wants no call; any other needs an answer."""
+def as_problem(row: Mapping[str, Any], golds: Mapping[str, Any], location: str) -> Problem:
+    """Read one row. A row about irrelevance wants no call; any other needs an answer."""
     gold = row.get("ground_truth", golds.get(row["id"], [] if "irrelevance" in str(row["id"]) else None))
     if gold is None:
-        raise DataError(f"{place}: {row['id']} has no ground_truth; name the file of the answers with env.answers")
+        raise DataError(f"{location}: {row['id']} has no ground_truth; give the file of the answers with --env.answers")
     functions = row["function"] if isinstance(row["function"], list) else [row["function"]]
-    tools = {function["name"]: as_spec(function, place) for function in functions}
+    tools = {function["name"]: as_spec(function, location) for function in functions}
     wanted = tuple(Wanted(name, arguments) for call in gold for name, arguments in call.items())
     for want in wanted:
         if want.name not in tools:
-            raise DataError(f"{place}: the answer calls {want.name}, which is not offered")
+            raise DataError(f"{location}: the answer calls {want.name}, which is not offered")
     return Problem(str(row["id"]), as_messages(row["question"]), tuple(tools.values()), wanted)
 
 
 def as_messages(question: Any) -> tuple[Message, ...]:
-    """Text, messages, or a list of turns of which the first is asked."""
+    """Read a question: text, messages, or a list of turns, of which the first is used."""
     if isinstance(question, str):
         return (Message(role="user", content=question),)
     first = question[0] if isinstance(question[0], list) else question
     return tuple(Message(role=message["role"], content=message["content"]) for message in first)
 
 
-def as_spec(function: Mapping[str, Any], place: str) -> ToolSpec:
-    """The function as a tool, its types named as in JSON Schema."""
+def as_spec(function: Mapping[str, Any], location: str) -> ToolSpec:
+    """The function as a tool, with the type names of JSON Schema."""
     if not isinstance(function.get("parameters"), dict):
-        raise DataError(f"{place}: function {function.get('name')!r} has no parameters")
+        raise DataError(f"{location}: function {function.get('name')!r} has no parameters")
     return ToolSpec(
         name=function["name"],
         description=function.get("description", ""),
@@ -103,7 +103,7 @@ def as_spec(function: Mapping[str, Any], place: str) -> ToolSpec:
 
 
 def as_schema(schema: Any) -> Any:
-    """A schema with the leaderboard's Python types renamed; `any` is no type at all."""
+    """A schema with the leaderboard's Python types renamed; `any` is left out."""
     if isinstance(schema, list):
         return [as_schema(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,5 +1,5 @@
-"""The environment: a request and some functions; the one turn is right or wrong."""
-# ruff: noqa: ARG002  (setup and the policies need not know the context)
+"""The environment: a request and some functions, one turn, right or wrong."""
+# ruff: noqa: ARG002  (some hooks do not use their context)
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ INSTRUCTION = "Do what is asked by calling functions. When none of them fits, ca
 class FunctionsConfig(EnvConfig):
     """The `--env.*` keys."""
 
-    kinds: tuple[Kind, ...] = Field(KINDS, min_length=1, description="which kinds of generated problems")
-    data: Path | None = Field(None, description="a JSONL file in the form of the Berkeley leaderboard, instead")
-    answers: Path | None = Field(None, description="its ground truths; by default answers/NAME beside it")
+    kinds: tuple[Kind, ...] = Field(KINDS, min_length=1, description="kinds of generated problems")
+    data: Path | None = Field(None, description="JSONL file in the format of the Berkeley leaderboard, used instead")
+    answers: Path | None = Field(None, description="file of its ground truths; default: answers/NAME next to it")
     heldout_share: float = Field(0.1, gt=0, lt=1, description="share of `data` held out")
-    system: str = Field(INSTRUCTION, description="system message where the problem brings none; '' sends none")
+    system: str = Field(INSTRUCTION, description="system message for problems without one; '' for none")
 
 
 class FunctionsEnv(Env):
@@ -55,13 +55,13 @@ class FunctionsEnv(Env):
     blocking = False
 
     def preflight(self) -> str:
-        """Nothing to tell; DataError for problems that cannot be read."""
+        """Check that the problems can be read; raises DataError."""
         if self.config.data is not None:
             read_problems(self.config.data, self.config.answers)
         return ""
 
     async def tasks(self, split: str) -> Tasks:
-        """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""
+        """Endless draws for "train" and a fixed list for "test"; with `data`, the rows of that split."""
         if self.config.data is not None:
             problems = await asyncio.to_thread(read_problems, self.config.data, self.config.answers)
             is_test = split == "test"
@@ -75,19 +75,19 @@ class FunctionsEnv(Env):
         return [Tool(spec, acknowledge) for spec in ctx.task.data.tools]
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        """The request, after the system message if there is one."""
+        """The request, preceded by the system message if there is one."""
         messages = list(task.data.messages)
         if not self.config.system or messages[0]["role"] == "system":
             return messages
         return [Message(role="system", content=self.config.system), *messages]
 
     def respond(self, turn: Turn, ctx: Context) -> Reply:
-        """One turn is all."""
+        """End the episode after its only turn."""
         return Reply.end()
 
     @reward
     def right(self, ctx: Context) -> Signal:
-        """1 for exactly the wanted calls; where none is wanted, for words and no call."""
+        """1 for exactly the wanted calls; if none is wanted, for text without a call."""
         problem: Problem = ctx.task.data
         turn = ctx.turns[-1]
         fault = mismatch(turn.tool_calls, problem.wanted, problem.tools)
@@ -97,33 +97,33 @@ class FunctionsEnv(Env):
 
     @reward(weight=0)
     def named(self, ctx: Context) -> float:
-        """Whether at least the names of the functions were right, recorded only."""
+        """Whether the function names were right; recorded only."""
         called = sorted(call["function"]["name"] for call in ctx.turns[-1].tool_calls)
         return float(called == sorted(want.name for want in ctx.task.data.wanted))
 
     def oracle(self, task: Task) -> Policy:
-        """The wanted calls, or the words that there is none."""
-        return [said(gold_calls(task.data)) if task.data.wanted else "None of the functions can do that."]
+        """The wanted calls, or a sentence that no function fits."""
+        return [calling(gold_calls(task.data)) if task.data.wanted else "None of the functions can do that."]
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
-        """Ways to look busy."""
+        """Policies that look busy."""
         problem: Problem = task.data
         if not problem.wanted:
-            return {"silence": [""], "calls anyway": [said([call_of(problem.tools[0]["name"], {})])]}
+            return {"silence": [""], "calls anyway": [calling([call_of(problem.tools[0]["name"], {})])]}
         calls = gold_calls(problem)
         return {
             "silence": [""],
             "only says so": [f"I call {json.dumps(calls, default=str)}"],
             "refuses": ["None of the functions can do that."],
-            "one call too many": [said([*calls, calls[0]])],
-            "a made-up function": [said([call_of("do_it", {}), *calls[1:]])],
-            "a made-up argument": [said([with_argument(call) for call in calls])],
-            "arguments as text": [said([call_of(call["function"]["name"], "the right ones") for call in calls])],
+            "one call too many": [calling([*calls, calls[0]])],
+            "a made-up function": [calling([call_of("do_it", {}), *calls[1:]])],
+            "a made-up argument": [calling([with_argument(call) for call in calls])],
+            "arguments as text": [calling([call_of(call["function"]["name"], "the right ones") for call in calls])],
         }
 
 
 def acknowledge(**_: Any) -> str:
-    """What every function answers: it was noted, nothing happened."""
+    """Answer every call; the functions do nothing."""
     return "noted"
 
 
@@ -133,12 +133,12 @@ def as_task(problem: Problem) -> Task:
 
 
 def drawn(kinds: tuple[Kind, ...]) -> Callable[[random.Random], Task]:
-    """Draws a task that is trained on."""
+    """A function that draws a training task."""
     return lambda rng: as_task(generator.problem(kinds, rng))
 
 
-def said(calls: Iterable[ToolCall]) -> Message:
-    """An assistant's turn of calls alone."""
+def calling(calls: Iterable[ToolCall]) -> Message:
+    """An assistant's turn that consists of calls."""
     return Message(role="assistant", content="", tool_calls=list(calls))
 
 
@@ -148,14 +148,14 @@ def call_of(name: str, arguments: dict[str, Any] | str) -> ToolCall:
 
 
 def with_argument(call: ToolCall) -> ToolCall:
-    """The call with an argument that no function knows."""
+    """The call with an argument that no function has."""
     arguments = call["function"]["arguments"]
     assert isinstance(arguments, dict)
     return call_of(call["function"]["name"], {**arguments, "made_up_argument": 1})
 
 
 def gold_calls(problem: Problem) -> list[ToolCall]:
-    """The wanted calls, with the first acceptable value of each argument that cannot be left out."""
+    """The wanted calls, with the first acceptable value of each required argument."""
     return [call_of(want.name, gold_arguments(want)) for want in problem.wanted]
 
 
@@ -165,7 +165,7 @@ def gold_arguments(want: Wanted) -> dict[str, Any]:
 
 
 def gold(value: Any) -> Any:
-    """A value as it would be written; of an object, the first option of each key that cannot be left out."""
+    """The first acceptable value; for an object, the first option of each required key."""
     if isinstance(value, dict):
         options = {key: one if isinstance(one, list) else [one] for key, one in value.items()}
         return {key: gold(one[0]) for key, one in options.items() if OMITTED not in one}

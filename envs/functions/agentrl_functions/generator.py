@@ -1,4 +1,4 @@
-"""Endless requests to an everyday assistant, and the fixed line between those trained on and those held out."""
+"""Endless requests to an everyday assistant, with a fixed split into training and held-out ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentrl_functions.match import OMITTED, Wanted
 Kind = Literal["single", "multiple", "parallel", "irrelevant"]
 KINDS: tuple[Kind, ...] = ("single", "multiple", "parallel", "irrelevant")
 HELD_OUT = 4
-"""One problem in this many is never trained on."""
+"""One of this many problems is held out."""
 TEST_SIZE = 256
 
 CITIES = ("Lisbon", "Oslo", "Nairobi", "Lima", "Hanoi", "Graz", "Osaka", "Dakar", "Quito", "Riga")
@@ -38,14 +38,14 @@ Arguments = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Function:
-    """A function, and how a request for it is drawn: its words and the acceptable arguments."""
+    """A function; `draw` makes a request for it: its text and the acceptable arguments."""
 
     spec: ToolSpec
     draw: Callable[[random.Random], tuple[str, Arguments]]
 
 
 def problem(kinds: Sequence[Kind], rng: random.Random, held_out: bool = False) -> Problem:
-    """A problem of one of these kinds from the trained or the held-out side, drawn with `rng`."""
+    """Draw a training or held-out problem of one of these kinds."""
     while True:
         drawn = _DRAW[rng.choice(kinds)](rng)
         if (_hash(str(drawn.messages[-1]["content"])) % HELD_OUT == 0) == held_out:
@@ -81,7 +81,7 @@ def _function(
 
 
 def _maybe(rng: random.Random, words: str, value: Any, default: Any) -> tuple[str, list[Any]]:
-    """Words that are said half of the time, and what the argument may then be."""
+    """Words that appear half of the time, and the acceptable values of their argument."""
     return (words, [value]) if rng.random() < 0.5 else ("", [OMITTED, default])
 
 
@@ -203,7 +203,7 @@ FUNCTIONS = (
 
 
 def _ask(kind: Kind, rng: random.Random, offered: Sequence[Function], chosen: Sequence[Function]) -> Problem:
-    """A request for the chosen functions, each in words of its own; those that are not offered cannot be called."""
+    """A request for the chosen functions, each in different words; those that are not offered are not wanted."""
     drawn = [(function, *function.draw(rng)) for function in chosen]
     if len({words for _, words, _ in drawn}) < len(drawn):
         return _ask(kind, rng, offered, chosen)

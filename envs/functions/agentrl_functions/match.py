@@ -1,9 +1,10 @@
-"""Whether the calls of a turn are the calls that were wanted, by structure: nothing is run.
+"""Compares the calls of a turn with the wanted calls by structure; nothing is run.
 
 The rules are those of the Berkeley Function Calling Leaderboard's AST checker (Patil et al., ShishirPatil/gorilla,
-Apache-2.0): names are equal, required arguments are there, no argument is unknown, types are those of the schema, and a
-value is one of the acceptable ones; text is compared without case, spaces and the signs , . / - _ * ^. Here calls in
-any order are matched as a whole (the leaderboard takes the first that fits), and 5.0 is an integer, as in JSON Schema.
+Apache-2.0): names are equal, required arguments are present, no argument is unknown, types match the schema, and
+each value is an acceptable one; text is compared without case, spaces and the signs , . / - _ * ^. Two differences:
+calls in any order are matched as a whole (the leaderboard takes the first that fits), and 5.0 is an integer, as in
+JSON Schema.
 """
 
 from __future__ import annotations
@@ -18,59 +19,59 @@ from agentrl.env import why_unsendable
 from agentrl.types import ToolCall, ToolSpec
 
 BARE = str.maketrans("'", '"', " ,./-_*^")
-MOST_SHOWN = 80
+MAX_SHOWN = 80
 OMITTED = ""
-"""Among the acceptable values of an argument: it may be left out."""
+"""As an acceptable value of an argument: it may be left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One call that is wanted: for each argument its acceptable values."""
+    """A wanted call, with the acceptable values of each argument."""
 
     name: str
     arguments: Mapping[str, Sequence[Any]]
 
 
 def mismatch(calls: Sequence[ToolCall], wanted: Sequence[Wanted], tools: Sequence[ToolSpec]) -> str:
-    """'' where the calls are the wanted ones, in whatever order; else what is wrong with them."""
+    """What is wrong with the calls; '' if they are the wanted ones in any order."""
     if len(calls) != len(wanted):
         return f"{len(calls)} calls instead of {len(wanted)}"
     specs = {tool["name"]: tool for tool in tools}
     faults = [[fault_of(call, want, specs[want.name]) for want in wanted] for call in calls]
     if pairs_all([[not fault for fault in row] for row in faults]):
         return ""
-    return next((min(row, key=len) for row in faults if all(row)), "two calls do what one should do")
+    return next((min(row, key=len) for row in faults if all(row)), "two calls match the same wanted call")
 
 
 def pairs_all(fits: list[list[bool]]) -> bool:
-    """True when every row can have a column of its own that fits (Kuhn's augmenting paths)."""
+    """True if every row can be assigned its own fitting column (Kuhn's augmenting paths)."""
     taken: dict[int, int] = {}
 
-    def place(row: int, tried: set[int]) -> bool:
+    def assign(row: int, tried: set[int]) -> bool:
         for column in (c for c, fit in enumerate(fits[row]) if fit and c not in tried):
             tried.add(column)
-            if column not in taken or place(taken[column], tried):
+            if column not in taken or assign(taken[column], tried):
                 taken[column] = row
                 return True
         return False
 
-    return all(place(row, set()) for row in range(len(fits)))
+    return all(assign(row, set()) for row in range(len(fits)))
 
 
 def fault_of(call: ToolCall, wanted: Wanted, spec: ToolSpec) -> str:
-    """What is wrong with one call, '' when nothing is."""
-    name, given = call["function"]["name"], call["function"]["arguments"]
+    """What is wrong with one call; '' if nothing is."""
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
     if name != wanted.name:
-        return f"{name[:MOST_SHOWN]} instead of {wanted.name}"
-    if not isinstance(given, dict):
-        return f"{name}: the arguments are no JSON object"
+        return f"{name[:MAX_SHOWN]} instead of {wanted.name}"
+    if not isinstance(arguments, dict):
+        return f"{name}: the arguments are not a JSON object"
     properties = spec["parameters"].get("properties", {})
     for argument in (*spec["parameters"].get("required", ()), *wanted.arguments):
-        if argument not in given and OMITTED not in wanted.arguments.get(argument, (OMITTED,)):
+        if argument not in arguments and OMITTED not in wanted.arguments.get(argument, (OMITTED,)):
             return f"{name}: {argument} is missing"
-    for argument, value in given.items():
+    for argument, value in arguments.items():
         if argument not in properties or argument not in wanted.arguments:
-            return f"{name}: {argument[:MOST_SHOWN]} is not wanted"
+            return f"{name}: {argument[:MAX_SHOWN]} is not wanted"
         if not is_one_of(value, wanted.arguments[argument], properties[argument]):
             return f"{name}: {argument} is {shown(value)}"
     return ""
@@ -86,7 +87,7 @@ def is_one_of(value: Any, acceptable: Sequence[Any], schema: Mapping[str, Any]) 
 
 
 def is_equal(value: Any, one: Any) -> bool:
-    """Equality as the leaderboard sees it; an acceptable object lists the acceptable values of each key."""
+    """Equality by the leaderboard's rules; an acceptable object lists the acceptable values of each key."""
     if isinstance(value, str) and isinstance(one, str):
         return bare(value) == bare(one)
     if isinstance(value, list) and isinstance(one, list):
@@ -96,16 +97,16 @@ def is_equal(value: Any, one: Any) -> bool:
     return bool(value == one) and isinstance(value, bool) == isinstance(one, bool)
 
 
-def is_value(given: Mapping[str, Any], key: str, options: Any) -> bool:
-    """True when `given[key]` is one of the options, or may be left out and is."""
+def is_value(value: Mapping[str, Any], key: str, options: Any) -> bool:
+    """True if `value[key]` is one of the options, or is left out and may be."""
     acceptable = options if isinstance(options, list) else [options]
-    if key not in given:
+    if key not in value:
         return OMITTED in acceptable
-    return any(is_equal(given[key], one) for one in acceptable)
+    return any(is_equal(value[key], one) for one in acceptable)
 
 
 def has_type(value: Any, schema: Mapping[str, Any]) -> bool:
-    """True when the value, and every item of a list, is of the schema's type."""
+    """True if the value, and every item of a list, has the schema's type."""
     match schema.get("type"):
         case "string":
             return isinstance(value, str)
@@ -125,10 +126,10 @@ def has_type(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def bare(text: str) -> str:
-    """Text as it is compared."""
+    """Normalise text for comparison."""
     return text.translate(BARE).lower()
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value as JSON, or as Python where it is nested too deep for JSON."""
-    return (short_repr(value) if why_unsendable(value) else json.dumps(value, default=str))[:MOST_SHOWN]
+    """The beginning of a value as JSON, or as Python if it cannot be serialized."""
+    return (short_repr(value) if why_unsendable(value) else json.dumps(value, default=str))[:MAX_SHOWN]

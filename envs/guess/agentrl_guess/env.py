@@ -1,4 +1,4 @@
-"""The environment: a hidden number, "higher" and "lower"."""
+"""The environment: a hidden number; each guess is answered by "higher" or "lower"."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Reply, Task, Turn, reward, text_of
 
 DIGITS: Any = re2.compile(r"\.*\p{Nd}[\p{Nd}.]*")
-MOST_DIGITS = 9
+MAX_DIGITS = 9
 TEST_SHARE = 4
-MOST_ENDS = 8
+MAX_ENDS = 8
 FEEDBACK: Any = re2.compile(r"It is (higher|lower) than (-?\d+)")
 PLEA = "Answer with one number only."
 
@@ -24,7 +24,7 @@ class GuessConfig(EnvConfig):
     """The `--env.*` keys."""
 
     low: int = Field(1, ge=0, description="smallest number that may be hidden")
-    high: int = Field(10, le=1000, description="largest number that may be hidden; the range of a task may end earlier")
+    high: int = Field(10, le=1000, description="largest number that may be hidden; a task's range may end earlier")
     turns: int = Field(4, ge=1, le=16, description="guesses in one episode")
 
     @model_validator(mode="after")
@@ -36,7 +36,7 @@ class GuessConfig(EnvConfig):
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """What is hidden where: `secret` lies between the configured `low` and `high`, both included."""
+    """A hidden number `secret` in the range from the configured `low` to `high`, both included."""
 
     high: int
     secret: int
@@ -51,9 +51,9 @@ class GuessEnv(Env):
     blocking = False
 
     def tasks(self, split: str) -> list[Task]:
-        """One task for each number of each range; about a quarter of these pairs belongs to "test".
+        """One task for each number of each range; about a quarter of these pairs belong to "test".
 
-        A pair is held out, never a number: a model that met a number in no range would learn not to guess it.
+        Pairs are held out, not numbers: a model that never meets a number would learn not to guess it.
         """
         low = self.config.low
         games = {f"{low}-{end}/{n}": Game(end, n) for end in self.ends() for n in range(low, end + 1)}
@@ -62,13 +62,13 @@ class GuessEnv(Env):
         return [Task(name, game) for name, game in games.items() if (name in held_out) == (split == "test")]
 
     def ends(self) -> list[int]:
-        """Where the ranges end: up to eight numbers of the upper half, `high` among them."""
+        """Ends of the ranges: up to eight numbers of the upper half, `high` included."""
         low, high = self.config.low, self.config.high
-        step = -(-(high - low) // (2 * MOST_ENDS))
-        return list(range(high, low + (high - low) // 2 - 1, -step))[:MOST_ENDS][::-1]
+        step = -(-(high - low) // (2 * MAX_ENDS))
+        return list(range(high, low + (high - low) // 2 - 1, -step))[:MAX_ENDS][::-1]
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        """Tell the rules; the range that is still possible is kept in `ctx.state`."""
+        """State the rules; `ctx.state` keeps the range that is still possible."""
         low, high = self.config.low, task.data.high
         ctx.state.secret, ctx.state.low, ctx.state.high = task.data.secret, low, high
         ctx.state.found, ctx.state.others = False, high - low
@@ -76,7 +76,7 @@ class GuessEnv(Env):
         return [Message(role="user", content=text)]
 
     def respond(self, turn: Turn, ctx: Context) -> Reply:
-        """Compare the guess with the number; the episode ends when it is found or the turns are used up."""
+        """Compare the guess with the number; the episode ends when it is found or no turn is left."""
         state, guess = ctx.state, read_guess(turn.text)
         if guess is None:
             answer = "I cannot find a number."
@@ -94,20 +94,20 @@ class GuessEnv(Env):
 
     @reward
     def found(self, ctx: Context) -> float:
-        """1 for the first guess, a little less for each further one, at least a half; 0 when it was not found."""
+        """1 for the first guess, a little less for each further one, at least 0.5; 0 if it was not found."""
         return 1.0 - 0.5 * (len(ctx.turns) - 1) / self.config.turns if ctx.state.found else 0.0
 
     @reward(weight=0.5)
     def narrowed(self, ctx: Context) -> float:
-        """The share of the range's other numbers that the guesses ruled out; 1 when it was found."""
+        """The share of the range's other numbers that the guesses ruled out; 1 if it was found."""
         return 1.0 - float((ctx.state.high - ctx.state.low) / ctx.state.others)
 
     def oracle(self, task: Task) -> Policy:
-        """Bisection: it reads the feedback, not the secret."""
+        """Bisection, which reads the feedback and not the secret."""
         return lambda messages: str(bisect(self.config.low, task.data.high, messages))
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
-        """Ways to talk instead of guessing."""
+        """Policies that talk instead of guessing."""
         everything = " ".join(map(str, range(self.config.low, task.data.high + 1)))
         return {
             "silence": [""] * self.config.turns,
@@ -117,11 +117,11 @@ class GuessEnv(Env):
 
 
 def read_guess(text: str) -> int | None:
-    """The one number of a turn; None when there is none, or when there are several different ones."""
+    """The number in a turn; None if there is none, or if there are several different ones."""
     numbers, end = set[int](), 0
     for match in DIGITS.finditer(text):
         digits = match[0].rstrip(".")
-        if digits.isdecimal() and len(digits) <= MOST_DIGITS:
+        if digits.isdecimal() and len(digits) <= MAX_DIGITS:
             between = text[end : match.start()]
             is_negative = between.endswith("-") and (end == 0 or len(between) > 1)
             numbers.add(-int(digits) if is_negative else int(digits))
@@ -130,9 +130,9 @@ def read_guess(text: str) -> int | None:
 
 
 def bisect(low: int, high: int, messages: list[Message]) -> int:
-    """The middle of what the feedback leaves possible."""
+    """The middle of the range that the feedback leaves possible."""
     for message in messages:
-        if message["role"] == "user" and (told := FEEDBACK.match(text_of(message))):
-            bound = int(told[2])
-            low, high = (bound + 1, high) if told[1] == "higher" else (low, bound - 1)
+        if message["role"] == "user" and (match := FEEDBACK.match(text_of(message))):
+            bound = int(match[2])
+            low, high = (bound + 1, high) if match[1] == "higher" else (low, bound - 1)
     return (low + high) // 2

@@ -1,5 +1,5 @@
 """The environment: a question, a search tool over a corpus, and an answer."""
-# ruff: noqa: ARG002  (setup and the policies need not know the context)
+# ruff: noqa: ARG002  (some hooks do not use their context)
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ Library: TypeAlias = tuple[Sequence[Question], Sequence[Document]]
 class SearchConfig(EnvConfig):
     """The `--env.*` keys."""
 
-    hops: Literal[1, 2, 3] = Field(2, description="documents that a question about the built-in world takes")
-    data: Path | None = Field(None, description="a JSONL or JSON file of questions in HotpotQA's form, instead")
-    corpus: Path | None = Field(None, description="a JSONL file of documents; by default those of the questions")
-    service: HttpSearch | None = Field(None, description="a search service over HTTP, instead of a corpus")
+    hops: Literal[1, 2, 3] = Field(2, description="documents needed for a question about the built-in world")
+    data: Path | None = Field(None, description="JSONL or JSON file of questions in HotpotQA's format, used instead")
+    corpus: Path | None = Field(None, description="JSONL file of documents; default: those of the questions")
+    service: HttpSearch | None = Field(None, description="search service over HTTP, used instead of a corpus")
     heldout_share: float = Field(0.2, gt=0, lt=1, description="share of the questions held out")
     k: int = Field(3, ge=1, le=20, description="documents that a search shows")
     max_characters: int = Field(1000, ge=50, description="characters of a document that a search shows")
-    searches: int = Field(4, ge=1, le=32, description="searches of one episode; further ones are refused")
-    score: Literal["exact", "f1"] = Field("exact", description="what `right` is: exact match, or F1 of the words")
-    template: str = Field(TEMPLATE, description="user message, with {question} in it")
+    searches: int = Field(4, ge=1, le=32, description="searches per episode; further ones are rejected")
+    score: Literal["exact", "f1"] = Field("exact", description="reward `right`: exact match, or F1 of words")
+    template: str = Field(TEMPLATE, description="user message, which contains {question}")
 
     @field_validator("template")
     @classmethod
     def asks(cls, template: str) -> str:
-        """A template without the question would say the same of every task."""
+        """Reject a template without the question."""
         if "{question}" not in template:
-            raise ValueError("write {question} where the question is to stand")
+            raise ValueError("write {question} where the question belongs")
         return template
 
 
@@ -55,7 +55,7 @@ class SearchEnv(Env):
     blocking = False
 
     def preflight(self) -> str:
-        """Nothing to tell; DataError for questions that cannot be read, and whatever opening a corpus raises."""
+        """Check that the questions and the corpus can be read."""
         if self.config.data is not None:
             read_questions(self.config.data)
         if self.config.corpus is not None:
@@ -64,18 +64,18 @@ class SearchEnv(Env):
 
     @shared
     async def library(self) -> Library:
-        """The questions, and the documents that come with them."""
+        """The questions, and their documents."""
         return await asyncio.to_thread(load, self.config)
 
     @shared
     async def retriever(self) -> Retriever:
-        """What searches the documents."""
+        """The search over the documents."""
         if self.config.service is not None:
             return self.config.service
         return await asyncio.to_thread(Index, self.library[1])
 
     def tasks(self, split: str) -> list[Task]:
-        """The questions on this side of the line; of the built-in world's held-out ones the first 256."""
+        """The questions of this split; of the built-in world's held-out ones, the first 256."""
         share, is_test = self.config.heldout_share, split == "test"
         chosen = [question for question in self.library[0] if is_held_out(question, share) == is_test]
         return [Task(q.id, q) for q in (chosen[:TEST_SIZE] if is_test and self.config.data is None else chosen)]
@@ -103,22 +103,22 @@ class SearchEnv(Env):
 
     @reward(weight=0.2)
     def evidence(self, ctx: Context) -> float:
-        """The share of the documents that prove the answer which a search has shown."""
+        """The share of the supporting documents that a search has shown."""
         titles = ctx.task.data.titles
         return len(ctx.state.shown.intersection(titles)) / len(titles) if titles else 0.0
 
     @reward(weight=0)
     def overlap(self, ctx: Context) -> float:
-        """The F1 of the answer, recorded only."""
+        """The F1 of the answer; recorded only."""
         return f1(given_answer(ctx.text), ctx.task.data.golds)
 
     def oracle(self, task: Task) -> Policy:
-        """Searches for each document of the evidence, then gives the gold."""
+        """Searches for each supporting document, then gives the gold answer."""
         answer = f"<answer>{task.data.golds[0]}</answer>"
         return [searching(*task.data.titles), answer] if task.data.titles else [answer]
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
-        """Ways to talk about the question without answering it."""
+        """Policies that talk about the question without answering it."""
         question: Question = task.data
         return {
             "silence": [""],
@@ -131,7 +131,7 @@ class SearchEnv(Env):
 
 
 def load(config: SearchConfig) -> Library:
-    """The built-in world, or what the files say."""
+    """Load the built-in world, or the files."""
     questions, documents = world.library(config.hops) if config.data is None else read_questions(config.data)
     return questions, documents if config.corpus is None else list(read_corpus(config.corpus))
 

@@ -1,4 +1,4 @@
-"""A small fictional world: its encyclopedia, and every question of so many hops through it. Always the same world."""
+"""A small fictional world, always the same: its encyclopedia, and every question about it with a number of hops."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SEAS = ("Amber Sea", "Gulf of Reeds", "Northern Strait", "Sea of Tiles", "Grey O
 
 @dataclass(frozen=True)
 class Relation:
-    """A fact about an entity of one kind: how it is asked for, how it is told, and the kind of what it names."""
+    """A relation of entities: its name in questions, its sentence in the encyclopedia, and the kinds it connects."""
 
     subject: Kind
-    asked: str
-    told: str
+    name: str
+    sentence: str
     object: Kind
 
 
@@ -72,7 +72,7 @@ class World:
 
 @cache
 def world() -> World:
-    """The world; drawn from a fixed seed."""
+    """The world, drawn from a fixed seed."""
     rng = random.Random("agentrl-search/world/1")
     names = _names(rng)
     kinds: dict[str, Kind] = {}
@@ -105,7 +105,7 @@ def _names(rng: random.Random) -> Iterator[str]:
 def _drawn(rng: random.Random, relation: Relation, name: str, members: dict[Kind, list[str]]) -> str:
     if relation.object != "value":
         return rng.choice([other for other in members[relation.object] if other != name])
-    match relation.asked:
+    match relation.name:
         case "main product":
             return rng.choice(GOODS)
         case "mouth":
@@ -117,7 +117,7 @@ def _drawn(rng: random.Random, relation: Relation, name: str, members: dict[Kind
 
 
 def library(hops: int) -> tuple[tuple[Question, ...], list[Document]]:
-    """The questions of so many hops, and the encyclopedia."""
+    """The questions with this number of hops, and the encyclopedia."""
     return questions(hops), documents()
 
 
@@ -125,14 +125,16 @@ def documents() -> list[Document]:
     """One document for each entity: its facts."""
     here = world()
     return [
-        Document(name, " ".join(r.told.format(s=name, o=here.facts[name, r]) for r in RELATIONS if r.subject == kind))
+        Document(
+            name, " ".join(r.sentence.format(s=name, o=here.facts[name, r]) for r in RELATIONS if r.subject == kind)
+        )
         for name, kind in here.kinds.items()
     ]
 
 
 @cache
 def questions(hops: int) -> tuple[Question, ...]:
-    """Every question that takes the documents of `hops` entities, none of them twice."""
+    """Every question that needs the documents of `hops` different entities."""
     here = world()
     return tuple(question for name in here.kinds for question in _from(here, name, hops, f"{name}", (name,)))
 
@@ -141,8 +143,8 @@ def _from(here: World, name: str, hops: int, phrase: str, seen: tuple[str, ...])
     for relation in RELATIONS:
         if relation.subject != here.kinds[name]:
             continue
-        value, asked = here.facts[name, relation], f"the {relation.asked} of {phrase}"
+        value, noun = here.facts[name, relation], f"the {relation.name} of {phrase}"
         if hops == 1:
-            yield Question(asked, f"What is {asked}?", (value,), seen)
+            yield Question(noun, f"What is {noun}?", (value,), seen)
         elif relation.object != "value" and value not in seen:
-            yield from _from(here, value, hops - 1, asked, (*seen, value))
+            yield from _from(here, value, hops - 1, noun, (*seen, value))

@@ -318,8 +318,8 @@ async def test_a_corpus_and_several_golds_may_be_given(tmp_path: Path) -> None:
         ("{oops", "q.jsonl:1: not JSON"),
         ("[]", "q.jsonl:1: must be an object with a question"),
         ('{"question": "?", "answer": ""}', "q.jsonl:1: has no answer"),
-        ('{"question": "?", "answer": "x", "context": [["a"]]}', "q.jsonl:1: the context is not in HotpotQA's form"),
-        ("", "holds no rows"),
+        ('{"question": "?", "answer": "x", "context": [["a"]]}', "q.jsonl:1: the context is not in HotpotQA's format"),
+        ("", "contains no rows"),
     ],
 )
 async def test_faults_of_a_file_name_their_place(line: str, said: str, tmp_path: Path) -> None:
@@ -342,5 +342,5 @@ def test_files_that_are_not_there_are_refused_before_anything_starts(tmp_path: P
 
 
 def test_a_template_without_the_question_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"env\.template.*write \{question\} where the question is to stand"):
+    with pytest.raises(ConfigError, match=r"env\.template.*write \{question\} where the question belongs"):
         env_config(SearchEnv, {"template": "Answer!"})

@@ -119,7 +119,7 @@ def test_help_says_what_a_default_means(command: str, capsys: pytest.CaptureFixt
         (["train", "--config", "none.toml"], "cannot read the configuration file none.toml"),
         (["show", "nowhere"], "no run in nowhere"),
         (["resume", "nowhere"], "no run in nowhere"),
-        (["train", "--env", "tests"], "For the one that lies here say ./tests."),
+        (["train", "--env", "tests"], "To use the one in this folder, write ./tests."),
         (["train", "--lr", "1e5"], "learner.lr must be less than or equal to 1, got 100000.0 (--lr)"),
         (["train", "--steps", "0"], "steps must be greater than or equal to 1, got 0 (--steps)"),
         (["eval", "--lr", "1e-5", "--steps=3"], "--lr, --steps has no effect in an evaluation"),

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from agentrl.env import BadCallError, EnvDriver, Message, Task, Tool
-from agentrl.env.arguments import MOST_DEPTH, as_object, as_unicode, is_unicode, why_unsendable
+from agentrl.env.arguments import MAX_DEPTH, as_object, as_unicode, is_unicode, why_unsendable
 from agentrl.env.driver.tools import MAX_CALLS
-from agentrl.env.tools import MOST_CHARACTERS, MOST_NAME
+from agentrl.env.tools import MAX_CHARACTERS, MAX_NAME_CHARS
 from agentrl.types import text_of
 from tests.unit.env.test_tools import calls
 from tests.unit.env.worlds import Desk, InfraError
@@ -31,7 +31,7 @@ def nested(depth: int) -> Any:
         ('{"a": [1e999]}', "NaN or an infinite number"),
         ('{"a": -Infinity}', "NaN or an infinite number"),
         ({"a": float("nan")}, "NaN or an infinite number"),
-        ({"a": nested(MOST_DEPTH)}, "nested deeper than 64 levels"),
+        ({"a": nested(MAX_DEPTH)}, "nested deeper than 64 levels"),
         ('{"a": ' + "[" * 100_000, "not valid JSON"),
         ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
         (" " * ((1 << 20) + 1), "longer than 1048576 characters"),
@@ -45,7 +45,7 @@ def test_what_cannot_be_written_again_is_the_models_error(arguments: Any, said: 
 
 
 def test_what_can_be_written_again_is_taken() -> None:
-    value = {"a": ["\U0001f4a9 \0 \u0301", 1.5, 10**4000, None, True, nested(MOST_DEPTH - 2)], "a b": {}}
+    value = {"a": ["\U0001f4a9 \0 \u0301", 1.5, 10**4000, None, True, nested(MAX_DEPTH - 2)], "a b": {}}
     assert as_object(value) is value
     assert as_object('{"a": 1, "a": "\\ud83d\\udca9"}') == {"a": "\U0001f4a9"}
     assert why_unsendable("plain") == ""
@@ -85,13 +85,13 @@ async def test_names_errors_and_answers_of_any_length_and_any_signs_are_bounded(
     driver = await open_desk(Tool({"name": "shout", "description": "", "parameters": {}}, shout))
     (unknown,) = await ask(driver, ("add" * 100_000, {}))
     assert len(text_of(unknown)) < 1000
-    assert len(unknown["name"]) == MOST_NAME
+    assert len(unknown["name"]) == MAX_NAME_CHARS
     (half,) = await ask(driver, ("shout", {"kind": "half"}))
     assert text_of(half) == "half ?"
     (error,) = await ask(driver, ("shout", {"kind": "error"}))
     assert text_of(error) == "error: ValueError: " + "x" * 2000
     (long,) = await ask(driver, ("shout", {}))
-    assert text_of(long).endswith(f"[{1_000_000 - MOST_CHARACTERS} more characters]")
+    assert text_of(long).endswith(f"[{1_000_000 - MAX_CHARACTERS} more characters]")
     (extra,) = await ask(driver, ("add", {"n": 1} | {f"z{i}": 1 for i in range(10_000)}))
     assert len(text_of(extra)) < 3000
     await driver.close()

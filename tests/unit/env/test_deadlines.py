@@ -107,7 +107,7 @@ async def test_waiting_for_a_thread_does_not_count_against_the_deadline() -> Non
 
 
 async def test_too_many_hanging_threads_are_refused_by_name() -> None:
-    threads, release = Threads(size=2, most_lost=2), threading.Event()
+    threads, release = Threads(size=2, max_lost=2), threading.Event()
     for _ in range(2):
         with pytest.raises(DeadlineError):
             await threads.run(release.wait, 0.02, "Env.setup")

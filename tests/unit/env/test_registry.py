@@ -133,8 +133,8 @@ def test_a_class_of_a_file_is_named_behind_it(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("import beside", r"bad\.py:1: ModuleNotFoundError.*lies beside the file.*pyproject\.toml"),
-        ("from . import beside", r"bad\.py:1: ImportError: .*relative import.*make a package"),
+        ("import beside", r"bad\.py:1: ModuleNotFoundError.*is beside the file.*pyproject\.toml"),
+        ("from . import beside", r"bad\.py:1: ImportError: .*relative import.*make its folder a package"),
         ("import no_such_thing", r"bad\.py:1: ModuleNotFoundError.*Install what it needs"),
     ],
 )
@@ -216,7 +216,7 @@ def test_a_key_is_explained_as_those_of_a_run_are(options: dict[str, object], sa
     ("name", "said"),
     [
         ("{}:Env", r"Known: Guess\. Env lacks setup and tasks\.$"),
-        ("{}::Guess", r"one colon stands before the class, as in .*mine\.py:Guess$"),
+        ("{}::Guess", r"write one colon before the class, as in .*mine\.py:Guess$"),
     ],
 )
 def test_a_class_that_is_named_amiss_is_told_how(name: str, said: str, tmp_path: Path) -> None:

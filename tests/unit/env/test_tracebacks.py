@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.env import EnvDriver, Episode, StopReason, Task, resolve
-from agentrl.env.tracebacks import MOST_CHARS, describe_error, home_of, traced
+from agentrl.env.tracebacks import MAX_CHARS, describe_error, home_of, traced
 from agentrl.errors import EnvError
 
 FILE = """
@@ -78,10 +78,10 @@ def test_the_line_of_a_package_is_the_innermost_of_the_package(tmp_path: Path) -
 
 def test_an_endless_traceback_is_cut_in_its_middle() -> None:
     try:
-        raise ValueError("x" * 3 * MOST_CHARS)
+        raise ValueError("x" * 3 * MAX_CHARS)
     except ValueError as error:
         text = traced(error)
-    assert len(text) < MOST_CHARS + 20
+    assert len(text) < MAX_CHARS + 20
     assert text.startswith("Traceback")
 
 
