@@ -34,7 +34,7 @@ class Sampler(Protocol):
     async def generate(
         self, prompt: Prompt, sampling: Sampling, deadline_s: float, key: Hashable | None = None
     ) -> Completion:
-        """Sample one completion. Requests with the same `key` continue each other, so an engine may cache their prefix."""
+        """Sample one completion. Requests with the same `key` share a prefix, which an engine may cache."""
 
 
 @dataclass(frozen=True, slots=True)

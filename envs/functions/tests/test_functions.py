@@ -194,7 +194,7 @@ def call(name: str, arguments: Any) -> ToolCall:
         (LEAST | {"note": "hello"}, "note is not wanted"),
         (LEAST | {"stars": 5}, "stars is not wanted"),
         (LEAST | {"price": None}, "price is null"),
-        ("{oops", "no JSON object"),
+        ("{oops", "not a JSON object"),
     ],
 )
 def test_arguments_are_judged_by_the_schema_and_the_acceptable_values(arguments: Any, fault: str) -> None:
@@ -300,7 +300,7 @@ def test_irrelevance_needs_no_answers_and_answers_may_be_named(tmp_path: Path) -
     ("row", "said"),
     [
         ({"id": "x"}, "a.jsonl:1: must be an object with the key 'question'"),
-        (ROWS[0], "a.jsonl:1: simple_0 has no ground_truth; name the file"),
+        (ROWS[0], "a.jsonl:1: simple_0 has no ground_truth; give the file"),
         (ROWS[0] | {"ground_truth": [{"geo.volume": {}}]}, "calls geo.volume, which is not offered"),
         (ROWS[0] | {"function": {"name": "f"}, "ground_truth": []}, "function 'f' has no parameters"),
     ],
