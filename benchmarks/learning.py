@@ -32,7 +32,7 @@ INK, GRID, SCORE, TOOLS = "#57606a", "#d0d7de", "#0969da", "#bf8700"
 
 @dataclass(frozen=True)
 class Point:
-    """What every seed came to after `step`, and their mean with its interval."""
+    """The values of all seeds after `step`, and their mean with its interval."""
 
     step: int
     values: list[float]
@@ -117,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="run folders, one a seed")
     parser.add_argument("--out", type=Path, required=True, help="where the figure goes, without its ending")
-    parser.add_argument("--title", default="held-out pass@1", help="what stands above the figure")
+    parser.add_argument("--title", default="held-out pass@1", help="title of the figure")
     arguments = parser.parse_args()
     points = curve(arguments.runs, lambda record: record.pass_at_1.mean)
     tools = curve(arguments.runs, lambda record: record.tool_use)
@@ -125,8 +125,8 @@ def main() -> None:
         tools = []
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.with_suffix(".svg").write_text(draw(points, tools, f"{arguments.title}, {len(arguments.runs)} seeds"))
-    told = {"title": arguments.title, "curve": rows(points)} | ({"tool_use": rows(tools)} if tools else {})
-    text = json.dumps(told)
+    figure = {"title": arguments.title, "curve": rows(points)} | ({"tool_use": rows(tools)} if tools else {})
+    text = json.dumps(figure)
     arguments.out.with_suffix(".json").write_text(text + "\n")
     print(text)
 

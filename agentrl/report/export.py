@@ -1,4 +1,4 @@
-"""Trajectories of a run as JSON lines or Parquet, for tools that know nothing of agentrl."""
+"""`agentrl.export`: trajectories of a run as JSON lines or Parquet, for other tools."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Row:
     """One exported trajectory.
 
     `state` is what happened to the attempt in training ("" in an evaluation) and `step` the step that trained it.
-    `reward` is null if it is invalid, `success` if the environment was not asked or could not tell.
+    `reward` is null if it is invalid, `success` if the environment was not asked for it or could not decide.
     """
 
     group: int
@@ -72,7 +72,7 @@ def export(
 
     `evaluation` exports the evaluation after that step instead of training. The default format is that of the suffix
     of `out`, else "jsonl"; the default `out` is a file in the run's folder. Rows are written one by one, and `out`
-    appears when it is complete. Works while the run is going. Raises ConfigError for what is not there.
+    appears when it is complete. Works while the run is going. Raises ConfigError if there is no such run or evaluation.
     """
     run = RunFolder(existing_run(Path(path)))
     chosen = format or ("parquet" if out is not None and Path(out).suffix == ".parquet" else "jsonl")
@@ -120,7 +120,7 @@ def row(trajectory: Trajectory, state: str = "", step: int | None = None) -> Row
 
 
 def _training(run: RunFolder, folder: Path) -> Iterator[Row]:
-    """Each state is looked up as its row is written: a run that is going stores before it decides."""
+    """Each state is looked up when its row is written, for a running run stores a trajectory before it uses it."""
     if not run.ledger.is_file():
         return
     with closing(Ledger(run.ledger, is_read_only=True)) as ledger:

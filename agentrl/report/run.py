@@ -1,4 +1,4 @@
-"""A run as an object: what its folder holds, for notebooks and scripts."""
+"""`agentrl.Run`: the content of a run's folder as typed objects, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Table = Literal["steps", "evaluations", "trajectories"]
 
 
 class Run:
-    """The run in the folder `path`, finished or still going: every access reads its files anew and changes nothing.
+    """A run, finished or still going, read from its folder. Each access reads the files again; nothing is written.
 
-    Raises ConfigError for a folder that is no run.
+    Raises ConfigError for a folder that is not a run's.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -87,7 +87,7 @@ class Run:
         """A pandas DataFrame with a row for each step, evaluation or training trajectory.
 
         Its columns are the fields of StepRecord or EvaluationRecord, nested ones as "learner.loss", or those of an
-        export. Raises ConfigError where pandas is not installed.
+        export. Raises ConfigError if pandas is not installed.
         """
         try:
             pandas = importlib.import_module("pandas")

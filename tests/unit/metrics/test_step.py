@@ -1,4 +1,4 @@
-"""What the records of a step and an evaluation say of signals and tools."""
+"""Signals and tools in the records of a step and an evaluation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentrl.metrics.step import signal_means, tool_use
 from agentrl.types import Message, SampleId, Signal, StopReason, Trajectory
 
 
-def said(*roles_and_texts: tuple[str, str], turns: int, signals: tuple[Signal, ...] = ()) -> Trajectory:
+def episode(*roles_and_texts: tuple[str, str], turns: int, signals: tuple[Signal, ...] = ()) -> Trajectory:
     messages = tuple(Message(role=role, content=text) for role, text in roles_and_texts)  # type: ignore[typeddict-item]
     return Trajectory(SampleId(0, 0), 0, "train", 0, "0", (), messages, signals, StopReason.ENV_DONE, turns=turns)
 
@@ -17,20 +17,20 @@ EXAMPLE = (("user", "1+1?"), ("assistant", ""), ("tool", "2"), ("assistant", "2"
 
 
 def test_the_means_of_signals_leave_out_what_has_no_value() -> None:
-    one = said(turns=0, signals=(Signal("right", 1.0), Signal("short", 0.5)))
+    one = episode(turns=0, signals=(Signal("right", 1.0), Signal("short", 0.5)))
     other = replace(one, signals=(Signal("right", 0.0), Signal.invalid("short", "nobody knows")))
     assert signal_means([one, other]) == {"right": 0.5, "short": 0.5}
 
 
 def test_results_shown_in_the_prompt_are_no_tool_use() -> None:
-    assert said(*EXAMPLE, ("assistant", "4"), turns=1).tool_results == ()
-    used = said(*EXAMPLE, ("assistant", ""), ("tool", "4"), ("assistant", "4"), turns=2)
+    assert episode(*EXAMPLE, ("assistant", "4"), turns=1).tool_results == ()
+    used = episode(*EXAMPLE, ("assistant", ""), ("tool", "4"), ("assistant", "4"), turns=2)
     assert [message["content"] for message in used.tool_results] == ["4"]
-    assert said(*EXAMPLE, turns=0).tool_results == ()
+    assert episode(*EXAMPLE, turns=0).tool_results == ()
 
 
 def test_tool_use_is_the_share_of_episodes_that_a_tool_answered() -> None:
-    used = said(("user", "?"), ("assistant", ""), ("tool", "error: no"), ("tool", "4"), ("assistant", "4"), turns=2)
-    failed = said(("user", "?"), ("assistant", ""), ("tool", "error: no"), ("assistant", "4"), turns=2)
-    plain = said(("user", "?"), ("assistant", "4"), turns=1)
+    used = episode(("user", "?"), ("assistant", ""), ("tool", "error: no"), ("tool", "4"), ("assistant", "4"), turns=2)
+    failed = episode(("user", "?"), ("assistant", ""), ("tool", "error: no"), ("assistant", "4"), turns=2)
+    plain = episode(("user", "?"), ("assistant", "4"), turns=1)
     assert tool_use([used, failed, plain, plain]) == 0.25

@@ -17,7 +17,7 @@ NAMES = [field.name for field in dataclasses.fields(PhaseSeconds)]
 
 
 class Time:
-    """A time that passes when it is told to."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 100.0

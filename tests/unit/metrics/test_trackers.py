@@ -89,13 +89,13 @@ def test_a_whole_line_of_another_kind_is_an_error(tmp_path: Path) -> None:
         read_steps(folder)
 
 
-def test_every_sampled_token_is_counted_whatever_became_of_it() -> None:
+def test_every_sampled_token_is_counted_trained_or_dropped() -> None:
     r = dataclasses.replace(record(1), dropped_tokens=50)
     assert r.sampled_tokens == 150
     assert r.sampled_per_s == 75.0
 
 
-def test_tokens_that_a_resume_took_back_count_in_the_sum_and_in_no_rate() -> None:
+def test_tokens_that_a_resume_restored_count_in_the_sum_and_in_no_rate() -> None:
     members = tuple(trajectory(0, member, version=3) for member in range(2))
     tokens = sum(member.action_tokens for member in members)
     batch = Batch((Group(0, members),), (("stale", "old", 50),), (0, 0), restored_tokens=members[0].action_tokens + 50)

@@ -43,12 +43,12 @@ WORDS = ("so", "we", "add", "the", "two", "numbers", "and", "carry", "one", "the
 
 
 def float32(value: float) -> float:
-    """What a sampler's logprob is after a 32-bit register."""
+    """A logprob as a sampler computes it, in 32 bits."""
     return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
 def request(sample: SampleId, attempt: int = 0, split: str = "train") -> EpisodeRequest:
-    """An order for the task with the number of the group."""
+    """A request for the task with the number of the group."""
     return EpisodeRequest(sample, attempt, split, sample.group, 0, EpisodeSettings(1.0, 48, 1, 60.0, 30.0))
 
 
@@ -90,7 +90,7 @@ def trajectory(
 
 
 def learner_report(step: int, rng: random.Random, samples: tuple[SampleId, ...] = (), tokens: int = 3000) -> StepReport:
-    """What a learner might say of a step."""
+    """A plausible report of a learner."""
     return StepReport(
         loss=0.02 * rng.gauss(0, 1), grad_norm=0.8 + 0.5 * rng.random() + 2 / step, lr=2e-5,
         entropy=0.35 + 1.1 / (1 + step / 6), mismatch_kl=0.004 + 0.002 * rng.random(), reference_kl=0.0,
@@ -101,7 +101,7 @@ def learner_report(step: int, rng: random.Random, samples: tuple[SampleId, ...] 
 
 @dataclass
 class SyntheticRun:
-    """Plays `steps` steps of a run into `folder` the way the loop would."""
+    """Writes `steps` steps of a run into `folder` as the loop would."""
 
     folder: RunFolder
     steps: int = 30
@@ -182,14 +182,14 @@ class SyntheticRun:
         )
 
     def _close(self) -> None:
-        heard = read_audit(self.folder.audit)
-        verdict = check(self.ledger, heard.dispatched, self.store.ids(), heard.trained, read_steps(self.folder))
+        audit = read_audit(self.folder.audit)
+        result = check(self.ledger, audit.dispatched, self.store.ids(), audit.trained, read_steps(self.folder))
         steps, evaluations = read_steps(self.folder), read_evaluations(self.folder)
         of_steps = {name: sum(getattr(r.seconds, name) for r in steps) for name in STEP_PHASES}
         seconds = replace(PhaseSeconds(**of_steps), evaluate=36.0, start=40.0, close=5.0)
         parts, versions = {"ray": 5.0, "engines": 31.0, "learner": 22.0}, manifest.packages()
         done = summary.summarize(
-            "finished 30 steps", seconds, parts, steps, evaluations, self.ledger.counts(), verdict, 1, versions, 2
+            "finished 30 steps", seconds, parts, steps, evaluations, self.ledger.counts(), result, 1, versions, 2
         )
         summary.write(self.folder, done)
         source = manifest.EnvSource("math", "agentrl-math", "0.1.0", "0" * 64)

@@ -1,4 +1,4 @@
-"""The conservation law, seen to fail for every way in which a sample can be dropped, doubled or left untold."""
+"""The conservation law is seen to fail for every way in which a sample can be lost, doubled or unaccounted for."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_step_that_hides_a_training_is_seen(records: Records) -> None:
     assert records.verdict().violations == ("sample 0-1: trained in step 1 by its rank, not in the step's record",)
 
 
-def test_a_step_that_tells_nothing_is_seen_unless_the_run_ended_in_it(records: Records) -> None:
+def test_a_step_without_a_record_is_seen_unless_the_run_ended_in_it(records: Records) -> None:
     del records.steps[1]
     assert records.verdict().holds
     del records.steps[0]
@@ -229,6 +229,6 @@ def test_an_audit_log_survives_a_torn_line(tmp_path: Path) -> None:
     writer = AuditLog(path)
     writer.trained(RankReport(1, 3, 0, (SAMPLES[0],)))
     writer.close()
-    said = read_audit(path)
-    assert said.dispatched == ((SAMPLES[0], 0), (SAMPLES[1], 2))
-    assert said.trained == (RankReport(1, 3, 0, (SAMPLES[0],)),)
+    audit = read_audit(path)
+    assert audit.dispatched == ((SAMPLES[0], 0), (SAMPLES[1], 2))
+    assert audit.trained == (RankReport(1, 3, 0, (SAMPLES[0],)),)

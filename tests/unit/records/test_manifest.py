@@ -65,7 +65,7 @@ def made_of(folder: Path) -> manifest.RunManifest:
     return manifest.build_manifest(env, [folder / "rows.jsonl"], folder / "model")
 
 
-def test_what_changed_since_a_run_began_is_told_by_name(tmp_path: Path) -> None:
+def test_what_changed_since_a_run_began_is_named(tmp_path: Path) -> None:
     for name, text in (("env/a.py", "1"), ("env/sub/b.py", "2"), ("rows.jsonl", "{}"), ("model/config.json", "{}")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -88,14 +88,14 @@ def test_what_changed_since_a_run_began_is_told_by_name(tmp_path: Path) -> None:
     ]
 
 
-def test_a_manifest_of_an_earlier_time_tells_of_a_changed_source_all_the_same(tmp_path: Path) -> None:
+def test_a_manifest_without_files_still_shows_that_the_source_changed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     old, new = manifest.EnvSource("x", "", "", "0" * 64), manifest.EnvSource("x", "", "", "1" * 64)
     made = [manifest.build_manifest(env, [], tmp_path) for env in (old, new)]
     assert manifest.changes(made[0], made[1]) == ["the source"]
 
 
-def test_what_a_run_goes_on_with_is_kept_beside_what_it_began_with(tmp_path: Path) -> None:
+def test_a_resume_with_other_software_writes_a_manifest_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     made = manifest.build_manifest(manifest.EnvSource("x", "", "", "0" * 64), [], tmp_path)
     assert manifest.write_manifest(RunFolder(tmp_path), made) == ""

@@ -1,4 +1,4 @@
-"""The report: one file, no network, no script, whatever a model wrote."""
+"""The report is one file without network and script, and all text in it stays text."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_every_element_is_closed_and_every_part_is_there(whole: Page) -> None:
     assert links <= anchors
 
 
-def test_it_reaches_for_nothing_outside_itself(whole: Page, text: str) -> None:
+def test_it_loads_nothing_from_outside(whole: Page, text: str) -> None:
     assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form", "video", "audio"} & set(
         whole.tags
     )
@@ -111,7 +111,7 @@ def test_it_reaches_for_nothing_outside_itself(whole: Page, text: str) -> None:
     assert not re.search(r"url\(|@import|https?:", style)
 
 
-def test_the_browser_itself_is_told_to_refuse_script_and_network(whole: Page) -> None:
+def test_the_browser_refuses_script_and_network(whole: Page) -> None:
     assert ("content", POLICY) in whole.attributes
     assert POLICY.startswith("default-src 'none'")
 
@@ -246,25 +246,25 @@ def test_a_long_run_stays_small(tmp_path: Path) -> None:
     assert write_report(folder).stat().st_size < 1_500_000
 
 
-def test_a_character_of_several_tokens_is_told_with_the_last_of_them(tmp_path: Path) -> None:
+def test_a_character_of_several_tokens_is_shown_with_the_last_of_them(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.save_pretrained(tmp_path)
-    said = decoder(tmp_path)
+    decode = decoder(tmp_path)
     ids = tokenizer.encode("≈ 1€")
-    assert len(said(ids)) == len(ids) > 6
-    assert [text for text in said(ids) if text] == ["≈", " 1", "€"]
-    assert said(ids)[0] == ""
-    assert said(ids[:2]) == ["", "\ufffd"]
+    assert len(decode(ids)) == len(ids) > 6
+    assert [text for text in decode(ids) if text] == ["≈", " 1", "€"]
+    assert decode(ids)[0] == ""
+    assert decode(ids[:2]) == ["", "\ufffd"]
 
 
-def test_calls_of_tools_are_told_with_their_answers() -> None:
+def test_tool_calls_are_shown_with_their_results() -> None:
     page = Page(transcribed(with_tool(trajectory(0, 0))))
     assert 'calculator({"it": "6 * 7"})' in page.texts
     assert "<42> & no more" in page.texts
     assert ("class", "message tool") in page.attributes
 
 
-def test_an_episode_is_told_once_though_it_is_best_and_last(run: RunFolder) -> None:
+def test_an_episode_is_shown_once_though_it_is_best_and_last(run: RunFolder) -> None:
     ledger = Ledger(run.ledger, is_read_only=True)
     chosen = picks(list(ledger.rows()))
     ledger.close()
@@ -310,9 +310,9 @@ def test_numbers_are_as_short_as_they_can_be_read() -> None:
 def test_the_seconds_of_a_resumed_run_are_those_since_the_resume(tmp_path: Path) -> None:
     folder = synthetic_run(tmp_path / "run", steps=2)
     assert " in total, " in write_report(folder).read_text()
-    told = summary.read(folder)
-    assert told is not None
-    summary.write(folder, dataclasses.replace(told, incarnations=2))
+    result = summary.read(folder)
+    assert result is not None
+    summary.write(folder, dataclasses.replace(result, incarnations=2))
     text = write_report(folder).read_text()
     assert " since the last resume, " in text
     assert " in total, " not in text

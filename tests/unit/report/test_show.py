@@ -1,4 +1,4 @@
-"""`agentrl show`: a run's samples in a table, and one of them whole."""
+"""`agentrl show`: the samples of a run in a table, and one of them in full."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def test_an_episode_without_an_answer_is_called_so() -> None:
     assert headline(mute).startswith("unanswered · context_overflow")
 
 
-def test_the_table_tells_what_became_of_each_sample(run: RunFolder) -> None:
+def test_the_table_shows_the_state_of_each_sample(run: RunFolder) -> None:
     text = printed(show(run.path))
     assert "48 attempts" in text
     assert "trained" in text
     assert "11-3" in text
 
 
-def test_a_sample_is_told_whole(run: RunFolder) -> None:
+def test_a_sample_is_shown_in_full(run: RunFolder) -> None:
     text = printed(show(run.path, "2-1", lambda: decode))
     for words in ("sample 2-1, attempt 0", "What is", "assistant", "correct", '"gold": "2"', "env_done", "version 0.0"):
         assert words in text
 
 
-def test_tokens_are_ids_where_no_tokenizer_is_given(run: RunFolder) -> None:
+def test_tokens_are_ids_without_a_tokenizer(run: RunFolder) -> None:
     assert f"{ord('W')} {ord('h')} {ord('a')} {ord('t')} " in printed(show(run.path, "2-1"))
 
 
@@ -83,7 +83,7 @@ def test_what_is_not_there_is_named(run: RunFolder, tmp_path: Path) -> None:
         show(tmp_path)
 
 
-def test_calls_of_tools_are_told_with_their_answers() -> None:
+def test_tool_calls_are_shown_with_their_results() -> None:
     text = printed(render(with_tool(trajectory(0, 0))))
     assert 'calculator({"it": "6 * 7"})' in text
     assert text.index("calculator(") < text.index("<42> & no more")

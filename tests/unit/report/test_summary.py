@@ -26,76 +26,76 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return synthetic_run(tmp_path_factory.mktemp("run"))
 
 
-def said(told: summary.Summary, run: RunFolder) -> str:
+def printed(result: summary.Summary, run: RunFolder) -> str:
     console = Console(file=io.StringIO(), width=200)
-    console.print(summary.closing(told, run))
+    console.print(summary.closing(result, run))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_it_holds_what_the_run_came_to(run: RunFolder) -> None:
-    told = summary.read(run)
-    assert told is not None
-    assert told.before is not None
-    assert told.after is not None
-    assert (told.before.step, told.after.step, told.steps) == (0, 30, 30)
-    assert told.after.pass_at_1.low > told.before.pass_at_1.high
-    assert told.counts.dispatched == 480 == told.counts.trained + told.counts.stale + told.counts.invalid
-    assert told.conservation.holds
+def test_it_contains_the_result_of_the_run(run: RunFolder) -> None:
+    result = summary.read(run)
+    assert result is not None
+    assert result.before is not None
+    assert result.after is not None
+    assert (result.before.step, result.after.step, result.steps) == (0, 30, 30)
+    assert result.after.pass_at_1.low > result.before.pass_at_1.high
+    assert result.counts.dispatched == 480 == result.counts.trained + result.counts.stale + result.counts.invalid
+    assert result.conservation.holds
     steps = read_steps(run)
-    assert told.tokens_sampled == sum(r.action_tokens for r in steps)
-    assert told.seconds.learn == pytest.approx(sum(r.seconds.learn for r in steps))
-    assert told.seconds.evaluate == 36.0
-    assert json.loads(run.summary.read_text())["counts"]["trained"] == told.counts.trained
+    assert result.tokens_sampled == sum(r.action_tokens for r in steps)
+    assert result.seconds.learn == pytest.approx(sum(r.seconds.learn for r in steps))
+    assert result.seconds.evaluate == 36.0
+    assert json.loads(run.summary.read_text())["counts"]["trained"] == result.counts.trained
 
 
 def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
-    told = summary.read(run)
-    assert told is not None
-    text = said(told, run)
+    result = summary.read(run)
+    assert result is not None
+    text = printed(result, run)
     for words in ("finished 30 steps", " → ", "holds", "stale", "report.html", "rollout", "2 processes replaced"):
         assert words in text
     broken = dataclasses.replace(
-        told, conservation=ConservationResult(("sample 1-1: trained 2 times, in steps [1, 2]",))
+        result, conservation=ConservationResult(("sample 1-1: trained 2 times, in steps [1, 2]",))
     )
-    assert "BROKEN: 1 violations, first: sample 1-1" in said(broken, run)
+    assert "BROKEN: 1 violations, first: sample 1-1" in printed(broken, run)
 
 
 def test_a_run_without_evaluation_or_steps_has_a_summary(run: RunFolder, tmp_path: Path) -> None:
-    told = summary.read(run)
-    assert told is not None
+    result = summary.read(run)
+    assert result is not None
     empty = summary.summarize(
-        "stopped by Ctrl-C", PhaseSeconds(start=3.0), {}, [], [], told.counts, told.conservation, 1, {}
+        "stopped by Ctrl-C", PhaseSeconds(start=3.0), {}, [], [], result.counts, result.conservation, 1, {}
     )
     folder = RunFolder(tmp_path)
     summary.write(folder, empty)
     assert summary.read(folder) == empty
-    assert "stopped by Ctrl-C" in said(empty, folder)
+    assert "stopped by Ctrl-C" in printed(empty, folder)
     assert summary.read(RunFolder(tmp_path / "none")) is None
 
 
-def test_a_place_that_cannot_be_written_is_named_and_what_was_there_stays(run: RunFolder, tmp_path: Path) -> None:
-    told = summary.read(run)
-    assert told is not None
+def test_a_file_that_cannot_be_written_is_named_and_the_old_one_stays(run: RunFolder, tmp_path: Path) -> None:
+    result = summary.read(run)
+    assert result is not None
     with pytest.raises(RunError, match=r"cannot write .*summary\.json.*Make room"):
-        summary.write(RunFolder(tmp_path / "none"), told)
+        summary.write(RunFolder(tmp_path / "none"), result)
     assert not list(run.path.glob(".*"))
 
 
 def test_an_evaluation_with_invalid_episodes_says_so_at_the_end(run: RunFolder) -> None:
-    told = summary.read(run)
-    assert told is not None
-    assert told.after is not None
-    after = dataclasses.replace(told.after, invalid=1, tasks_at_1=24, tasks_at_k=24, cause="right: IndexError")
-    text = said(dataclasses.replace(told, after=after), run)
+    result = summary.read(run)
+    assert result is not None
+    assert result.after is not None
+    after = dataclasses.replace(result.after, invalid=1, tasks_at_1=24, tasks_at_k=24, cause="right: IndexError")
+    text = printed(dataclasses.replace(result, after=after), run)
     assert "after step 30" in text
     assert "191 of 192 episodes valid; right: IndexError" in text
 
 
-def test_the_closing_words_tell_all_of_the_time(run: RunFolder) -> None:
-    told = summary.read(run)
-    assert told is not None
-    assert told.seconds.total == told.seconds_total
-    line = next(line for line in said(told, run).splitlines() if line.startswith("time"))
+def test_the_closing_words_account_for_all_of_the_time(run: RunFolder) -> None:
+    result = summary.read(run)
+    assert result is not None
+    assert result.seconds.total == result.seconds_total
+    line = next(line for line in printed(result, run).splitlines() if line.startswith("time"))
     assert "start 40 s (engines 31 s, learner 22 s, ray 5 s)" in line
     named = re.findall(r"(?:: |, )([a-z]+) (\d+) s", re.sub(r"\(.*?\)", "", line))
     assert {name for name, _ in named} == {
@@ -108,10 +108,10 @@ def test_the_closing_words_tell_all_of_the_time(run: RunFolder) -> None:
         "close",
         "other",
     }
-    assert sum(int(value) for _, value in named) == pytest.approx(told.seconds_total, abs=4)
-    again = dataclasses.replace(told, incarnations=2)
-    assert any(line.startswith("time since the resume") for line in said(again, run).splitlines())
+    assert sum(int(value) for _, value in named) == pytest.approx(result.seconds_total, abs=4)
+    again = dataclasses.replace(result, incarnations=2)
+    assert any(line.startswith("time since the resume") for line in printed(again, run).splitlines())
 
 
-def test_durations_are_read_aloud() -> None:
+def test_durations_are_readable() -> None:
     assert [duration(s) for s in (8, 200, 7500)] == ["8 s", "3 min 20 s", "2 h 05 min"]

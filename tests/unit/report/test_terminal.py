@@ -1,4 +1,4 @@
-"""The live view: lines where there is no terminal, a panel in place where there is one."""
+"""Progress: a panel in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_step_without_a_signal_says_so_and_shows_no_mean_of_nothing(run: RunFo
     assert "Entropy" in [card.title for card in learning([record], []).small]
 
 
-def test_a_gradient_that_is_not_finite_is_told(run: RunFolder) -> None:
+def test_a_gradient_that_is_not_finite_is_reported(run: RunFolder) -> None:
     learner = dataclasses.replace(read_steps(run)[-1].learner, optimizer_steps=0, nonfinite_steps=1)
     record = dataclasses.replace(read_steps(run)[-1], learner=learner)
     assert "no update: the gradient was not finite" in step_words(record, 12)
@@ -105,7 +105,7 @@ def test_in_a_terminal_the_panel_shows_progress_and_notes_stay_above(run: RunFol
     assert "step 1/12 ·" not in text()
 
 
-def test_close_gives_the_terminal_back_and_may_be_called_twice() -> None:
+def test_close_restores_the_terminal_and_may_be_called_twice() -> None:
     shown, text = view(True)
     shown.start("hello")
     shown.close()
@@ -138,7 +138,7 @@ def test_sparklines_go_from_lowest_to_highest() -> None:
     assert len(sparkline([random.random() for _ in range(99)])) == 32
 
 
-def test_dropped_samples_are_told(run: RunFolder, tmp_path: Path) -> None:
+def test_dropped_samples_are_shown(run: RunFolder, tmp_path: Path) -> None:
     shown, text = view(False)
     record: StepRecord = dataclasses.replace(read_steps(run)[0], stale=3, invalid=2, filtered=8)
     shown.step(record)

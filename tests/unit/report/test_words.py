@@ -1,4 +1,4 @@
-"""A run tells which of its steps moved no weight, and why: in the line of the step, at its end and in its report."""
+"""A run says which of its steps changed no weight, and why: in the line of the step, at its end and in its report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentrl.report import summary
 from agentrl.report.html import write_report
 from agentrl.report.words import PAGE, no_update_words, step_words, why_no_update
 from tests.unit.records.synthetic import synthetic_run
-from tests.unit.report.test_summary import said
+from tests.unit.report.test_summary import printed
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,14 +45,14 @@ def test_the_steps_without_an_update_are_counted_by_their_commonest_reason(moved
 
 def test_a_run_without_an_update_says_so_at_its_end_and_in_its_report(tmp_path: Path, moved: StepRecord) -> None:
     run = synthetic_run(tmp_path, steps=2)
-    told = summary.read(run)
-    assert told is not None
-    assert told.no_update == ""
-    assert "no update" not in said(told, run)
+    result = summary.read(run)
+    assert result is not None
+    assert result.no_update == ""
+    assert "no update" not in printed(result, run)
     assert "No update" not in write_report(run).read_text()
     steps = [still(step) for step in read_steps(run)]
-    one = summary.summarize("done", told.seconds, {}, steps, [], told.counts, told.conservation, 1, {})
-    assert "2 of 2 steps: every reward is 0" in said(one, run)
+    one = summary.summarize("done", result.seconds, {}, steps, [], result.counts, result.conservation, 1, {})
+    assert "2 of 2 steps: every reward is 0" in printed(one, run)
     text = run.metrics.read_text()
     run.metrics.write_text(text.replace('"optimizer_steps":1', '"optimizer_steps":0'))
     page = write_report(run).read_text()
