@@ -24,10 +24,6 @@ DEBTS = {
     "docs/train.md: reaches into agentrl.records.folder",
     "docs/when-it-does-not-learn.md: reaches into agentrl.metrics.trackers",
     "docs/when-it-does-not-learn.md: reaches into agentrl.records.folder",
-    "docs/write-an-env.md: reaches into agentrl.engine.client",
-    "docs/write-an-env.md: reaches into agentrl.engine.scripted",
-    "docs/write-an-env.md: reaches into agentrl.engine.server",
-    "docs/write-an-env.md: reaches into agentrl.rollout.worker",
 }
 # Circles that are still to be cut: each may only shrink, and goes from here when it is gone.
 CIRCLES: list[set[str]] = []

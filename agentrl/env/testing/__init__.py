@@ -10,6 +10,7 @@
 one by one, with limits and policies of your own. A check that fails raises AssertionError.
 """
 
+from agentrl.engine.scripted import Die, Hang, Raise
 from agentrl.env.testing.cancellation import Cancellation, cancel_everywhere, model_turns, waits
 from agentrl.env.testing.checks import (
     check_canaries,
@@ -25,7 +26,10 @@ from agentrl.env.testing.rehearsal import rehearse, tool_call
 
 __all__ = [
     "Cancellation",
+    "Die",
+    "Hang",
     "Moment",
+    "Raise",
     "cancel_everywhere",
     "check_canaries",
     "check_concurrent",

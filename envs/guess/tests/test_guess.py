@@ -160,6 +160,15 @@ def test_a_range_that_cannot_be_split_is_refused() -> None:
     assert env_config(GuessEnv, {"high": "30"}) == GuessConfig(high=30)
 
 
+def test_the_game_keeps_its_promises() -> None:
+    testing.check_environment(GuessEnv)
+
+
+def test_a_model_that_does_not_guess_earns_nothing() -> None:
+    trajectory = testing.rehearse(GuessEnv(turns=4), ["Let me think."] * 4)
+    assert (trajectory.turns, trajectory.reward) == (4, 0.0)
+
+
 @pytest.mark.parametrize("turns", [1, 4])
 def test_gymnasium_accepts_it(turns: int) -> None:
     check_env(gymnasium.make("agentrl/guess-v0", turns=turns).unwrapped)
