@@ -15,18 +15,6 @@ from tests.unit.house.catching import catching_violations, unused_grants
 from tests.unit.house.circles import circle_violations
 from tests.unit.house.source import ROOT, Source, author_sources, sources
 
-# Violations that are still to be mended: exactly these.
-DEBTS = {
-    "docs/README.md: reaches into agentrl.config.loading",
-    "docs/operate.md: reaches into agentrl.records.folder",
-    "docs/operate.md: reaches into agentrl.records.journal",
-    "docs/train.md: reaches into agentrl.metrics.trackers",
-    "docs/train.md: reaches into agentrl.records.folder",
-    "docs/when-it-does-not-learn.md: reaches into agentrl.metrics.trackers",
-    "docs/when-it-does-not-learn.md: reaches into agentrl.records.folder",
-}
-# Circles that are still to be cut: each may only shrink, and goes from here when it is gone.
-CIRCLES: list[set[str]] = []
 BAD_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
 LIGHT = (
     "agentrl",
@@ -83,15 +71,11 @@ def loaded_by(module: str, path: Path) -> list[str]:
 
 def test_the_house_stands_as_designed() -> None:
     assert len(sources(ROOT)) > 40
-    assert set(violations(ROOT)) == DEBTS
+    assert violations(ROOT) == []
 
 
 def test_no_files_and_no_rooms_import_each_other_in_a_circle() -> None:
-    found = circle_violations(sources(ROOT))
-    assert [sorted(circle) for circle in found if not any(circle <= debt for debt in CIRCLES)] == []
-    assert [debt for debt in CIRCLES if not any(circle <= debt for circle in found)] == [], (
-        "cut: remove it from CIRCLES"
-    )
+    assert circle_violations(sources(ROOT)) == set()
 
 
 def test_every_exception_to_the_one_catch_all_rule_is_used() -> None:

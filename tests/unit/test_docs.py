@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import agentrl
 from agentrl.cli.flags import split
 from agentrl.cli.main import COMMANDS
 from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys
@@ -22,6 +24,7 @@ from agentrl.env import env_config, resolve
 from agentrl.errors import ConfigError
 from agentrl.training.eval_config import is_read
 from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP, ONE_GPU
+from tests.unit.records.synthetic import synthetic_run
 from tests.unit.rollout.templates import tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +39,7 @@ SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FILE = re.compile(r"^# ([\w/]+\.py)$", re.MULTILINE)
 SECTIONS = {key.partition(".")[0] for key in keys() if "." in key}
 RUNS = ("train", "eval", "config")
+SLOW = "# takes minutes\n"  # a block that is not run; the calls in it must name settings that exist
 PATIENCE_S = 180  # for a script that imports torch on a busy machine
 
 
@@ -52,11 +56,13 @@ def name(page: Path) -> str:
 
 
 def desk(page: Path, folder: Path) -> Path:
-    """Where a reader of the page works: the files it tells to save, the repository's packages, a tokenizer."""
+    """Where a reader of the page works: files that it shows, runs that it reads, our packages, a tokenizer."""
     for block in blocks(page, "python"):
         if match := FILE.match(block):
             (folder / match[1]).parent.mkdir(parents=True, exist_ok=True)
             (folder / match[1]).write_text(block)
+    for run in sorted(set(re.findall(r'Run\("(runs/\w+)"\)', page.read_text()))):
+        synthetic_run(folder / run, steps=2)
     for neighbour in ("examples", "envs"):
         (folder / neighbour).symlink_to(ROOT / neighbour)
     tokenizer().save_pretrained(folder / "model")
@@ -70,10 +76,21 @@ def desk(page: Path, folder: Path) -> Path:
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
     script = desk(page, tmp_path) / "page.py"
-    script.write_text("\n".join(blocks(page, "python")))
+    script.write_text("\n".join(block for block in blocks(page, "python") if not block.startswith(SLOW)))
     command = [sys.executable, "-W", "error", str(script)]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
     assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_slow_python_blocks_call_agentrl_with_settings_that_exist(page: Path) -> None:
+    for block in filter(lambda block: block.startswith(SLOW), blocks(page, "python")):
+        calls = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]
+        assert calls
+        for call in calls:
+            assert isinstance(call.func, ast.Attribute)
+            assert call.func.attr in agentrl.__all__
+            agentrl.load_config(**{k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg})
 
 
 # --- commands ---------------------------------------------------------------------------------------------------
@@ -102,6 +119,8 @@ def check_command(words: list[str]) -> None:
         return
     assert words[1] in COMMANDS
     own, overrides = split(words[2:])
+    own_flags = re.findall(r'"--([a-z-]+)"', (ROOT / "agentrl" / "cli" / f"{words[1]}.py").read_text())
+    overrides = [(name, value) for name, value in overrides if name not in own_flags]
     assert words[1] in (*RUNS, "resume") or not overrides, f"agentrl {words[1]} has no flags"
     assert words[1] != "eval" or all(is_read(key_of(name)) for name, _ in overrides), overrides
     assert words[1] != "resume" or all(RESUMABLE.fullmatch(name) for name, _ in overrides), overrides
