@@ -77,7 +77,7 @@ def faults_of(env_class: type) -> Iterator[str]:
     yield from _unread_rewards(env_class)
 
 
-def doubled(env_class: type) -> Iterator[str]:
+def duplicate_methods(env_class: type) -> Iterator[str]:
     """Methods that a class body or its author's bases define twice, as 'Mine.a (mine.py:12)'; reads their source."""
     for owner in authors_classes(env_class):
         try:

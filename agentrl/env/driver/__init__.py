@@ -1,1 +1,1 @@
-"""What drives the author's object: nobody outside agentrl imports it."""
+"""Drives the objects that authors write. Internal: nothing outside agentrl imports it."""

@@ -1,1 +1,1 @@
-"""The check of an environment before a run: nobody outside agentrl imports it."""
+"""Tries an environment out before a run. Internal: nothing outside agentrl imports it."""

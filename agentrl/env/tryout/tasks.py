@@ -59,7 +59,7 @@ def overlap(read: list[Ids]) -> Iterator[str]:
         )
 
 
-def doubles(read: Ids) -> Iterator[str]:
+def duplicate_ids(read: Ids) -> Iterator[str]:
     """A note on tasks that share an id. Endless tasks may repeat, but not all of them may have the same id."""
     counts = Counter(read.ids)
     shared = {name: count for name, count in counts.items() if count > 1}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
 from agentrl.env.context import Episode
-from agentrl.env.definition import doubled
+from agentrl.env.definition import duplicate_methods
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.play import SILENCE, aplay
@@ -21,14 +22,16 @@ from agentrl.env.tools import read_docstring, tools_of
 from agentrl.env.tracebacks import authors_traceback, describe_error
 from agentrl.env.tryout.completeness import MORE_TURNS, unread_tools
 from agentrl.env.tryout.observed import observed
-from agentrl.env.tryout.tasks import MOMENT_S, check_reread, doubles, first_task, overlap, read_ids
-from agentrl.env.tryout.unpaid import refusal, without_value
-from agentrl.errors import AgentRLError, ConfigError, acatch
-from agentrl.types import Message, StopReason, text_of
+from agentrl.env.tryout.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_ids
+from agentrl.errors import AgentRLError, ConfigError, acatch, catch
+from agentrl.types import Message, Signal, StopReason, text_of
 
 SILENT = ((), ())
 MAX_TURNS = 2
 MAX_PROMPT_CHARS = 400_000
+ANSWERS = ("1", "yes")
+"""Answers that are not empty."""
+ASK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class TryoutRequest:
 
     name: str
     options: dict[str, Any]
-    splits: tuple[str, ...]
+    splits: Sequence[str]
     seed: int = 0
     max_turns: int = 0
     """0: the limit of the environment."""
@@ -53,7 +56,7 @@ class TryoutResult:
 
 
 async def verdict(request: TryoutRequest) -> TryoutResult:
-    """Try the environment out."""
+    """Try an environment out; errors become faults, or notes if the environment is not to blame."""
     outcome = await acatch(_try_out(request))
     await acatch(close_shared())
     error = outcome.error
@@ -69,7 +72,7 @@ async def verdict(request: TryoutRequest) -> TryoutResult:
 
 async def _try_out(request: TryoutRequest) -> TryoutResult:
     env_class, seed = resolve(request.name), request.seed
-    if methods := ", ".join(doubled(env_class)):
+    if methods := ", ".join(duplicate_methods(env_class)):
         raise ConfigError(f"{methods} is defined twice, and Python keeps only the last definition: rename one")
     driver = EnvDriver(env_class(env_config(env_class, request.options)), request.max_turns)
     began = time.monotonic()
@@ -78,7 +81,7 @@ async def _try_out(request: TryoutRequest) -> TryoutResult:
     await _check_offered_tools(driver, firsts[0], seed)
     episode, notes = await _played(driver.env, firsts[0], seed, min(MAX_TURNS, driver.max_turns))
     read = [await read_ids(driver, split, seed) for split in request.splits]
-    notes += [*overlap(read), *(note for ids in read for note in doubles(ids)), *_undocumented(env_class)]
+    notes += [*overlap(read), *(note for ids in read for note in duplicate_ids(ids)), *_undocumented(env_class)]
     for ids in read if is_quick else ():
         await check_reread(driver.env, ids, seed)
     return TryoutResult("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS])
@@ -89,12 +92,13 @@ async def _check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None
     env = driver.env
     if type(env).tools is Env.tools or driver.max_turns > 1:
         return
+    fresh = EnvDriver(type(env)(env.config))
     try:
-        await driver.reset(task, seed=seed)
-        if env.ctx.tools:
-            raise ConfigError(f"{type(env).__name__}: {unread_tools(env.ctx.tools, driver)}")
+        await fresh.reset(task, seed=seed)
+        if tools := fresh.ctx.tools:
+            raise ConfigError(f"{type(env).__name__}: {unread_tools(tools, driver)}")
     finally:
-        await driver.close()
+        await fresh.close()
 
 
 async def _played(env: Env, task: Task, seed: int, turns: int) -> tuple[Episode, list[str]]:
@@ -106,8 +110,8 @@ async def _played(env: Env, task: Task, seed: int, turns: int) -> tuple[Episode,
     async with observed(type(env)) as notes:
         episodes = await aplay(env, SILENT, task, seed, turns)
     episode = episodes[0]
-    if failed := without_value(episode):
-        raise ConfigError(await refusal(env, task, failed, seed, turns))
+    if failed := _without_value(episode):
+        raise ConfigError(await _refusal(env, task, failed, seed, turns))
     notes += [*_no_signals(env, episode), *_roles(env, episode), *_unheard(env, episode, turns)]
     if time.monotonic() - began < MOMENT_S:
         again = await aplay(env, SILENT, task, seed, turns)
@@ -150,3 +154,50 @@ def _undocumented(env_class: type[Env]) -> Iterator[str]:
     for name, tool in tools.items():
         if lost := [word for word in read_docstring(tool.run)[1] if word not in tool.spec["parameters"]["properties"]]:
             yield f"The docstring of {name} describes {', '.join(lost)}, which {name} does not take."
+
+
+# --- rewards without a value --------------------------------------------------------------------------------------
+
+
+def _without_value(episode: Episode) -> Signal | None:
+    """The first reward (or result of `success`) of an episode without a value: its sample would be dropped."""
+    counted = (signal for signal in episode.signals if signal.weight)
+    return next((signal for signal in (*counted, *_success(episode)) if not signal.valid), None)
+
+
+async def _refusal(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> str:
+    """What is wrong with a reward without a value and, if the empty answer is the cause, what to return for one."""
+    name = f"{type(env).__name__}.{failed.name}"
+    text = f"{name} has no value: {failed.reason}"
+    if await _is_from_silence(env, task, failed, seed, turns):
+        text = (
+            f"{name} has no value for an empty answer: {failed.reason}. A sample without a value is dropped, which "
+            f"rewards a failing model: return {'False' if failed.name == 'success' else '0'}"
+        )
+    return f"{text}\n\n{failed.traceback}".rstrip()
+
+
+async def _is_from_silence(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> bool:
+    """True if the same reward behaves differently for an answer that is not empty."""
+    oracle = catch(env.oracle, task).value
+    for policy in filter(None, (oracle, *((answer,) * turns for answer in ANSWERS))):
+        most = 0 if policy is oracle else turns
+        played = await acatch(asyncio.wait_for(aplay(env, (policy, policy), task, seed, most), ASK_S))
+        if played.error is None and _kinds(played.value[0], failed.name) - {_kind(failed)}:
+            return True
+    return False
+
+
+def _kinds(episode: Episode, name: str) -> set[str]:
+    return {_kind(signal) for signal in (*episode.signals, *_success(episode)) if signal.name == name}
+
+
+def _kind(signal: Signal) -> str:
+    """The kind of result: a value, something unusable, or an error of some type."""
+    if signal.valid:
+        return "value"
+    return signal.reason.partition(":")[0] if signal.traceback else "unusable"
+
+
+def _success(episode: Episode) -> tuple[Signal, ...]:
+    return (episode.success,) if episode.success else ()
