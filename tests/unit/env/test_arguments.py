@@ -1,4 +1,4 @@
-"""What a model writes as a call is read within bounds, and whatever it writes is answered."""
+"""Tool calls are read within bounds, and every call gets an answer."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def nested(depth: int) -> Any:
     ],
     ids=range(11),
 )
-def test_what_cannot_be_written_again_is_the_models_error(arguments: Any, said: str) -> None:
+def test_arguments_that_cannot_be_serialized_are_the_models_error(arguments: Any, said: str) -> None:
     with pytest.raises(BadCallError, match=said):
         as_object(arguments)
 
 
-def test_what_can_be_written_again_is_taken() -> None:
+def test_arguments_that_can_be_serialized_are_accepted() -> None:
     value = {"a": ["\U0001f4a9 \0 \u0301", 1.5, 10**4000, None, True, nested(MAX_DEPTH - 2)], "a b": {}}
     assert as_object(value) is value
     assert as_object('{"a": 1, "a": "\\ud83d\\udca9"}') == {"a": "\U0001f4a9"}
@@ -66,7 +66,7 @@ async def ask(driver: EnvDriver, *named: tuple[str, Any]) -> list[Message]:
     return [message for message in (await driver.step(calls(*named))).messages if message["role"] == "tool"]
 
 
-async def test_the_calls_of_a_turn_are_counted() -> None:
+async def test_calls_beyond_the_limit_of_a_turn_are_not_run() -> None:
     driver = await open_desk()
     answers = await ask(driver, *[("add", {"n": 1})] * 1000)
     assert len(answers) == 1000
@@ -76,7 +76,7 @@ async def test_the_calls_of_a_turn_are_counted() -> None:
     await driver.close()
 
 
-async def test_names_errors_and_answers_of_any_length_and_any_signs_are_bounded() -> None:
+async def test_long_names_errors_and_answers_are_cut() -> None:
     def shout(kind: str = "", **_: Any) -> str:
         if kind == "error":
             raise ValueError("x" * 1_000_000)
@@ -100,7 +100,7 @@ async def test_names_errors_and_answers_of_any_length_and_any_signs_are_bounded(
 @pytest.mark.parametrize(
     ("proof", "is_told"), [("the call broke it", True), ("", False), (InfraError("lost too"), False)]
 )
-async def test_a_failure_is_the_models_where_its_tool_proves_it(proof: Any, is_told: bool) -> None:
+async def test_a_failure_that_a_tool_blames_on_the_call_is_reported_to_the_model(proof: Any, is_told: bool) -> None:
     def fail(**_: Any) -> str:
         raise InfraError("lost")
 

@@ -1,4 +1,4 @@
-"""Author code that hangs, raises or blocks never holds an episode, a thread slot or the process."""
+"""Author code that hangs, raises or blocks never blocks an episode, a thread slot or the process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_every_method_has_a_deadline(where: str) -> None:
     await driver.close()
 
 
-async def test_a_coroutine_that_ignores_its_cancellation_cannot_hold_the_episode() -> None:
+async def test_a_coroutine_that_ignores_its_cancellation_cannot_block_the_episode() -> None:
     release = asyncio.Event()
 
     class Stubborn(Hangs):
@@ -116,7 +116,7 @@ async def test_too_many_hanging_threads_are_refused_by_name() -> None:
     release.set()
 
 
-async def test_a_cancelled_episode_gives_its_thread_up() -> None:
+async def test_a_cancelled_episode_abandons_its_thread() -> None:
     threads, release, running = Threads(size=1), threading.Event(), threading.Event()
 
     def block() -> None:
@@ -164,7 +164,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert ended.stdout == "7\n"
 
 
-async def test_what_setup_raises_says_where() -> None:
+async def test_an_error_of_setup_names_its_line() -> None:
     class Raises(Echo):
         def setup(self, task: Task, ctx: Context) -> list[Message]:
             raise KeyError("row")
@@ -174,7 +174,7 @@ async def test_what_setup_raises_says_where() -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-async def test_an_exception_that_names_its_fault_flies_as_it_is() -> None:
+async def test_an_exception_with_a_fault_is_raised_unchanged() -> None:
     class Lost(Echo):
         async def respond(self, turn: Turn, ctx: Context) -> Reply:
             raise InfraError("no route")

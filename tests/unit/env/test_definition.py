@@ -1,4 +1,4 @@
-"""What an author writes and the framework could not honour is refused where it is written, with what to do."""
+"""A class that the framework could not honour is rejected when it is made, with the remedy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.env import Limits, resolve
+from agentrl.env import EnvDriver, Limits, Task, resolve
+from agentrl.env.definition import HOOKS, SETTINGS
 from agentrl.errors import ConfigError
+from tests.unit.env.worlds import Echo
 
 HEAD = """
 from functools import wraps
@@ -120,7 +122,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_mistake_in_a_class_is_refused_where_it_is_written(case: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_class_is_rejected_when_the_class_is_made(case: str, tmp_path: Path) -> None:
     body, said = REFUSED[case]
     file = tmp_path / "mine.py"
     file.write_text(HEAD + "".join(f" {line}\n" for line in body.split("\n")))
@@ -147,20 +149,27 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_what_can_be_honoured_is_accepted(case: str, tmp_path: Path) -> None:
+def test_a_valid_class_is_accepted(case: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEAD + "".join(f" {line}\n" for line in ACCEPTED[case].split("\n")))
     assert resolve(f"{file}:Mine").__name__ == "Mine"
 
 
-def test_a_slip_of_an_abstract_method_is_named(tmp_path: Path) -> None:
+async def test_an_environment_object_holds_only_what_an_author_writes() -> None:
+    env = Echo()
+    assert {name for name in dir(env) if not name.startswith("_")} == {*HOOKS, *SETTINGS, "config", "right"}
+    await EnvDriver(env).reset(Task("t"))
+    assert vars(env).keys() == {"config", "ctx"}
+
+
+def test_a_misspelled_abstract_method_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEAD.replace("def setup(", "def set_up(") + "    pass\n")
     with pytest.raises(ConfigError, match=r"set_up has no effect\. Did you mean 'setup'\?"):
         resolve(f"{file}:Mine")
 
 
-def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEAD + " blocking = 1\n limits = 3\n def step(self, a): return a\n")
     with pytest.raises(ConfigError, match=r"limits is 3(?s:.)*blocking is 1(?s:.)*step belongs to Gymnasium"):
@@ -171,12 +180,12 @@ def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
     "given", [{"max_turns": 2.5}, {"max_turns": "3"}, {"max_turns": True}, {"max_turns": 0}, {"is_timed": 1},
               {"setup_timeout_s": "60"}, {"tool_timeout_s": float("inf")}, {"score_timeout_s": None}],
 )  # fmt: skip
-def test_limits_of_a_wrong_kind_are_refused(given: dict[str, object]) -> None:
+def test_limits_of_a_wrong_type_are_rejected(given: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=rf"Limits\.{next(iter(given))} is "):
         Limits(**given)  # type: ignore[arg-type]
 
 
-def test_a_refusal_needs_nothing_heavy(tmp_path: Path) -> None:
+def test_rejecting_a_class_imports_nothing_heavy(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEAD + " limits = 3\n")
     code = (

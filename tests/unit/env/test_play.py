@@ -1,4 +1,4 @@
-"""An environment is played by hand as training would: members of one group, and every reward."""
+"""`play` does what training does: members of one group, and every reward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentrl.errors import EnvError
 from tests.unit.env.worlds import Desk, Echo, Talk
 
 
-def test_every_scope_is_asked_for_every_member() -> None:
+def test_rewards_of_every_scope_are_asked_for_every_member() -> None:
     long, short = play(Talk(), ["a", "b", "c", "d"], ["so many words", "e"], index=2)
     assert [(s.name, s.value, s.turn) for s in long.signals] == [
         *(("brief", 1.0, turn) for turn in range(4)),
@@ -31,7 +31,7 @@ def test_members_have_their_own_randomness_and_the_same_task() -> None:
     assert play(Echo(), ["1"], ["1"], seed=3) == episodes
 
 
-def test_a_policy_may_be_a_function_and_one_that_has_said_all_is_silent() -> None:
+def test_a_policy_may_be_a_function_and_a_list_that_has_ended_gives_empty_turns() -> None:
     def counting(messages: list[Message]) -> str:
         return f"{len(messages)} messages"
 
@@ -40,13 +40,13 @@ def test_a_policy_may_be_a_function_and_one_that_has_said_all_is_silent() -> Non
     assert silent.text == ""
 
 
-def test_an_episode_that_its_limit_ends_is_cut() -> None:
+def test_the_turn_limit_ends_an_episode() -> None:
     call = {"function": {"name": "add", "arguments": {"n": 2}}}
     (episode,) = play(Desk(), lambda messages: Message(role="assistant", content="", tool_calls=[call]))
     assert (episode.stop_reason, episode.reward) == (StopReason.MAX_TURNS, 16.0)
 
 
-def test_what_the_environment_raises_is_raised_and_a_failing_reward_is_told() -> None:
+def test_errors_are_raised_and_failing_rewards_say_why() -> None:
     class Failing(Echo):
         def setup(self, task: object, ctx: Context) -> list[Message]:
             raise FileNotFoundError("rows.jsonl")

@@ -9,7 +9,7 @@ from tests.unit.env.worlds import Talk
 
 
 async def play(driver: EnvDriver, task: Task, seed: int = 0, member: int = 0) -> list[str]:
-    """Everything the env said in one episode."""
+    """All messages of one episode."""
     await driver.reset(task, seed=seed, member=member)
     for turn in range(4):
         await driver.step("a" * turn)

@@ -55,14 +55,14 @@ def test_unknown_names_get_the_nearest_one_and_what_to_install() -> None:
         resolve("acme/guess")
 
 
-def test_another_version_than_the_installed_one_is_refused() -> None:
+def test_a_version_that_is_not_installed_is_rejected() -> None:
     with pytest.raises(
         ConfigError, match=r"agentrl-env-guess 0\.1\.0 is installed; pip install 'agentrl-env-guess==9\.1"
     ):
         resolve("guess@9.1")
 
 
-def test_two_packages_with_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_packages_with_the_same_name_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [registry.EntryPoint("maze", target, registry.GROUP) for target in ("a:Maze", "b:Maze")]
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
     monkeypatch.setattr(registry, "announced", registry.announced.__wrapped__)
@@ -117,7 +117,7 @@ def test_a_bad_file_is_named_with_its_line(tmp_path: Path, text: str, said: str)
         resolve(write(tmp_path, "bad.py", text))
 
 
-def test_a_class_of_a_file_is_named_behind_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_name_may_be_followed_by_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "two.py", FILE + FILE.replace("Mine", "Other"))
     write(tmp_path, "folder/env.py", FILE + FILE.replace("Mine", "Other"))
     monkeypatch.chdir(tmp_path)
@@ -138,13 +138,13 @@ def test_a_class_of_a_file_is_named_behind_it(tmp_path: Path, monkeypatch: pytes
         ("import no_such_thing", r"bad\.py:1: ModuleNotFoundError.*Install what it needs"),
     ],
 )
-def test_a_file_that_wants_its_neighbours_is_told_how(tmp_path: Path, line: str, said: str) -> None:
+def test_a_file_that_imports_its_neighbours_gets_the_remedy(tmp_path: Path, line: str, said: str) -> None:
     write(tmp_path, "beside.py", "")
     with pytest.raises(ConfigError, match=said):
         resolve(write(tmp_path, "bad.py", line))
 
 
-def test_missing_and_empty_paths_say_what_is_looked_for(tmp_path: Path) -> None:
+def test_missing_and_empty_paths_say_what_is_expected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         resolve(str(tmp_path / "none.py"))
     with pytest.raises(ConfigError, match=r"neither env\.py nor agent_func\.py"):
@@ -165,7 +165,7 @@ def test_env_keys_are_checked_and_converted() -> None:
     assert env_config(Maze, {}) == Maze.Config()
 
 
-def test_a_text_is_a_list_with_commas() -> None:
+def test_a_comma_separated_string_is_a_list() -> None:
     config = env_config(Maze, {"doors": "1, 2", "names": "a"})
     assert (config.doors, config.names) == ((1, 2), ["a"])  # type: ignore[attr-defined]
     assert env_config(Maze, {"doors": [3]}).doors == (3,)  # type: ignore[attr-defined]
@@ -207,7 +207,7 @@ class Wanting(Echo):
         ({"data": "x", "steps": 3}, "unknown key .*'env.steps'.* A file has steps above its first section."),
     ],
 )
-def test_a_key_is_explained_as_those_of_a_run_are(options: dict[str, object], said: str) -> None:
+def test_errors_of_keys_read_like_those_of_a_run(options: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=f"{re.escape(said)}$".replace(r"\.\*", ".*")):
         env_config(Wanting, options)
 
@@ -219,7 +219,7 @@ def test_a_key_is_explained_as_those_of_a_run_are(options: dict[str, object], sa
         ("{}::Guess", r"write one colon before the class, as in .*mine\.py:Guess$"),
     ],
 )
-def test_a_class_that_is_named_amiss_is_told_how(name: str, said: str, tmp_path: Path) -> None:
+def test_a_misnamed_class_gets_the_remedy(name: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from agentrl.env import Env\nclass Guess(Env):\n def tasks(self, split): return []\n")
     file.write_text(file.read_text() + " def setup(self, task, ctx): return []\n")
@@ -233,7 +233,7 @@ def test_make_env_takes_its_keys_by_name() -> None:
     assert env.config.high == 30
 
 
-def test_importing_the_contract_is_light() -> None:
+def test_importing_agentrl_env_is_light() -> None:
     program = "import agentrl.env, sys; print(*{'torch','ray','vllm','deepspeed','transformers'} & set(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert ended.stdout.strip() == ""

@@ -61,7 +61,7 @@ async def test_a_reward_that_fails_is_invalid_with_its_reason() -> None:
     assert broken[0].weight == 0.25
 
 
-async def test_a_reward_beyond_what_the_learner_can_tell_apart_is_invalid() -> None:
+async def test_a_reward_too_large_for_float32_is_invalid() -> None:
     class Tower(Echo):
         @reward(weight=2.0)
         def tall(self, ctx: Context) -> float:
@@ -100,14 +100,14 @@ async def test_score_may_return_a_number_a_signal_or_several() -> None:
     assert (a.weight, a.verifier, b.valid, b.reason) == (2.0, "Scored.score", False, "no gold")
 
 
-async def test_endings_without_a_score_bring_no_signals() -> None:
+async def test_endings_that_are_not_scored_give_no_signals() -> None:
     for reason in (StopReason.CANCELLED, StopReason.ENV_ERROR, StopReason.DEADLINE):
         assert await finish(EnvDriver(Echo()), reason) == ()
     for reason in (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW):
         assert len(await finish(EnvDriver(Echo()), reason)) == 1
 
 
-async def test_a_deadline_is_scored_where_time_is_part_of_the_task() -> None:
+async def test_a_deadline_is_scored_if_time_is_part_of_the_task() -> None:
     class Timed(Echo):
         limits = Limits(is_timed=True)
 
@@ -141,7 +141,7 @@ async def test_group_rewards_see_the_finished_episodes() -> None:
 
 
 @pytest.mark.parametrize("result", [[1.0], None, 1 / 1])
-async def test_a_group_reward_that_does_not_fit_is_invalid_for_all(result: object) -> None:
+async def test_a_group_reward_of_the_wrong_length_is_invalid_for_all(result: object) -> None:
     class Odd(Echo):
         @reward(scope="group")
         def compare(self, episodes: list[Episode]) -> object:

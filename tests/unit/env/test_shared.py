@@ -76,7 +76,7 @@ async def test_each_config_has_its_own(log: list[str]) -> None:
     assert [line for line in log if "books" in line] == ["make books 2", "make books 3"]
 
 
-async def test_a_failure_is_told_to_all_who_wait_and_the_next_one_tries_again() -> None:
+async def test_a_failure_reaches_every_waiter_and_the_next_caller_tries_again() -> None:
     class Flaky(Echo):
         tries = 0
 
@@ -113,7 +113,7 @@ async def test_a_cancelled_episode_does_not_cancel_what_others_wait_for() -> Non
     assert env.server == "up"
 
 
-async def test_one_that_fails_to_close_does_not_keep_the_others_open(log: list[str]) -> None:
+async def test_a_resource_that_fails_to_close_does_not_keep_others_open(log: list[str]) -> None:
     class Leaky(Library):
         @shared
         @contextlib.contextmanager
@@ -127,7 +127,7 @@ async def test_one_that_fails_to_close_does_not_keep_the_others_open(log: list[s
     assert log[2:] == ["close value", "close lock", "close index"]
 
 
-async def test_one_that_fails_to_open_is_not_closed(log: list[str]) -> None:
+async def test_a_resource_that_fails_to_open_is_not_closed(log: list[str]) -> None:
     class Refuses:
         async def __aenter__(self) -> None:
             raise ConnectionError("refused")

@@ -1,4 +1,4 @@
-"""What a pass is: the environment's own word, or half of what its rewards allow."""
+"""A pass is decided by the environment's `success`, or by half of what its rewards allow."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def verdict(driver: EnvDriver, answer: str = "42") -> Signal | None:
         await driver.close()
 
 
-async def test_an_environment_says_itself_what_a_success_is() -> None:
+async def test_an_environment_defines_success_itself() -> None:
     won, lost = await verdict(EnvDriver(Strict())), await verdict(EnvDriver(Strict()), "41")
     assert won is not None
     assert lost is not None
@@ -85,7 +85,7 @@ async def test_an_environment_says_itself_what_a_success_is() -> None:
     assert won.verifier == "Strict.success"
 
 
-async def test_an_async_success_is_awaited_and_super_stands_for_the_rewards() -> None:
+async def test_an_async_success_is_awaited_and_super_uses_the_rewards() -> None:
     class Later(Strict):
         async def success(self, ctx: Context) -> bool:
             return Env.success(self, ctx) is True and ctx.text == "42"
@@ -96,7 +96,7 @@ async def test_an_async_success_is_awaited_and_super_stands_for_the_rewards() ->
     assert (won.value, lost.value) == (1.0, 0.0)
 
 
-async def test_an_environment_that_does_not_say_leaves_it_to_its_rewards() -> None:
+async def test_without_success_the_rewards_decide() -> None:
     class Silent(Env):
         blocking = False
         tasks, setup, tried = Strict.tasks, Strict.setup, Strict.tried
@@ -108,7 +108,7 @@ async def test_an_environment_that_does_not_say_leaves_it_to_its_rewards() -> No
     ("says", "reason"),
     [(ValueError("no idea"), "ValueError: no idea"), (0.3, "returned 0.3; return True or False"), ("yes", "'yes'")],
 )
-async def test_a_success_that_fails_is_no_verdict_instead_of_a_failure(says: Any, reason: str) -> None:
+async def test_a_success_that_fails_is_invalid_and_no_failure_of_the_model(says: Any, reason: str) -> None:
     env = Strict()
     env.says = says
     unsaid = await verdict(EnvDriver(env))

@@ -1,4 +1,4 @@
-"""Whatever tasks() returns is read by index, the same every time."""
+"""What tasks() returns is read by index, the same every time."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_yielded_tasks_are_a_finite_list() -> None:
 
 
 @pytest.mark.parametrize("source", [3, None])
-def test_anything_else_is_refused(source: object) -> None:
+def test_other_sources_are_rejected(source: object) -> None:
     with pytest.raises(EnvError, match="return a list"):
         IndexedTasks(source, "train", 0)  # type: ignore[arg-type]
 
 
-def test_an_item_that_is_no_task_is_refused() -> None:
+def test_an_item_that_is_not_a_task_is_rejected() -> None:
     with pytest.raises(EnvError, match="is a dict"):
         IndexedTasks([{"question": "?"}], "train", 0)[0]  # type: ignore[list-item]

@@ -1,4 +1,4 @@
-"""Tools that an environment lends the model for one episode: opened with it, closed with it, whatever happens."""
+"""Tools offered for one episode: opened and closed with it, whatever happens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.env.worlds import Desk, Echo
 
 
 class Clock:
-    """A toolset that needs no opening."""
+    """A toolset without a context manager."""
 
     def __init__(self, hour: int = 9) -> None:
         self.hour = hour
@@ -28,7 +28,7 @@ class Clock:
 
 
 class Service:
-    """A toolset that is opened and closed, and can hang at either."""
+    """A toolset that is opened and closed, and can hang in both."""
 
     def __init__(self, log: list[str], name: str = "ring", hangs_at: str = "") -> None:
         self.log, self.name, self.hangs_at = log, name, hangs_at
@@ -55,7 +55,7 @@ class Service:
 
 
 class Lobby(Echo):
-    """Lends whatever the test puts into `offers`."""
+    """Offers what the test puts into `offers`."""
 
     limits = Limits(max_turns=8, setup_timeout_s=0.2, tool_timeout_s=0.2, teardown_timeout_s=0.2)
     offers: Iterable[Any] = ()
@@ -86,7 +86,7 @@ async def ask(driver: EnvDriver, name: str, arguments: Any) -> str:
     return str(message["content"])
 
 
-async def test_what_is_lent_stands_beside_the_envs_own_tools() -> None:
+async def test_offered_tools_are_added_to_the_envs_own() -> None:
     class Both(Desk):
         async def tools(self, ctx: Context) -> Iterable[Any]:
             return [Clock(hour=ctx.task.data)]
@@ -115,7 +115,7 @@ async def test_a_toolset_is_open_from_before_setup_until_after_teardown_newest_c
     assert env.log == ["open a", "open b", "setup", "call b", "teardown", "close b", "close a"]
 
 
-async def test_a_tools_own_refusal_is_told_without_a_class_name() -> None:
+async def test_a_bad_call_error_reaches_the_model_without_its_class_name() -> None:
     env = lobby()
     driver = EnvDriver(env)
     env.offers = [Service(env.log)]
@@ -129,7 +129,7 @@ async def test_a_tools_own_refusal_is_told_without_a_class_name() -> None:
 
 
 @pytest.mark.parametrize("fault", ["program", "infra"])
-async def test_a_tool_that_hangs_is_told_to_the_model_or_ends_the_episode_as_it_says(fault: Any) -> None:
+async def test_a_tool_that_hangs_is_reported_to_the_model_or_ends_the_episode_as_declared(fault: Any) -> None:
     async def wait() -> None:
         await asyncio.Event().wait()
 
@@ -179,7 +179,7 @@ async def test_a_toolset_that_cannot_be_opened_in_time_is_the_infrastructures_fa
     assert env.log == ["open a", "open b", "close a"]
 
 
-async def test_a_toolset_that_does_not_close_holds_neither_the_episode_nor_the_others() -> None:
+async def test_a_toolset_that_does_not_close_blocks_neither_the_episode_nor_others() -> None:
     env = lobby()
     driver = EnvDriver(env)
     env.offers = [Service(env.log, "a"), Service(env.log, "b", hangs_at="close")]
@@ -247,7 +247,7 @@ async def test_a_toolset_opened_at_the_moment_of_the_cancellation_is_closed() ->
     assert env.log[-1] == "close ring"
 
 
-async def test_two_tools_of_one_name_and_objects_without_tools_are_refused() -> None:
+async def test_duplicate_tools_and_objects_without_tools_are_rejected() -> None:
     with pytest.raises(EnvError, match="Clock offers a second tool named 'time'; leave one out"):
         await EnvDriver(lobby(Clock(), Clock())).reset(Task("t"))
     with pytest.raises(EnvError, match=r"tools\(\) offered 3, which has no @tool method"):

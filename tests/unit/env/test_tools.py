@@ -162,7 +162,7 @@ async def test_calls_of_one_turn_run_in_order_and_each_gets_an_answer() -> None:
     await driver.close()
 
 
-async def test_a_broken_machine_is_not_the_models_business() -> None:
+async def test_an_infrastructure_failure_is_raised_and_not_reported_to_the_model() -> None:
     driver = EnvDriver(Desk())
     await driver.reset(Task("desk"))
     with pytest.raises(InfraError, match="sandbox lost"):

@@ -76,7 +76,7 @@ def test_the_line_of_a_package_is_the_innermost_of_the_package(tmp_path: Path) -
     assert home_of(tmp_path / "a.py") == tmp_path / "a.py"
 
 
-def test_an_endless_traceback_is_cut_in_its_middle() -> None:
+def test_a_very_long_traceback_is_cut_in_the_middle() -> None:
     try:
         raise ValueError("x" * 3 * MAX_CHARS)
     except ValueError as error:

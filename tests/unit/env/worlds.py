@@ -23,13 +23,13 @@ class Echo(Env):
 
 
 class Inline(Echo):
-    """The same on the loop itself."""
+    """The same on the event loop itself."""
 
     blocking = False
 
 
 class Talk(Env):
-    """Async all over; endless tasks; four turns; a reward for each turn."""
+    """Async methods, endless tasks, four turns, a reward for each turn."""
 
     limits = Limits(max_turns=4)
 
