@@ -12,7 +12,7 @@ from agentrl.env import EnvDriver
 from agentrl.errors import EngineError
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
 from agentrl.rollout.recorder import Recorder
-from agentrl.rollout.renderer import Ids, Renderer
+from agentrl.rollout.renderer import Renderer
 from agentrl.rollout.schedule import stable_hash
 from agentrl.types import (
     Completion,
@@ -23,6 +23,7 @@ from agentrl.types import (
     Signal,
     StopReason,
     Timings,
+    TokenIds,
     ToolSpec,
     Trajectory,
 )
@@ -151,7 +152,7 @@ class EpisodeRunner:
             raise EngineError("the engine aborted the request; the sample runs again")
         return completion
 
-    def _extend(self, prompt: Ids, completion: Completion, reply: Message, new: tuple[Message, ...]) -> None:
+    def _extend(self, prompt: TokenIds, completion: Completion, reply: Message, new: tuple[Message, ...]) -> None:
         """Append the environment's messages; start a new sequence if the template rewrote the history."""
         self._enter(Phase.RENDER)
         renderer = self._runtime.renderer

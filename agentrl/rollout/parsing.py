@@ -1,4 +1,4 @@
-"""Sampled text back into an assistant message, for the models whose family `renderers` does not know."""
+"""Parse sampled text into an assistant message, for models whose family `renderers` does not know."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _INSTRUCTIONS = (
 
 
 def parse_reply(text: str, tools: Sequence[ToolSpec], turn: int, is_thinking: bool = False) -> Message:
-    """The assistant message that `text` says; `is_thinking` when the prompt already opened the thinking.
+    """The assistant message in `text`. `is_thinking` is True if the prompt has already opened the thinking.
 
-    Tool calls are looked for only where tools were offered. A call that is not valid JSON keeps its raw text as
-    `arguments` and the name "", so that the environment can answer it.
+    Tool calls are parsed only if there are tools. A call that is not valid JSON keeps its raw text as `arguments` and
+    has the name "", so that the environment can answer it.
     """
     thinking, content = split_thinking(text, is_thinking)
     calls: list[FunctionCall] = []
@@ -41,12 +41,12 @@ def parse_reply(text: str, tools: Sequence[ToolSpec], turn: int, is_thinking: bo
 
 
 def call_id(turn: int, number: int) -> str:
-    """The id of a call that the model gave none: nine letters and digits, as Mistral's templates demand."""
+    """An id for a call without one: nine letters and digits, as Mistral's templates require."""
     return f"call{turn:03d}{number:02d}" if number < 100 else f"c{turn:03d}{number:05d}"
 
 
 def split_thinking(text: str, is_thinking: bool = False) -> tuple[str | None, str]:
-    """(thinking, answer): no answer while the thinking is unclosed, None when nothing was thought."""
+    """(thinking, answer). The answer is empty if the thinking is not closed; thinking is None if there is none."""
     opened = text.lstrip()
     if opened.startswith(THINK):
         text, is_thinking = opened[len(THINK) :], True
@@ -57,7 +57,7 @@ def split_thinking(text: str, is_thinking: bool = False) -> tuple[str | None, st
 
 
 def find_tool_calls(text: str, names: set[str]) -> tuple[list[FunctionCall], str]:
-    """The calls in `text` and what is left of it: Hermes blocks, else fenced JSON that names a known tool."""
+    """The calls in `text` and the rest of it: Hermes blocks, or else fenced JSON that names known tools."""
     if CALL in text:
         blocks, rest = cut_tags(text)
         return [read_call(block) for block in blocks], rest
@@ -70,30 +70,30 @@ def find_tool_calls(text: str, names: set[str]) -> tuple[list[FunctionCall], str
 
 
 def cut_tags(text: str) -> tuple[list[str], str]:
-    """What stands between the tags, the last perhaps unclosed, and the text without it; one pass."""
-    blocks, kept, at = [], [], 0
-    while (opened := text.find(CALL, at)) >= 0:
-        kept.append(text[at:opened])
+    """The texts between tags, and the text without them, in one pass. The last tag may be unclosed."""
+    blocks, kept, position = [], [], 0
+    while (opened := text.find(CALL, position)) >= 0:
+        kept.append(text[position:opened])
         start = opened + len(CALL)
         closed = text.find(CALL_END, start)
         end = closed if closed >= 0 else len(text)
         blocks.append(text[start:end].strip())
-        at = min(end + len(CALL_END), len(text))
-    return blocks, "".join([*kept, text[at:]]).strip()
+        position = min(end + len(CALL_END), len(text))
+    return blocks, "".join([*kept, text[position:]]).strip()
 
 
 def cut_fences(text: str) -> tuple[list[str], str]:
-    """What stands in fences and is in braces, and the text without it; one pass.
+    """The fenced texts in braces, and the text without them, in one pass.
 
-    A block ends at the first fence after a brace: the JSON may hold fences of its own.
+    A block ends at the first fence that follows a brace, because the JSON itself may contain fences.
     """
     parts = text.split(FENCE)
     ends = [n for n, part in enumerate(parts[:-1]) if part.rstrip().endswith("}")]
     blocks, kept, n = [], [parts[0]], 1
     while n < len(parts):
-        opening, place = unmarked(parts[n]), bisect_left(ends, n)
-        if opening.startswith("{") and place < len(ends):
-            end = ends[place]
+        opening, following = without_language(parts[n]), bisect_left(ends, n)
+        if opening.startswith("{") and following < len(ends):
+            end = ends[following]
             blocks.append(FENCE.join([opening, *parts[n + 1 : end + 1]]).rstrip())
             kept.append(parts[end + 1])
             n = end + 2
@@ -103,8 +103,8 @@ def cut_fences(text: str) -> tuple[list[str], str]:
     return blocks, "".join(kept).strip()
 
 
-def unmarked(part: str) -> str:
-    """What follows a fence, without the language that it names."""
+def without_language(part: str) -> str:
+    """The text after a fence, without the name of its language."""
     for language in LANGUAGES:
         if part.startswith(language):
             return part[len(language) :].lstrip()
@@ -112,9 +112,9 @@ def unmarked(part: str) -> str:
 
 
 def read_call(block: str) -> FunctionCall:
-    """One call from its JSON text; whatever is not {"name": str, "arguments": object} stays raw under the name "".
+    """Read a call from JSON text. Anything but {"name": str, "arguments": object} stays raw, under the name "".
 
-    Arguments that could not be written as JSON again stay raw too: templates and services fail on them.
+    Arguments that cannot be written as JSON again stay raw too, because templates and services would fail on them.
     """
     try:
         value: Any = json.loads(block)
@@ -132,15 +132,15 @@ def read_call(block: str) -> FunctionCall:
 
 
 def is_name(name: str) -> bool:
-    """Whether a tool could be called so."""
+    """True if a tool can have this name."""
     return len(name) <= MAX_NAME_CHARS and is_unicode(name)
 
 
-def describe_tools(tools: Sequence[ToolSpec]) -> str:
-    """What a model whose chat template knows no tools is told of them; `parse_reply` reads the answers."""
+def tool_instructions(tools: Sequence[ToolSpec]) -> str:
+    """Instructions for a model whose chat template has no tools; `parse_reply` reads the calls it writes."""
     return _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
 
 
 def write_calls(calls: Sequence[ToolCall]) -> str:
-    """The inverse of `find_tool_calls`, for templates that know no tool calls."""
+    """The inverse of `find_tool_calls`, for templates without tool calls."""
     return "".join(f"\n<tool_call>{json.dumps(call['function'], ensure_ascii=False)}</tool_call>" for call in calls)

@@ -1,63 +1,103 @@
-"""PlainRenderer: messages as UTF-8 bytes, one token each. For rehearsals, which have no tokenizer."""
+"""Messages as plain text, and a renderer that needs no tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentrl.rollout.parsing import describe_tools, parse_reply, write_calls
-from agentrl.types import Message, ToolSpec, text_of
+from agentrl.env.arguments import as_unicode
+from agentrl.errors import EnvError
+from agentrl.rollout.parsing import parse_reply, tool_instructions, write_calls
+from agentrl.types import Message, TokenIds, ToolCall, ToolSpec, text_of
 
-Ids = tuple[int, ...]
-END = 0
-"""Ends a message, as a chat template's end-of-turn token does."""
-VOCAB_SIZE = 256
+END = 256
+"""The token that ends a message."""
+VOCAB_SIZE = 257
+UNREADABLE = "unreadable"
+"""The key under which a template sees arguments that are not a JSON object."""
 
 
 class PlainRenderer:
-    """A Renderer without files: `role: content` for each message, tools described in a system message.
+    """A `Renderer` without a tokenizer, for rehearsals. Tokens are the bytes of UTF-8, and END.
 
-    Tool calls are written and parsed in the Hermes form, `<tool_call>{"name": …, "arguments": …}</tool_call>`.
+    Messages are written as `role: text`, tool calls as Hermes blocks in the text.
     """
 
-    stop_token_ids: Ids = (END,)
+    stop_token_ids: TokenIds = (END,)
 
-    def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
-        """The whole conversation and the opening of the assistant's turn."""
-        described = [Message(role="system", content=describe_tools(tools))] if tools else []
-        return _encoded([*described, *messages])
+    def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
+        """All messages, with the tools in a system message."""
+        return _written(with_tools_as_text([flattened(message) for message in messages], tools))
 
     def extend(
         self,
-        prompt: Ids,  # noqa: ARG002 (it stays as it is)
-        sampled: Ids,
-        reply: Message,  # noqa: ARG002 (nothing that was sampled is rendered again)
+        prompt: TokenIds,  # noqa: ARG002 (unchanged, as is `sampled`)
+        sampled: TokenIds,
+        reply: Message,  # noqa: ARG002
         new: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),  # noqa: ARG002 (described in the first prompt)
-    ) -> Ids:
-        """The end of the sampled turn where it has none, the new messages, and the opening of the next turn."""
-        return (() if sampled[-1:] == (END,) else (END,)) + _encoded(new)
+        tools: Sequence[ToolSpec] = (),  # noqa: ARG002 (in the first message)
+    ) -> TokenIds:
+        """END, unless it was sampled, and the new messages."""
+        end = () if sampled[-1:] == (END,) else (END,)
+        return end + _written(with_tools_as_text([flattened(message) for message in new], ()))
 
     def parse(
         self,
-        prompt: Ids,  # noqa: ARG002 (every opening is the same)
-        sampled: Ids,
+        prompt: TokenIds,  # noqa: ARG002 (all prompts end alike)
+        sampled: TokenIds,
         tools: Sequence[ToolSpec] = (),
         turn: int = 0,
     ) -> Message:
-        """The assistant message that `sampled` contains."""
-        text = bytes(token for token in sampled if token != END).decode(errors="replace")
-        return parse_reply(text, tools, turn)
+        """The decoded bytes, with thinking and tool calls apart."""
+        return parse_reply(bytes(token for token in sampled if token != END).decode(errors="replace"), tools, turn)
 
 
 def encode(text: str) -> list[int]:
-    """The bytes of a text that the model says."""
+    """The tokens of a text."""
     return list(text.encode(errors="replace"))
 
 
-def _encoded(messages: Sequence[Message]) -> Ids:
-    parts = [f"{message['role']}: {_text(message)}".encode(errors="replace") for message in messages]
-    return tuple(token for part in parts for token in (*part, END)) + tuple(b"assistant: ")
+def _written(messages: Sequence[Message]) -> TokenIds:
+    """The messages, and the beginning of the assistant's next one."""
+    written = ((*f"{message['role']}: {text_of(message)}".encode(), END) for message in messages)
+    return (*(token for tokens in written for token in tokens), *b"assistant: ")
 
 
-def _text(message: Message) -> str:
-    return text_of(message) + write_calls(message.get("tool_calls") or ())
+def flattened(message: Message) -> Message:
+    """The message with text as content. Raises EnvError if it holds an image."""
+    content = message["content"]
+    if not isinstance(content, str) and any(part["type"] == "image" for part in content):
+        raise EnvError(f"a {message['role']} message holds an image, and this model's chat template takes text only")
+    return readable({**message, "content": text_of(message)})
+
+
+def readable(message: Message) -> Message:
+    """The message as every tokenizer and template can read it: Unicode text, and objects as arguments of tool calls."""
+    content = message["content"]
+    result: Message = {**message, "content": as_unicode(content) if isinstance(content, str) else content}
+    if "tool_calls" in message:
+        result["tool_calls"] = [_with_object(call) for call in message["tool_calls"]]
+    return result
+
+
+def with_tools_as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
+    """The messages for a template without tools: specifications in the system message, calls in the content."""
+    written = [_with_calls_as_text(message) for message in messages]
+    if not tools:
+        return written
+    has_system = written[0]["role"] == "system"
+    system = f"{written[0]['content']}\n\n" if has_system else ""
+    return [Message(role="system", content=system + tool_instructions(tools)), *written[has_system:]]
+
+
+def _with_object(call: ToolCall) -> ToolCall:
+    """The call; text that the model wrote instead of an object becomes the only entry of one."""
+    arguments = call["function"]["arguments"]
+    if isinstance(arguments, dict):
+        return call
+    return {**call, "function": {**call["function"], "arguments": {UNREADABLE: arguments}}}
+
+
+def _with_calls_as_text(message: Message) -> Message:
+    if not message.get("tool_calls"):
+        return message
+    return {**message, "content": f"{message['content']}{write_calls(message['tool_calls'])}"}

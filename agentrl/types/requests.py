@@ -51,11 +51,14 @@ class VersionSpan(NamedTuple):
     end: int
 
 
+TokenIds = tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """Token ids to continue."""
 
-    ids: tuple[int, ...]
+    ids: TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Sampling:
     max_tokens: int
     temperature: float = 1.0
     seed: int | None = None
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: TokenIds = ()
     stop: tuple[str, ...] = ()
 
 
@@ -80,7 +83,7 @@ class Completion:
     id.
     """
 
-    ids: tuple[int, ...]
+    ids: TokenIds
     logprobs: tuple[float, ...]
     versions: tuple[VersionSpan, ...]
     finish_reason: FinishReason

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from agentrl.types.messages import Message
-from agentrl.types.requests import SampleId, Version, VersionSpan
+from agentrl.types.requests import SampleId, TokenIds, Version, VersionSpan
 
 Scope = Literal["turn", "episode", "group"]
 
@@ -70,7 +70,7 @@ class StopReason(StrEnum):
 class Segment:
     """Consecutive tokens of one origin: context (mask 0, no logprobs, no versions) or sampled (mask 1)."""
 
-    ids: tuple[int, ...]
+    ids: TokenIds
     is_action: bool
     logprobs: tuple[float, ...] = ()
     versions: tuple[VersionSpan, ...] = ()

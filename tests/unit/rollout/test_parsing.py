@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from agentrl.rollout.parsing import call_id, describe_tools, find_tool_calls, parse_reply, split_thinking, write_calls
+from agentrl.rollout.parsing import (
+    call_id,
+    find_tool_calls,
+    parse_reply,
+    split_thinking,
+    tool_instructions,
+    write_calls,
+)
 from agentrl.types import ToolSpec
 
 TOOL = ToolSpec(name="add", description="Add.", parameters={"type": "object"})
@@ -69,7 +76,7 @@ def test_without_tools_nothing_is_a_call() -> None:
 def test_calls_written_out_are_read_back() -> None:
     reply = parse_reply('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', [TOOL], 0)
     assert find_tool_calls(write_calls(reply["tool_calls"]), {"add"})[0] == [OK]
-    assert '"add"' in describe_tools([TOOL])
+    assert '"add"' in tool_instructions([TOOL])
 
 
 def test_every_call_of_a_turn_has_an_id_of_nine_signs() -> None:

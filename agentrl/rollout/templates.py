@@ -1,0 +1,172 @@
+"""Renderers of real models, by the `renderers` library or by the chat template of the tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import TemplateError
+from renderers import ParsedResponse, ToolCallParseStatus, create_renderer
+
+from agentrl.env.arguments import as_unicode, why_unsendable
+from agentrl.errors import ConfigError
+from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, call_id, is_name, parse_reply
+from agentrl.rollout.plain import flattened, readable, with_tools_as_text
+from agentrl.types import FunctionCall, Message, TokenIds, ToolCall, ToolSpec
+
+_MALFORMED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
+"""Errors that parsers of `renderers` raise on malformed calls, such as JSON that is nested too deep."""
+_ANSWER, _THOUGHT = "agentrl-answer", f"{THINK}\nagentrl-thought\n{THINK_END}\n\n"
+_PROBE: tuple[Message, ...] = ({"role": "user", "content": "agentrl-question"},)
+_PROBE_TOOL = ToolSpec(name="agentrl-tool", description="", parameters={"type": "object", "properties": {}})
+
+
+class FamilyRenderer:
+    """Renderer of a model family that the `renderers` library knows."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._renderer: Any = create_renderer(tokenizer)
+        self.stop_token_ids: TokenIds = tuple(self._renderer.get_stop_token_ids())
+
+    def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
+        """The whole conversation, rendered by the family's own code."""
+        rendered = [readable(message) for message in messages]
+        return tuple(self._renderer.render_ids(rendered, tools=_schemas(tools), add_generation_prompt=True))
+
+    def extend(
+        self,
+        prompt: TokenIds,
+        sampled: TokenIds,
+        reply: Message,  # noqa: ARG002 (the bridge reads `sampled`)
+        new: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+    ) -> TokenIds | None:
+        """The ids that the family's bridge adds; None if it cannot bridge, or would change earlier tokens."""
+        before = [*prompt, *sampled]
+        added = [readable(message) for message in new]
+        bridge = self._renderer.bridge_to_next_turn(list(prompt), list(sampled), added, tools=_schemas(tools))
+        if bridge is None or bridge.token_ids[: len(before)] != before:
+            return None
+        return tuple(bridge.token_ids[len(before) :])
+
+    def parse(self, prompt: TokenIds, sampled: TokenIds, tools: Sequence[ToolSpec] = (), turn: int = 0) -> Message:
+        """The family's own parse, or the whole text if that fails."""
+        try:
+            parsed = self._renderer.parse_response(list(sampled), tools=_schemas(tools), prompt_ids=list(prompt))
+        except _MALFORMED:
+            return _assistant(self._tokenizer.decode(list(sampled)))
+        return _message(parsed, turn)
+
+
+class TemplateRenderer:
+    """Renderer of any other model, by the chat template of its tokenizer.
+
+    `extend` compares two renderings of a small fixed conversation, with and without the new messages. The difference is
+    valid if the shorter rendering is a prefix of the longer. Sampled tokens are never tokenised again.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        name = tokenizer.name_or_path
+        if not tokenizer.chat_template:
+            raise ConfigError(
+                f"the tokenizer of {name!r} has no chat template: choose an instruct model, or put a "
+                "chat_template.jinja into the model folder"
+            )
+        self._tokenizer = tokenizer
+        # The members of a group have the same first prompt: one tokenisation, one tuple in memory.
+        self._encode_first = lru_cache(maxsize=64)(lambda text: tuple(self._encode(text)))
+        self._knows_tools = True
+        self._knows_tools = self._render(_PROBE) != self._render(_PROBE, (_PROBE_TOOL,))
+        answered = self._render([*_PROBE, _assistant(_ANSWER)])
+        if _ANSWER not in answered:
+            raise ConfigError(f"the chat template of {name!r} leaves out the assistant's messages: it cannot be used")
+        self._closing = answered.rpartition(_ANSWER)[2]
+        self._opens_thinking = self._render(_PROBE, opens_reply=True).rstrip().endswith(THINK)
+        closing = self._encode(self._closing)
+        added = tokenizer.added_tokens_decoder.items()
+        ends = {tokenizer.eos_token_id, *(token for token, kind in added if kind.special)}
+        self._closing_length = next((n + 1 for n, token in enumerate(closing) if token in ends), 0)
+        last = closing[self._closing_length - 1 : self._closing_length] if self._closing_length else []
+        stops = dict.fromkeys([*last, tokenizer.eos_token_id])
+        self.stop_token_ids: TokenIds = tuple(token for token in stops if token is not None)
+        self._hidden = ends - set(tokenizer.convert_tokens_to_ids(list(MARKERS)))
+
+    def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
+        """The whole conversation, rendered by the template."""
+        return self._encode_first(self._render(messages, tools, opens_reply=True))
+
+    def extend(
+        self,
+        prompt: TokenIds,  # noqa: ARG002 (unchanged)
+        sampled: TokenIds,
+        reply: Message,
+        new: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+    ) -> TokenIds | None:
+        """The difference of two renderings; None if the template rewrites what came before, or fails."""
+        has_thought = "reasoning_content" in reply
+        base: list[Message] = [*_PROBE, {**reply, "content": (_THOUGHT if has_thought else "") + _ANSWER}]
+        base[-1].pop("reasoning_content", None)
+        try:
+            before, after = self._render(base, tools), self._render([*base, *new], tools, opens_reply=True)
+        except TemplateError:
+            return None
+        if not after.startswith(before) or (has_thought and "agentrl-thought" not in before):
+            return None
+        added = self._encode(self._closing + after[len(before) :])
+        is_closed = bool(sampled) and sampled[-1] in self.stop_token_ids
+        return tuple(added[self._closing_length :] if is_closed else added)
+
+    def parse(
+        self,
+        prompt: TokenIds,  # noqa: ARG002 (all prompts of a template end alike)
+        sampled: TokenIds,
+        tools: Sequence[ToolSpec] = (),
+        turn: int = 0,
+    ) -> Message:
+        """The decoded text, with thinking and tool calls apart."""
+        text = self._tokenizer.decode([token for token in sampled if token not in self._hidden])
+        return parse_reply(text, tools, turn, self._opens_thinking)
+
+    def _render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), opens_reply: bool = False) -> str:
+        plain = [flattened(message) for message in messages]
+        if not self._knows_tools:
+            plain, tools = with_tools_as_text(plain, tools), ()
+        text = self._tokenizer.apply_chat_template(
+            plain, tools=_schemas(tools), add_generation_prompt=opens_reply, tokenize=False
+        )
+        return str(text)
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+
+def _assistant(content: str) -> Message:
+    return Message(role="assistant", content=content)
+
+
+def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:
+    return [{"type": "function", "function": tool} for tool in tools] or None
+
+
+def _message(parsed: ParsedResponse, turn: int) -> Message:
+    message = Message(role="assistant", content=parsed.content)
+    if parsed.reasoning_content is not None:
+        message["reasoning_content"] = parsed.reasoning_content
+    if parsed.tool_calls:
+        message["tool_calls"] = [
+            ToolCall(id=call.id or call_id(turn, n), type="function", function=_call(call))
+            for n, call in enumerate(parsed.tool_calls)
+        ]
+    return message
+
+
+def _call(call: Any) -> FunctionCall:
+    if call.status is not ToolCallParseStatus.OK or not is_name(call.name):
+        return FunctionCall(name="", arguments=as_unicode(call.raw))
+    if why_unsendable(call.arguments):
+        return FunctionCall(name=call.name, arguments=as_unicode(call.raw))
+    return FunctionCall(name=call.name, arguments=call.arguments if call.arguments is not None else {})
