@@ -9,17 +9,17 @@ from agentrl.errors import EnvError
 from agentrl.rollout.parsing import parse_reply, tool_instructions, write_calls
 from agentrl.types import Message, TokenIds, ToolCall, ToolSpec, text_of
 
-END = 256
-"""The token that ends a message."""
-VOCAB_SIZE = 257
+END = 0
+"""The token that ends a message: NUL, which no text contains."""
+VOCAB_SIZE = 256
 UNREADABLE = "unreadable"
 """The key under which a template sees arguments that are not a JSON object."""
 
 
 class PlainRenderer:
-    """A `Renderer` without a tokenizer, for rehearsals. Tokens are the bytes of UTF-8, and END.
+    """A `Renderer` without a tokenizer, for rehearsals. Tokens are the bytes of UTF-8.
 
-    Messages are written as `role: text`, tool calls as Hermes blocks in the text.
+    A message is `role: text` and END, with tool calls as Hermes blocks in the text.
     """
 
     stop_token_ids: TokenIds = (END,)

@@ -17,23 +17,13 @@ class Recorder:
         self.prompt: TokenIds = ()
         self._sequences: list[list[Segment]] = []
 
-<<<<<<< HEAD
-    def begin(self, ids: Ids, turn: int = 0) -> None:
+    def begin(self, ids: TokenIds, turn: int = 0) -> None:
         """Begin a sequence with `ids` as its context."""
         self.prompt = ids
         self._sequences.append([Segment(ids, is_action=False, turn=turn)])
 
-    def context(self, ids: Ids, turn: int) -> None:
-        """Append tokens that were not sampled."""
-=======
-    def begin(self, ids: TokenIds, turn: int = 0) -> None:
-        """A new sequence with `ids` as its context."""
-        self.prompt = ids
-        self._sequences.append([Segment(ids, is_action=False, turn=turn)])
-
     def context(self, ids: TokenIds, turn: int) -> None:
-        """What follows in the same sequence and was not sampled."""
->>>>>>> f0e3e8b (rollout: renderers of real models in templates.py; PlainRenderer needs no tokenizer; token ids have one name)
+        """Append tokens that were not sampled."""
         self.prompt += ids
         self._sequences[-1].append(Segment(ids, is_action=False, turn=turn))
 

@@ -17,19 +17,14 @@ from tests.unit.house.source import ROOT, Source, author_sources, sources
 
 BAD_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
 LIGHT = (
-<<<<<<< HEAD
     "agentrl",
     "agentrl.env",
     "agentrl.env.testing",
     "agentrl.config.schema",
     "agentrl.algorithms",
+    "agentrl.rollout.episode",
     "agentrl.cli.main",
 )
-=======
-    "agentrl", "agentrl.env", "agentrl.config.schema", "agentrl.algorithms", "agentrl.rollout.episode",
-    "agentrl.rollout.plain", "agentrl.cli.main",
-)  # fmt: skip
->>>>>>> f0e3e8b (rollout: renderers of real models in templates.py; PlainRenderer needs no tokenizer; token ids have one name)
 HEAVY = ("torch", "ray", "vllm", "deepspeed", "transformers")
 
 
