@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import time
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import current_thread, main_thread
@@ -34,30 +33,18 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Stop on SIGINT and SIGTERM, and cancel the run on a second one; on exit the earlier handlers are restored.
-
-        The handler answers at once, even while something blocks the event loop, as the start of Ray does for seconds.
-        Python accepts handlers in the main thread only; elsewhere `run_until_stopped` passes an interrupt on.
-        """
+        """Stop on SIGINT and SIGTERM, and cancel the run on a second one; on exit the earlier handlers are restored."""
         loop = asyncio.get_running_loop()
-        if current_thread() is not main_thread():
-            _in_threads.append((loop, self))
-            try:
-                yield
-            finally:
-                _in_threads.remove((loop, self))
-            return
 
-        def handle(number: int, _: object) -> None:
-            os.write(2, STOPPING.format(signal.Signals(number).name).encode())  # print is not safe in a handler
-            loop.call_soon_threadsafe(self._on_signal, signal.Signals(number))
+        def stop(number: signal.Signals) -> None:
+            loop.call_soon_threadsafe(self._on_signal, number)
 
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        _stops.append(stop)
         try:
-            yield
+            with _handlers():
+                yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            _stops.remove(stop)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._called.is_set():
@@ -110,8 +97,31 @@ class Stop:
             self._main.cancel()
 
 
-_in_threads: list[tuple[asyncio.AbstractEventLoop, Stop]] = []
-"""Runs outside the main thread, the only thread that receives signals."""
+_stops: list[Callable[[signal.Signals], None]] = []
+"""What a signal stops: the runs of this process."""
+
+
+@contextmanager
+def _handlers() -> Iterator[None]:
+    """Handlers that stop every run; a no-op outside the main thread, where Python accepts no handlers.
+
+    They answer at once, even while something blocks the event loop, as the start of Ray does for seconds.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def handle(number: int, _: object) -> None:
+        os.write(2, STOPPING.format(signal.Signals(number).name).encode())  # print is not safe in a handler
+        for stop in _stops:
+            stop(signal.Signals(number))
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_until_stopped(main: Coroutine[Any, Any, T]) -> T:
@@ -120,23 +130,12 @@ def run_until_stopped(main: Coroutine[Any, Any, T]) -> T:
     Raises KeyboardInterrupt with the name of the signal that stopped it.
     """
     try:
-        return _in_thread(main) if _has_loop() else asyncio.run(main)
+        if not _has_loop():
+            return asyncio.run(main)
+        with ThreadPoolExecutor(1, "agentrl") as thread, _handlers():
+            return thread.submit(asyncio.run, main).result()
     except Stopped as stopped:
         raise KeyboardInterrupt(str(stopped)) from None
-
-
-def _in_thread(main: Coroutine[Any, Any, T]) -> T:
-    with ThreadPoolExecutor(1, "agentrl") as thread:
-        result = thread.submit(asyncio.run, main)
-        while True:
-            try:
-                return result.result()
-            except KeyboardInterrupt:
-                if result.done():
-                    raise
-                print(STOPPING.format("SIGINT"), end="", file=sys.stderr)
-                for loop, stop in _in_threads:
-                    loop.call_soon_threadsafe(stop._on_signal, signal.SIGINT)
 
 
 def _has_loop() -> bool:

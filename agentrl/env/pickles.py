@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import FunctionType
@@ -10,15 +11,16 @@ from typing import get_type_hints
 import cloudpickle
 
 from agentrl.env.base import Env
-from agentrl.env.registry import announced
+from agentrl.env.registry import announced, load
 from agentrl.errors import ConfigError, catch
 
 
 def name_of(env_class: type[Env]) -> str:
     """The name by which every process finds the class: announced, or `file.py:Class`; "" if there is none."""
-    target = f"{env_class.__module__}:{env_class.__qualname__}"
-    if found := [item.name for item in announced().values() if item.target == target and not item.rival]:
-        return found[0]
+    package = env_class.__module__.partition(".")[0]
+    for item in announced().values():
+        if re.split(r"[.:]", item.target)[0] == package and not item.rival and load(item) is env_class:
+            return item.name
     module = sys.modules[env_class.__module__]
     file = getattr(module, "__file__", None)
     is_alone = module.__name__ != "__main__" and not module.__package__

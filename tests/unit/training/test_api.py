@@ -1,0 +1,244 @@
+"""From Python a run is asked for by keywords; an environment may be a class; a running event loop is no obstacle."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentrl
+from agentrl.cluster.signals import Stop, run_until_stopped
+from agentrl.config.schema import Config
+from agentrl.env import Context, Env, EnvConfig, Message, Task, resolve, reward
+from agentrl.errors import ConfigError
+from agentrl.records.folder import RunFolder
+from agentrl.training import launch
+from tests.unit.records.synthetic import synthetic_run
+
+
+class Sums(Env):
+    class Config(EnvConfig):
+        high: int = 9
+        day: date | None = None
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split}-{n}", n) for n in range(3)]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content="?")]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text == "yes")
+
+
+Launched = list[Any]
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launched:
+    """What would be launched; a run folder with its files stands for the run."""
+    calls: Launched = []
+
+    def start(config: Config, *rest: object) -> RunFolder:
+        calls.append(config)
+        return synthetic_run(config.out or tmp_path / "run", steps=2)
+
+    def go_on(path: Path, settings: list[Any]) -> RunFolder:
+        calls.extend([path, *settings])
+        return synthetic_run(path, steps=2)
+
+    monkeypatch.setattr(launch, "train", start)
+    monkeypatch.setattr(launch, "evaluate", start)
+    monkeypatch.setattr(launch, "resume", go_on)
+    monkeypatch.chdir(tmp_path)
+    return calls
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+
+def test_settings_are_short_flags_keys_or_sections(tmp_path: Path) -> None:
+    config = agentrl.load_config(
+        env="guess", env_options={"high": 20}, model=tmp_path, lr=1e-5, group_size=4, steps=3, rollout={"prompts": 2}
+    )
+    assert (config.env.name, config.env.options, config.model.name) == ("guess", {"high": 20}, str(tmp_path))
+    assert (config.learner.lr, config.rollout.group_size, config.rollout.prompts, config.steps) == (1e-5, 4, 2, 3)
+    assert agentrl.load_config(env={"name": "guess", "high": 20}).env == config.env
+
+
+def test_settings_override_the_file_and_none_sets_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("steps = 3\nseed = 5\n")
+    config = agentrl.load_config(tmp_path / "run.toml", steps=4, seed=None, env_options={"high": None})
+    assert (config.steps, config.seed, config.env.options) == (4, 5, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"lr": -1}, "learner.lr must be greater than or equal to 0, got -1 (argument lr)"),
+        ({"lrr": 1}, "unknown key 'lrr' (argument lrr). Did you mean 'learner.lr'?"),
+        ({"rollout": {"promts": 1}}, "unknown key 'rollout.promts' (argument rollout['promts'])"),
+        ({"rollout": 3}, "'rollout' (argument rollout) is a section, not a key"),
+        ({"learner": {"minibatches": 2}}, "learner.minibatches (argument learner['minibatches']) is now called"),
+        ({"steps": 1.5}, "steps must be a whole number, without a point, got 1.5 (argument steps)"),
+        ({"env_options": {"x": object()}}, "env.x (argument env_options['x']) is a object, which"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_its_name(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        agentrl.load_config(**arguments)
+    assert words in str(refused.value)
+
+
+def test_a_configuration_is_the_base_and_keeps_its_environment(launched: Launched, tmp_path: Path) -> None:
+    base = agentrl.load_config(env="guess", env_options={"day": date(2026, 1, 2)}, steps=3, out=tmp_path / "mine")
+    run = agentrl.train(base, lr=1e-5)
+    [config] = launched
+    assert (config.env, config.steps, config.learner.lr, config.out) == (base.env, 3, 1e-5, tmp_path / "mine")
+    assert (run.path, len(run.steps)) == (tmp_path / "mine", 2)
+
+
+def test_a_resume_is_asked_for_in_the_same_words(launched: Launched, tmp_path: Path) -> None:
+    assert agentrl.resume(str(tmp_path), steps=7, eval={"every": 2}).path == tmp_path
+    path, *settings = launched
+    assert path == tmp_path
+    assert [(s.key, s.value, s.source) for s in settings] == [
+        ("steps", 7, "argument steps"), ("eval.every", 2, "argument eval['every']"),
+    ]  # fmt: skip
+
+
+def test_an_evaluation_refuses_what_it_would_ignore(launched: Launched) -> None:
+    with pytest.raises(ConfigError, match="argument lr has no effect in an evaluation"):
+        agentrl.evaluate("owner/name", lr=1e-5)
+    agentrl.evaluate("owner/name", config=Config(seed=3), env="guess", eval={"samples": 2})
+    assert (launched[0].model.name, launched[0].seed, launched[0].eval.samples) == ("owner/name", 3, 2)
+
+
+# --- an environment's class -------------------------------------------------------------------------------------
+
+
+def test_a_class_with_a_name_goes_by_its_name(launched: Launched) -> None:
+    agentrl.train(env=resolve("guess"))
+    assert (launched[0].env.name, launched[0].out) == ("guess", None)
+    assert agentrl.load_config(env=resolve("guess")).env.name == "guess"
+
+
+def test_a_class_without_a_name_is_pickled_into_the_run_folder(launched: Launched, tmp_path: Path) -> None:
+    run = agentrl.train(env=_local(), env_options={"high": 3}, out="runs/x")
+    assert run.path == tmp_path / "runs/x"
+    assert launched[0].env.name == str(run.path / "env.pkl")
+    assert resolve(launched[0].env.name).__name__ == "Local"
+    agentrl.train(env=_local())
+    assert launched[1].out.parent == tmp_path / "runs"
+    assert launched[1].out.name.startswith("Local-")
+
+
+def test_a_refusal_leaves_no_pickle_and_another_run_untouched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.toml").touch()
+    (tmp_path / "run/env.pkl").write_text("of that run")
+    for out, words in (("run", "contains a run already"), ("new", "learner.lr must be")):
+        with pytest.raises(ConfigError, match=words):
+            agentrl.train(env=_local(), out=tmp_path / out, lr=-1)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.toml", "env.pkl", "run"]
+    assert (tmp_path / "run/env.pkl").read_text() == "of that run"
+
+
+def test_a_configuration_alone_cannot_take_a_class_along() -> None:
+    with pytest.raises(ConfigError, match="no file defines Local: pass the class to train or evaluate"):
+        agentrl.load_config(env=_local())
+
+
+def _local() -> type[Env]:
+    class Local(Sums):
+        pass
+
+    return Local
+
+
+# --- a running event loop ---------------------------------------------------------------------------------------
+
+
+def test_a_run_inside_a_running_loop_has_a_thread_of_its_own() -> None:
+    async def work() -> threading.Thread:
+        with Stop().on_signals():
+            return threading.current_thread()
+
+    async def notebook() -> threading.Thread:
+        return run_until_stopped(work())
+
+    assert run_until_stopped(work()) is threading.main_thread()
+    assert asyncio.run(notebook()) is not threading.main_thread()
+
+
+NOTEBOOK = """
+import asyncio, signal, sys
+from agentrl.cluster.signals import Stop, run_until_stopped
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+async def work():
+    stop = Stop()
+    with stop.on_signals():
+        print("ready", flush=True)
+        try:
+            await stop.cut(asyncio.sleep(600))
+        finally:
+            print("saved", flush=True)
+
+async def notebook():
+    {call}
+
+try:
+    asyncio.run(notebook())
+except KeyboardInterrupt as stopped:
+    print("stopped by", stopped)
+"""
+
+
+@pytest.mark.parametrize("is_loop", [True, False])
+def test_an_interrupt_reaches_a_run_wherever_it_runs(is_loop: bool) -> None:
+    code = NOTEBOOK.format(call="run_until_stopped(work())" if is_loop else "await work()")
+    if not is_loop:
+        code = code.replace("asyncio.run(notebook())", "run_until_stopped(work())")
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.stdout.readline() == "ready\n"
+        run.send_signal(signal.SIGINT)
+        assert run.stdout.read() == "saved\nstopped by SIGINT\n"
+        assert "SIGINT: stopping" in run.stderr.read()
+
+
+def test_a_check_outside_the_main_thread_leaves_the_exit_of_the_process_alone(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def check() -> None:
+        try:
+            agentrl.train(env=_telling(), out=tmp_path / "run")
+        except ConfigError as error:
+            seen.append(str(error))
+
+    thread = threading.Thread(target=check)
+    thread.start()
+    thread.join(50)
+    check()
+    assert ["OSError: exits" in error for error in seen] == [False, True]
+
+
+def _telling() -> type[Env]:
+    class Telling(Sums):
+        def preflight(self) -> str:
+            raise OSError(os._exit.__name__)
+
+    return Telling
