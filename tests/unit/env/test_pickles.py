@@ -106,7 +106,7 @@ def test_a_class_that_holds_a_lock_is_refused_with_a_remedy(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("data", "words"), [(b"no pickle", "cannot be loaded: "), (b"\x80\x04K\x01.", "holds no agentrl.env.Env")]
+    ("data", "words"), [(b"no pickle", "cannot be loaded: "), (b"\x80\x04K\x01.", "is not an agentrl.env.Env class")]
 )
 def test_a_file_that_holds_no_class_is_refused(data: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "env.pkl").write_bytes(data)
