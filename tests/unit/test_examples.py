@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,11 @@ from typing import Any
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+import agentrl
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.env import EnvDriver, GymnasiumEnv, Message, Policy, StopReason, Task, resolve, text_of
+from agentrl.env import play as play_episodes
+from agentrl.env.files import load_file
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import FunctionCall, SampleId, Trajectory
 from tests.unit.rollout.cases import Listening, check_law_1, request
@@ -135,3 +140,23 @@ async def said(driver: EnvDriver, first: int, operator: str, second: int) -> str
     call = FunctionCall(name="combine", arguments={"first": first, "operator": operator, "second": second})
     turn = Message(role="assistant", content="", tool_calls=[{"function": call}])
     return text_of((await driver.step(turn)).messages[0])
+
+
+def test_the_script_asks_for_a_run_in_its_own_environment() -> None:
+    script = load_file(EXAMPLES / "train_from_python.py")
+    config = agentrl.load_config(**script.settings(["--steps", "3", "--digits", "1"]))
+    assert config.env.name == f"{EXAMPLES / 'train_from_python.py'}:Parity"
+    assert (config.steps, config.env.options, config.model.name, config.out) == (3, {"digits": 1}, "", None)
+    [right], [wrong] = (play_episodes(script.Parity(digits=1), [f"It is {answer}."]) for answer in ("odd", "even"))
+    assert {right.signals[0].value, wrong.signals[0].value} == {0.0, 1.0}
+
+
+def test_the_script_has_help_and_refuses_what_it_does_not_know() -> None:
+    command = [sys.executable, str(EXAMPLES / "train_from_python.py")]
+    told = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60)
+    assert (told.returncode, "--digits" in told.stdout) == (0, True)
+    refused = subprocess.run(
+        [*command, "--digits", "11", "--out", "/proc/none"], capture_output=True, text=True, timeout=60
+    )
+    assert refused.returncode == 1
+    assert "ConfigError: cannot write /proc/none: No such file or directory" in refused.stderr
