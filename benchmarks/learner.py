@@ -1,8 +1,8 @@
 """Trained tokens a second of the learner, as a ratio to a bare padded PyTorch loop on the same samples, interleaved.
 
 python benchmarks/learner.py MODEL_FOLDER [--rounds 5] [--dtype bfloat16]; the last line is the figures as JSON.
-The bare loop is what one writes by hand: float32 masters under bfloat16 autocast, SDPA, right padding, full logits,
-fused AdamW, the micro-batch size that was fastest here.
+The bare loop is what people write by hand: float32 parameters under bfloat16 autocast, SDPA, right padding, full
+logits, fused AdamW, and the micro-batch size that was fastest here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def samples(vocabulary: int, seed: int = 0) -> list[TrainSequence]:
 
 
 class Bare:
-    """The loop one would write by hand."""
+    """A hand-written training loop."""
 
     def __init__(self, folder: Path, dtype: torch.dtype, micro_batch: int) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
@@ -106,7 +106,7 @@ def main() -> None:
     learner = PolicyLearner(spec, 0, 1, "127.0.0.1", free_port())
     bare = Bare(args.model, spec.compute, args.bare_micro_batch)
     batch = samples(bare.model.config.vocab_size)
-    # As if the learner itself had sampled: the importance weight is then 1 and both losses are the same.
+    # The learner's own logprobs as the sampler's: the importance weight is 1, so both losses are the same.
     rows = learner.logprobs([s.ids for s in batch])
     batch = [replace(s, sampler_logprobs=[0.0, *row]) for s, row in zip(batch, rows, strict=True)]
     tokens = sum(sum(s.mask) for s in batch)

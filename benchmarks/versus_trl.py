@@ -51,7 +51,7 @@ TASKS = 512
 
 
 class OurLoss:
-    """agentrl's loss and gradient on a batch it is given."""
+    """agentrl's loss and gradient on a fixed batch."""
 
     def __init__(self, model: Path) -> None:
         from agentrl.learner.policy import PolicyLearner
@@ -95,8 +95,8 @@ def compared(model: Path, out: Path) -> dict[str, Any]:
     batch = fixed_batch(json.loads((model / "config.json").read_text())["vocab_size"])
     spec = RivalSpec(model, (Question("1 + 1", "2"),), 1, 16, 48, out, weights="float32", is_bf16=False)
     found = {}
-    for name, factory, given in (("agentrl", OurLoss, model), ("trl", RivalLoss, spec)):
-        arm = Arm(factory, given, env=threads())
+    for name, factory, argument in (("agentrl", OurLoss, model), ("trl", RivalLoss, spec)):
+        arm = Arm(factory, argument, env=threads())
         found[name] = arm.call("loss_and_norm", batch)
         arm.close()
     (loss, norm), (their_loss, their_norm) = found["agentrl"], found["trl"]
@@ -112,7 +112,7 @@ def compared(model: Path, out: Path) -> dict[str, Any]:
 
 
 class BareStep:
-    """The loop one would write by hand, on the sequences of our batch."""
+    """A hand-written training loop, on the sequences of our batch."""
 
     def __init__(self, model: Path, micro_batch: int) -> None:
         import torch
@@ -125,7 +125,7 @@ class BareStep:
 
 
 class Ours:
-    """A run that stands still between steps: a step is an update, its publication, and the next batch sampled."""
+    """A run that pauses between steps: a step is an update, its publication, and sampling of the next batch."""
 
     def __init__(self, run: Session) -> None:
         self.run = run
@@ -152,7 +152,7 @@ async def training(config: Config, out: Path) -> AsyncIterator[Ours]:
 
 
 def questions() -> tuple[Question, ...]:
-    """Level 1 of envs/math, as a run is asked."""
+    """Level 1 of envs/math, in the order of its tasks."""
     from agentrl_math import MathEnv
     from agentrl_math.env import MathConfig
 

@@ -50,7 +50,7 @@ class GroupBuffer:
     """Complete groups that can still be trained, and the samples dropped since the last batch.
 
     `version` is the version of the learner's weights; `forks` is where each incarnation of the run began (see
-    `types.age`). `has_signal` tells whether a group has a signal, if groups without one are to be replaced.
+    `types.age`). `has_signal` is given if groups without a signal are to be replaced.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class Renderer(Protocol):
         """The ids that follow `prompt + sampled`: the end of the turn, the `new` messages, the beginning of the next.
 
         `reply` is what `parse` made of `sampled`. None if the template would change what came before: the conversation
-        must then be rendered anew with `first`, as context.
+        must then be rendered again with `first`, as context.
         """
 
     def parse(self, prompt: TokenIds, sampled: TokenIds, tools: Sequence[ToolSpec] = (), turn: int = 0) -> Message:

@@ -22,7 +22,7 @@ class Scheduler:
     Runs on one asyncio loop. `dispatch` runs an episode somewhere and raises WorkerLostError if its process dies.
     `version` is the version of the learner's weights after `trained` steps; `forks` is where each incarnation of the
     run began (see `types.age`). `score_group` adds group rewards to the finished members of a group, if the environment
-    has any; `has_signal` tells whether a group has a signal, if groups without one are to be replaced.
+    has any; `has_signal` is given if groups without a signal are to be replaced.
     """
 
     def __init__(

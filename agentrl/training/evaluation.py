@@ -1,4 +1,4 @@
-"""Evaluation: one version on held-out tasks, outside the buffer and the ledger."""
+"""Evaluation: sample one version on held-out tasks. Its episodes are in no ledger and are never trained."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 ATTEMPTS = 3
 
 
-class Players(Protocol):
-    """Who plays the episodes: `agentrl.cluster.workers.Workers`. The calls that ask a worker raise WorkerLostError."""
+class Workers(Protocol):
+    """Runs the episodes; implemented by `agentrl.cluster.workers.Workers`. Calls raise WorkerLostError."""
 
     async def dispatch(self, request: EpisodeRequest) -> Trajectory:
         """Run one episode."""
 
     async def has_group_rewards(self) -> bool:
-        """True when a group's trajectories must pass through `score_group` before they count."""
+        """True if trajectories must pass through `score_group`."""
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
         """The finished members of one group with their group rewards."""
@@ -40,7 +40,10 @@ class Players(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What is evaluated: the first `tasks` tasks of `split`, `samples` episodes of each, the same seeds every time."""
+    """`samples` episodes of each of the first `tasks` tasks of `split`, with the same seeds every time.
+
+    pass@k is estimated for `k` (0: for `samples`).
+    """
 
     split: str
     tasks: int
@@ -50,41 +53,39 @@ class Evaluation:
     episode: EpisodeSettings
 
     def request(self, sample: SampleId, attempt: int = 0) -> EpisodeRequest:
-        """The request for one sample; its randomness is not that of training."""
+        """The request for one sample. Its randomness differs from that of training."""
         seed = stable_hash(self.seed, "evaluation")
         return EpisodeRequest(sample, attempt, self.split, sample.group, seed, self.episode)
 
-    async def run(self, players: Players, step: int, version: Version, folder: Path) -> EvaluationRecord:
-        """Run every episode and store it in `folder`; the samples of a task are a group.
+    async def run(self, workers: Workers, step: int, version: Version, folder: Path) -> EvaluationRecord:
+        """Run every episode and store it in `folder`. The samples of a task form a group.
 
-        Raises RunError when none has a reward, or when versions are mixed.
+        Raises RunError if no episode has a reward, or if other versions than `version` sampled any of them.
         """
         began = time.monotonic()
-        is_grouped = await players.has_group_rewards()
-        groups = await _gather([self._group(players, task, is_grouped=is_grouped) for task in range(self.tasks)])
+        is_grouped = await workers.has_group_rewards()
+        groups = await _gather([self._group(workers, task, is_grouped=is_grouped) for task in range(self.tasks)])
         trajectories = [trajectory for group in groups for trajectory in group]
-        shutil.rmtree(
-            folder, ignore_errors=True
-        )  # what an earlier incarnation evaluated at this step is of another lineage
+        shutil.rmtree(folder, ignore_errors=True)  # from an earlier incarnation, whose weights were others
         store = TrajectoryStore(folder)
         store.append(trajectories)
         store.close()
         _refuse(trajectories, version)
         return self._record(trajectories, step, version, time.monotonic() - began)
 
-    async def _group(self, players: Players, task: int, *, is_grouped: bool) -> Sequence[Trajectory]:
-        """The samples of one task, with their group rewards."""
+    async def _group(self, workers: Workers, task: int, *, is_grouped: bool) -> Sequence[Trajectory]:
+        """The samples of one task, with their group rewards if there are any."""
         samples = [SampleId(task, member) for member in range(self.samples)]
-        members = await _gather([self._one(players, sample) for sample in samples])
+        members = await _gather([self._one(workers, sample) for sample in samples])
         if not is_grouped:
             return members
-        return await _persistently(lambda _: players.score_group(members), f"the group rewards of task {task}")
+        return await _retried(lambda _: workers.score_group(members), f"the group rewards of task {task}")
 
-    async def _one(self, players: Players, sample: SampleId) -> Trajectory:
-        """One episode; what the infrastructure or an engine ended is asked again, as in training."""
-        for asked in range(ATTEMPTS):
-            trajectory = await _persistently(
-                lambda lost, asked=asked: players.dispatch(self.request(sample, asked + lost)),  # type: ignore[misc]
+    async def _one(self, workers: Workers, sample: SampleId) -> Trajectory:
+        """One episode, run again after an error of the infrastructure or an engine, as in training."""
+        for failed in range(ATTEMPTS):
+            trajectory = await _retried(
+                lambda lost, failed=failed: workers.dispatch(self.request(sample, failed + lost)),  # type: ignore[misc]
                 f"evaluation of sample {sample}",
             )
             if trajectory.stop_reason not in (StopReason.INFRA_ERROR, StopReason.MODEL_ERROR):
@@ -96,12 +97,12 @@ class Evaluation:
     ) -> EvaluationRecord:
         faults = {t.sample: fault for t in trajectories if (fault := judgement_fault(t))}
         valid = [t for t in trajectories if t.sample not in faults]
-        drawn, right = [0] * self.tasks, [0] * self.tasks
+        counted, successes = [0] * self.tasks, [0] * self.tasks
         for trajectory in trajectories:
             fault = faults.get(trajectory.sample)
             if fault is None or fault.outcome == "unanswered":
-                drawn[trajectory.sample.group] += 1
-                right[trajectory.sample.group] += is_success(trajectory)
+                counted[trajectory.sample.group] += 1
+                successes[trajectory.sample.group] += is_success(trajectory)
         k = self.k or self.samples
         return EvaluationRecord(
             step=step,
@@ -110,16 +111,16 @@ class Evaluation:
             split=self.split,
             tasks=self.tasks,
             samples=self.samples,
-            pass_at_1=pass_at_k_interval(right, drawn, 1, self.seed),
-            pass_at_k=pass_at_k_interval(right, drawn, k, self.seed),
+            pass_at_1=pass_at_k_interval(successes, counted, 1, self.seed),
+            pass_at_k=pass_at_k_interval(successes, counted, k, self.seed),
             k=k,
             reward_mean=statistics.fmean(t.reward for t in valid),
             length_mean=statistics.fmean(t.action_tokens for t in valid),
             invalid=sum(fault.outcome == "invalid" for fault in faults.values()),
             unanswered=sum(fault.outcome == "unanswered" for fault in faults.values()),
             cause=most_common(list(faults.values())) if faults else "",
-            tasks_at_1=sum(count >= 1 for count in drawn),
-            tasks_at_k=sum(count >= k for count in drawn),
+            tasks_at_1=sum(count >= 1 for count in counted),
+            tasks_at_k=sum(count >= k for count in counted),
             seconds=seconds,
             signals=signal_means(valid),
             tool_use=tool_use(valid),
@@ -127,14 +128,14 @@ class Evaluation:
 
 
 def is_success(trajectory: Trajectory) -> bool:
-    """True when the environment says so, or else when its rewards pass (`agentrl.env.driver.scoring.passes`)."""
+    """The environment's verdict on success, or else whether the rewards pass (`agentrl.env.rewards.passes`)."""
     if trajectory.is_unanswered:
         return False
     return passes(trajectory.signals) if trajectory.success is None else bool(trajectory.success.value)
 
 
 def judgement_fault(trajectory: Trajectory) -> SampleFault | None:
-    """Why an episode says nothing of the model: it has no reward, no verdict on its success, or no answer."""
+    """Why an episode does not count: it has no reward, no verdict on success, or no answer. None if it counts."""
     fault, verdict = fault_of(trajectory), trajectory.success
     if fault is None and verdict is not None and not verdict.valid:
         return SampleFault("invalid", f"{verdict.name}: {verdict.reason}")
@@ -150,18 +151,18 @@ def _refuse(trajectories: Sequence[Trajectory], version: Version) -> None:
         raise RunError(f"no valid episode among {len(trajectories)} in the evaluation. {most_common(faults)}")
 
 
-async def _persistently(ask: Callable[[int], Awaitable[T]], what: str) -> T:
-    """The answer to `ask(attempt)`, asked again of another worker when one is lost."""
+async def _retried(call: Callable[[int], Awaitable[T]], what: str) -> T:
+    """The result of `call(attempt)`, called again if a worker is lost."""
     for attempt in range(ATTEMPTS):
         try:
-            return await ask(attempt)
+            return await call(attempt)
         except WorkerLostError as error:
             last = error
     raise RunError(f"{what} was lost {ATTEMPTS} times: {last}") from last
 
 
 async def _gather(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results; the first failure cancels the rest."""
+    """All results. The first failure cancels the rest and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]

@@ -63,7 +63,7 @@ def test_a_turn_reward_credits_its_own_turn_and_the_earlier_ones_only(name: str)
     late = trajectory(0, 0.0, {1: 1.0}, (1, 1, 1))
     none = trajectory(1, 0.0, {1: 0.0}, (1, 1, 1))
     [[rewarded, plain]] = algorithm(name).advantages([group(late, none)])
-    first, second, third = (rewarded[0][place] - plain[0][place] for place in (1, 3, 5))
+    first, second, third = (rewarded[0][token] - plain[0][token] for token in (1, 3, 5))
     assert first == pytest.approx(second)
     assert first > 0
     assert third == pytest.approx(0.0)
@@ -71,7 +71,7 @@ def test_a_turn_reward_credits_its_own_turn_and_the_earlier_ones_only(name: str)
 
 @pytest.mark.parametrize("name", NAMES)
 @given(reward=st.floats(-1e3, 1e3), size=st.integers(2, 7))
-def test_equal_rewards_teach_exactly_nothing(name: str, reward: float, size: int):
+def test_equal_rewards_give_exactly_zero(name: str, reward: float, size: int):
     rows = algorithm(name).advantages([group(*(trajectory(i, reward) for i in range(size)))])
     assert rows == [[[[0.0, 0.0, 0.0]]] * size]
 
@@ -88,7 +88,7 @@ def test_a_constant_added_to_every_reward_changes_no_advantage(name: str, reward
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_context_tokens_get_nothing_and_rows_align_with_ids(name: str):
+def test_context_tokens_get_zero_and_rows_align_with_ids(name: str):
     members = [trajectory(0, 1.0, lengths=(2, 3)), trajectory(1, 0.0, lengths=(1, 4))]
     [rows] = algorithm(name).advantages([group(*members)])
     for member, row in zip(members, rows, strict=True):
@@ -101,18 +101,18 @@ def first_tokens(name: str, *members: Trajectory) -> list[list[float]]:
     """[member][turn]: the advantage of the first action token of each turn."""
     [rows] = algorithm(name).advantages([group(*members)])
     return [
-        [row[0][place] for place, bit in enumerate(m.sequences[0].mask) if bit and not m.sequences[0].mask[place - 1]]
+        [row[0][token] for token, bit in enumerate(m.sequences[0].mask) if bit and not m.sequences[0].mask[token - 1]]
         for m, row in zip(members, rows, strict=True)
     ]
 
 
-def test_grpo_keeps_the_authors_weights_and_never_rewards_a_loser_for_a_trifle():
-    # Eight games: three are won; a legal call is worth 0.1, and the loser at place 3 made two of them.
+def test_grpo_keeps_the_authors_weights_and_never_rewards_a_lost_game_for_small_turn_rewards():
+    # Eight games: three are won; a legal call is worth 0.1, and the fourth member lost and made two of them.
     rewards = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     calls = [{0: 0.1}, {0: 0.1, 1: 0.0}, {}, {0: 0.1, 1: 0.1}, {0: 0.1}, {}, {0: 0.0}, {0: 0.0, 1: 0.0}]
     members = [
-        trajectory(place, reward, turns, (1,) * max(1, len(turns)))
-        for place, (reward, turns) in enumerate(zip(rewards, calls, strict=True))
+        trajectory(member, reward, turns, (1,) * max(1, len(turns)))
+        for member, (reward, turns) in enumerate(zip(rewards, calls, strict=True))
     ]
     at_first = [turns[0] for turns in first_tokens("grpo", *members)]
     assert max(at_first[3:]) < 0 < min(at_first[:3])
@@ -129,8 +129,8 @@ def test_grpo_credits_a_turn_reward_by_its_weight(weight: float):
     assert lost_first / lost_second == pytest.approx(1 - weight, abs=1e-9)
 
 
-def test_grpo_scales_by_the_spread_of_the_returns_that_it_uses():
-    """Equal totals earned at different turns: the spread of totals is 0, that of the returns-to-go is not."""
+def test_grpo_scales_by_the_deviation_of_its_returns():
+    """Totals are equal but earned at different turns: their deviation is 0, that of the returns-to-go is not."""
     early, late = trajectory(0, 0.0, {0: 1.0}, (1, 1)), trajectory(1, 0.0, {1: 1.0}, (1, 1))
     [early_first, early_second], [late_first, late_second] = first_tokens("grpo", early, late)
     assert early_first == late_first == 0.0
@@ -139,7 +139,7 @@ def test_grpo_scales_by_the_spread_of_the_returns_that_it_uses():
     assert early_second == -late_second
 
 
-def test_grpo_counts_an_episode_that_has_ended_with_what_it_has_left():
+def test_grpo_counts_an_episode_that_has_ended_with_its_episode_reward():
     short, long = trajectory(0, 1.0, {0: 0.5}, (2,)), trajectory(1, 0.0, {2: 0.6}, (1, 1, 3))
     [[alone], [first, second, third]] = first_tokens("grpo", short, long)
     differences = [1.5 - 0.6, 1.0 - 0.6, 1.0 - 0.6]

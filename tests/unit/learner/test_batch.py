@@ -31,7 +31,7 @@ def trajectory(member: int, reward: float, *lengths: int) -> Trajectory:
     )
 
 
-def test_sequences_carry_what_was_sampled_and_those_without_a_sampled_token_are_left_out():
+def test_sequences_hold_the_sampled_tokens_and_are_left_out_without_any():
     group = Group(0, (trajectory(0, 1.0, 2, 0), trajectory(1, 0.0, 1)))
     first, second = train_sequences([group], algorithm("rloo"))
     assert (first.ids, first.mask, first.sampler_logprobs) == ([7, 8, 5, 5], [0, 0, 1, 1], [0.0, 0.0, -1.0, -1.0])
@@ -39,7 +39,7 @@ def test_sequences_carry_what_was_sampled_and_those_without_a_sampled_token_are_
     assert (first.sample, first.temperature) == (SampleId(0, 0), 0.7)
 
 
-def test_a_group_teaches_where_a_sampled_token_has_an_advantage():
+def test_a_group_has_a_signal_if_a_sampled_token_has_an_advantage():
     def sequence(group: int, *advantages: float) -> TrainSequence:
         return TrainSequence(SampleId(group, 0), [7, 5, 5], [0, 1, 1], [0.0] * 3, list(advantages))
 
@@ -48,12 +48,12 @@ def test_a_group_teaches_where_a_sampled_token_has_an_advantage():
     assert groups_with_signal(batch) == {0}
 
 
-def test_a_sample_without_any_sampled_token_is_refused_instead_of_left_out_in_silence():
+def test_a_sample_without_any_sampled_token_is_refused():
     with pytest.raises(LearnerError, match="sample 0-1 has no sampled token"):
         train_sequences([Group(0, (trajectory(0, 1.0, 2), trajectory(1, 0.0, 0)))], algorithm("rloo"))
 
 
-def test_a_group_below_the_declared_least_size_is_refused():
+def test_a_group_below_the_minimum_size_is_refused():
     lonely = Group(3, (trajectory(0, 1.0, 2),))
     with pytest.raises(LearnerError, match=r"group 3 has 1 valid samples, grpo needs 2"):
         train_sequences([lonely], algorithm("grpo"))

@@ -1,4 +1,4 @@
-"""A checkpoint keeps what people share apart from what training needs."""
+"""A checkpoint separates the model that people share from the training state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.tiny import tiny_model
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with files that are no part of what is trained from it."""
+    """A model with files that a model trained from it does not have."""
     source = tmp_path_factory.mktemp("source")
     tiny_model(source)
     (source / "generation_config.json").write_text('{"eos_token_id": 2}')
@@ -27,7 +27,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027])
-def test_what_is_shared_is_a_folder_of_its_own_that_others_can_read(source: Path, tmp_path: Path, umask: int) -> None:
+def test_the_model_is_a_folder_of_its_own_that_others_can_read(source: Path, tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         write_model(source, [("a", torch.zeros(3, dtype=torch.bfloat16))], torch.bfloat16, tmp_path)
@@ -40,7 +40,7 @@ def test_what_is_shared_is_a_folder_of_its_own_that_others_can_read(source: Path
     assert modes.keys().isdisjoint({"agentrl.json", ".hidden", "pytorch_model.bin", "model.safetensors.index.json"})
 
 
-def test_a_checkpoint_stands_for_the_model_in_it(source: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_can_be_named_as_a_model(source: Path, tmp_path: Path) -> None:
     write_model(source, [("a", torch.zeros(3, dtype=torch.bfloat16))], torch.bfloat16, tmp_path)
     (tmp_path / "state").mkdir()
     assert locate(str(tmp_path)) == tmp_path / MODEL

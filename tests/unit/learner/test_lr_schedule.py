@@ -15,12 +15,12 @@ def test_the_warm_up_climbs_linearly_to_the_peak():
     assert rates(warmup_steps=4)[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
-def test_the_warm_up_counts_steps_of_the_run_whatever_their_updates():
+def test_the_warm_up_counts_steps_not_updates():
     assert rates(warmup_steps=2, updates_per_batch=2)[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_a_decay_starts_at_the_peak_passes_the_middle_and_ends_at_its_least(schedule: str):
+def test_a_decay_starts_at_the_peak_passes_the_middle_and_ends_at_its_minimum(schedule: str):
     values = rates(schedule=schedule)
     assert values[0] == 1.0
     assert values[5] == pytest.approx(0.6)
@@ -28,7 +28,7 @@ def test_a_decay_starts_at_the_peak_passes_the_middle_and_ends_at_its_least(sche
     assert values == sorted(values, reverse=True)
 
 
-def test_the_decay_begins_after_the_warm_up_and_stays_at_its_least_beyond_the_end():
+def test_the_decay_begins_after_the_warm_up_and_stays_at_its_minimum_beyond_the_end():
     section = LearnerSection(lr=1.0, min_lr_ratio=0.2, schedule="linear", warmup_steps=3)
     assert learning_rate(section, 3, 9) == 1.0
     assert learning_rate(section, 100, 9) == pytest.approx(0.2)

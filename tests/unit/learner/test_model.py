@@ -111,27 +111,27 @@ def test_logprobs_equal_transformers_own(folder: Path, model: PackedModel):
         torch.testing.assert_close(got, logprobs[index][mask[index] == 1], atol=1e-5, rtol=1e-5)
 
 
-def test_the_measured_means_are_those_of_plain_pytorch(folder: Path, model: PackedModel):
+def test_the_statistics_are_those_of_plain_pytorch(folder: Path, model: PackedModel):
     sequences = batch()
-    measured = TokenSums(CPU)
+    sums = TokenSums(CPU)
     row = pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
     reference = model(row) + 0.1
     section = AlgorithmSection(tis_cap=1.1, kl_coef=0.5)
-    loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), measured, None, reference))
+    loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), sums, None, reference))
     plain = plain_model(folder)
     logprobs, mask = plain_logprobs(plain, sequences)
     ratio = (logprobs - padded(sequences, "sampler_logprobs")).exp()
     total = mask.sum()
     k3 = torch.tensor(0.1).exp() - 0.1 - 1
-    assert measured.mean("reference_kl") == pytest.approx((k3).item(), rel=1e-3)
-    assert measured.mean("importance") == pytest.approx(((ratio.clamp(max=1.1) * mask).sum() / total).item(), rel=1e-5)
-    assert measured.mean("capped") == pytest.approx((((ratio > 1.1) * mask).sum() / total).item())
-    assert measured.mean("mismatch_kl") == pytest.approx(
+    assert sums.mean("reference_kl") == pytest.approx((k3).item(), rel=1e-3)
+    assert sums.mean("importance") == pytest.approx(((ratio.clamp(max=1.1) * mask).sum() / total).item(), rel=1e-5)
+    assert sums.mean("capped") == pytest.approx((((ratio > 1.1) * mask).sum() / total).item())
+    assert sums.mean("mismatch_kl") == pytest.approx(
         (((ratio - 1 - ratio.log()) * mask).sum() / total).item(), rel=1e-4
     )
     penalty = 0.5 * k3 * (ratio.clamp(max=1.1) * mask).sum() / total
     assert loss.item() == pytest.approx(plain_loss(plain, sequences, section).item() + penalty.item(), abs=1e-5)
-    assert 0 < measured.mean("entropy") < torch.tensor(320.0).log()
+    assert 0 < sums.mean("entropy") < torch.tensor(320.0).log()
 
 
 @pytest.mark.parametrize("old_logprobs", ["learner", "sampler"])
@@ -152,7 +152,7 @@ def test_the_gradient_of_the_kl_is_that_of_the_divergence_in_float64(
 
 
 def test_bfloat16_logits_are_not_rounded(model: PackedModel):
-    """The product of bfloat16 factors, in float64, is what the logprobs are made of; rounded logits miss it by 0.1."""
+    """Logprobs equal those of a float64 product of the bfloat16 factors; with rounded logits they differ by 0.1."""
     random = torch.Generator().manual_seed(0)
     hidden = torch.randn(64, 256, generator=random).bfloat16()
     weight = torch.randn(512, 256, generator=random).bfloat16()
@@ -191,13 +191,13 @@ def test_the_gradient_of_a_shared_token_is_summed_in_float32(folder: Path):
 def test_old_logprobs_of_the_sampler_switch_the_truncated_weight_off(folder: Path, model: PackedModel):
     sequences = batch()
     row = pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
-    section, measured = AlgorithmSection(old_logprobs="sampler"), TokenSums(CPU)
-    loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), measured))
+    section, sums = AlgorithmSection(old_logprobs="sampler"), TokenSums(CPU)
+    loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), sums))
     logprobs, mask = plain_logprobs(plain_model(folder), sequences)
     ratio, advantages = (logprobs - padded(sequences, "sampler_logprobs")).exp(), padded(sequences, "advantages")
     expected = -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages) * mask
     assert loss.item() == pytest.approx((expected.sum() / mask.sum()).item(), abs=1e-5)
-    assert (measured.mean("importance"), measured.mean("capped")) == (1.0, 0.0)
+    assert (sums.mean("importance"), sums.mean("capped")) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("tie", [True, False])

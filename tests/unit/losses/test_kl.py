@@ -38,7 +38,7 @@ def test_k3_of_policies_that_hardly_differ_keeps_its_digits_in_float32(differenc
 
 @given(st.integers(0, 10_000))
 def test_the_gradient_of_the_kl_penalty_is_that_of_the_divergence(seed: int):
-    """In expectation over tokens of a sampler that is not quite the policy, in float64."""
+    """In expectation over the tokens of a sampler that differs slightly from the policy, in float64."""
     random = torch.Generator().manual_seed(seed)
     logits, other, sampler = (torch.randn(7, generator=random, dtype=torch.float64) for _ in range(3))
     reference, sampler = other.log_softmax(-1), (logits + 0.3 * sampler).log_softmax(-1)

@@ -1,4 +1,4 @@
-"""What a model of an unknown family said: thinking, answer, tool calls."""
+"""Text of a model of an unknown family is parsed into thinking, answer and tool calls."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_calls_written_out_are_read_back() -> None:
     assert '"add"' in tool_instructions([TOOL])
 
 
-def test_every_call_of_a_turn_has_an_id_of_nine_signs() -> None:
+def test_every_call_of_a_turn_has_an_id_of_nine_characters() -> None:
     ids = {call_id(turn, number) for turn in (0, 999) for number in (0, 99, 100, 99_999)}
     assert len(ids) == 8
     assert {len(one) for one in ids} == {9}

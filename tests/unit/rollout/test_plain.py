@@ -26,7 +26,7 @@ def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def said(text: str) -> Message:
+def assistant(text: str) -> Message:
     return {"role": "assistant", "content": text}
 
 
@@ -41,8 +41,8 @@ def test_an_extended_conversation_is_the_one_that_is_rendered(
     prompt = RENDERER.first([user(question)])
     sampled = (*encode(answer), *(() if is_cut else RENDERER.stop_token_ids))
     new = [user(text) for text in more]
-    added = RENDERER.extend(prompt, sampled, said(answer), new)
-    assert prompt + sampled + added == RENDERER.first([user(question), said(answer), *new])
+    added = RENDERER.extend(prompt, sampled, assistant(answer), new)
+    assert prompt + sampled + added == RENDERER.first([user(question), assistant(answer), *new])
 
 
 @given(st.lists(st.integers(0, VOCAB_SIZE - 1)).map(tuple))
@@ -65,8 +65,8 @@ def test_a_tool_call_and_its_result_extend_the_conversation() -> None:
     assert "<tool_call>" in text_in(RENDERER.first([user("1+2?"), reply, RESULT], [TOOL]))
 
 
-def test_a_call_that_no_template_takes_is_rendered_all_the_same() -> None:
-    broken: Message = {**said(""), "tool_calls": [{"function": {"name": "", "arguments": "{broken"}}]}
+def test_a_malformed_call_is_rendered() -> None:
+    broken: Message = {**assistant(""), "tool_calls": [{"function": {"name": "", "arguments": "{broken"}}]}
     assert "{broken" in text_in(RENDERER.first([user("half \ud800"), broken], [TOOL]))
 
 

@@ -1,4 +1,4 @@
-"""Tokens sampled stay as they were sampled, whatever the template; text comes back as messages."""
+"""No renderer changes sampled tokens, and every one parses text into messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def said(text: str) -> Message:
+def assistant(text: str) -> Message:
     return {"role": "assistant", "content": text}
 
 
@@ -48,9 +48,9 @@ def test_an_extended_conversation_is_the_one_the_template_renders(
     prompt = renderer.first([user(question)])
     sampled = encode(tokenizer(template), answer) + (() if is_cut else renderer.stop_token_ids[:1])
     new = [user(text) for text in more]
-    added = renderer.extend(prompt, sampled, said(answer), new)
+    added = renderer.extend(prompt, sampled, assistant(answer), new)
     assert added is not None
-    assert prompt + sampled + added == renderer.first([user(question), said(answer), *new])
+    assert prompt + sampled + added == renderer.first([user(question), assistant(answer), *new])
 
 
 @given(sampled=st.lists(st.integers(0, 319), min_size=1, max_size=20))
@@ -76,12 +76,12 @@ def test_the_embedded_models_tokens_survive_where_a_second_tokenisation_would_ch
     prompt, ids = renderer.first([user(text)]), (*sampled, *(() if is_cut else renderer.stop_token_ids))
     added = renderer.extend(prompt, ids, renderer.parse(prompt, ids), [user(text)])
     assert added is not None
-    whole = renderer.first([user(text), said(made.decode(sampled)), user(text)])
+    whole = renderer.first([user(text), assistant(made.decode(sampled)), user(text)])
     assert made.decode(prompt + ids + added) == made.decode(whole)
 
 
 @pytest.mark.parametrize("template", [templates.STRIPS, templates.HIDES], ids=["strips", "hides"])
-def test_thinking_that_the_template_strips_from_history_begins_a_new_branch(template: str) -> None:
+def test_thinking_that_the_template_strips_from_history_begins_a_new_sequence(template: str) -> None:
     renderer = load_renderer(tokenizer(template))
     prompt = renderer.first([user("q")])
     ids = encode(tokenizer(), "<think>\nhm\n</think>\n\n4<|im_end|>")
@@ -92,7 +92,7 @@ def test_thinking_that_the_template_strips_from_history_begins_a_new_branch(temp
     assert renderer.extend(prompt, plain, renderer.parse(prompt, plain), [user("more")]) is not None
 
 
-def test_thinking_that_the_prompt_opened_is_told_from_the_answer() -> None:
+def test_thinking_that_the_prompt_opened_is_separated_from_the_answer() -> None:
     made = tokenizer(templates.OPENS)
     renderer = load_renderer(made)
     prompt = renderer.first([user("q")])
@@ -105,16 +105,16 @@ def test_thinking_that_the_prompt_opened_is_told_from_the_answer() -> None:
 def test_a_template_that_rewrites_its_beginning_is_never_extended() -> None:
     renderer = load_renderer(tokenizer(templates.COUNTS))
     ids = encode(tokenizer(), "4<|im_end|>")
-    assert renderer.extend(renderer.first([user("q")]), ids, said("4"), [user("more")]) is None
+    assert renderer.extend(renderer.first([user("q")]), ids, assistant("4"), [user("more")]) is None
 
 
-def test_the_end_of_a_turn_is_found_in_the_template_where_the_tokenizer_names_another() -> None:
+def test_the_end_of_a_turn_comes_from_the_template_if_the_tokenizer_names_another() -> None:
     made: Any = copy.deepcopy(tokenizer())
     made.eos_token = "<|endoftext|>"
     assert load_renderer(made).stop_token_ids == (*encode(made, "<|im_end|>"), *encode(made, "<|endoftext|>"))
 
 
-def test_a_tokenizer_without_a_chat_template_is_refused_with_what_to_do() -> None:
+def test_a_tokenizer_without_a_chat_template_is_refused_with_a_remedy() -> None:
     made: Any = copy.deepcopy(tokenizer())
     made.chat_template = None
     with pytest.raises(ConfigError, match="instruct model"):
@@ -202,13 +202,13 @@ HOSTILE = {
 STRICT = templates.TOOLS.replace("(call.function | tojson)", "(call.function.arguments | items | list | string)")
 
 
-@pytest.mark.parametrize("said_by_model", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("make", [qwen3_tokenizer, lambda: tokenizer(STRICT)], ids=["family", "template"])
-def test_no_call_breaks_the_renderer(make: Any, said_by_model: str) -> None:
+def test_no_call_breaks_the_renderer(make: Any, text: str) -> None:
     made = make()
     renderer = load_renderer(made)
     prompt = renderer.first([user("1+2?")], [TOOL])
-    sampled = encode(made, said_by_model)
+    sampled = encode(made, text)
     reply = renderer.parse(prompt, sampled, [TOOL])
     result: Message = {"role": "tool", "content": "3", "tool_call_id": "call00000", "name": "add"}
     assert renderer.extend(prompt, sampled, reply, [result], [TOOL])
@@ -233,6 +233,6 @@ def test_half_a_surrogate_pair_is_a_question_mark(make: Any) -> None:
     renderer = load_renderer(made)
     assert "half ?" in made.decode(renderer.first([user("half \ud800")]))
     result: Message = {"role": "tool", "content": "half \ud800", "tool_call_id": "call00000", "name": "add"}
-    added = renderer.extend(renderer.first([user("x")]), encode(made, "y<|im_end|>"), said("y"), [result])
+    added = renderer.extend(renderer.first([user("x")]), encode(made, "y<|im_end|>"), assistant("y"), [result])
     assert added is not None
     assert "half ?" in made.decode(added)

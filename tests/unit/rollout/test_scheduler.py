@@ -1,4 +1,4 @@
-"""The scheduler's promises: the bound on age, complete groups, nothing lost, no endless repetition of what fails."""
+"""The scheduler bounds the age of samples, completes groups, loses nothing, and gives up after repeated failures."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ async def test_a_run_of_invalid_samples_stops_with_the_cause() -> None:
 MUTE = {"sequences": (), "signals": (), "stop_reason": StopReason.CONTEXT_OVERFLOW}
 
 
-async def test_a_sample_without_an_answer_takes_no_place_of_the_batch() -> None:
+async def test_a_sample_without_an_answer_is_replaced_in_the_batch() -> None:
     scheduler, workers, journal = make(group_size=3)
     scheduler.start()
     await settle_down()
@@ -290,7 +290,7 @@ async def test_a_valid_reward_without_a_sampled_token_is_not_trained() -> None:
     assert journal.reasons[SampleId(0, 2), 0] == "too few members to compare"
 
 
-async def test_a_run_whose_prompts_are_all_too_long_stops_and_says_by_how_much() -> None:
+async def test_a_run_whose_prompts_are_all_too_long_stops_and_names_their_length() -> None:
     scheduler, workers, _ = make()
     scheduler.start()
     waiting = asyncio.ensure_future(scheduler.next_batch(5))
@@ -327,7 +327,7 @@ def equal(group: Group) -> bool:
     return len({t.reward for t in group.trajectories}) == 1
 
 
-async def test_groups_without_a_signal_are_replaced_when_asked() -> None:
+async def test_groups_without_a_signal_are_replaced_if_the_run_wants_it() -> None:
     scheduler, workers, journal = make(max_filtered_batches=1, has_signal=lambda group: not equal(group))
     scheduler.start()
     await settle_down()
@@ -341,12 +341,12 @@ async def test_groups_without_a_signal_are_replaced_when_asked() -> None:
     assert set(journal.reasons.values()) == {"no signal"}
 
 
-async def test_a_run_that_has_learned_its_task_goes_on_with_what_there_is() -> None:
-    """No group has a signal any more: a batch is two groups, so four are left out before it is full without them."""
+async def test_a_run_that_has_learned_its_task_continues_without_a_signal() -> None:
+    """No group has a signal. A batch is two groups, so four are replaced before two without a signal are accepted."""
     scheduler, workers, journal = make(max_filtered_batches=2, has_signal=lambda group: not equal(group), steps=2)
     scheduler.start()
-    for step, (left_out, kept) in enumerate((((0, 1, 2, 3), (4, 5)), ((6, 7, 8, 9), (10, 11)))):
-        for group in (*left_out, *kept):
+    for step, (replaced, kept) in enumerate((((0, 1, 2, 3), (4, 5)), ((6, 7, 8, 9), (10, 11)))):
+        for group in (*replaced, *kept):
             await settle_down()
             workers.finish_group(group, signals=(Signal("reward", 1.0),))
         batch = await scheduler.next_batch(1)
@@ -384,7 +384,7 @@ async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
     assert [group.id for group in (await scheduler.next_batch(1)).groups] == [7, 8]
 
 
-async def test_a_resumed_group_does_not_ask_again_what_leaves_no_room_to_answer() -> None:
+async def test_a_resumed_group_does_not_run_unanswered_samples_again() -> None:
     scheduler, workers, journal = make(group_size=3)
     samples = [SampleId(7, member) for member in range(3)]
     done = [trajectory(scheduler.schedule.request(sample, 0)) for sample in samples[:2]]
@@ -399,7 +399,7 @@ async def test_a_resumed_group_does_not_ask_again_what_leaves_no_room_to_answer(
     assert [(group.id, len(group.trajectories)) for group in batch.groups] == [(7, 2), (8, 3)]
 
 
-async def test_a_sample_that_an_earlier_version_left_waiting_for_ever_is_settled() -> None:
+async def test_a_finished_sample_without_tokens_is_settled_on_resume() -> None:
     scheduler, workers, journal = make(group_size=2)
     samples = [SampleId(7, member) for member in range(2)]
     mute = [trajectory(scheduler.schedule.request(sample, 0), sequences=()) for sample in samples]
@@ -412,7 +412,7 @@ async def test_a_sample_that_an_earlier_version_left_waiting_for_ever_is_settled
     assert {sample.group for sample, _ in workers.open} == {8, 9}
 
 
-async def test_a_group_that_was_cut_off_before_anything_came_back_is_run_again() -> None:
+async def test_a_group_that_was_cancelled_before_anything_came_back_runs_again() -> None:
     scheduler, workers, journal = make()
     for member in (0, 1):
         journal.state[SampleId(3, member), 0] = "cancelled"
@@ -496,7 +496,7 @@ def ranked(members: Sequence[Trajectory]) -> list[Trajectory]:
 
 
 def stored(scheduler: Scheduler, journal: MemoryJournal, *members: int) -> list[Trajectory]:
-    """What an earlier incarnation scored of group 0."""
+    """Members of group 0 that an earlier incarnation scored."""
     requests = [scheduler.schedule.request(SampleId(0, member), 0) for member in members]
     journal.dispatched(requests)
     back = ranked([trajectory(request) for request in requests])
@@ -505,7 +505,7 @@ def stored(scheduler: Scheduler, journal: MemoryJournal, *members: int) -> list[
     return back
 
 
-async def test_group_rewards_are_given_once_through_a_resume() -> None:
+async def test_a_resume_does_not_score_a_group_again() -> None:
     workers, journal = Workers(), MemoryJournal()
 
     async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
@@ -520,7 +520,7 @@ async def test_group_rewards_are_given_once_through_a_resume() -> None:
 
 
 @pytest.mark.parametrize(("bound", "dropped"), [(8, 0), (0, 1)])
-async def test_tokens_that_a_resume_took_back_are_told_from_those_sampled_now(bound: int, dropped: int) -> None:
+async def test_restored_tokens_are_counted_apart_from_those_sampled_now(bound: int, dropped: int) -> None:
     workers, journal = Workers(), MemoryJournal()
     changes = {"prompts": 2, "group_size": 1, "min_valid": 1, "max_staleness": bound, "on_stale": "wait"}
     scheduler = Scheduler(schedule(**changes), workers, journal, Version(1, 3), (0, 3), next_group=1)
@@ -537,7 +537,7 @@ async def test_tokens_that_a_resume_took_back_are_told_from_those_sampled_now(bo
 
 
 async def fed(scheduler: Scheduler, workers: Workers, version: Version) -> Batch:
-    """The next batch, every episode being finished by `version` as soon as it is begun."""
+    """The next batch, with every episode finished by `version` as soon as it begins."""
     batch = asyncio.ensure_future(scheduler.next_batch(5))
     while not batch.done():
         await settle_down()

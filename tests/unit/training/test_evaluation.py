@@ -1,4 +1,4 @@
-"""An evaluation says what it measured: group rewards count, turn rewards can pass, and nothing is hidden."""
+"""An evaluation counts group and turn rewards, and reports episodes that do not count."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MUTE: dict[str, Any] = {
 Change = Callable[[EpisodeRequest], dict[str, Any]]
 
 
-class Players:
-    """Whose episodes end as `change` says; `score` adds group rewards, `losses` workers die first."""
+class Workers:
+    """Workers whose episodes end as `change` says. `score` adds group rewards, the first `losses` attempts die."""
 
     def __init__(self, change: Change = lambda _: {}, score: Any = None, losses: int = 0) -> None:
         self.change, self.score, self.losses = change, score, losses
@@ -51,18 +51,18 @@ class Players:
         return [dataclasses.replace(t, signals=(*t.signals, self.score(t))) for t in trajectories]
 
 
-async def evaluated(folder: Path, players: Players, tasks: int = 2, samples: int = 2, k: int = 0) -> EvaluationRecord:
-    plan = Evaluation("test", tasks, samples, k, 0, EpisodeSettings(1.0, 8, 0, 10.0, 10.0, asks_success=True))
-    return await plan.run(players, 3, V0, folder)
+async def evaluated(folder: Path, workers: Workers, tasks: int = 2, samples: int = 2, k: int = 0) -> EvaluationRecord:
+    evaluation = Evaluation("test", tasks, samples, k, 0, EpisodeSettings(1.0, 8, 0, 10.0, 10.0, asks_success=True))
+    return await evaluation.run(workers, 3, V0, folder)
 
 
-async def test_group_rewards_are_asked_for_the_samples_of_each_task_and_stored(tmp_path: Path) -> None:
+async def test_the_samples_of_each_task_get_group_rewards(tmp_path: Path) -> None:
     def best(t: Trajectory) -> Signal:
         return Signal("best", float(t.sample.member == 0), weight=3.0, scope="group")
 
-    players = Players(lambda _: {"signals": (Signal("right", 1.0),)}, best)
-    record = await evaluated(tmp_path, players)
-    assert sorted(players.groups) == [[SampleId(task, member) for member in range(2)] for task in range(2)]
+    workers = Workers(lambda _: {"signals": (Signal("right", 1.0),)}, best)
+    record = await evaluated(tmp_path, workers)
+    assert sorted(workers.groups) == [[SampleId(task, member) for member in range(2)] for task in range(2)]
     assert (record.reward_mean, record.signals) == (1.0 + 1.5, {"right": 1.0, "best": 0.5})
     assert record.pass_at_1.mean == 0.5
     assert TrajectoryStore(tmp_path).read(SampleId(0, 0)).signals[-1].scope == "group"
@@ -73,18 +73,18 @@ async def test_turn_rewards_alone_can_pass(tmp_path: Path) -> None:
         values = (0.0, 0.0, float(request.sample.member == 1))
         return {"signals": tuple(Signal("found", v, scope="turn", turn=n) for n, v in enumerate(values))}
 
-    assert (await evaluated(tmp_path, Players(found))).pass_at_1.mean == 0.5
+    assert (await evaluated(tmp_path, Workers(found))).pass_at_1.mean == 0.5
 
 
-async def test_the_environments_own_word_decides(tmp_path: Path) -> None:
+async def test_the_verdict_of_the_environment_decides(tmp_path: Path) -> None:
     def says(request: EpisodeRequest) -> dict[str, Any]:
         return {"success": Signal("success", float(request.sample.group == 0), weight=0.0)}
 
-    players = Players(says)
-    record = await evaluated(tmp_path, players)
+    workers = Workers(says)
+    record = await evaluated(tmp_path, workers)
     assert record.pass_at_1.mean == 0.5
     assert record.reward_mean == 1.0
-    assert all(request.settings.asks_success for request in players.requests)
+    assert all(request.settings.asks_success for request in workers.requests)
     verdict = TrajectoryStore(tmp_path).read(SampleId(1, 0)).success
     assert verdict is not None
     assert verdict.value == 0.0
@@ -104,17 +104,17 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("failure", "cause"), FAILURES.values(), ids=FAILURES)
-async def test_one_invalid_of_four_is_told_with_its_cause_and_counts_for_nothing(
+async def test_an_invalid_episode_is_reported_with_its_cause_and_does_not_count(
     tmp_path: Path, failure: dict[str, Any], cause: str
 ) -> None:
-    record = await evaluated(tmp_path, Players(lambda request: failure if request.sample == (1, 1) else {}))
+    record = await evaluated(tmp_path, Workers(lambda request: failure if request.sample == (1, 1) else {}))
     assert (record.invalid, record.pass_at_1.mean, record.tasks_at_1, record.tasks_at_k) == (1, 1.0, 2, 1)
     for words in (evaluation_words(record), learning([], [record]).large[0].note):
         assert f"3 of 4 episodes valid; pass@2 over 1 of 2 tasks; The most common cause, 1 of 1: {cause}" in words
 
 
-async def test_an_episode_without_an_answer_is_a_fail_and_told(tmp_path: Path) -> None:
-    record = await evaluated(tmp_path, Players(lambda request: MUTE if request.sample.group else {}), tasks=4)
+async def test_an_episode_without_an_answer_is_reported_and_counts_as_failed(tmp_path: Path) -> None:
+    record = await evaluated(tmp_path, Workers(lambda request: MUTE if request.sample.group else {}), tasks=4)
     assert (record.invalid, record.unanswered, record.pass_at_1.mean, record.tasks_at_k) == (0, 6, 0.25, 4)
     assert record.reward_mean == 1.0
     assert (
@@ -123,30 +123,30 @@ async def test_an_episode_without_an_answer_is_a_fail_and_told(tmp_path: Path) -
     )
 
 
-async def test_nothing_is_said_of_validity_where_all_are_valid(tmp_path: Path) -> None:
-    record = await evaluated(tmp_path, Players())
+async def test_the_report_does_not_mention_validity_if_all_are_valid(tmp_path: Path) -> None:
+    record = await evaluated(tmp_path, Workers())
     assert "valid" not in evaluation_words(record)
     assert not math.isnan(record.pass_at_k.mean)
 
 
-async def test_an_evaluation_of_nothing_stops_with_the_cause(tmp_path: Path) -> None:
+async def test_an_evaluation_without_a_valid_episode_stops_with_the_cause(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"no valid episode among 4 .* 4 of 4: the prompt has 2,000 .*raise --model.max"):
-        await evaluated(tmp_path, Players(lambda _: MUTE))
+        await evaluated(tmp_path, Workers(lambda _: MUTE))
 
 
-async def test_what_the_infrastructure_ended_is_asked_again(tmp_path: Path) -> None:
+async def test_an_episode_that_the_infrastructure_ended_runs_again(tmp_path: Path) -> None:
     down = {"signals": (), "stop_reason": StopReason.INFRA_ERROR, "error": "step: the service is down"}
-    players = Players(lambda request: down if request.attempt == 0 and request.sample.member == 1 else {})
-    record = await evaluated(tmp_path, players)
+    workers = Workers(lambda request: down if request.attempt == 0 and request.sample.member == 1 else {})
+    record = await evaluated(tmp_path, workers)
     assert (record.invalid, record.tasks_at_k) == (0, 2)
-    assert {request.sample.member: request.attempt for request in players.requests} == {0: 0, 1: 1}
+    assert {request.sample.member: request.attempt for request in workers.requests} == {0: 0, 1: 1}
 
 
-async def test_lost_workers_are_asked_again_and_given_up_in_the_end(tmp_path: Path) -> None:
-    players = Players(score=lambda t: Signal("rank", 1.0, scope="group"), losses=2)
-    record = await evaluated(tmp_path, players, tasks=1)
+async def test_a_call_to_a_lost_worker_is_repeated_three_times(tmp_path: Path) -> None:
+    workers = Workers(score=lambda t: Signal("rank", 1.0, scope="group"), losses=2)
+    record = await evaluated(tmp_path, workers, tasks=1)
     assert record.pass_at_1.mean == 1.0
-    assert [request.attempt for request in players.requests if request.sample.member == 0] == [0, 1, 2]
-    assert len(players.groups) == 3
+    assert [request.attempt for request in workers.requests if request.sample.member == 0] == [0, 1, 2]
+    assert len(workers.groups) == 3
     with pytest.raises(RunError, match="evaluation of sample 0-0 was lost 3 times: the worker died"):
-        await evaluated(tmp_path / "again", Players(losses=3), tasks=1, samples=1)
+        await evaluated(tmp_path / "again", Workers(losses=3), tasks=1, samples=1)
