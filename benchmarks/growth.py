@@ -123,7 +123,7 @@ def tool_rows() -> Iterator[Row]:
     from agentrl_tools import Document, Index
     from agentrl_tools.calculator import calculate
     from agentrl_tools.hosts import canonical
-    from agentrl_tools.http import MOST_URL, Gate
+    from agentrl_tools.http import MAX_URL, Gate
     from agentrl_tools.mcp.process import as_message
     from agentrl_tools.web import CODECS, charset, decoded
 
@@ -141,7 +141,7 @@ def tool_rows() -> Iterator[Row]:
         yield Row("tools", f"calculate {frame}", partial(_unless, BadCallError, calculate), frame, 250)
     for frame in addresses:
         read = partial(_unless, (httpx.InvalidURL, ValueError), lambda text: gate.entries(canonical(httpx.URL(text))))
-        yield Row("tools", f"Gate {frame}", read, frame, MOST_URL // 5)
+        yield Row("tools", f"Gate {frame}", read, frame, MAX_URL // 5)
     for frame in ("{}", '{"jsonrpc": "2.0", "id": 1, "result": {"content": "{}"}}'):
         yield Row("tools", f"as_message {frame}", lambda text: as_message(text.encode()), frame)
 

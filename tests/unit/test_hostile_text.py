@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.growth import ATOMS, Row, env_rows, rollout_rows, tool_rows
-from tests.unit.test_architecture import ROOT, Source, imports, plant, sources
+from tests.unit.house.source import ROOT, Source, sources
+from tests.unit.test_architecture import plant
 
 BACKTRACKING = {"re", "regex", "sre_compile", "sre_parse", "fnmatch"}
 OURS = {
@@ -21,7 +22,8 @@ OURS = {
     "agentrl/records/checkpoints.py": "names of a run's own folders",
     "agentrl/records/manifest.py": "names of installed packages",
     "agentrl/report/show.py": "an argument of the command line",
-    "agentrl/config/loading.py": "keys of a configuration",
+    "agentrl/config/keys.py": "keys of a configuration",
+    "agentrl/config/loading.py": "keys and lines of a configuration",
     "sandbox/agentrl_sandbox/image/rootfs.py": "what ldd prints",
     "sandbox/agentrl_sandbox/leases.py": "command lines and environments of processes, by a pattern of fixed length",
     "sandbox/agentrl_sandbox/packages.py": "metadata of installed packages",
@@ -42,7 +44,7 @@ ALLOWED = OURS | MATH
 def backtracking(files: list[Source]) -> Iterator[str]:
     """Every module that imports an engine which backtracks, or the one that hides it."""
     for source in files:
-        if {name.split(".")[0] for name in imports(source)} & BACKTRACKING:
+        if {str(imported).split(".")[0] for imported in source.imports} & BACKTRACKING:
             yield source.path
 
 
