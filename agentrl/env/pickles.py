@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from types import FunctionType
@@ -19,7 +18,7 @@ def name_of(env_class: type[Env]) -> str:
     """The name by which every process finds the class: announced, or `file.py:Class`; "" if there is none."""
     package = env_class.__module__.partition(".")[0]
     for item in announced().values():
-        if re.split(r"[.:]", item.target)[0] == package and not item.rival and load(item) is env_class:
+        if item.target.replace(":", ".").partition(".")[0] == package and not item.rival and load(item) is env_class:
             return item.name
     module = sys.modules[env_class.__module__]
     file = getattr(module, "__file__", None)
