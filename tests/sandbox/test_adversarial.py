@@ -661,7 +661,7 @@ async def test_gigantic_arguments_are_the_programs_failure(sandbox: Sandbox) -> 
 
 
 async def test_what_no_sandbox_takes_is_refused_and_harms_nothing(sandbox: Sandbox) -> None:
-    with pytest.raises(RefusedError, match="takes"):
+    with pytest.raises(RefusedError, match="accepts"):
         await sandbox.exec(Python("pass"), stdin=bytes(wire.MAX_BYTES))
     await assert_serves(sandbox)
 
