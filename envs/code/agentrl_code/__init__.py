@@ -1,4 +1,4 @@
-"""Programming tasks, and a grader that programs cannot fool: what is expected never enters the sandbox they run in."""
+"""Programming tasks, and a grader that programs cannot fool: expected results never enter the program's sandbox."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """CodeEnv on demand: grading alone needs none of the framework."""
+    """Import CodeEnv on demand, because grading alone does not need the framework."""
     if name == "CodeEnv":
         from agentrl_code.env import CodeEnv
 

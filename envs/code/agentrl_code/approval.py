@@ -1,7 +1,4 @@
-"""Whether a checker approves of an answer.
-
-It is asked in a process that is killed when it hangs, and not believed when it raises.
-"""
+"""Verdicts of checkers, which run in processes that are killed if they hang. A checker that raises decides nothing."""
 
 import asyncio
 import importlib.machinery
@@ -19,35 +16,35 @@ import cloudpickle
 from agentrl_sandbox import SandboxError
 
 from agentrl_code.cases import MISSING
-from agentrl_code.checkers import LENGTH_BYTES, Told
+from agentrl_code.checkers import LENGTH_BYTES, CheckerReply
 from agentrl_code.replies import ForeignError
 from agentrl_code.verdict import Result, Status
 
 Checker = Callable[..., Any]
 AT_ONCE = 8
 START_S = 60.0
-"""For a process to start, and to import what the checker needs."""
+"""Time for a process to start and to import what the checker needs."""
 ATTEMPTS = 2
-"""A process may be ended by others: only what ends two has itself to blame."""
+"""A process may be killed from outside: a checker is blamed only if two processes end."""
 _START = "from agentrl_code.checkers import main; main()"
 
 
 class CheckerError(Exception):
-    """A checker raised or hung. It is the answer's doing where the checker takes what is expected, else the task's."""
+    """A checker raised or hung. The answer is at fault if the checker accepts the expected result, else the task."""
 
-    def __init__(self, said: str, is_answers_doing: bool) -> None:
-        super().__init__(said)
-        self._is_answers_doing = is_answers_doing
+    def __init__(self, message: str, is_answers_fault: bool) -> None:
+        super().__init__(message)
+        self._is_answers_fault = is_answers_fault
 
     def result(self, asked: str, got: str) -> Result:
         """Return the result of the test."""
-        if self._is_answers_doing:
-            return Result(Status.FAILED, asked, got, reason=f"gave {got}, which the checker cannot take ({self})")
+        if self._is_answers_fault:
+            return Result(Status.FAILED, asked, got, reason=f"gave {got}, which the checker cannot handle ({self})")
         return Result(Status.INVALID, asked, got, reason=f"the checker raised {self}", fault="task")
 
 
 class Checkers:
-    """Processes that run checkers, started when they are needed. Belongs to one event loop."""
+    """Processes that run checkers, started on demand. Belongs to one event loop."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._seats = asyncio.Semaphore(at_once)
@@ -55,29 +52,30 @@ class Checkers:
         self._is_closed = False
 
     async def aclose(self) -> None:
-        """End the processes."""
+        """Kill the processes."""
         self._is_closed = True
         idle, self._idle = self._idle, []
         for process in idle:
             await process.end()
 
-    async def is_approved(self, checker: Checker, given: Any, tree: Any, expected: Any, timeout_s: float) -> bool:
-        """Return whether the checker says True within its time to the answer of this tree, nothing less.
+    async def is_approved(self, checker: Checker, args: Any, tree: Any, expected: Any, timeout_s: float) -> bool:
+        """Return whether the checker returns True, and nothing else, for the answer with this tree.
 
-        CheckerError when it raises or hangs.
+        Raises CheckerError if it raises or hangs.
         """
-        verb, said = await self._asked((checker, given, (tree,), expected), timeout_s)
-        if verb == "said":
-            return bool(said)
-        if verb == "foreign":
-            raise ForeignError(said)
-        takes_right = verb != "unfit" and (  # without an expectation there is nothing right to try
-            not _says_something(expected) or (await self._asked((checker, given, (), expected), timeout_s))[0] == "said"
+        kind, content = await self._reply((checker, args, (tree,), expected), timeout_s)
+        if kind == "returned":
+            return bool(content)
+        if kind == "foreign":
+            raise ForeignError(content)
+        accepts_expected = kind != "unfit" and (  # without an expectation there is no right answer to try
+            not _is_expectation(expected)
+            or (await self._reply((checker, args, (), expected), timeout_s))[0] == "returned"
         )
-        raise CheckerError(said, is_answers_doing=takes_right)
+        raise CheckerError(content, is_answers_fault=accepts_expected)
 
-    async def _asked(self, question: tuple[Any, ...], timeout_s: float) -> Told:
-        """The checker's reply, `ended` where it took two processes along, or `unfit` where it cannot be sent to one."""
+    async def _reply(self, question: tuple[Any, ...], timeout_s: float) -> CheckerReply:
+        """Return the checker's reply; `ended` if two processes ended, `unfit` if it cannot be loaded there."""
         request = packed(question)
         for _ in range(ATTEMPTS):
             async with self._seats:
@@ -86,7 +84,7 @@ class Checkers:
                 break
         return reply
 
-    async def _one(self, request: bytes, timeout_s: float) -> Told:
+    async def _one(self, request: bytes, timeout_s: float) -> CheckerReply:
         process, is_kept = self._idle.pop() if self._idle else await _Process.start(), False
         try:
             reply = await process.reply(request, timeout_s)
@@ -100,7 +98,7 @@ class Checkers:
 
 
 class _Process:
-    """One of the processes; see `agentrl_code.checkers` for what it does."""
+    """One process that runs `agentrl_code.checkers.main`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -109,7 +107,7 @@ class _Process:
 
     @classmethod
     async def start(cls) -> "_Process":
-        """Return a new one, which finds the modules that this process finds."""
+        """Start a process with the same module search path as this one."""
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -118,47 +116,47 @@ class _Process:
                 env=os.environ | {"PYTHONPATH": path}, start_new_session=True,
             )  # fmt: skip
         except OSError as problem:
-            raise SandboxError(f"no process for checkers can be started: {problem}") from problem
+            raise SandboxError(f"cannot start a process for checkers: {problem}") from problem
         return cls(process)
 
-    async def reply(self, request: bytes, timeout_s: float) -> Told:
-        """Its reply; `hung` or `ended` where none comes."""
+    async def reply(self, request: bytes, timeout_s: float) -> CheckerReply:
+        """Return the reply; `hung` or `ended` if there is none."""
         self._requests.write(len(request).to_bytes(LENGTH_BYTES, "big") + request)
         try:
-            verb, said = await self._heard(START_S)
+            kind, content = await self._read(START_S)
         except TimeoutError:
             raise SandboxError(f"a process for checkers was not ready within {START_S:g} s") from None
-        if verb != "loaded":
-            return "ended" if verb == "ended" else "unfit", said
+        if kind != "loaded":
+            return "ended" if kind == "ended" else "unfit", content
         try:
-            return await self._heard(timeout_s)
+            return await self._read(timeout_s)
         except TimeoutError:
             return "hung", f"TimeoutError: it ran longer than {timeout_s:g} s"
 
     async def end(self) -> None:
-        """Kill it, and what it has started."""
+        """Kill the process and its children."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         if transport := getattr(self._process, "_transport", None):
-            transport.close()  # what the checker has started may hold the other ends of the pipes
+            transport.close()  # processes that the checker started may hold the other ends of the pipes
 
-    async def _heard(self, within_s: float) -> Told:
+    async def _read(self, within_s: float) -> CheckerReply:
         async with asyncio.timeout(within_s):
             line = await self._lines.readline()
         if not line:
             return "ended", "EOFError: its process ended"
-        verb, said = json.loads(line)
-        return verb, said
+        kind, content = json.loads(line)
+        return kind, content
 
 
-def _says_something(expected: Any) -> bool:
-    """Return whether an expectation is one beside a checker, where None and an empty text stand for none."""
+def _is_expectation(expected: Any) -> bool:
+    """Return whether something is expected; together with a checker, None and empty text mean nothing."""
     return expected is not MISSING and expected is not None and not (type(expected) is str and not expected.strip())
 
 
 def why_unfit(checker: Checker, expected: Any) -> str:
-    """Why this checker cannot be asked in another process; '' where it can."""
+    """Return why this checker cannot run in another process; '' if it can."""
     try:
         packed((checker, expected))
     except ValueError as problem:
@@ -167,7 +165,7 @@ def why_unfit(checker: Checker, expected: Any) -> str:
 
 
 def packed(value: tuple[Any, ...]) -> bytes:
-    """Return a checker and what it is given, to be sent; ValueError where it holds what is of this process alone."""
+    """Pickle a checker and its arguments; ValueError if they contain something bound to this process."""
     _by_value(getattr(value[0], "__module__", None))
     try:
         return bytes(cloudpickle.dumps(value))
@@ -176,7 +174,7 @@ def packed(value: tuple[Any, ...]) -> bytes:
 
 
 def _by_value(module: str | None) -> None:
-    """Send the functions of a module that another process cannot import, such as an environment's single file."""
+    """Pickle functions by value if another process cannot import their module, such as an environment's single file."""
     found = sys.modules.get(module or "")
     if found and module and importlib.machinery.PathFinder.find_spec(module.partition(".")[0]) is None:
         cloudpickle.register_pickle_by_value(found)

@@ -1,4 +1,4 @@
-"""The three kinds of test, and what makes one unusable."""
+"""The three kinds of test, and the checks whether they are usable."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from agentrl_code.scripts import asserts, parse
 from agentrl_code.values import UnplainError, to_tree
 
 MISSING: Final = type("Missing", (), {"__repr__": lambda _: "MISSING", "__reduce__": lambda _: "MISSING"})()
-"""No expectation was given; None is one. Copies and pickles are the same one."""
+"""Marks a missing expectation, since None is one. Copies and pickles are identical."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """`function(*args, **kwargs)` must give `expected`, with exact types: 1 is not True, not 1.0; a list is no tuple.
+    """`function(*args, **kwargs)` must return `expected` with exact types: 1 is not True or 1.0, a list is not a tuple.
 
-    `checker(args, got, expected)`, where given, decides instead; only True passes. It runs in a process of its own, to
-    which it is sent by cloudpickle, and which is killed when it takes too long.
+    If there is a `checker(args, got, expected)`, it decides instead; only True passes. It is sent by cloudpickle to
+    a separate process, which is killed if it takes too long.
     """
 
     function: str
@@ -32,7 +32,7 @@ class Call:
 class Io:
     """The program, run as a script with `stdin`, must print `expected_stdout` (white space at line ends is ignored).
 
-    `checker(stdin, stdout, expected_stdout)`, where given, decides instead; only True passes.
+    If there is a `checker(stdin, stdout, expected_stdout)`, it decides instead; only True passes.
     """
 
     stdin: str
@@ -42,9 +42,9 @@ class Io:
 
 @dataclass(frozen=True)
 class Assert:
-    """Test code whose every `assert` must hold, with Python's own `==`; it meets the program only through its calls.
+    """Test code whose asserts must all hold, with Python's own `==`; it reaches the program only through calls.
 
-    A bare call as a statement, such as `sort(xs)`, changes the test's own arguments; with `in_place` every call does.
+    A bare call as a statement, such as `sort(xs)`, may change the test's own arguments; with `in_place` every call may.
     """
 
     source: str
@@ -55,7 +55,7 @@ Test = Call | Io | Assert
 
 
 def why_unusable(tests: Sequence[Test], setup: str = "") -> str:
-    """Why nothing can be learnt from these tests; '' when something can."""
+    """Return why these tests cannot grade a program; '' if they can."""
     if fault := _syntax_fault(setup):
         return f"the setup {fault}"
     if not tests:
@@ -64,7 +64,7 @@ def why_unusable(tests: Sequence[Test], setup: str = "") -> str:
         if reason := _fault(test):
             return f"test {number} {reason}"
     if all(isinstance(test, Call) and test.expected is None and not test.checker for test in tests):
-        return "every test expects None, which a function that does nothing gives"
+        return "every test expects None, which a function that does nothing returns"
     return ""
 
 
@@ -74,11 +74,11 @@ def _fault(test: Test) -> str:
     if isinstance(test, Assert):
         return _assert_fault(test.source)
     if test.expected is MISSING and not test.checker:
-        return "expects nothing: give `expected`"
+        return "expects nothing: set `expected`"
     try:
         to_tree([list(test.args), dict(test.kwargs), None if test.checker else test.expected])
     except UnplainError as problem:
-        return f"holds what is no plain data: {problem}"
+        return f"contains a value that is not plain data: {problem}"
     return ""
 
 
@@ -86,7 +86,7 @@ def _io_fault(test: Io) -> str:
     try:
         test.stdin.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        return "has an input that is no Unicode text"
+        return "has an input that is not Unicode text"
     if len(test.expected_stdout.encode("utf-8", "replace")) > PRINTED_BYTES:
         return f"expects more output than the {PRINTED_BYTES} bytes that are read"
     return "expects no output" if not test.expected_stdout.strip() and not test.checker else ""

@@ -1,7 +1,7 @@
-"""The process in which checkers run: one call after the other, until the other end closes.
+"""The process in which checkers run, one call after the other, until its stdin closes.
 
-A checker may hang over an answer without ever giving up the interpreter: `Fraction("1e99999999")`, a pattern that
-backtracks. Here that holds up nobody, and who asked kills the process.
+A checker may hang without ever releasing the interpreter lock: `Fraction("1e99999999")`, a backtracking pattern. In a
+separate process that blocks nothing, and the parent kills it.
 """
 
 import ctypes
@@ -18,17 +18,17 @@ from agentrl_code.show import shown
 from agentrl_code.values import from_tree
 
 LENGTH_BYTES = 8
-"""Before each request, its length; a reply is a line of JSON."""
-MOST_WORDS = 1000
-"""Characters of what a checker says when it raises."""
+"""A request is preceded by its length; a reply is a line of JSON."""
+MOST_MESSAGE = 1000
+"""Maximum characters of a checker's error message."""
 MEMORY_BYTES = 4 << 30
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-Told = tuple[str, Any]
-"""`loaded` first; then `said` whether it is True, `foreign` for an object that is not compared, or what it `raised`."""
+CheckerReply = tuple[str, Any]
+"""First `loaded`; then `returned` (whether True), `foreign` (an object that is not compared) or `raised`."""
 
 
 def main() -> None:
-    """Serve requests from what was stdin on what was stdout; a checker may print where it likes."""
+    """Serve requests from the original stdin on the original stdout, so that a checker may print freely."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     _limit_memory()
     requests, lines = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w")
@@ -46,22 +46,22 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def replies(request: bytes) -> Iterator[Told]:
-    """Those to one request: a checker, the input, the answer's tree in a tuple, and what is expected.
+def replies(request: bytes) -> Iterator[CheckerReply]:
+    """Yield the replies to a request: a checker, the input, the answer's tree in a tuple, and the expectation.
 
-    An empty tuple tries what is expected as the answer. Everything is a copy: a checker may sort or empty it.
+    With an empty tuple the expectation serves as the answer. All are copies, because a checker may sort or empty them.
     """
     try:
-        checker, given, tree, expected = pickle.loads(request)
+        checker, args, tree, expected = pickle.loads(request)
         got = from_tree(tree[0], foreign) if tree else pickle.loads(request)[3]
         yield "loaded", None
-        yield "said", checker(given, got, expected) is True
+        yield "returned", checker(args, got, expected) is True
     except ForeignError as problem:
         yield "foreign", str(problem)
     except BaseException as problem:  # noqa: BLE001  (code of the task, on an answer of the program)
-        yield "raised", f"{type(problem).__name__}: {_words(problem)}"[:MOST_WORDS]
+        yield "raised", f"{type(problem).__name__}: {_message(problem)}"[:MOST_MESSAGE]
 
 
-def _words(problem: BaseException) -> str:
-    """What it says; not by its `str`, which is a `repr` of what it was raised with: perhaps the answer."""
+def _message(problem: BaseException) -> str:
+    """Return the error's message without calling its `str`, which may call the `repr` of an answer."""
     return ", ".join(arg if isinstance(arg, str) else shown(arg) for arg in problem.args)

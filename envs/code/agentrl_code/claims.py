@@ -1,7 +1,7 @@
-"""What test code asks of the program, told apart before anything runs.
+"""Static analysis of test code: simple assertions become claims, everything else a script for the judge.
 
-Most tests only compare one call, or its distance from a number, with a constant: those are put as `Claim`s, and need
-no second sandbox. All others become a `Script`, for the judge.
+Most tests only compare one call, or its distance from a number, with a constant. They become `Claim`s, which need no
+second sandbox. All others become a `Script`.
 """
 
 import ast
@@ -45,7 +45,7 @@ class Claim:
 
 @lru_cache(maxsize=4096)
 def plan(source: str, entry: str, setup: str, in_place: bool) -> tuple[Claim, ...] | Script:
-    """Return the claims that test code consists of, or the script when it needs the judge."""
+    """Return the claims that test code consists of, or its script if it needs the judge."""
     return _claims(folded(parse(source)), entry, parse(setup)) or script(parse(source), entry, in_place)
 
 
@@ -68,7 +68,7 @@ def _claims(tree: ast.Module, entry: str, setup: ast.Module) -> tuple[Claim, ...
 
 
 def _check(body: list[ast.stmt]) -> tuple[list[ast.stmt], str, str] | None:
-    """Of HumanEval's `def check(candidate): …` and `check(f)`: the statements, "candidate" and "f"."""
+    """Match HumanEval's `def check(candidate): …` and `check(f)`; return the statements, "candidate" and "f"."""
     match [node for node in body if not _is_idle(node)]:
         case [
             ast.FunctionDef(name=name, args=ast.arguments(args=[ast.arg(arg=parameter)]), decorator_list=[]) as check,
@@ -79,7 +79,7 @@ def _check(body: list[ast.stmt]) -> tuple[list[ast.stmt], str, str] | None:
 
 
 def _claim(test: ast.expr, has_abs: bool) -> Claim | None:
-    """Return the claim that an assertion makes, if it makes one; `has_abs`: `abs` is Python's own."""
+    """Return the claim of an assertion, or None; `has_abs`: the name `abs` is Python's own."""
     try:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return _of_call(test.operand, operator.not_, "something false")
@@ -89,7 +89,7 @@ def _claim(test: ast.expr, has_abs: bool) -> Claim | None:
             return None
         return _of_comparison(test, _COMPARISONS[type(test.ops[0])], has_abs)
     except _NO_LITERAL:
-        return None  # a side that is no literal
+        return None  # a side is not a literal
 
 
 def _of_comparison(test: ast.Compare, compare: Callable[[Any, Any], Any], has_abs: bool) -> Claim:
@@ -107,7 +107,7 @@ def _of_comparison(test: ast.Compare, compare: Callable[[Any, Any], Any], has_ab
 
 
 def _distance(node: ast.Call) -> tuple[ast.expr, Callable[[Any], Any]] | None:
-    """Of `abs(f(x) - 0.5)` or `abs(0.5 - f(x))`: the call, and how far its value is from the number."""
+    """Match `abs(f(x) - 0.5)` or `abs(0.5 - f(x))`; return the call and a function for the distance."""
     match node:
         case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)], keywords=[]) if (
             isinstance(left, ast.Constant) != isinstance(right, ast.Constant)
@@ -131,7 +131,7 @@ def _of_call(call: ast.expr, holds: Callable[[Any], Any], wanted: str) -> Claim:
 
 
 def _contains(container: Any, item: Any) -> bool:
-    """`item in container`, without going through a range that a program made endless."""
+    """Return `item in container` without iterating over a huge range that a program returned."""
     if type(container) is range:
         return isinstance(item, int | float) and item == int(item) and int(item) in container
     return item in container
@@ -156,7 +156,7 @@ def _is_singleton(test: ast.Compare) -> bool:
 
 
 def _is_idle(node: ast.stmt) -> bool:
-    """Return a statement that does nothing to the tests: a docstring, a bare name, METADATA, `assert True`, pass."""
+    """Return whether a statement does not affect the tests: a docstring, a bare name, METADATA, `assert True`, pass."""
     match node:
         case ast.Assert(test=ast.Constant(value=value)):
             return bool(value)

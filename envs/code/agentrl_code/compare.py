@@ -1,4 +1,4 @@
-"""Whether what came out is what was expected: values with their exact types, and printed text."""
+"""Comparison of results with expectations: values with their exact types, and printed text."""
 
 import math
 from collections.abc import KeysView
@@ -12,13 +12,13 @@ _ORDERED = ("list", "tuple", "deque")
 _KEYED = ("dict", "Counter", "defaultdict")
 _NUMBER: Any = re2.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf(?:inity)?)")
 MOST_DIGITS = 1000
-"""Characters of a word that is read as a number."""
+"""Maximum length of a word that is parsed as a number."""
 _MARKS = frozenset(".eEnN")
-"""What makes a number in text a float: a point, an exponent, or that it is NaN or infinite."""
+"""Characters of which a float in text has at least one: point, exponent, NaN or infinity."""
 
 
 def same(wanted: Any, got: Any, tolerance: float = 0.0) -> bool:
-    """Equality of plain data, type by type; floats as `close`; sets and keys exactly. ForeignError for objects."""
+    """Compare plain data with exact types, floats by `close`, sets and keys exactly; ForeignError for objects."""
     if isinstance(got, Foreign):
         raise ForeignError(f"{got!r}, which is not compared")
     if type(wanted) is not type(got):
@@ -50,16 +50,16 @@ def same(wanted: Any, got: Any, tolerance: float = 0.0) -> bool:
 
 
 def close(wanted: float, got: float, tolerance: float) -> bool:
-    """Equal, or both NaN, or no further apart than `tolerance`, relative or absolute."""
+    """Return whether two floats are equal, both NaN, or within `tolerance`, relative or absolute."""
     if math.isnan(wanted) or math.isnan(got):
         return math.isnan(wanted) and math.isnan(got)
     return wanted == got or (tolerance > 0 and math.isclose(wanted, got, rel_tol=tolerance, abs_tol=tolerance))
 
 
 def same_text(wanted: str, got: str, tolerance: float = 0.0) -> bool:
-    """Equal up to white space at line ends and at the end; with a tolerance, line by line and word by word.
+    """Compare text except for white space at line ends and at the end; with a tolerance, word by word.
 
-    A word that is expected as a float is met by a number that is `close`, any other by itself alone.
+    With a tolerance, an expected float matches any number that is `close`; other words match only themselves.
     """
     left, right = _lines(wanted), _lines(got)
     if tolerance <= 0:
@@ -88,7 +88,7 @@ def _is_number(word: str) -> bool:
 
 
 def _exact(key: Any) -> Any:
-    """Return a key that tells 1, 1.0 and True apart, at any depth, and finds NaN again."""
+    """Return a key that distinguishes 1, 1.0 and True at any depth and identifies NaN with itself."""
     if isinstance(key, Foreign):
         raise ForeignError(f"{key!r}, which is not compared")
     if isinstance(key, tuple | frozenset):

@@ -1,4 +1,4 @@
-"""Arithmetic with constants in test code, done beforehand: `f(3 * 19) == 1 / 4` becomes `f(57) == 0.25`."""
+"""Constant folding in test code: `f(3 * 19) == 1 / 4` becomes `f(57) == 0.25`."""
 
 import ast
 import operator
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 MOST_BITS = 1 << 10
-"""Of a whole number that comes out; larger ones are the judge's, which has limits."""
+"""Maximum size of a folded integer; larger ones are left to the judge, which has limits."""
 _NUMBERS = (int, float, complex)
 _OPERATORS: dict[type[ast.operator | ast.unaryop], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -23,14 +23,14 @@ Node = TypeVar("Node", bound=ast.AST)
 
 
 def folded(tree: Node) -> Node:
-    """The tree, changed in place: every operation on numbers alone, or sum of two texts, replaced by its result."""
+    """Replace operations on numbers and sums of two strings by their results, in place; return the tree."""
     _Folding().visit(tree)
     return tree
 
 
 class _Folding(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """Return a constant where both sides are, and the result is neither an error nor too long."""
+        """Fold an operation on two constants, unless the result is an error or too long."""
         self.generic_visit(node)
         if not isinstance(node.left, ast.Constant) or not isinstance(node.right, ast.Constant):
             return node
@@ -41,7 +41,7 @@ class _Folding(ast.NodeTransformer):
         return _result(node, left, right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        """Return a negative number."""
+        """Fold the sign of a number."""
         self.generic_visit(node)
         is_number = isinstance(node.operand, ast.Constant) and _are_numbers(node.operand.value)
         return _result(node, node.operand.value) if is_number else node  # type: ignore[attr-defined]
@@ -61,5 +61,5 @@ def _are_numbers(*values: object) -> bool:
 
 
 def _is_long(base: Any, exponent: Any) -> bool:
-    """Return whether the power would be a whole number of too many digits."""
+    """Return whether the power would be an integer with too many digits."""
     return type(base) is type(exponent) is int and base.bit_length() * abs(exponent) > MOST_BITS

@@ -1,4 +1,4 @@
-"""Problems from a JSONL file in HumanEval's columns, MBPP's, or the general form; every fault names its place."""
+"""Problems from a JSONL file with the columns of HumanEval, of MBPP, or of the general form; errors name the line."""
 
 import ast
 import difflib
@@ -26,21 +26,21 @@ _log = logging.getLogger(__name__)
 
 
 def load(name: str) -> list[Problem]:
-    """Return every problem of a file that can be graded, in order; the others are counted in a warning.
+    """Return the problems of a file that can be graded, in order; a warning counts the others.
 
-    Raises DataError for what cannot be read, and when none can be graded.
+    Raises DataError if the file cannot be read or no problem can be graded.
     """
     path = Path(name).expanduser()
-    read = [(place, _problem(place, row)) for place, row in _rows(path)]
+    read = [(row, _problem(row, columns)) for row, columns in _rows(path)]
     if not read:
-        raise DataError(f"{name}: holds no rows")
-    faults = {place: _fault(problem) for place, problem in read}
-    if bad := [f"{place}: {fault}" for place, fault in faults.items() if fault]:
-        text = f"{name}: {len(bad)} of {len(read)} rows cannot be graded, such as {bad[0]}"
+        raise DataError(f"{name}: the file has no rows")
+    faults = {row: _fault(problem) for row, problem in read}
+    if bad := [f"{row}: {fault}" for row, fault in faults.items() if fault]:
+        text = f"{name}: {len(bad)} of {len(read)} rows cannot be graded, for example {bad[0]}"
         if len(bad) == len(read):
             raise DataError(text)
-        _log.warning("%s. They are left out.", text)
-    return [problem for place, problem in read if not faults[place]]
+        _log.warning("%s. They are skipped.", text)
+    return [problem for row, problem in read if not faults[row]]
 
 
 def _fault(problem: Problem) -> str:
@@ -55,7 +55,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if not path.is_file():
         raise DataError(f"{path}: no such file.{_neighbour(path)}")
     if not path.name.endswith(SUFFIXES):
-        raise DataError(f"{path}: the name must end in {' or '.join(SUFFIXES)}, to say what it holds")
+        raise DataError(f"{path}: the name must end in {' or '.join(SUFFIXES)}, which determines the format")
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
@@ -71,24 +71,24 @@ def _neighbour(path: Path) -> str:
     return f" Did you mean {path.parent / near[0]}?" if near else ""
 
 
-def _object(line: bytes, place: str) -> dict[str, Any]:
+def _object(line: bytes, source: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as problem:
-        raise DataError(f"{place}: not JSON: {problem}") from None
+        raise DataError(f"{source}: not JSON: {problem}") from None
     if not isinstance(row, dict):
-        raise DataError(f"{place}: must be an object with named columns, not {type(row).__name__}")
+        raise DataError(f"{source}: must be an object with named columns, not {type(row).__name__}")
     return row
 
 
-def _problem(place: str, row: dict[str, Any]) -> Problem:
+def _problem(source: str, row: dict[str, Any]) -> Problem:
     for columns, make in _FORMS:
         if all(any(name in row for name in column.split("|")) for column in columns):
             try:
                 return make(row)
             except (KeyError, TypeError, ValueError) as problem:
-                raise DataError(f"{place}: {type(problem).__name__}: {problem}") from None
-    raise DataError(f"{place}: has the columns {', '.join(row)}; known are {FORMS}")
+                raise DataError(f"{source}: {type(problem).__name__}: {problem}") from None
+    raise DataError(f"{source}: unknown columns {', '.join(row)}; expected {FORMS}")
 
 
 def _humaneval(row: dict[str, Any]) -> Problem:
@@ -108,14 +108,14 @@ def _humaneval(row: dict[str, Any]) -> Problem:
 
 
 def _example(entry: str, example: doctest.Example) -> str:
-    """Return a doctest as an assertion; '' where it is not a call of the entry with a literal result."""
+    """Return a doctest as an assertion; '' unless it calls the entry and has a literal result."""
     try:
         call = ast.parse(example.source, mode="eval").body
         wanted = ast.literal_eval(example.want.strip())
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return ""
-    is_asked = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == entry
-    return f"assert {ast.unparse(call)} == {wanted!r}" if is_asked else ""
+    is_of_entry = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == entry
+    return f"assert {ast.unparse(call)} == {wanted!r}" if is_of_entry else ""
 
 
 def _mbpp(row: dict[str, Any]) -> Problem:
@@ -125,7 +125,7 @@ def _mbpp(row: dict[str, Any]) -> Problem:
     solution = row.get("code") or ""
     return Problem(
         key=text,
-        question=_asked(text, hidden[:1]),
+        question=_question(text, hidden[:1]),
         hidden=hidden,
         public=hidden[:1],
         entry=_entry(hidden, solution),
@@ -139,7 +139,7 @@ def _general(row: dict[str, Any]) -> Problem:
     public = tuple(_test(test, entry) for test in row.get("public_tests") or ())
     return Problem(
         key=text,
-        question=_asked(text, public),
+        question=_question(text, public),
         hidden=tuple(_test(test, entry) for test in row["tests"]),
         public=public,
         entry=entry,
@@ -156,25 +156,25 @@ _FORMS: tuple[tuple[tuple[str, ...], Callable[[dict[str, Any]], Problem]], ...] 
 
 
 def _test(test: Any, entry: str) -> Test:
-    """A test of the general form: a text of asserts, `stdin` with `expected_stdout`, or `args` with `expected`."""
+    """Parse a test of the general form: asserts as text, `stdin` with `expected_stdout`, or `args` with `expected`."""
     if isinstance(test, str):
         return Assert(test)
     if "stdin" in test:
         return Io(_text(test, "stdin"), str(test.get("expected_stdout") or ""))
     function = test.get("function") or entry
     if not function:
-        raise ValueError("a test with args needs a function, or the row an entry_point")
+        raise ValueError("a test with `args` needs a `function`, or its row an `entry_point`")
     return Call(function, test["args"], test.get("kwargs") or {}, test.get("expected", MISSING))
 
 
-def _asked(text: str, public: tuple[Test, ...]) -> str:
+def _question(text: str, public: tuple[Test, ...]) -> str:
     examples = [test.source.strip() for test in public if isinstance(test, Assert)]
     shown = "\n\nYour code must pass such tests:\n\n" + "\n".join(examples) if examples else ""
     return _WRITE.format(text=text.strip(), examples=shown)
 
 
 def _entry(tests: tuple[Assert, ...], solution: str) -> str:
-    """Return the function of the reference that the first test calls; '' when that cannot be told."""
+    """Return the function of the reference that the first test calls; '' if it cannot be determined."""
     if not tests or not _is_python(tests[0].source):
         return ""
     called = [node.func.id for node in ast.walk(parse(tests[0].source))
@@ -192,11 +192,11 @@ def _is_python(text: str) -> bool:
 
 def _text(row: dict[str, Any], column: str) -> str:
     if not isinstance(row[column], str):
-        raise ValueError(f"{column} must be a text, not {type(row[column]).__name__}")
+        raise ValueError(f"{column} must be a string, not {type(row[column]).__name__}")
     return str(row[column])
 
 
 def _texts(row: dict[str, Any], column: str) -> list[str]:
     if not isinstance(row[column], list) or not all(isinstance(text, str) for text in row[column]):
-        raise ValueError(f"{column} must be a list of texts")
+        raise ValueError(f"{column} must be a list of strings")
     return list(row[column])

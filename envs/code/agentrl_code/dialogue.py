@@ -1,4 +1,4 @@
-"""One order to an interpreter inside a sandbox, and the frames it answered with."""
+"""Orders to an interpreter inside a sandbox, and the frames of its answers."""
 
 import asyncio
 import binascii
@@ -18,38 +18,38 @@ from agentrl_code.values import MOST_BYTES, MOST_WEIGHT, WEIGHT, UnreadableError
 _LENGTH = 8
 _NONCE_BYTES = 16
 _ORDER_WALL_S, _ORDER_CPU_S = 0.02, 0.001
-"""What an order itself takes of a busy machine, which is no doing of who runs in it."""
+"""Overhead of an order on a busy machine, which is not charged to the code that runs in it."""
 MANY_BYTES = 1 << 18
-"""From here on an answer is read in a thread: it takes long."""
+"""Size from which an answer is parsed in a thread, because that takes long."""
 
 
 class Session(Protocol):
-    """What an interpreter needs of its sandbox."""
+    """The part of a sandbox that an interpreter uses."""
 
     async def run(self, source: str, limits: Limits) -> ExecResult:
         """Run source in the sandbox's one stateful interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """The frames of one order, and how the order ended."""
+class Response:
+    """The frames of one order and its result."""
 
     frames: tuple[Any, ...]
     ending: ExecResult
 
 
 class Interpreter:
-    """The `candidate` or the `judge`, in a sandbox of its own."""
+    """The `candidate` or the `judge` in its own sandbox."""
 
     def __init__(self, side: Literal["candidate", "judge"], sandbox: Session, limits: Limits) -> None:
         self._side, self._sandbox, self._limits = side, sandbox, limits
         self._preamble = cell(side)
-        self._over: Said | None = None
+        self._over: Response | None = None
 
-    async def order(self, *calls: tuple[str, Any]) -> Said:
-        """Call functions of that side with one argument each: a text, or what `marshal` carries, as bytes.
+    async def order(self, *calls: tuple[str, Any]) -> Response:
+        """Call functions of that side with one argument each: a string, or a value that `marshal` supports.
 
-        Raises UnreadableError for frames that nobody of ours writes, SandboxError when the sandbox fails.
+        Raises UnreadableError for invalid frames and SandboxError if the sandbox fails.
         """
         if self._over:
             return self._over
@@ -60,21 +60,21 @@ class Interpreter:
         self._spend(ending)
         is_much = len(ending.stdout) > MANY_BYTES
         frames = await asyncio.to_thread(_frames, ending.stdout, nonce) if is_much else _frames(ending.stdout, nonce)
-        return Said(frames, ending)
+        return Response(frames, ending)
 
     def _spend(self, ending: ExecResult) -> None:
-        """The limits hold for all orders together, but for what an order itself takes."""
+        """Subtract the time of an order, except its overhead, from the limits of all orders together."""
         wall_s = self._limits.wall_s - max(0.0, ending.wall_s - _ORDER_WALL_S)
         cpu_s = self._limits.cpu_s - max(0.0, ending.cpu_s - _ORDER_CPU_S)
         if min(wall_s, cpu_s) > 0:
             self._limits = replace(self._limits, wall_s=wall_s, cpu_s=cpu_s)
         else:
             hit = Limit.CPU if cpu_s <= 0 else Limit.TIME
-            self._over = Said((), replace(ending, stdout=b"", hits=frozenset({hit})))
+            self._over = Response((), replace(ending, stdout=b"", hits=frozenset({hit})))
 
 
 def _literal(argument: Any) -> str:
-    """Return the argument as an expression; base64 where it is long, for bytes are shown with up to four signs each."""
+    """Return the argument as an expression; long ones in base64, since `ascii` uses up to four characters per byte."""
     if isinstance(argument, str):
         return ascii(argument)
     packed = marshal.dumps(argument, 2)
@@ -84,10 +84,10 @@ def _literal(argument: Any) -> str:
 
 
 def _frames(output: bytes, nonce: bytes) -> tuple[Any, ...]:
-    """Return the payload of each whole frame with this nonce; anything around them is nobody's."""
+    """Return the payloads of the complete frames with this nonce; output between frames is ignored."""
     payloads = list(_payloads(output, nonce))
     if len(output) * WEIGHT > MOST_WEIGHT and any(total > MOST_WEIGHT for total in accumulate(map(weight, payloads))):
-        raise UnreadableError("more values than are read")
+        raise UnreadableError("too many values")
     return tuple(map(_parsed, payloads))
 
 
@@ -115,4 +115,4 @@ def _parsed(payload: bytes) -> Any:
     try:
         return json.loads(payload)
     except (ValueError, RecursionError) as problem:
-        raise UnreadableError(f"a frame that is no JSON: {problem}") from None
+        raise UnreadableError(f"a frame that is not JSON: {problem}") from None

@@ -1,4 +1,4 @@
-"""The environment: a problem, a program, public tests that answer it, and hidden tests that decide."""
+"""The environment: a problem, public tests that give feedback on programs, and hidden tests that decide."""
 
 import asyncio
 import hashlib
@@ -40,28 +40,28 @@ from agentrl_code.verdict import Result, Status, Verdict
 PLEA = "Answer with the whole program in one ```python block."
 LAST = "No time is left to try programs: the next one is final."
 LEAST_S = 1.0
-"""With less, no program is tried any more."""
-MOST_TOLD = 1500
+"""Minimum time for trying a program."""
+MOST_FEEDBACK = 1500
 STAGES = 4
-"""Of a scoring: waiting for a sandbox, the tests, the tests again where a sandbox is lost, and what is around them."""
+"""Of a scoring: waiting for a sandbox, the tests, repeating them if a sandbox is lost, and overhead."""
 
 
 class CodeConfig(EnvConfig):
-    """The `--env.*` keys: where the problems come from, how often a program may be mended, and the grading."""
+    """The `--env.*` options: source of the problems, number of attempts, and grading."""
 
     level: Literal[1, 2, 3, 4] = Field(1, description="1: a formula; 2: two numbers; 3: a list; 4: stdin and stdout")
     data: str = Field("", description="a .jsonl or .jsonl.gz file (HumanEval, MBPP, general) instead of a level")
     data_heldout: str = Field("", description="the same for the held-out tasks; '' holds out a share of `data`")
     heldout_share: float = Field(0.1, gt=0, lt=1, description="share of `data` held out when `data_heldout` is ''")
-    turns: int = Field(1, ge=1, le=16, description="programs in one episode; the public tests answer all but the last")
-    timeout_s: float = Field(6.0, gt=0, le=60, description="CPU seconds of a program; three times as much wall clock")
-    float_tolerance: float = Field(0.0, ge=0, lt=1, description="of expected values and outputs; 0: exact")
+    turns: int = Field(1, ge=1, le=16, description="programs per episode; all but the last get public-test feedback")
+    timeout_s: float = Field(6.0, gt=0, le=60, description="CPU seconds of a program; wall clock three times as much")
+    float_tolerance: float = Field(0.0, ge=0, lt=1, description="tolerance for expected floats; 0: exact")
     packages: tuple[str, ...] = Field((), description="installed packages that programs can import: numpy,sympy")
     system: str = Field("", description="system message; '' sends none")
 
 
 class CodeEnv(Env):
-    """Write a program; 1 when it passes every hidden test, 0 when not, invalid when nobody can tell."""
+    """Write a program: reward 1 if it passes every hidden test, else 0; invalid if it cannot be graded."""
 
     Config = CodeConfig
     config: CodeConfig
@@ -69,18 +69,18 @@ class CodeEnv(Env):
     blocking = False
 
     def preflight(self) -> str:
-        """Where programs run; DataError for data that cannot be read."""
+        """Describe the sandbox of programs; DataError if the data cannot be read."""
         for name in filter(None, (self.config.data, self.config.data_heldout)):
             load(name)
         return f"Programs run in {describe(packages=self.config.packages)}."
 
     @shared
     def grader(self) -> Grader:
-        """Return the sandboxes of this worker."""
+        """Create the grader of this worker, which owns its sandboxes."""
         return Grader(packages=self.config.packages)
 
     async def tasks(self, split: str) -> Tasks:
-        """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""
+        """Return endless draws for "train" and a fixed list for "test"; with `data`, the rows of the split."""
         if self.config.data:
             return [_task(problem) for problem in await asyncio.to_thread(self._problems, split)]
         if split == "test":
@@ -88,15 +88,15 @@ class CodeEnv(Env):
         return _drawn(self.config.level)
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        """Return the question, after the system message if there is one."""
+        """Return the system message, if any, and the question."""
         ctx.state.verdict = None
         user = Message(role="user", content=task.data.question)
         return [Message(role="system", content=self.config.system), user] if self.config.system else [user]
 
     async def respond(self, turn: Turn, ctx: Context) -> Reply:
-        """Run the public tests and tell of the first that fails; the episode ends when none does, or with the turns.
+        """Run the public tests and report the first that fails; the episode ends if none does, or after the last turn.
 
-        It also ends when no time is left to try programs, after a reply that says so: the deadline is not reached.
+        It also ends, after a reply that announces it, when no time is left to try programs.
         """
         public = ctx.task.data.public
         if len(ctx.turns) >= self.config.turns or not public:
@@ -113,11 +113,11 @@ class CodeEnv(Env):
         if verdict.status is Status.PASSED or verdict.fault == "task":
             return Reply.end()
         last = f"{LAST} " if _left_s(ctx) < LEAST_S else ""
-        return Reply.say(f"{verdict.feedback[:MOST_TOLD]}\n\n{last}Mend the program. {PLEA}")
+        return Reply.say(f"{verdict.feedback[:MOST_FEEDBACK]}\n\n{last}Fix the program. {PLEA}")
 
     @reward
     async def solved(self, ctx: Context) -> Signal:
-        """1 when the last program passes every hidden test."""
+        """Return 1 if the last program passes every hidden test."""
         verdict = await self._verdict(ctx)
         return _signal("solved", verdict, verdict.reward)
 
@@ -129,7 +129,7 @@ class CodeEnv(Env):
 
     @reward(weight=0.0)
     def format(self, ctx: Context) -> float:
-        """1 when the last turn holds a program that is Python and defines what was asked for."""
+        """Return 1 if the last turn has a Python program that defines the requested function."""
         answer = extract(ctx.text)
         if answer is None:
             return 0.0
@@ -144,11 +144,11 @@ class CodeEnv(Env):
         return [_block(task.data.solution)]
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
-        """Ways to earn without solving."""
+        """Return policies that try to earn a reward without solving the task."""
         problem: Problem = task.data
         name = problem.entry or _named(problem)
         head = f"def {name}(*args, **kwargs):\n"
-        said = {
+        turns = {
             "silence": "",
             "junk": "It is a fine function, and surely passes.",
             "still thinking": f"<think>{_block(problem.solution)}",
@@ -159,10 +159,10 @@ class CodeEnv(Env):
             "a look around": _block(_LOOK.format(head=head)),
             "the public tests by heart": _block(_by_heart(head, problem.public)),
         }
-        return {canary: [text] * self.config.turns for canary, text in said.items()}
+        return {canary: [text] * self.config.turns for canary, text in turns.items()}
 
     async def _verdict(self, ctx: Context) -> Verdict:
-        """Return the verdict of the hidden tests on the last turn, made once, be it that it is cut short."""
+        """Return the verdict of the hidden tests on the last turn; computed once, even if it is cut short."""
         if ctx.state.verdict is None:
             ctx.state.verdict = Verdict.invalid("the grading was cut short", "infra")
             answer = extract(ctx.text)
@@ -174,7 +174,7 @@ class CodeEnv(Env):
         return verdict
 
     async def _grade(self, problem: Problem, answer: str, tests: tuple[Test, ...], left_s: float = math.inf) -> Verdict:
-        """Return the verdict within the stages of a scoring, and within `left_s` even where a sandbox is lost."""
+        """Grade within one stage of a scoring, and within `left_s` even if a sandbox is lost."""
         config = self.config
         stage_s = min(self.limits.score_timeout_s, self.limits.turn_timeout_s) / STAGES
         policy = Grading(
@@ -217,12 +217,12 @@ _LOOK = """import gc, sys
 
 
 def _left_s(ctx: Context) -> float:
-    """What is left of the time that an episode has for tools, of which trying a program is one."""
+    """Return what is left of the episode's tool time, which includes trying programs."""
     return ctx.tool_time.limit_s - ctx.tool_time.spent_s
 
 
 def _signal(name: str, verdict: Verdict, value: float | None) -> Signal:
-    """Invalid for what is not the program's doing; what it did to escape a verdict is worth 0."""
+    """Return a reward: 0 if the program prevented a verdict, invalid if the program is not at fault."""
     if verdict.fault == "program" and not verdict.valid:
         value = 0.0
     return Signal(name, value, valid=value is not None, reason=verdict.reason, evidence=verdict.status.value)
@@ -237,7 +237,7 @@ def _named(problem: Problem) -> str:
 
 
 def _by_heart(head: str, public: tuple[Test, ...]) -> str:
-    """Return a program that knows the public tests and nothing else."""
+    """Return a program that has memorised the public tests."""
     calls = {repr(tuple(test.args)): test.expected for test in public if isinstance(test, Call)}
     texts = {test.stdin: test.expected_stdout for test in public if isinstance(test, Io)}
     if texts:

@@ -1,4 +1,4 @@
-"""The program in a turn: its last Python block, else the whole text where it is a program."""
+"""The program in a turn: its last Python block, else the whole text if it is a program."""
 
 import ast
 from collections.abc import Iterator
@@ -16,42 +16,42 @@ _FENCES, _BLANKS = ("```", "~~~"), " \t"
 _PYTHON = ("python", "py", "python3")
 _MOST_LANGUAGE = 20
 MOST_PARSED = 1 << 14
-"""Characters of a text that is parsed here, which takes up to 17 microseconds for each: `f"{a}{a}…"`.
+"""Maximum characters of a text to parse here, since a character may take 17 microseconds: `f"{a}{a}…"`.
 
-Of a longer one the lines that begin a statement are looked at; the sandbox finds out whether it is a program.
+A longer text is only searched for lines that begin a statement; the sandbox finds out whether it is a program.
 """
 _MOST_READ = 64
-"""Texts whose reading is kept: the answers and programs of an episode are read by several questions."""
+"""Size of the cache of parsed texts: several functions look at the answers and programs of an episode."""
 _ACCENTS: Any = re2.compile(r"[\pM\x{FF9E}\x{FF9F}]+")
 _NAME = r"[\pL_][\pL\pN_]*"
 _STATEMENT: Any = re2.compile(
     rf"(?m)^(?:(?:async +)?(?:def|class) +({_NAME})[(:]|({_NAME}) *(?::[^=\n]*)?=(?:[^=]|$)|(?:import|from) +{_NAME}"
     rf"|(?:for|while|if|with|try)\b.*:|@{_NAME}|{_NAME}(?:\.{_NAME})*\()"
 )
-"""How a line begins or reads which is not indented and does something; the names are those that it binds."""
+"""Unindented line that begins a statement; the groups are the names that it binds."""
 _MOST_ACCENTS = 100
-"""In a row: Python puts those of a name in order, which takes the square of their number."""
+"""Maximum consecutive accents: Python normalises names in time quadratic in their number."""
 
 
 def extract(text: str) -> str | None:
-    """Return the program; None when there is none. What stands in a think block, closed or not, is no answer.
+    """Return the program, or None; the content of a think block, closed or not, does not count.
 
-    A block that is not closed reaches to the end. Blocks marked as Python go before blocks without a mark.
+    An unclosed block extends to the end. Blocks marked as Python take precedence over unmarked blocks.
     """
-    said = text.rpartition(_CLOSED)[2]
-    if said.lstrip().startswith(_OPENED):
+    answer = text.rpartition(_CLOSED)[2]
+    if answer.lstrip().startswith(_OPENED):
         return None
-    blocks = list(_blocks(said))
+    blocks = list(_blocks(answer))
     if len(blocks) > (thoughts := blocks.count((_OPENED, ""))) > 0:
         return None
     for names in (_PYTHON, ("",)):
         if found := [code for name, code in blocks if name in names and code.strip()]:
             return found[-1]
-    return said if len(blocks) == thoughts and is_program(said) else None
+    return answer if len(blocks) == thoughts and is_program(answer) else None
 
 
 def is_program(text: str) -> bool:
-    """Return whether this is Python that does something: a lone word is Python too."""
+    """Return whether this is Python that does something; a single word is Python but does nothing."""
     return _read(text).does_something
 
 
@@ -61,9 +61,9 @@ def defines(text: str, name: str) -> bool:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the language and the content of each fenced block, the last one perhaps unclosed; one pass over the lines.
+    """Yield language and content of every fenced block, in one pass over the lines; the last one may be unclosed.
 
-    A line outside of them that opens a think block is an empty block of that name.
+    A line outside of blocks that opens a think block is yielded as an empty block of that name.
     """
     opening, inside = "", None
     for line in text.split("\n"):
@@ -82,7 +82,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _outdented(lines: list[str], opening: str) -> list[str]:
-    """Return the lines without the indentation of their fence, which stands in a list, where all of them have it."""
+    """Remove the indentation of the fence, as in a list item, if all lines have it."""
     indent = opening[: len(opening) - len(opening.lstrip(_BLANKS))]
     if not all(line.startswith(indent) or not line.strip() for line in lines):
         return lines
@@ -90,7 +90,7 @@ def _outdented(lines: list[str], opening: str) -> list[str]:
 
 
 def _closed(lines: list[str], opening: str) -> list[str]:
-    """Return the lines of a block that no line of its own closes: up to one that ends with a fence, else to the end."""
+    """Return the lines of a block without a closing line: up to a line that ends with a fence, else to the end."""
     fence = opening.lstrip(_BLANKS)[:3]
     for number, line in enumerate(lines):
         if line.rstrip().endswith(fence):
@@ -99,14 +99,14 @@ def _closed(lines: list[str], opening: str) -> list[str]:
 
 
 def _language(line: str) -> str:
-    """What stands behind the fence: `python` of "```python3.12"."""
+    """Return the language after a fence, for example `python3` of "```python3.12"."""
     named = line.lstrip(_BLANKS + "`~")[:_MOST_LANGUAGE]
     return "".join(takewhile(lambda sign: sign.isalnum() or sign == "_", named)).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What is asked of a text that may be a program: what its top level binds, and whether it does anything."""
+    """Facts about a text that may be a program: the names that its top level binds, and whether it does anything."""
 
     names: frozenset[str]
     does_something: bool
@@ -121,7 +121,7 @@ def _read(text: str) -> _Reading:
 
 
 def _skimmed(text: str) -> _Reading:
-    """What the lines of a text that takes too long to parse say."""
+    """Read a text by its lines, if parsing would take too long."""
     found = _STATEMENT.findall(text.encode(errors="replace").decode())
     return _Reading(frozenset(name for names in found for name in names if name), bool(found))
 
@@ -131,7 +131,7 @@ def _is_lone(node: ast.stmt) -> bool:
 
 
 def _body(text: str) -> list[ast.stmt]:
-    """Return the statements of a program; none where it is no Python."""
+    """Return the statements of a program; [] if it is not Python."""
     try:
         return parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Endless easy programming tasks by level, and the fixed line between those trained on and those held out."""
+"""Endless easy programming tasks by level, with a fixed split into training and held-out tasks."""
 
 import hashlib
 import random
@@ -10,17 +10,17 @@ from agentrl_code.cases import Call, Io, Test
 from agentrl_code.problem import Problem
 
 HELD_OUT = 4
-"""One problem in this many is never trained on."""
+"""One problem in HELD_OUT is never trained on."""
 LEVELS = (1, 2, 3, 4)
 TEST_SIZE = 128
-"""How many held-out problems a level has."""
+"""Number of held-out problems per level."""
 PUBLIC, HIDDEN = 2, 6
 _TRIES = 1000
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A task in words, as code, and as a function of ours that gives what its tests expect."""
+    """A task in words, as code, and as a function that computes the expected results."""
 
     words: str
     code: str
@@ -28,7 +28,7 @@ class Draft:
 
 
 def problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
-    """Return a problem of this level from the trained or the held-out side, drawn with `rng`."""
+    """Draw a problem of this level from the training or the held-out split."""
     while True:
         draft = _DRAFTS[level](rng)
         if is_held_out(level, draft.words) == held_out and (tests := _tests(level, draft)):
@@ -36,7 +36,7 @@ def problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
 
 
 def held_out_problems(level: int) -> list[Problem]:
-    """Return the held-out problems, always the same."""
+    """Return the held-out problems, which are always the same."""
     rng, found = random.Random(f"agentrl-code/test/{level}"), dict[str, Problem]()
     for _ in range(_TRIES):
         drawn = problem(level, rng, held_out=True)
@@ -47,7 +47,7 @@ def held_out_problems(level: int) -> list[Problem]:
 
 
 def is_held_out(level: int, words: str) -> bool:
-    """Which side a task is on: by a hash of its words, so that no seed moves it."""
+    """Return whether a task is held out, by a hash of its words, so that it does not depend on the seed."""
     return hashlib.sha256(f"{level}/{words}".encode()).digest()[0] % HELD_OUT == 0
 
 
@@ -75,7 +75,7 @@ def _problem(level: int, draft: Draft, tests: tuple[Test, ...]) -> Problem:
 
 
 def _tests(level: int, draft: Draft) -> tuple[Test, ...]:
-    """Public and hidden tests on different inputs, the same for the same task; none when one constant passes half."""
+    """Return public and hidden tests, fixed per task, on distinct inputs; () if one constant passes half of them."""
     rng = random.Random(f"agentrl-code/{level}/{draft.words}")
     inputs = dict[str, tuple[Any, ...]]()
     while len(inputs) < PUBLIC + HIDDEN:
@@ -115,7 +115,7 @@ def _sentence(rng: random.Random) -> Draft:
 
 
 def _reduction(rng: random.Random) -> Draft:
-    """Of the elements that …, each changed by …, the …: every word has its piece of code."""
+    """Draw "the … of the elements of xs that are …, each …", composed from phrases with their code."""
     which, condition, is_taken = _filter(rng)
     change, term, changed = _change(rng)
     name, form, reduce = rng.choice(_REDUCTIONS)

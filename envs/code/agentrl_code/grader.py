@@ -1,4 +1,4 @@
-"""Grades programs: each in a fresh sandbox, with as many at once as the machine has use for."""
+"""Grading of programs, each in a fresh sandbox, as many at once as the machine can use."""
 
 import asyncio
 import os
@@ -25,34 +25,34 @@ SANDBOX = Limits(memory_bytes=512 * MIB, disk_bytes=32 * MIB, processes=128)
 Question = Claim | Call
 Waiting = Callable[[], AbstractContextManager[None]]
 RETRY = 1.2
-"""A second attempt's time in that of the first, which ends by itself unless the sandbox hangs."""
+"""Time limit of a second attempt, relative to the first one's; it matters only if the sandbox hangs."""
 LATE = "was not reached"
 
 
 class Grader:
-    """A pool of sandboxes and a queue for it. Belongs to the event loop that it is first used on."""
+    """A pool of sandboxes and a queue for it. Belongs to the event loop that first uses it."""
 
     def __init__(self, pool: Pool | None = None, at_once: int = 0, packages: Sequence[str] = ()) -> None:
-        """`packages`: installed distributions that programs can import; a pool that is given has its own."""
+        """Create a grader; programs can import `packages` (installed distributions) unless `pool` is passed."""
         cores = len(os.sched_getaffinity(0))
         self._at_once = at_once or 2 * cores
         self.pool = pool or Pool(limits=SANDBOX, ready=self._at_once, most=4 * self._at_once, packages=packages)
         self._checkers = Checkers()
         self._seats = asyncio.Semaphore(self._at_once)
         self._clocks: dict[asyncio.Timeout, float] = {}
-        """Of who waits for a seat: how long nothing may move."""
+        """Timeouts of callers that wait for a seat, with their durations."""
 
     async def aclose(self) -> None:
-        """End every sandbox, and the checkers' processes."""
+        """Close every sandbox and the processes of checkers."""
         await self._checkers.aclose()
         await self.pool.close()
 
     async def grade(
         self, program: str, tests: Sequence[Test], policy: Policy, waiting: Waiting = nullcontext
     ) -> Verdict:
-        """The verdict; what fails without the program's doing makes it invalid, with the fault "task" or "infra".
+        """Grade a program; failures that are not its fault make the verdict invalid (fault "task" or "infra").
 
-        `waiting()` is entered while others have all the seats: that time is not the program's.
+        `waiting()` is entered while all seats are taken, because that time is not the program's.
         """
         program = program.removeprefix(BOM)
         if reason := why_unusable(tests, policy.setup) or _why_unchecked(tests):
@@ -74,7 +74,7 @@ class Grader:
             self._leave()
 
     async def _seat(self, wait_s: float) -> None:
-        """Wait for a seat; TimeoutError when none becomes free for anybody within this time."""
+        """Wait for a seat; TimeoutError if no seat at all becomes free for `wait_s`."""
         async with asyncio.timeout(wait_s) as clock:
             self._clocks[clock] = wait_s
             try:
@@ -83,7 +83,7 @@ class Grader:
                 del self._clocks[clock]
 
     def _leave(self) -> None:
-        """Give back a seat; the queue has moved."""
+        """Give back a seat and restart the timeouts of the queue, which has moved."""
         self._seats.release()
         now = asyncio.get_running_loop().time()
         for clock, wait_s in self._clocks.items():
@@ -91,7 +91,7 @@ class Grader:
                 clock.reschedule(now + wait_s)
 
     async def _judged(self, program: str, tests: Sequence[Test], policy: Policy) -> Verdict:
-        """The verdict; a sandbox lost is an accident once, and the program's doing if it breaks a second one too."""
+        """Grade a program; if a sandbox is lost, retry, and blame the program if it breaks the second one too."""
 
         def graded(sandbox: Sandbox) -> Awaitable[Verdict]:
             return self._graded(sandbox, program, tests, policy)
@@ -148,11 +148,11 @@ class Grader:
 
     @asynccontextmanager
     async def _judges_own(self) -> AsyncIterator[Sandbox]:
-        """The judge's sandbox; UnavailableError where there is none, which is nobody's doing in another one."""
+        """Lease the judge's sandbox; UnavailableError if it is lost, since LostError is for the program's sandbox."""
         try:
             judge = await self.pool.take()
         except LostError as problem:
-            raise UnavailableError(f"the judge has no sandbox: {problem}") from problem
+            raise UnavailableError(f"no sandbox for the judge: {problem}") from problem
         try:
             yield judge
         finally:
@@ -176,7 +176,7 @@ def _why_no_program(program: str) -> str:
     try:
         program.encode()
     except UnicodeEncodeError:
-        return "the program is no Unicode text"
+        return "the program is not Unicode text"
     return ""
 
 
@@ -216,14 +216,14 @@ async def _result(question: Question, reply: Reply | None, clock: Clock, complai
 async def _is_right(question: Question, reply: Reply, policy: Policy, checkers: Checkers) -> bool:
     if isinstance(question, Call):
         if question.checker:
-            asked = question.args, reply.parts[0], question.expected
-            return await checkers.is_approved(question.checker, *asked, policy.checker_s)
+            args = question.args, reply.parts[0], question.expected
+            return await checkers.is_approved(question.checker, *args, policy.checker_s)
         with handled():
             return same(question.expected, reply.value, policy.float_tolerance)
     try:
         return bool(question.holds(reply.value))
     except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, AttributeError):
-        return False  # such as None < 3
+        return False  # for example None < 3
 
 
 def _shown(question: Question) -> tuple[str, str]:
@@ -236,14 +236,14 @@ def _shown(question: Question) -> tuple[str, str]:
 
 
 def _all(results: list[Result]) -> Result:
-    """Return one test of several claims: the first that does not hold speaks for it."""
+    """Return the result of a test with several claims: that of the first claim that fails."""
     return next((result for result in results if result.status is not Status.PASSED), results[0])
 
 
 async def _texts(
     program: str, tests: Sequence[Test], sandbox: Sandbox, clock: Clock, checkers: Checkers
 ) -> dict[int, Result]:
-    """The results of `Io` tests by their numbers; after one that broke a limit, or in the end, the rest is not run."""
+    """Return the results of `Io` tests by number; after a limit is hit or the time is up, the rest is not run."""
     results, is_over = dict[int, Result](), False
     for number, test in enumerate(tests):
         if isinstance(test, Io):
@@ -268,8 +268,8 @@ async def _text_result(asked: str, test: Io, printed: Printed, clock: Clock, che
         return Result(Status.ERROR, asked, shown(stdout), wanted, f"the program {printed.complaint}")
     if test.checker:
         try:
-            asked_of = test.stdin, stdout, test.expected_stdout
-            is_right = await checkers.is_approved(test.checker, *asked_of, policy.checker_s)
+            args = test.stdin, stdout, test.expected_stdout
+            is_right = await checkers.is_approved(test.checker, *args, policy.checker_s)
         except CheckerError as problem:
             return problem.result(asked, shown(stdout))
     else:

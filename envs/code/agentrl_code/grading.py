@@ -1,4 +1,4 @@
-"""`grade` and `agrade`: a program against tests, from any thread and any event loop of this process."""
+"""`grade` and `agrade`: grade a program from any thread and any event loop of this process."""
 
 import asyncio
 import atexit
@@ -20,15 +20,15 @@ WORKERS = 4
 
 
 def grade(program: str, tests: Sequence[Test], **policy: Any) -> Verdict:
-    """Return the verdict on a program; blocks until it is there. `policy` are the fields of `Policy`.
+    """Grade a program and block until the verdict is there. `policy` are the fields of `Policy`.
 
-    The program runs in the sandboxes of a `Grader` that this process makes at its first call, and closes at its end.
+    The program runs in the sandboxes of a `Grader` that the first call creates and that closes at exit.
     """
     return asyncio.run_coroutine_threadsafe(_graded(program, tests, Policy(**policy)), _home()).result()
 
 
 async def agrade(program: str, tests: Sequence[Test], grader: Grader | None = None, **policy: Any) -> Verdict:
-    """`grade` for event loops; a `grader` of your own serves the one loop that it is used on."""
+    """Grade a program from an event loop; your own `grader` must be used on one loop only."""
     if grader is not None:
         return await grader.grade(program, tests, Policy(**policy))
     work = _graded(program, tests, Policy(**policy))
@@ -40,7 +40,7 @@ async def _graded(program: str, tests: Sequence[Test], policy: Policy) -> Verdic
 
 
 @cache
-def _grader(pid: int) -> Grader:  # noqa: ARG001  (a forked child makes its own)
+def _grader(pid: int) -> Grader:  # noqa: ARG001  (a forked child creates its own)
     return Grader()
 
 
@@ -48,7 +48,7 @@ _making = threading.Lock()
 
 
 def _home() -> asyncio.AbstractEventLoop:
-    """Return the event loop on which this process's grader lives, made by the first thread that asks."""
+    """Return the event loop of this process's grader; the first call creates it."""
     with _making:
         return _loop(os.getpid())
 
@@ -63,13 +63,13 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @cache
 def _loop(pid: int) -> asyncio.AbstractEventLoop:
-    """Return the event loop of process `pid` on which its grader lives, in a thread of its own."""
+    """Start the event loop of the grader of process `pid` in a thread."""
     loop = asyncio.new_event_loop()
     loop.set_default_executor(Workers(WORKERS))
     thread = threading.Thread(target=loop.run_forever, name="agentrl-code", daemon=True)
     thread.start()
-    atexit.register(_end, loop, thread, pid)  # called before the pool's own, which was registered at its import
-    Finalize(None, _end, (loop, thread, pid), exitpriority=0)  # for children of multiprocessing, which skip atexit
+    atexit.register(_end, loop, thread, pid)  # runs before the pool's handler, which was registered at import
+    Finalize(None, _end, (loop, thread, pid), exitpriority=0)  # for multiprocessing children, which skip atexit
     return loop
 
 

@@ -1,4 +1,4 @@
-"""Our code as it is sent into a sandbox: compiled where its Python is ours, else as text."""
+"""Our code as it is sent into a sandbox: compiled if the sandbox has the same Python, else as source."""
 
 import binascii
 import marshal
@@ -9,9 +9,9 @@ from pathlib import Path
 _BOTH = ("values", "inside.channel", "inside.trace")
 MODULES = {
     "candidate": (*_BOTH, "inside.candidate"),
-    "judge": (*_BOTH, "inside.standins", "inside.judge"),
+    "judge": (*_BOTH, "inside.errors", "inside.arguments", "inside.standins", "inside.judge"),
 }
-"""Each needs only those before it."""
+"""Each module imports only earlier ones."""
 
 _CELL = """
 import binascii, marshal, sys
@@ -24,7 +24,7 @@ for name, text, code in marshal.loads(binascii.a2b_base64({modules})):
 
 @cache
 def cell(side: str) -> str:
-    """Return the source that makes an interpreter the `candidate` or the `judge`, as the module of that name."""
+    """Return the source that loads the `candidate` or the `judge` into an interpreter, under that name."""
     modules = [_module(name) for name in MODULES[side]]
     packages = [
         (name, "", marshal.dumps(compile("", name, "exec"))) for name in ("agentrl_code", "agentrl_code.inside")

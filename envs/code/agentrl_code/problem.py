@@ -1,4 +1,4 @@
-"""One programming problem, wherever it comes from."""
+"""A programming problem from any source."""
 
 from dataclasses import dataclass
 
@@ -8,24 +8,24 @@ from agentrl_code.extract import defines, is_program
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked, and how an answer is graded. The public tests may be shown; the hidden ones decide."""
+    """A question and its tests. The public tests may be shown to the model; the hidden ones decide."""
 
     key: str
-    """What the splits are made by: the same for problems that are the same."""
+    """Identity of the problem, which determines its split."""
     question: str
     hidden: tuple[Test, ...]
     public: tuple[Test, ...] = ()
     entry: str = ""
-    """The function asked for; '' where it is not known or none is."""
+    """The requested function; '' if it is unknown or there is none."""
     setup: str = ""
     """Trusted code for the tests."""
     opening: str = ""
-    """Code that the question begins with and leaves unfinished; an answer may go on from there."""
+    """Unfinished code in the question, which an answer may continue."""
     solution: str = ""
-    """A reference program; '' where there is none."""
+    """A reference program; '' if there is none."""
 
     def program(self, answer: str) -> str:
-        """The program that an answer amounts to: with the opening's imports and helpers, or as its continuation."""
+        """Return the program of an answer: combined with the opening's imports and helpers, or as its continuation."""
         if not self.opening:
             return answer
         if not defines(answer, self.entry) and is_program(self.opening + answer):
@@ -33,5 +33,5 @@ class Problem:
         return f"{self._preamble()}\n{answer}"
 
     def _preamble(self) -> str:
-        """Return the opening before the function that is asked for."""
+        """Return the part of the opening before the requested function."""
         return self.opening.rpartition(f"def {self.entry}(")[0]

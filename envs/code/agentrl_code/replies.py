@@ -1,4 +1,4 @@
-"""What the program's side answered to one request, read without believing any of it."""
+"""Answers of the program's side to one request, parsed without trusting them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,17 +12,17 @@ from agentrl_code.verdict import printable
 
 _SHAPES = {"value": 2, "raised": 5, "refused": 1}
 _MISHAPS = (ArithmeticError, ValueError, TypeError, LookupError, RecursionError, AttributeError)
-"""What Python and its library raise over data that they do not expect."""
+"""Errors that Python and its library raise on unexpected data."""
 
 
 class ForeignError(Exception):
-    """An object of the program's own stood where data was wanted."""
+    """The program returned one of its own objects where data is needed."""
 
 
 class Foreign(Shown):
-    """An object of the program's own: it stayed there, and is never compared.
+    """An object of the program, which stays in its sandbox and is never compared.
 
-    It is true where its class does not say otherwise, which tells no more than an answer of True.
+    It is true if its class does not define otherwise, which reveals no more than an answer of True.
     """
 
     def __init__(self, type_name: str, is_true: bool = False) -> None:
@@ -35,7 +35,7 @@ class Foreign(Shown):
         return f"<an object of type {self._type_name}>"
 
     def pieces(self) -> Iterator[str]:
-        """Its type's name: nothing more is known."""
+        """Return its type's name; nothing more is known."""
         return iter([repr(self)])
 
     def _refused(self, *_: object) -> Any:
@@ -46,24 +46,24 @@ class Foreign(Shown):
 
 
 class Named(tuple[Any, ...], Shown):
-    """A named tuple of the program's own: a tuple to Python's `==`, and of another type."""
+    """A named tuple of the program: equal to a tuple for Python's `==`, but of another type."""
 
     _type_name: str
 
     def __new__(cls, type_name: str, items: Iterable[Any]) -> "Named":
-        """Return a tuple that knows its type's name."""
+        """Create a tuple that knows its type's name."""
         named = super().__new__(cls, items)
         named._type_name = printable(type_name)
         return named
 
     def pieces(self) -> Iterator[str]:
-        """As a tuple behind its type's name."""
+        """Return its type's name and the tuple."""
         return chain([self._type_name], bracketed(self, "()"))
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer: a `value`, an exception it `raised`, or why it was `refused`; `parts` as they came."""
+    """One answer: a `value`, an exception it `raised`, or why it was `refused`; `parts` are unparsed."""
 
     kind: Literal["value", "raised", "refused"]
     parts: list[Any]
@@ -71,10 +71,10 @@ class Reply:
 
     @classmethod
     def of(cls, frame: Any) -> "Reply":
-        """Return the reply in a frame; UnreadableError when there is none."""
+        """Parse the reply in a frame; UnreadableError if it is malformed."""
         is_known = isinstance(frame, list) and bool(frame) and isinstance(frame[0], str) and frame[0] in _SHAPES
         if not is_known or _SHAPES[frame[0]] != len(frame) - 1:
-            raise UnreadableError("an answer of no known form")
+            raise UnreadableError("an answer of unknown form")
         kind, *parts = frame
         if kind == "value":
             with handled():
@@ -82,7 +82,7 @@ class Reply:
         if not all(isinstance(part, str) for part in parts[:2]) or not all(
             isinstance(part, int) for part in parts[2:3]
         ):
-            raise UnreadableError("an answer of no known form")
+            raise UnreadableError("an answer of unknown form")
         return cls(cast(Literal["raised", "refused"], kind), parts)
 
     @classmethod
@@ -98,7 +98,7 @@ class Reply:
 
     @property
     def complaint(self) -> str:
-        """What went wrong, in a sentence; '' for a value."""
+        """What went wrong, as a phrase; '' for a value."""
         if self.kind == "value":
             return ""
         if self.kind == "refused":
@@ -110,15 +110,15 @@ class Reply:
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """A block that deals with an answer: whatever goes wrong in it is the answer's doing, an UnreadableError."""
+    """Turn errors of a block that handles an answer into UnreadableError, because the answer causes them."""
     try:
         yield
     except _MISHAPS as problem:
-        raise UnreadableError(f"{type(problem).__name__} over a value of the program's") from None
+        raise UnreadableError(f"{type(problem).__name__} when handling a value of the program") from None
 
 
 def foreign(kind: str, key: object, name: object, of: object = 0, rest: Any = ()) -> Foreign | Named:
-    """What stands here for a reference to something of the program's."""
+    """Return the stand-in for a reference to an object of the program."""
     if kind in ("name", "slice") or not (isinstance(key, int) and isinstance(name, str) and isinstance(of, int)):
-        raise UnreadableError("a reference of no known form")
+        raise UnreadableError("a reference of unknown form")
     return Named(name, rest) if kind == "named" else Foreign(name, is_true=rest is True)

@@ -1,4 +1,4 @@
-"""Test code for the judge, made ready to run: assertions are counted, and tests that a runner would call are called.
+"""Preparation of test code for the judge: assertions are counted, and tests that a runner would call are called.
 
 A test may be a body of asserts, functions `test_…` as for pytest, or classes as for unittest.
 """
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 BOM = "\ufeff"
-"""Some editors put it before a text; Python takes it in a file, and nowhere else."""
+"""Some editors put it before a text; Python accepts it only in files."""
 COUNT = "__asserted__"
 _ANY_ERROR = {"Exception", "BaseException", "AssertionError"}
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Test code for the judge: every assertion counted, with the modules it needs and the lines that call in place."""
+    """Test code for the judge with counted assertions, the modules it needs, and the lines that call in place."""
 
     source: str
     modules: tuple[str, ...]
@@ -25,22 +25,19 @@ class Script:
 
 
 def parse(source: str) -> ast.Module:
-    """Return the tree of code, a BOM before it or not; SyntaxError or ValueError when it is no Python.
-
-    Its warnings are its author's affair.
-    """
+    """Parse code, with or without a BOM, ignoring its warnings; SyntaxError or ValueError if it is not Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source.removeprefix(BOM))
 
 
 def asserts(tree: ast.Module) -> bool:
-    """Return whether anything in test code, whose tree is changed, is an assertion about more than a constant."""
+    """Return whether test code asserts anything about more than a constant; changes the tree."""
     return any(isinstance(node, ast.Name) and node.id == COUNT for node in ast.walk(_Counted().visit(tree)))
 
 
 def script(tree: ast.Module, entry: str, in_place: bool) -> Script:
-    """Return the script of test code, whose tree is changed."""
+    """Return the script of test code; changes the tree."""
     used = {
         node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
@@ -53,7 +50,7 @@ def script(tree: ast.Module, entry: str, in_place: bool) -> Script:
 
 
 def _runs(tree: ast.Module) -> Iterator[str]:
-    """What a test runner would do: call the functions that nobody calls, run the classes."""
+    """Yield what a test runner would do: call functions that are not called yet, and run test classes."""
     named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for node in tree.body:
         match node:
@@ -66,17 +63,17 @@ def _runs(tree: ast.Module) -> Iterator[str]:
 
 
 class _Counted(ast.NodeTransformer):
-    """Puts `__asserted__()` behind every assertion that is not about a constant.
+    """Transformer that adds `__asserted__()` after every assertion that is not about a constant.
 
-    Where a test fails unless an exception comes, what catches it asserts something.
+    If a test fails unless an exception is raised, the handler of that exception counts as an assertion.
     """
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST | list[ast.AST]:
-        """Return the assertion, and the count of it."""
+        """Count an assertion."""
         return node if isinstance(node.test, ast.Constant) else [node, _count()]
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.AST]:
-        """`self.assertEqual(…)`, and the count of it; `unittest.main()` is left to us."""
+        """Count `self.assertEqual(…)`; drop `unittest.main()`, which we do ourselves."""
         match node.value:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="unittest"), attr="main")):
                 return ast.copy_location(ast.Pass(), node)
@@ -84,13 +81,13 @@ class _Counted(ast.NodeTransformer):
         return [node, _count()] if is_stated else node
 
     def visit_With(self, node: ast.With) -> ast.AST | list[ast.AST]:
-        """`with self.assertRaises(…):`, and the count of it."""
+        """Count `with self.assertRaises(…):`."""
         self.generic_visit(node)
         is_stated = any(_is_method(item.context_expr, "assert") for item in node.items)
         return [node, _count()] if is_stated else node
 
     def visit_Try(self, node: ast.Try) -> ast.AST:
-        """`try: f(-1); assert False` with `except ValueError: pass`, which is counted there."""
+        """Count `try: f(-1); assert False` with `except ValueError: pass` in the handler."""
         self.generic_visit(node)
         in_body, in_else = any(map(_is_failure, node.body)), any(map(_is_failure, node.orelse))
         for handler in node.handlers:
@@ -104,7 +101,7 @@ def _count() -> ast.Expr:
 
 
 def _is_failure(node: ast.stmt) -> bool:
-    """`assert False`, `raise AssertionError(…)` or `self.fail(…)`."""
+    """Return whether this is `assert False`, `raise AssertionError(…)` or `self.fail(…)`."""
     match node:
         case ast.Assert(test=ast.Constant(value=value)):
             return not value
@@ -121,7 +118,7 @@ def _catches_failures(handler: ast.ExceptHandler) -> bool:
 
 
 def _is_method(node: ast.AST, prefix: str) -> bool:
-    """Return whether this is `self.assertEqual(…)` or its like."""
+    """Return whether this calls a method of `self` whose name begins with `prefix`."""
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
             return name.startswith(prefix)
@@ -133,9 +130,9 @@ def _is_of_constants(node: ast.AST) -> bool:
 
 
 def _is_bare_call(node: ast.stmt) -> bool:
-    """Return a statement that only calls something, and our own count is not it.
+    """Return whether a statement only calls something, other than our own count.
 
-    Of a method only where no call is among what it is given: `out.append(f(xs))` is about the value of `f(xs)`.
+    A method counts only if its arguments contain no call: `out.append(f(xs))` is about the value of `f(xs)`.
     """
     match node:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):

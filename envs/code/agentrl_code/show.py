@@ -1,6 +1,6 @@
-"""Values of a program as text: of the known types alone, and only as far as a reader reads.
+"""Values of a program as text: only known types, and only as much as is shown.
 
-A library's own `repr` can raise on what a program made, as that of a Counter, or take seconds.
+The `repr` of library types can raise on values that a program made, as that of a Counter does, or take seconds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, KeysView
@@ -9,24 +9,24 @@ from typing import Any
 
 MOST_SHOWN = 200
 MOST_BITS = 1 << 10
-"""Of a number that is shown in digits."""
+"""Maximum size of a number that is shown in digits."""
 _BRACKETS = {"list": "[]", "tuple": "()", "set": "{}"}
 _ROWS = ("list", "tuple", "set", "frozenset", "deque")
 _MAPPINGS = ("dict", "Counter", "OrderedDict", "defaultdict")
 _SHORT = ("bool", "float", "complex", "NoneType", "NotImplementedType", "date", "datetime", "time", "timedelta")
-"""Types whose own `repr` is short and cannot fail."""
+"""Types whose `repr` is short and cannot fail."""
 
 
 class Shown:
-    """What says itself how it is shown, in a few words that cannot fail."""
+    """Base of types that define their own short text, which cannot fail."""
 
     def pieces(self) -> Iterator[str]:
-        """Return the text, piece by piece; its type's name where nothing else is said."""
+        """Return the text in pieces; by default the type's name."""
         return iter([f"<an object of type {type(self).__name__}>"])
 
 
 def shown(value: Any) -> str:
-    """Return a value as text for a reader, cut where it is long: no more of it is visited."""
+    """Return a value as text, truncated to MOST_SHOWN; the rest is not visited."""
     text = ""
     for piece in _pieces(value):
         text += piece
@@ -36,7 +36,7 @@ def shown(value: Any) -> str:
 
 
 def bracketed(items: Iterable[Any], brackets: str) -> Iterator[str]:
-    """Items between brackets."""
+    """Yield items between brackets."""
     return chain(brackets[:1], _joined(map(_pieces, items)), brackets[1:])
 
 

@@ -1,8 +1,8 @@
-"""Plain data as trees of lists, texts and numbers: the one thing that crosses a sandbox's wall, in both directions.
+"""Plain data as trees of lists, strings and numbers: the only thing that enters or leaves a sandbox.
 
-A scalar is itself; everything else is a list that begins with its type's name. Types are exact: an instance of a
-subclass is no plain data, nor is any object of a program's own; those can be named by a reference, and stay where they
-are. This file also runs inside the sandboxes, so it imports next to nothing.
+A scalar is itself; everything else is a list that begins with its type's name. Types are exact: instances of subclasses
+and a program's own objects are not plain data; they stay where they are and can be referenced. This file also runs
+inside the sandboxes, so it imports almost nothing.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 MOST_DEPTH = 128
 MOST_BYTES = 16 << 20
-"""Of one answer, as text."""
+"""Maximum size of one answer as text."""
 MOST_WEIGHT = 1 << 20
 WEIGHT = 8
-"""Of one answer: a value weighs one, a list eight, an empty deque of whose kind takes 800 bytes."""
+"""Weight of a container in one answer; a scalar weighs 1. An empty deque takes 800 bytes of memory."""
 CHUNK = 1 << 16
 MOST_TWINS = 100
-"""Entries of one set or dict with the same hash: more are chosen to collide, to hold up who reads them."""
+"""Maximum entries of a set or dict with colliding hashes: more are an attack on the reader."""
 MOST_FRACTION_BITS = 1 << 14
-"""Of a numerator or denominator: reducing larger ones holds up who reads them."""
+"""Maximum size of numerator and denominator, because reducing larger ones is slow."""
 SMALL = 1 << 53
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 MAPPINGS = ("dict", "Counter", "OrderedDict", "defaultdict")
 REFERENCES = ("ref", "class", "name", "named", "slice")
-"""What stays where it is: an object, a class, whatever has a name; of a named tuple the values come along.
+"""Kinds of references to things that stay where they are: an object, a class, a name; a named tuple adds its values.
 
-A slice is a reference too, of the one direction: tests give it, and programs answer with none.
+A slice is a reference too, in one direction only: tests may pass it, programs cannot return it.
 """
 KEYS: type = type({}.keys())
 TYPES = {kind.__name__: kind for kind in (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)}
 ON_HEAP = 1 << 9
-"""Of a type's flags: it is not built in."""
+"""Flag of types that are not built in."""
 LIBRARY = {
     "Counter": "collections",
     "OrderedDict": "collections",
@@ -49,21 +49,21 @@ LIBRARY = {
     "time": "datetime",
     "timedelta": "datetime",
 }
-"""Types of the standard library that are carried too, and where they are from."""
+"""Supported types of the standard library and their modules."""
 
 
 class UnplainError(Exception):
-    """A value that is no plain data, or too deep, or made to hold up who reads it."""
+    """A value that is not plain data, too deep, or made to be slow to read."""
 
 
 class UnreadableError(Exception):
-    """A tree that no `to_tree` makes."""
+    """A tree that `to_tree` never produces."""
 
 
 def weight(text: bytes) -> int:
-    """What the values of a JSON text weigh, counted before anything is made of them; its strings weigh as one value.
+    """Return the weight of the values in JSON text without parsing it; a string weighs as one value.
 
-    The count ends once it is over the most that is read.
+    Counting stops above MOST_WEIGHT.
     """
     plain = text.replace(rb"\\", b"__").replace(rb"\"", b"__")
     total, is_inside = 0, False
@@ -78,7 +78,7 @@ def weight(text: bytes) -> int:
 
 
 def to_tree(value: Any, refer: Callable[[Any, int], Any] | None = None, depth: int = 0) -> Any:
-    """The tree of a value; `refer(value, depth)` gives that of what is no plain data, else UnplainError is raised."""
+    """Return the tree of a value; `refer(value, depth)` returns that of other objects, else they raise UnplainError."""
     kind = type(value)
     if value is None or kind is bool or kind is float or kind is str:
         return value
@@ -103,7 +103,7 @@ def _pairs(value: Any, refer: Callable[[Any, int], Any] | None, depth: int) -> l
 
 
 def _parts(value: Any, kind: Any, refer: Callable[[Any, int], Any] | None, depth: int) -> list[Any] | None:
-    """Return the tree of a rarer type; None for one that is not carried."""
+    """Return the tree of a rarer type; None if the type is not supported."""
     name: str = kind.__name__
     if kind is bytes or kind is bytearray:
         return [name, value.hex()]
@@ -131,12 +131,12 @@ def _parts(value: Any, kind: Any, refer: Callable[[Any, int], Any] | None, depth
 
 
 def from_tree(tree: Any, find: Callable[..., Any] | None = None, depth: int = 0) -> Any:
-    """The value of a tree; `find(tree)` gives what a reference means. UnreadableError for what is no such tree."""
+    """Return the value of a tree; `find(*reference)` resolves references; UnreadableError if the tree is invalid."""
     kind = type(tree)
     if tree is None or kind in (bool, int, float, str):
         return tree
     if kind is not list or not tree or type(tree[0]) is not str or depth > MOST_DEPTH + 1:
-        raise UnreadableError("no tree of a value")
+        raise UnreadableError("not a tree of a value")
     try:
         return _value(tree[0], tree[1:], find, depth)
     except (ValueError, TypeError, ArithmeticError, IndexError, OverflowError) as problem:
@@ -146,7 +146,7 @@ def from_tree(tree: Any, find: Callable[..., Any] | None = None, depth: int = 0)
 def _value(name: str, parts: list[Any], find: Callable[..., Any] | None, depth: int) -> Any:
     if name in REFERENCES:
         if find is None:
-            raise UnreadableError("a reference where there can be none")
+            raise UnreadableError("an unexpected reference")
         items = [from_tree(part, find, depth + 1) for part in parts[3:]]
         return find(name, *parts[:3], items) if name == "named" else find(name, *parts)
     if name in ("type", "int", "bytes", "bytearray", "Decimal", "date", "datetime", "time"):
@@ -167,13 +167,13 @@ def _value(name: str, parts: list[Any], find: Callable[..., Any] | None, depth: 
     if name == "Fraction" and [type(item) for item in items] != [int, int]:
         raise UnreadableError("a bad Fraction")
     if name == "Fraction" and max(item.bit_length() for item in items) > MOST_FRACTION_BITS:
-        raise UnplainError("a Fraction of too many digits")
+        raise UnplainError("a Fraction with too many digits")
     return from_library(name)(items) if name == "deque" else from_library(name)(*items)
 
 
 def _keys(keys: list[Any]) -> list[Any]:
     if len(set(map(hash, keys))) < len(keys) - MOST_TWINS:
-        raise UnplainError("keys chosen to collide")
+        raise UnplainError("too many keys with colliding hashes")
     return keys
 
 
@@ -197,7 +197,7 @@ def _mapping(name: str, entries: dict[Any, Any]) -> Any:
 
 
 def from_library(name: str) -> Any:
-    """Return a type of the standard library that is carried."""
+    """Return a supported type of the standard library."""
     if name not in LIBRARY:
         raise UnreadableError(f"a value of the type {name[:40]!r}")
     return getattr(__import__(LIBRARY[name]), name)

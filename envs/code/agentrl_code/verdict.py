@@ -1,4 +1,4 @@
-"""What a grading says."""
+"""Results of tests and verdicts on programs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Literal
 
 MOST_REASON = 2000
 Fault = Literal["", "program", "task", "infra"]
-"""Whose doing it is that there is no point: the program's, its tests', or the machinery's; '' when there is one."""
+"""Who is at fault for a missing point: the program, its tests or the infrastructure; '' if the program passed."""
 
 
 class Status(StrEnum):
@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How one test went: `asked` is its input as text, `got` and `wanted` what came out and what was expected."""
+    """Result of one test: `asked` is its input as text, `got` the result and `wanted` the expectation."""
 
     status: Status
     asked: str = ""
@@ -28,23 +28,23 @@ class Result:
     wanted: str = ""
     reason: str = ""
     fault: Fault = ""
-    """Of an invalid one: what the program answered, or its task."""
+    """Who is at fault for an invalid result: the program's answers or its task."""
 
     @property
     def text(self) -> str:
-        """The result in one sentence, the expectation included: for tests that the model may see."""
+        """The result in one sentence, including the expectation: only for tests that the model may see."""
         if self.status is Status.PASSED:
             return f"{self.asked} passed."
-        said = self.reason or f"gave {self.got}" + (f", but {self.wanted} was expected" if self.wanted else "")
-        return printable(f"{self.asked}: {said}." if self.asked else f"{said}.")
+        text = self.reason or f"gave {self.got}" + (f", but {self.wanted} was expected" if self.wanted else "")
+        return printable(f"{self.asked}: {text}." if self.asked else f"{text}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One graded program: `passed` when every test passed, `failed` when one did not, `error` when the program broke.
+    """One graded program: `passed` if every test passed, `failed` if one did not, `error` if the program crashed.
 
-    `invalid` is never a point: no usable tests, an unreadable answer, or a sandbox that failed. `fault` tells which:
-    who scores programs gives 0 where it is "program", and drops the sample where it is "task" or "infra".
+    `invalid` means no usable tests, an unreadable answer or a failed sandbox. `fault` says which: the reward is 0 for
+    "program", and the sample is dropped for "task" and "infra".
     """
 
     status: Status
@@ -54,7 +54,7 @@ class Verdict:
 
     @classmethod
     def of(cls, results: tuple[Result, ...]) -> "Verdict":
-        """Return the verdict of finished tests: the worst result, and its reason."""
+        """Return the verdict of finished tests: the worst result and its reason."""
         worst = min(results, key=_rank)
         if worst.status is Status.PASSED:
             return cls(Status.PASSED, "", results)
@@ -62,17 +62,17 @@ class Verdict:
 
     @classmethod
     def invalid(cls, reason: str, fault: Fault) -> "Verdict":
-        """Return a verdict without a result, why, and whose doing that is."""
+        """Return a verdict without results, with a reason and who is at fault."""
         return cls(Status.INVALID, printable(reason), (), fault)
 
     @property
     def valid(self) -> bool:
-        """Whether every test came to a result."""
+        """Whether every test has a result."""
         return self.status is not Status.INVALID
 
     @property
     def reward(self) -> float | None:
-        """1.0 when every test passed, 0.0 for any other valid verdict, None for an invalid one."""
+        """1.0 if every test passed, 0.0 for other valid verdicts, None for an invalid one."""
         return float(self.status is Status.PASSED) if self.valid else None
 
     @property
@@ -84,17 +84,17 @@ class Verdict:
 
     @property
     def feedback(self) -> str:
-        """The first test that did not pass, in one sentence; '' when all passed. It tells what was expected."""
+        """The first test that did not pass, in one sentence with its expectation; '' if all passed."""
         return next((result.text for result in self.results if result.status is not Status.PASSED), self.reason)
 
 
 def printable(text: str) -> str:
-    """Return a text that any tokenizer and any file takes, and no longer than a reader reads."""
+    """Return text that is valid in any tokenizer and file, truncated to MOST_REASON."""
     return text[:MOST_REASON].encode("utf-8", "backslashreplace").decode()
 
 
 def _rank(result: Result) -> int:
-    """Return the lower, the worse; a task that cannot be graded goes before whatever the program did with it."""
+    """Return the rank of a result, worst first; a task that cannot be graded precedes anything that the program did."""
     if result.fault == "task":
         return 0
     return 1 + (Status.INVALID, Status.ERROR, Status.FAILED, Status.PASSED).index(result.status)

@@ -1,4 +1,4 @@
-"""Threads for blocking calls that serve until the process ends."""
+"""Threads for blocking calls that work until the process ends."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Workers(ThreadPoolExecutor):
-    """An executor for an event loop that is closed at exit. The library's own takes no call once `atexit` has begun."""
+    """Executor for an event loop that is closed at exit. The library's executor rejects calls during `atexit`."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -22,21 +22,21 @@ class Workers(ThreadPoolExecutor):
             worker.start()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Return the future of `fn(*args, **kwargs)` in one of the threads."""
+        """Call `fn(*args, **kwargs)` in one of the threads; return its future."""
         future: Future[T] = Future()
 
         def call() -> None:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn(*args, **kwargs))
-                except BaseException as error:  # noqa: BLE001  (whoever waits gets it)
+                except BaseException as error:  # noqa: BLE001  (raised again by the future)
                     future.set_exception(error)
 
         self._calls.put(call)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads once they have done what was submitted."""
+        """End the threads after the submitted calls."""
         for _ in self._workers:
             self._calls.put(None)
         for worker in self._workers if wait else ():

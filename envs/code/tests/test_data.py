@@ -102,7 +102,7 @@ def test_rows_that_cannot_be_graded_are_left_out_and_counted(tmp_path, caplog):
     ]
     with caplog.at_level(logging.WARNING):
         assert len(load(write(tmp_path / "m.jsonl", MBPP, *bad))) == 1
-    assert "4 of 5 rows cannot be graded, such as m.jsonl:2: there are no tests" in caplog.text
+    assert "4 of 5 rows cannot be graded, for example m.jsonl:2: there are no tests" in caplog.text
     with pytest.raises(DataError, match="4 of 4 rows"):
         load(write(tmp_path / "n.jsonl", *bad))
 
@@ -110,13 +110,13 @@ def test_rows_that_cannot_be_graded_are_left_out_and_counted(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no rows"),
+        ("", "the file has no rows"),
         ("{", "x.jsonl, line 1: not JSON"),
         ("[]", "must be an object with named columns, not list"),
-        ('{"question": 1}', "x.jsonl:1: has the columns question; known are HumanEval's"),
-        ('{"prompt": 5, "tests": []}', "x.jsonl:1: ValueError: prompt must be a text"),
-        ('{"prompt": "p", "tests": [{}]}', "x.jsonl:1: ValueError: a test with args needs a function"),
-        ('{"text": "p", "test_list": "assert"}', "test_list must be a list of texts"),
+        ('{"question": 1}', "x.jsonl:1: unknown columns question; expected HumanEval's"),
+        ('{"prompt": 5, "tests": []}', "x.jsonl:1: ValueError: prompt must be a string"),
+        ('{"prompt": "p", "tests": [{}]}', "x.jsonl:1: ValueError: a test with `args` needs a `function`"),
+        ('{"text": "p", "test_list": "assert"}', "test_list must be a list of strings"),
     ],
 )
 def test_a_fault_names_its_place(tmp_path, text, said):

@@ -80,7 +80,7 @@ async def test_a_failing_public_test_is_told_and_a_hidden_one_never(data):
     wanted = 1 + int(task.data.question.split(" add ")[1].split()[0])
     signals, said = await play(env, task, [wrong, "I give up", right])
     assert signals["solved"].value == 1.0
-    assert said[1].startswith(f"add(1): gave 99, but {wanted} was expected.\n\nMend the program.")
+    assert said[1].startswith(f"add(1): gave 99, but {wanted} was expected.\n\nFix the program.")
     assert said[2].startswith("I cannot find a program.")
     by_heart = f"```python\ndef add(x):\n    return {wanted}\n```"
     signals, said = await play(env, task, [by_heart])

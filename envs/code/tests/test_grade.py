@@ -260,7 +260,7 @@ async def test_large_and_deep_values_come_back(grade):
     assert (await grade("def f(n): return list(range(1, n))", *large)).share == 0.0
     verdict = await grade("def f(n): return 'x' * n", Call("f", (20_000_000,), expected="x" * 20_000_000))
     assert (verdict.status, verdict.fault) == ("failed", "program")
-    assert verdict.feedback.endswith("the program gave a value that takes 20000017 bytes; 16777216 are read.")
+    assert verdict.feedback.endswith("the program gave a value of 20000017 bytes; the limit is 16777216.")
 
 
 @pytest.mark.parametrize(

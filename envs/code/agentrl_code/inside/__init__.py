@@ -1,1 +1,1 @@
-"""What runs inside the sandboxes."""
+"""Code that runs inside the sandboxes."""

@@ -1,7 +1,7 @@
-"""Beside the program, in its own interpreter: loads it and does what is asked of it.
+"""Server in the program's own interpreter: loads the program and answers requests.
 
-The program can find and change everything here. It gains nothing by it: expectations are not here, and a forged answer
-is an answer that it could have given.
+The program can find and change everything here but gains nothing: there are no expectations here, and it could have
+given a forged answer itself.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ names: dict[str, object] = {}
 
 
 def load(nonce: bytes, source: str) -> None:
-    """Run the program's text as a module, and tell how that went."""
+    """Execute the program as a module and report the outcome."""
     global names
     module = sys.modules[MODULE] = type(sys)(MODULE)
     names = module.__dict__
@@ -60,14 +60,14 @@ def load(nonce: bytes, source: str) -> None:
 
 
 def serve(nonce: bytes, requests: bytes) -> None:
-    """Answer requests in order, each when it is done, so that what was answered before an end is known."""
+    """Answer requests in order, each at once, so that answers before a crash are not lost."""
     heft = 0
     for request in marshal.loads(requests):
         answer = text(_caught(_perform, *request))
         if len(answer) > MOST_BYTES:
-            answer = text(["refused", f"a value that takes {len(answer)} bytes; {MOST_BYTES} are read"])
+            answer = text(["refused", f"a value of {len(answer)} bytes; the limit is {MOST_BYTES}"])
         elif (heft := heft + weight(answer.encode("ascii"))) > MOST_WEIGHT:
-            answer = text(["refused", "more values than are read"])
+            answer = text(["refused", "too many values"])
         channel.say(nonce, answer)
 
 
@@ -77,7 +77,7 @@ def _execute(source: str) -> tuple[None, None]:
 
 
 def _caught(work: Callable[..., tuple[Any, Any]], *args: Any) -> list[Any]:
-    """["value", tree, arguments], or what stands in its place. A time that is over ends the order instead."""
+    """Return ["value", tree, arguments], or the error. The interrupt of a timeout passes through and ends the order."""
     try:
         return ["value", *work(*args)]
     except KeyboardInterrupt:
@@ -85,13 +85,13 @@ def _caught(work: Callable[..., tuple[Any, Any]], *args: Any) -> list[Any]:
     except (UnplainError, UnreadableError) as problem:
         return ["refused", str(problem)]
     except BaseException as error:  # noqa: BLE001  (the outermost frame of the program)
-        return ["raised", type(error).__name__, _said(error), _line(error), _own(error), _made_of(error)]
+        return ["raised", type(error).__name__, _message(error), _line(error), _own(error), _args(error)]
 
 
 def _perform(operation: str, target: Any, args: Any, kwargs: Any, is_in_place: bool) -> tuple[Any, Any]:
     subject, values, named = from_tree(target, _find), from_tree(args, _find), from_tree(kwargs, _find)
-    given = OPERATIONS[operation](subject, values, named)
-    return to_tree(given, _refer), to_tree([*values, *named.values()], _refer) if is_in_place else None
+    result = OPERATIONS[operation](subject, values, named)
+    return to_tree(result, _refer), to_tree([*values, *named.values()], _refer) if is_in_place else None
 
 
 OPERATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -109,7 +109,7 @@ OPERATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 def _described(kind: Any, special: tuple[str, ...]) -> list[Any]:
-    """What the judge makes its stand-in for a class from: among other things, which special methods there are."""
+    """Describe a class for the judge's stand-in, including the special methods that it has."""
     form = "error" if issubclass(kind, BaseException) else "named" if _is_named(kind) else "object"
     plain = (object, type, tuple) if form == "named" else (object, type)
     bases = [base.__name__ if _is_pythons(base) else base for base in kind.__bases__]
@@ -122,13 +122,13 @@ def _described(kind: Any, special: tuple[str, ...]) -> list[Any]:
 
 
 def _has(kind: Any, name: str, plain: tuple[type, ...]) -> bool:
-    """Return whether one of its classes, but the plain ones, defines it."""
+    """Return whether a class or one of its bases, except the plain ones, defines a method."""
     found = [base.__dict__[name] for base in kind.__mro__ if base not in plain and name in base.__dict__]
     return bool(found) and found[0] is not None
 
 
 def _is_named(kind: Any) -> bool:
-    """Return whether its instances are named tuples, and behave as tuples do."""
+    """Return whether its instances are named tuples that behave like tuples."""
     is_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
     return is_tuple and all(getattr(kind, name) is getattr(tuple, name) for name in AS_TUPLE)
 
@@ -144,10 +144,10 @@ def _find(kind: str, key: Any, *rest: Any) -> Any:
 
 
 def _refer(value: Any, depth: int = 0) -> Any:
-    """What is no plain data stays here; the other side gets its number, its type's name, and its type's number.
+    """Return a reference to an object, which stays here: its number, its type's name and its type's number.
 
-    Of an object it also gets whether that is true because nothing says otherwise, as it is to Python. A number of
-    numpy's is the plain number that it stands for.
+    For an instance it adds whether that is true by default, having neither `__bool__` nor `__len__`. A numpy number
+    becomes a plain number.
     """
     kind = type(value)
     numpy = sys.modules.get("numpy")
@@ -164,7 +164,7 @@ def _refer(value: Any, depth: int = 0) -> Any:
 
 
 def _keep(value: object) -> int:
-    """Return the number of an object, always the same."""
+    """Keep an object and return its number, which is always the same."""
     key = keys.setdefault(id(value), len(kept))
     if key == len(kept):
         kept.append(value)
@@ -172,12 +172,12 @@ def _keep(value: object) -> int:
 
 
 def _own(error: BaseException) -> list[Any] | None:
-    """Return the reference to an error that Python does not know by name."""
+    """Return a reference to an error unless it is a Python builtin."""
     return None if _is_pythons(type(error)) else _refer(error)
 
 
-def _made_of(error: BaseException) -> Any:
-    """Return the tree of what the error was made with; None where that is no plain data."""
+def _args(error: BaseException) -> Any:
+    """Return the tree of the error's arguments; None if they are not plain data."""
     try:
         return to_tree(BaseException.args.__get__(error))  # type: ignore[attr-defined]
     except UnplainError:
@@ -189,20 +189,20 @@ def _is_pythons(kind: type) -> bool:
 
 
 def _is_librarys(kind: type) -> bool:
-    """Return whether the standard library has it, and where it says."""
+    """Return whether it is a class of the standard library, under its stated module and name."""
     module = kind.__module__
     is_librarys = module.partition(".")[0] in sys.stdlib_module_names
     return is_librarys and vars(sys.modules.get(module, sys)).get(kind.__name__) is kind
 
 
-def _said(error: BaseException) -> str:
-    """Return the plain words of the error, without asking the program's own `__str__`."""
+def _message(error: BaseException) -> str:
+    """Return the plain arguments of the error as text, without calling the program's `__str__`."""
     args = BaseException.args.__get__(error)  # type: ignore[attr-defined]
     return ", ".join(str(arg) for arg in args if type(arg) is str or type(arg) is int)[:MOST_TEXT]
 
 
 def _line(error: BaseException) -> int:
-    """Return the last line of the program on the way to the error; 0 when there is none."""
+    """Return the last line of the program in the traceback; 0 if there is none."""
     if isinstance(error, SyntaxError) and error.filename == FILE:
         return error.lineno or 0
     return last_line(error, FILE)

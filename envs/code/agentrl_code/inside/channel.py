@@ -1,4 +1,4 @@
-"""The way out of a sandbox: frames on what was stdout. The program's own output goes nowhere."""
+"""Output channel of a sandbox: frames on the original stdout. The program's own output is discarded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Channel:
-    """Takes stdout for itself. A frame is the order's nonce, the payload's length in eight hex digits, the payload."""
+    """Writer of frames: the order's nonce, the payload's length in eight hex digits, and the payload."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)
@@ -32,7 +32,7 @@ class Channel:
 
 
 def text(tree: Any) -> str:
-    """Return the JSON text of a tree, in ASCII. By hand: importing json costs more than most programs take."""
+    """Return a tree as ASCII JSON. Importing json would take longer than most programs run."""
     if type(tree) is list:
         return f"[{','.join(map(text, tree))}]"
     if type(tree) is str:

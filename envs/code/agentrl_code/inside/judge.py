@@ -1,7 +1,7 @@
-"""The tests' own interpreter, in a sandbox that never sees the program: what they call is asked of the other one.
+"""Server in the tests' own interpreter, whose sandbox never sees the program; calls are forwarded to the candidate.
 
-The tests run in a thread. Whenever they need something of the program the thread waits, and the order that resumed it
-ends with the question; the next order brings the answer.
+The tests run in a thread. Whenever they need the program, the thread waits and the current order ends with the
+question; the next order brings the answer.
 """
 
 from __future__ import annotations
@@ -11,21 +11,10 @@ import builtins
 import marshal
 import sys
 
+from agentrl_code.inside.arguments import FILE, SETUP_FILE
 from agentrl_code.inside.channel import Channel, text
-from agentrl_code.inside.standins import (
-    FILE,
-    ForeignError,
-    ProgramError,
-    TestError,
-    UnsentError,
-    answers,
-    facts,
-    frames,
-    is_function,
-    is_instance,
-    of_name,
-    refusals,
-)
+from agentrl_code.inside.errors import ForeignError, ProgramError, TestError, UnsentError, refusals
+from agentrl_code.inside.standins import answers, facts, frames, is_function, is_instance, of_name
 from agentrl_code.inside.trace import last_line
 from agentrl_code.values import UnreadableError
 
@@ -34,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MODULE = "solution"
-"""As which a test may import the program."""
+"""Name under which a test may import the program."""
 MOST_TEXT = 500
 channel = Channel()
 asserted = 0
@@ -42,7 +31,7 @@ builtins.isinstance = is_instance
 
 
 def begin(nonce: bytes, order: bytes) -> None:
-    """Start one test; its first question, or its outcome, goes into the frame."""
+    """Start one test; write its first question or its outcome as a frame."""
     global asserted
     asserted = 0
     refusals.clear()
@@ -51,7 +40,7 @@ def begin(nonce: bytes, order: bytes) -> None:
 
 
 def resume(nonce: bytes, answer: bytes) -> None:
-    """Bring the answer to the last question."""
+    """Continue with the answer to the last question."""
     answers.put(marshal.loads(answer))
     channel.say(nonce, text(frames.get()))
 
@@ -62,8 +51,8 @@ def _run(setup: str, source: str, entry: str, modules: list[str], in_place: list
     try:
         for name in modules:
             scope[name] = __import__(name)
-        exec(compile(setup, "<setup>", "exec", dont_inherit=True), scope)  # noqa: S102
-        scope.pop(entry, None)  # a stub: the program's own is meant
+        exec(compile(setup, SETUP_FILE, "exec", dont_inherit=True), scope)  # noqa: S102
+        scope.pop(entry, None)  # a stub; the test means the program's function
         exec(compile(source, FILE, "exec", dont_inherit=True), scope)  # noqa: S102
         if refusals:
             raise ForeignError(refusals[-1])
@@ -87,12 +76,12 @@ def _outcome(error: BaseException) -> tuple[str, str]:
         return "failed", str(error)
     if isinstance(error, AssertionError):
         return "failed", ""
-    said = BaseException.args.__get__(error)[0] if type(error) in facts else str(error)  # type: ignore[attr-defined]
-    return "raised", (said if isinstance(error, ProgramError) else f"{type(error).__name__}: {said}")[:MOST_TEXT]
+    message = BaseException.args.__get__(error)[0] if type(error) in facts else str(error)  # type: ignore[attr-defined]
+    return "raised", (message if isinstance(error, ProgramError) else f"{type(error).__name__}: {message}")[:MOST_TEXT]
 
 
 class Scope(dict):  # type: ignore[type-arg]
-    """The names of a test: its own, Python's, and for all others the program's."""
+    """Names of a test: its own, then Python's, then the program's."""
 
     def __init__(self, entry: str) -> None:
         super().__init__()
@@ -108,7 +97,7 @@ class Scope(dict):  # type: ignore[type-arg]
 
 
 class Program(type(sys)):  # type: ignore[misc]
-    """The program as a module, for tests that import it."""
+    """Module that stands for the program in tests that import it."""
 
     def __getattr__(self, name: str) -> Any:
         if name[:2] == name[-2:] == "__":
