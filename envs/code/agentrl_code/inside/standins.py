@@ -41,9 +41,7 @@ frames: SimpleQueue[Any] = SimpleQueue()
 def of_name(name: str) -> Any:
     """Return what the program calls by this name."""
     value = _ask("name", ["name", name])
-    if (
-        issubclass(type(value), Class) and name[:1].isupper()
-    ):  # a class may hide behind the name of a function
+    if issubclass(type(value), Class) and name[:1].isupper():  # a class may hide behind the name of a function
         named.add(value)
     if is_function(value):
         return _stand_in(type(value), ["name", name])  # by its name, since the program may rebind it
@@ -369,9 +367,7 @@ def _target(value: Any, depth: int = 0) -> list[Any]:
     if id(value) in coroutines:
         return coroutines[id(value)][1]
     if kind.__module__ in sys.modules and kind.__module__ in LIBRARY.values():
-        raise UnplainError(
-            f"an object of type {kind.__name__}"
-        )  # perhaps computed from an answer
+        raise UnplainError(f"an object of type {kind.__name__}")  # perhaps computed from an answer
     message = f"the test passes the program an object of type {kind.__name__}, which cannot be sent"
     raise (TestError if is_tests_own(value) else UnsentError)(message)
 
