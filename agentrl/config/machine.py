@@ -1,4 +1,4 @@
-"""What this machine has: cores, memory, GPUs, disk, sandboxes, packages. Nothing heavy is imported to find out."""
+"""The resources of this machine: cores, memory, GPUs, disk, sandboxes, packages. Detected without heavy imports."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run may use here; limits of the container are taken off."""
+    """What a run may use, within the limits of the container."""
 
     python: str
     cores: int
@@ -60,18 +60,18 @@ class Machine:
 
     @property
     def trap(self) -> tuple[str, ...]:
-        """Installed packages that do not fit the CPU build of torch: with them `import transformers` dies."""
+        """Installed packages that do not match the CPU build of torch and break `import transformers`."""
         if "+cpu" not in self.packages.get("torch", ""):
             return ()
         return tuple(name for name in TRAP if name in self.packages and "+cpu" not in self.packages[name])
 
     def has(self, package: str) -> bool:
-        """True when the package is installed."""
+        """True if the package is installed."""
         return package in self.packages
 
 
 def detect(folder: Path | None = None) -> Machine:
-    """Look at this machine; `folder` is where runs are written (its disk counts)."""
+    """Detect the resources of this machine; runs are written to the disk of `folder`."""
     total, free = _memory_gib()
     return Machine(
         python=platform.python_version(),
@@ -96,7 +96,7 @@ def _version(package: str) -> str:
 
 
 def _cores() -> int:
-    """Cores this process may use: affinity and the cgroup's quota, whichever is less."""
+    """Cores that this process may use: the lower of its affinity and its cgroup's quota."""
     cores = len(os.sched_getaffinity(0))
     for folder in _cgroups("cpu"):
         words = _words(folder / "cpu.max") or _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
@@ -117,7 +117,7 @@ def _memory_gib() -> tuple[float, float]:
 
 
 def _cgroups(controller: str) -> Iterator[Path]:
-    """This process's cgroup and all above it that exist here, for version 2 and version 1."""
+    """The folders of this process's cgroup and of its parents, in version 2 and version 1."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -128,7 +128,7 @@ def _cgroups(controller: str) -> Iterator[Path]:
 
 
 def _words(file: Path) -> list[str]:
-    """The words of a small file, none when it cannot be read."""
+    """The words of a small file; none if it cannot be read."""
     try:
         return file.read_text().split()
     except OSError:
@@ -136,7 +136,7 @@ def _words(file: Path) -> list[str]:
 
 
 def _gpus() -> tuple[Gpu, ...]:
-    """GPUs by nvidia-smi, as far as CUDA_VISIBLE_DEVICES lets this process see them."""
+    """The GPUs of nvidia-smi that CUDA_VISIBLE_DEVICES allows."""
     if shutil.which("nvidia-smi") is None:
         return ()
     query = ["nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits"]

@@ -1,4 +1,4 @@
-"""Where a model's files are: a local folder, a hub id, or the small model that comes without a hub."""
+"""The files of a model: in a local folder, from the hub, or the embedded model, which needs no hub."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 def locate(name: str, cache: Path | None = None) -> Path:
     """The folder of model `name`, ready for `from_pretrained`; '' is the embedded model.
 
-    Downloads or converts into `cache` (default: $AGENTRL_CACHE, else ~/.cache/agentrl; hub models go to the hub's own
-    cache) when the files are not there yet. Raises ConfigError, saying what to do, when there is no such model.
+    Downloads or converts missing files into `cache` (default: $AGENTRL_CACHE, else ~/.cache/agentrl; hub models go to
+    the hub's own cache). Raises ConfigError with a remedy if there is no such model.
     """
     if name in ("", EMBEDDED):
         return embedded_model(cache)
@@ -30,14 +30,14 @@ def locate(name: str, cache: Path | None = None) -> Path:
     if folder.exists():
         return _checked(folder.absolute())
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
-        raise ConfigError(f"model {name!r}: there is no such folder, and it is no hub id (owner/name)")
+        raise ConfigError(f"model {name!r}: there is no such folder, and it is not a hub id (owner/name)")
     return _checked(_download(name))
 
 
 def _checked(folder: Path) -> Path:
-    """`folder`, or the `model` inside a checkpoint, when it holds a model and its tokenizer.
+    """`folder`, or the `model` inside a checkpoint, if it contains a model and its tokenizer.
 
-    Raises ConfigError, saying what is missing, for any other.
+    Raises ConfigError that lists what is missing.
     """
     if not folder.is_dir():
         raise ConfigError(f"model {folder} is a file; give the folder with config.json, weights and tokenizer")
@@ -54,26 +54,26 @@ def _checked(folder: Path) -> Path:
 
 
 def _download(name: str) -> Path:
-    """The local snapshot of a hub model, fetched where it is not there yet."""
+    """The local snapshot of a hub model, downloaded if needed."""
     try:
         import httpx
         from huggingface_hub import errors, snapshot_download
     except ImportError:
-        raise ConfigError(f"model {name!r} is no folder here, and huggingface_hub is not installed") from None
+        raise ConfigError(f"model {name!r} is not a local folder, and huggingface_hub is not installed") from None
     try:
         return Path(snapshot_download(name, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
     except errors.GatedRepoError:
-        raise ConfigError(f"model {name!r} is gated: accept its terms on its page, then run `hf auth login`") from None
+        raise ConfigError(f"model {name!r} is gated: accept its terms on its page and run `hf auth login`") from None
     except errors.RepositoryNotFoundError:
         raise ConfigError(
-            f"model {name!r} is neither a folder here nor a public model of the hub: check the name "
+            f"model {name!r} is neither a local folder nor a public model on the hub: check the name "
             "(a private one needs `hf auth login`)"
         ) from None
     except errors.HFValidationError as error:
-        raise ConfigError(f"model {name!r} is no folder here and no valid hub id: {error}") from None
+        raise ConfigError(f"model {name!r} is neither a local folder nor a valid hub id: {error}") from None
     except (OSError, httpx.HTTPError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"model {name!r} is no folder here and the hub cannot be reached ({reason}). Give a local folder with "
+            f"model {name!r} is not a local folder, and the hub cannot be reached ({reason}). Give a local folder with "
             f"--model, or leave --model out on a machine without a GPU: {EMBEDDED} needs no hub"
         ) from None

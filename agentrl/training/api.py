@@ -37,8 +37,8 @@ def train(
     Works inside a running event loop. Raises what ended the run before its last step, and KeyboardInterrupt when it is
     interrupted; `resume` continues it.
     """
-    with _arguments(env, env_options, settings, out=config.out if config else None) as given:
-        return Run(launch.train(load(config, given)).path)
+    with _arguments(env, env_options, settings, out=config.out if config else None) as arguments:
+        return Run(launch.train(load(config, arguments)).path)
 
 
 def resume(path: Path | str, **settings: Any) -> Run:
@@ -62,8 +62,8 @@ def evaluate(
 
     A run's model is scored in the run's environment with the run's settings, unless `config` or `env` is given.
     """
-    with _arguments(env, env_options, settings | {"model": model}, out=config.out if config else None) as given:
-        return launch.evaluate(evaluation_config(config, given))
+    with _arguments(env, env_options, settings | {"model": model}, out=config.out if config else None) as arguments:
+        return launch.evaluate(evaluation_config(config, arguments))
 
 
 def load_config(
@@ -78,31 +78,33 @@ def load_config(
     Raises one ConfigError that lists every unknown key and wrong value.
     """
     if isinstance(env, type) and not name_of(env):
-        raise ConfigError(f"no file defines {env.__name__}: pass the class to train or evaluate, which take it along")
-    with _arguments(env, env_options, settings) as given:
-        return load(Path(toml) if toml is not None else None, given)
+        raise ConfigError(
+            f"{env.__name__} is not in a file of its own: pass the class to agentrl.train or agentrl.evaluate"
+        )
+    with _arguments(env, env_options, settings) as arguments:
+        return load(Path(toml) if toml is not None else None, arguments)
 
 
 @contextmanager
 def _arguments(
     env: EnvName | None, options: Mapping[str, Any] | None, settings: Mapping[str, Any], out: Path | None = None
 ) -> Iterator[list[Setting]]:
-    """The settings of these arguments; a class that has no name is pickled into the run folder."""
-    given = of_section("env", options or {}, "argument env_options") + of_arguments(settings)
+    """The settings that arguments make; a class without a name is pickled into the run folder."""
+    rest = of_section("env", options or {}, "argument env_options") + of_arguments(settings)
     if not isinstance(env, type):
-        yield [*of_arguments({"env": env}), *given]
+        yield of_arguments({"env": env.absolute() if isinstance(env, Path) else env}) + rest
         return
     if name := name_of(env):
-        yield [Setting("env.name", name, "argument env"), *given]
+        yield [Setting("env.name", name, "argument env"), *rest]
         return
     folder = Path(settings.get("out") or out or launch.default_out(env.__name__)).absolute()
     with _pickled(env, folder) as path:
-        yield [Setting("env.name", str(path), "argument env"), *given, Setting("out", folder, "argument out")]
+        yield [Setting("env.name", str(path), "argument env"), *rest, Setting("out", folder, "argument out")]
 
 
 @contextmanager
 def _pickled(env: type[Env], folder: Path) -> Iterator[Path]:
-    """The class in a file of the run folder; nothing stays behind if no run begins there."""
+    """The class pickled into the run folder; removed if no run starts there."""
     check_out(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PICKLE
@@ -112,5 +114,5 @@ def _pickled(env: type[Env], folder: Path) -> Iterator[Path]:
     finally:
         if not RunFolder(folder).config.exists():
             path.unlink(missing_ok=True)
-            with suppress(OSError):  # it held something before
+            with suppress(OSError):  # the user's own files are in it
                 folder.rmdir()

@@ -73,6 +73,7 @@ def test_settings_are_short_flags_keys_or_sections(tmp_path: Path) -> None:
     assert (config.env.name, config.env.options, config.model.name) == ("guess", {"high": 20}, str(tmp_path))
     assert (config.learner.lr, config.rollout.group_size, config.rollout.prompts, config.steps) == (1e-5, 4, 2, 3)
     assert agentrl.load_config(env={"name": "guess", "high": 20}).env == config.env
+    assert agentrl.load_config(env=Path("./mine")).env.name == str(Path("mine").absolute())
 
 
 def test_settings_override_the_file_and_none_sets_nothing(tmp_path: Path) -> None:
@@ -153,8 +154,8 @@ def test_a_refusal_leaves_no_pickle_and_another_run_untouched(monkeypatch: pytes
     assert (tmp_path / "run/env.pkl").read_text() == "of that run"
 
 
-def test_a_configuration_alone_cannot_take_a_class_along() -> None:
-    with pytest.raises(ConfigError, match="no file defines Local: pass the class to train or evaluate"):
+def test_a_configuration_alone_holds_no_class() -> None:
+    with pytest.raises(ConfigError, match="Local is not in a file of its own: pass the class to agentrl"):
         agentrl.load_config(env=_local())
 
 
