@@ -230,7 +230,8 @@ def _start_ray(namespace: str, is_local: bool) -> None:
 @contextmanager
 def _own_handlers() -> Iterator[None]:
     """Restore our signal handlers, which Ray replaces by some that print a stack and end the process."""
-    if threading.current_thread() is not threading.main_thread():  # neither Ray nor we can set handlers there
+    if threading.current_thread() is not threading.main_thread():  # neither Ray, which warns, nor we can set any there
+        logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
         yield
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
