@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,17 @@ def loaded_by(module: str, path: Path) -> list[str]:
     return run.stdout.split()
 
 
+def shown_rooms(page: str) -> dict[str, set[str]]:
+    """The table of a page: what each folder may import. Every folder may import `types` and `errors`."""
+    shown: dict[str, set[str]] = {}
+    for folder, text in re.findall(r"^\| \[([\w/.]+)\]\(\S+\) \|[^|]*\|([^|]*)\|$", page, re.MULTILINE):
+        room = folder.removesuffix(".py").replace("/", ".")
+        names = set(re.split(", | and ", text.strip().replace("/", ".").removeprefix("all above except "))) - {""}
+        base = {"types", "errors"} if room not in ("types", "errors") else set()
+        shown[room] = set(shown) - names if "all above" in text else base | names
+    return shown
+
+
 def test_the_house_stands_as_designed() -> None:
     assert len(sources(ROOT)) > 40
     assert violations(ROOT) == []
@@ -77,6 +89,10 @@ def test_the_house_stands_as_designed() -> None:
 
 def test_no_files_and_no_rooms_import_each_other_in_a_circle() -> None:
     assert circle_violations(sources(ROOT)) == set()
+
+
+def test_the_page_shows_the_edges() -> None:
+    assert shown_rooms((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")) == rooms.ROOMS
 
 
 def test_every_exception_to_the_one_catch_all_rule_is_used() -> None:

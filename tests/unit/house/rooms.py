@@ -19,7 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "records": {"types", "errors", "config"},
     "env": {"types", "errors", "config"},
     "engine": {"types", "errors", "config"},
-    "losses": {"types"},
+    "losses": {"types", "errors"},
     "algorithms": {"types", "errors", "losses"},
     "weights": {"types", "errors", "engine"},
     "rollout": {"types", "errors", "engine", "env"},
@@ -28,9 +28,9 @@ ROOMS: dict[str, set[str]] = {
     "metrics": {"types", "errors", "config", "records"},
 }
 ROOMS["report"] = ROOMS["metrics"] | {"metrics"}
-ROOMS["cluster"] = set(ROOMS) - {"report"}
-ROOMS["training"] = set(ROOMS)
-ROOMS["cli"] = set(ROOMS)
+ROOMS["cluster"] = set(ROOMS) - {"report", "env.testing"}
+ROOMS["training"] = set(ROOMS) - {"env.testing"}
+ROOMS["cli"] = set(ROOMS) - {"env.testing"}
 # Everything that authors import: environments, tools, examples, code of the docs. Nothing deeper.
 PUBLIC = {"agentrl", "agentrl.env", "agentrl.env.testing", "agentrl.types", "agentrl.errors"}
 CLOSED = {  # folders that only these rooms of agentrl import
