@@ -42,9 +42,9 @@ def why_unsendable(value: Any) -> str:
     while waiting:
         item, depth = waiting.pop()
         if isinstance(item, str) and not is_unicode(item):
-            return "hold half of a surrogate pair, which is no Unicode text"
+            return "contain half of a surrogate pair, which is not Unicode text"
         if isinstance(item, float) and not math.isfinite(item):
-            return "hold NaN or an infinite number, which JSON does not know"
+            return "contain NaN or an infinite number, which JSON does not allow"
         if not isinstance(item, dict | list):
             continue
         if depth > MAX_DEPTH:

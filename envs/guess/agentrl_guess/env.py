@@ -30,7 +30,7 @@ class GuessConfig(EnvConfig):
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
         if self.high - self.low < TEST_SHARE:
-            raise ValueError(f"high must be at least low + {TEST_SHARE}, so that both splits hold a number")
+            raise ValueError(f"high must be at least low + {TEST_SHARE}, so that both splits contain a number")
         return self
 
 

@@ -23,7 +23,7 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ('{"a": "\\ud800"}', "half of a surrogate pair"),
         ({"a": ["x", {"b": "\udfff"}]}, "half of a surrogate pair"),
@@ -39,8 +39,8 @@ def nested(depth: int) -> Any:
     ],
     ids=range(11),
 )
-def test_arguments_that_cannot_be_serialized_are_the_models_error(arguments: Any, said: str) -> None:
-    with pytest.raises(BadCallError, match=said):
+def test_arguments_that_cannot_be_serialized_are_the_models_error(arguments: Any, message: str) -> None:
+    with pytest.raises(BadCallError, match=message):
         as_object(arguments)
 
 

@@ -114,7 +114,7 @@ REFUSED = {
     "limits under another name": ("limit = Limits(max_turns=3)", "Did you mean 'limits'"),
     "a config under another name": ("class Settings(EnvConfig):\n  n: int = 3", "Did you mean 'Config'"),
     "a slip of blocking": ("blocks = False", "Did you mean 'blocking'"),
-    "score beside a reward": (
+    "score and a reward": (
         "def score(self, ctx): return 1\n@reward\ndef a(self, ctx): return 1",
         "@reward a has no effect because score is defined; remove one",
     ),
@@ -123,24 +123,24 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_mistake_in_a_class_is_rejected_when_the_class_is_made(case: str, tmp_path: Path) -> None:
-    body, said = REFUSED[case]
+    body, message = REFUSED[case]
     file = tmp_path / "mine.py"
     file.write_text(HEAD + "".join(f" {line}\n" for line in body.split("\n")))
-    with pytest.raises(ConfigError, match=rf"mine\.py:\d+: (?s:.)*{said}"):
+    with pytest.raises(ConfigError, match=rf"mine\.py:\d+: (?s:.)*{message}"):
         resolve(f"{file}:Mine")
 
 
 ACCEPTED = {
     "a reward that is dropped on purpose": "right = None",
     "a reward decorated again": "@reward(weight=2)\ndef right(self, ctx): return 1",
-    "a score in the place of inherited rewards": "def score(self, ctx): return 1",
+    "a score instead of inherited rewards": "def score(self, ctx): return 1",
     "a static reward": "@staticmethod\n@reward\ndef a(ctx): return 1",
     "a static tool": "@staticmethod\n@tool\ndef a(first: int): return first",
     "a tool whose self has another name": "@tool\ndef a(this, first: int): return first",
     "more parameters with defaults": "def setup(self, task, ctx, greeting='hi'): return []",
     "limits that depend on the config": "@property\ndef limits(self): return Limits(max_turns=3)",
     "a helper with a near name": "def _response(self, turn, ctx): return ''",
-    "a helper beside what it resembles": "def score(self, ctx): return 1\ndef scores(self, ctx): return 1",
+    "a helper next to the hook that it resembles": "def score(self, ctx): return 1\ndef scores(self, ctx): return 1",
     "a helper that could not be the hook": "def response(self): return ''",
     "a helper of one's own": "def parse(self, ctx): return ''\ndef render_text(self, turn): return ''\nlimit = 3",
     "a config written elsewhere": "class Settings(EnvConfig):\n  n: int = 3\nConfig = Settings",
@@ -177,12 +177,12 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"max_turns": 2.5}, {"max_turns": "3"}, {"max_turns": True}, {"max_turns": 0}, {"is_timed": 1},
+    "limits", [{"max_turns": 2.5}, {"max_turns": "3"}, {"max_turns": True}, {"max_turns": 0}, {"is_timed": 1},
               {"setup_timeout_s": "60"}, {"tool_timeout_s": float("inf")}, {"score_timeout_s": None}],
 )  # fmt: skip
-def test_limits_of_a_wrong_type_are_rejected(given: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=rf"Limits\.{next(iter(given))} is "):
-        Limits(**given)  # type: ignore[arg-type]
+def test_limits_of_a_wrong_type_are_rejected(limits: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=rf"Limits\.{next(iter(limits))} is "):
+        Limits(**limits)  # type: ignore[arg-type]
 
 
 def test_rejecting_a_class_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def test_a_policy_may_be_a_function_and_a_list_that_has_ended_gives_empty_turns(
     def counting(messages: list[Message]) -> str:
         return f"{len(messages)} messages"
 
-    said, silent = play(Talk(), counting, [])
-    assert [m["content"] for m in said.messages if m["role"] == "assistant"][:2] == ["1 messages", "3 messages"]
+    talking, silent = play(Talk(), counting, [])
+    assert [m["content"] for m in talking.messages if m["role"] == "assistant"][:2] == ["1 messages", "3 messages"]
     assert silent.text == ""
 
 

@@ -29,11 +29,11 @@ async def test_twins_run_side_by_side_are_equal() -> None:
 async def test_members_of_a_group_differ() -> None:
     task = await EnvDriver(Talk()).task("train", 5)
     group = await asyncio.gather(*(play(EnvDriver(Talk()), task, 3, member) for member in range(8)))
-    assert len({tuple(said) for said in group}) == 8
+    assert len({tuple(messages) for messages in group}) == 8
 
 
 async def test_seed_split_and_index_each_change_the_randomness() -> None:
-    said = [
+    played = [
         await play(EnvDriver(Talk()), task, seed)
         for seed in (0, 1)
         for task in (
@@ -42,7 +42,7 @@ async def test_seed_split_and_index_each_change_the_randomness() -> None:
             Task("t", split="train", index=1),
         )
     ]
-    assert len({tuple(s) for s in said}) == 6
+    assert len({tuple(s) for s in played}) == 6
 
 
 async def test_tasks_follow_from_seed_split_and_index() -> None:

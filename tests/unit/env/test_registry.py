@@ -71,9 +71,9 @@ def test_two_packages_with_the_same_name_are_rejected(monkeypatch: pytest.Monkey
 
 
 def test_a_package_that_does_not_import_is_named() -> None:
-    for target, said in (("no_such_module:Maze", "does not import: ModuleNotFoundError"), ("json:dumps", "is no")):
+    for target, message in (("no_such_module:Maze", "does not import: ModuleNotFoundError"), ("json:dumps", "is no")):
         entry = registry.EntryPoint("maze", target, registry.GROUP)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             registry.load(registry.Announced("maze", target, "acme-maze", "1.0", entry))
 
 
@@ -101,7 +101,7 @@ def test_an_environment_package_resolves_from_its_source_folder(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("import agentrl\n\n1 / 0\n", r"bad\.py:3: ZeroDivisionError: division by zero"),
         ("x = 1\ndef f(:\n", r"bad\.py:2: SyntaxError"),
@@ -112,8 +112,8 @@ def test_an_environment_package_resolves_from_its_source_folder(tmp_path: Path) 
         ("from agentrl.env import Env\nclass Half(Env): ...\n", r"found: Half lacks setup and tasks"),
     ],
 )
-def test_a_bad_file_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_bad_file_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         resolve(write(tmp_path, "bad.py", text))
 
 
@@ -131,16 +131,16 @@ def test_a_file_name_may_be_followed_by_a_class(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("import beside", r"bad\.py:1: ModuleNotFoundError.*is beside the file.*pyproject\.toml"),
         ("from . import beside", r"bad\.py:1: ImportError: .*relative import.*make its folder a package"),
         ("import no_such_thing", r"bad\.py:1: ModuleNotFoundError.*Install what it needs"),
     ],
 )
-def test_a_file_that_imports_its_neighbours_gets_the_remedy(tmp_path: Path, line: str, said: str) -> None:
+def test_a_file_that_imports_its_neighbours_gets_the_remedy(tmp_path: Path, line: str, message: str) -> None:
     write(tmp_path, "beside.py", "")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         resolve(write(tmp_path, "bad.py", line))
 
 
@@ -198,7 +198,7 @@ class Wanting(Echo):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "Wanting: env.data is required: give --env.data VALUE"),
         ({"data": "x", "high": "ten"}, "env.high must be a valid integer, .*, got 'ten' (--env.high)"),
@@ -207,23 +207,23 @@ class Wanting(Echo):
         ({"data": "x", "steps": 3}, "unknown key .*'env.steps'.* A file has steps above its first section."),
     ],
 )
-def test_errors_of_keys_read_like_those_of_a_run(options: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=f"{re.escape(said)}$".replace(r"\.\*", ".*")):
+def test_errors_of_keys_read_like_those_of_a_run(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"{re.escape(message)}$".replace(r"\.\*", ".*")):
         env_config(Wanting, options)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("{}:Env", r"Known: Guess\. Env lacks setup and tasks\.$"),
         ("{}::Guess", r"write one colon before the class, as in .*mine\.py:Guess$"),
     ],
 )
-def test_a_misnamed_class_gets_the_remedy(name: str, said: str, tmp_path: Path) -> None:
+def test_a_misnamed_class_gets_the_remedy(name: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from agentrl.env import Env\nclass Guess(Env):\n def tasks(self, split): return []\n")
     file.write_text(file.read_text() + " def setup(self, task, ctx): return []\n")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         resolve(name.format(file))
 
 

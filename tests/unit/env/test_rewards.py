@@ -50,14 +50,14 @@ async def test_a_reward_that_fails_is_invalid_with_its_reason() -> None:
     right, *broken = await finish(EnvDriver(Broken()))
     assert (right.name, right.value, right.valid) == ("right", 1.0, True)
     assert [(s.valid, s.value) for s in broken] == [(False, None)] * 6
-    said = {s.name: s.reason for s in broken}
-    assert "ZeroDivisionError" in said["raises"]
-    assert "test_rewards.py:" in said["raises"]
-    assert "longer than 0.05 s" in said["hangs"]
-    assert "returned None" in said["forgets"]
-    assert "nan" in said["not_a_number"]
-    assert "SystemExit" in said["exits"]
-    assert "cancelled itself" in said["cancels_itself"]
+    reasons = {s.name: s.reason for s in broken}
+    assert "ZeroDivisionError" in reasons["raises"]
+    assert "test_rewards.py:" in reasons["raises"]
+    assert "longer than 0.05 s" in reasons["hangs"]
+    assert "returned None" in reasons["forgets"]
+    assert "nan" in reasons["not_a_number"]
+    assert "SystemExit" in reasons["exits"]
+    assert "cancelled itself" in reasons["cancels_itself"]
     assert broken[0].weight == 0.25
 
 
@@ -125,8 +125,8 @@ async def test_turn_signals_name_their_turn_and_come_first() -> None:
 
 
 def episodes(*lengths: int) -> list[Episode]:
-    said = [tuple({"role": "assistant", "content": str(n)} for n in range(length)) for length in lengths]
-    return [Episode(Task("t"), i, messages, (), StopReason.ENV_DONE) for i, messages in enumerate(said)]  # type: ignore[arg-type]
+    conversations = [tuple({"role": "assistant", "content": str(n)} for n in range(length)) for length in lengths]
+    return [Episode(Task("t"), i, messages, (), StopReason.ENV_DONE) for i, messages in enumerate(conversations)]  # type: ignore[arg-type]
 
 
 async def test_group_rewards_see_the_finished_episodes() -> None:

@@ -105,7 +105,7 @@ def test_arguments_are_checked_and_converted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ("{oops", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
@@ -116,8 +116,8 @@ def test_arguments_are_checked_and_converted() -> None:
         ({"n": 1, "m": 2}, "m: Extra inputs are not permitted"),
     ],
 )
-def test_bad_arguments_are_explained(arguments: Any, said: str) -> None:
-    with pytest.raises(BadCallError, match=said):
+def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:
+    with pytest.raises(BadCallError, match=message):
         tools_of(Desk)["add"].read(arguments)
 
 
@@ -137,8 +137,8 @@ def test_a_missing_annotation_is_an_error_for_the_author() -> None:
 
 
 def calls(*named: tuple[str, Any]) -> Message:
-    asked = [{"id": f"c{i}", "function": {"name": n, "arguments": a}} for i, (n, a) in enumerate(named)]
-    return {"role": "assistant", "content": "", "tool_calls": asked}  # type: ignore[typeddict-item]
+    named_calls = [{"id": f"c{i}", "function": {"name": n, "arguments": a}} for i, (n, a) in enumerate(named)]
+    return {"role": "assistant", "content": "", "tool_calls": named_calls}  # type: ignore[typeddict-item]
 
 
 async def test_calls_of_one_turn_run_in_order_and_each_gets_an_answer() -> None:
