@@ -184,7 +184,7 @@ async def test_a_session_has_the_packages_that_it_was_lent(lent):
 
 def test_packages_are_refused_without_a_tool_that_runs_code_and_when_they_are_not_there():
     for tools in ("", "calculator", "files:process"):
-        with pytest.raises(ConfigError, match="packages numpy: they are for tools that run code; name python or shell"):
+        with pytest.raises(ConfigError, match="packages numpy: only tools that run code use them; add python or shell"):
             env_config(MathEnv, {"tools": tools, "packages": "numpy"})
     with pytest.raises(ConfigError, match=r"'no-such' is not installed\. pip install no-such"):
         env_config(MathEnv, {"tools": "python:process", "packages": ["no-such"]})
