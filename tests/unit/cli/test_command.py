@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from agentrl.config.loading import load, of_flags
 from agentrl.config.resolve import resolve_run
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
+from agentrl.report.run import Run
 from tests.tiny import tiny_model
 from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP
 from tests.unit.records.synthetic import synthetic_run
@@ -363,6 +365,17 @@ def test_a_run_that_lacks_its_last_evaluation_goes_on(going_on: RunFolder, ended
         going_on.summary.write_text(text.replace("finished 30 steps", ended))
     with pytest.raises(ReachedError):
         main(["resume", str(going_on.path)])
+
+
+def test_export_writes_a_line_for_each_trajectory(
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(run_folder), "--out", str(tmp_path / "out.jsonl")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'out.jsonl'}\n"
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(rows) == len(list(Run(run_folder).trajectories())) > 0
+    assert main(["export", str(run_folder), "--evaluation", "77"]) == 2
+    assert "has no evaluation after step 77" in capsys.readouterr().err
 
 
 def test_show_lists_trajectories(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
