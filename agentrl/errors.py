@@ -92,7 +92,7 @@ class LearnerDiedError(LearnerError):
 
 
 class WorkerLostError(AgentRLError):
-    """The process that ran an episode is gone: the attempt is lost and the sample is run anew."""
+    """The process that ran an episode is gone: the attempt is lost and the sample is run again."""
 
 
 class DeadlineError(AgentRLError):

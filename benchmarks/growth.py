@@ -31,12 +31,12 @@ ATOMS = (
     "\\frac", "\\left", "\\,", "\\!", "{,}", "\\\\", "<think>", "</think>", "<answer>", "answer is ", "answer: ",
     "not ", "<tool_call>", '{"a":', "[[", "&#", "<!--", "<script>", "\u0315\u0300", "\u0315\uff9e", "a\u0315\u0300",
 )  # fmt: skip
-"""What hostile texts repeat."""
+"""Pieces that hostile texts repeat."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One function, in one area of the project; `frame` stands around the repeated atom, `size` is n."""
+    """One function, in one area of the project; `frame` surrounds the repeated atom, `size` is n."""
 
     area: str
     name: str
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Growth:
-    """What one hostile text costs one function: seconds at 4n, and the exponent from 2n to 4n."""
+    """Cost of one hostile text for one function: seconds at 4n, and the exponent from 2n to 4n."""
 
     row: Row
     atom: str
@@ -68,7 +68,7 @@ class Growth:
 
 
 def math_rows() -> Iterator[Row]:
-    """envs/math: where the answer stands, what the calling process reads of it, and what a worker reads."""
+    """envs/math: the position of the answer, and what the calling process and a worker read of it."""
     from agentrl_math.answer import readings
     from agentrl_math.boxes import boxes
     from agentrl_math.extract import from_gold, from_response

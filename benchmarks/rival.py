@@ -100,7 +100,7 @@ def reward(completions: list[Any], gold: list[str], **_: Any) -> list[float]:
 
 
 class Rival:
-    """Trains in a thread that stands still between steps."""
+    """Trains in a thread that pauses between steps."""
 
     def __init__(self, spec: RivalSpec) -> None:
         from transformers import TrainerCallback
