@@ -115,7 +115,7 @@ def _from_argument(key: str, value: Any, source: str) -> Setting:
         return Setting(key, plain(value), source)
     except ValueError:
         kind = type(value).__name__
-        raise ConfigError(f"{key} ({source}) is a {kind}, which the run's config.toml cannot hold") from None
+        raise ConfigError(f"{key} ({source}) has the type {kind}, which a run's config.toml cannot hold") from None
 
 
 def of_file(path: Path) -> Iterator[Setting]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from agentrl.config.keys import value_of
 from agentrl.config.machine import Machine
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError, did_you_mean
@@ -128,9 +129,8 @@ def _idle(config: Config) -> Iterator[str]:
     """Keys that were set although nothing reads them in this run."""
     defaults = Config()
     for key, needs in idle_keys(config).items():
-        section, name = key.split(".")
-        if getattr(getattr(config, section), name) != getattr(getattr(defaults, section), name):
-            yield f"{key} has no effect without {needs}: leave it out or set the latter"
+        if value_of(config, key) != value_of(defaults, key):
+            yield f"{key} has no effect without {needs}: leave it out"
 
 
 def idle_keys(config: Config) -> dict[str, str]:

@@ -91,7 +91,7 @@ def test_settings_override_the_file_and_none_sets_nothing(tmp_path: Path) -> Non
         ({"rollout": 3}, "'rollout' (argument rollout) is a section, not a key"),
         ({"learner": {"minibatches": 2}}, "learner.minibatches (argument learner['minibatches']) is now called"),
         ({"steps": 1.5}, "steps must be a whole number, without a point, got 1.5 (argument steps)"),
-        ({"env_options": {"x": object()}}, "env.x (argument env_options['x']) is a object, which"),
+        ({"env_options": {"x": object()}}, "env.x (argument env_options['x']) has the type object, which"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_its_name(arguments: dict[str, Any], words: str) -> None:
