@@ -150,11 +150,11 @@ def resume(job: Job, rank: int) -> tuple[list[StepReport], list[StepReport], boo
 def publish(job: Job, rank: int) -> list[tuple[list[tuple[str, str]], dict[str, str]] | None]:
     """What is staged, and the digests of what is saved as a model."""
     out = []
-    for place, learner in enumerate(learners(job, rank)):
+    for index, learner in enumerate(learners(job, rank)):
         learner.step(batch())
         staged = learner.stage(Version(0, 1))
         digests = {name: tensor_digest(tensor) for name, tensor in whole(learner).items()}
-        learner.save(job.folder / f"model-{place}")
+        learner.save(job.folder / f"model-{index}")
         if staged is None:
             out.append(None)
         else:

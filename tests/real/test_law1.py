@@ -119,8 +119,8 @@ def assert_sampler_logprobs_are_the_models(trainer: Trainer, trajectories: list[
         for sequence in trajectory.sequences:
             for version in (Version(0, 0), Version(0, 1)):
                 reference = trainer.logprobs(sequence.ids, 0.8, version)
-                for place, (logprob, sampled_by) in enumerate(zip(sequence.logprobs, sequence.versions, strict=True)):
+                for index, (logprob, sampled_by) in enumerate(zip(sequence.logprobs, sequence.versions, strict=True)):
                     if sampled_by == version:
-                        assert logprob == pytest.approx(reference[place - 1], abs=2e-4)
+                        assert logprob == pytest.approx(reference[index - 1], abs=2e-4)
                         checked += 1
     assert checked == sum(t.action_tokens for t in trajectories)

@@ -168,9 +168,9 @@ def test_what_is_staged_is_what_is_saved_under_checkpoint_names_and_loads_with_f
 ):
     results = run("publish", tmp_path, spec(model, zero_stage=0), spec(model, zero_stage=3), ranks=2)
     assert results[1] == [None, None]
-    for place, (staged, digests) in enumerate(results[0]):
+    for index, (staged, digests) in enumerate(results[0]):
         assert dict(staged) == digests
-        folder = tmp_path / f"model-{place}" / checkpoint.MODEL
+        folder = tmp_path / f"model-{index}" / checkpoint.MODEL
         saved = AutoModelForCausalLM.from_pretrained(folder)
         assert sorted(digests) == sorted(name for name, _ in saved.named_parameters())
         assert AutoTokenizer.from_pretrained(folder).decode([74, 75]) == "hi"
@@ -181,8 +181,8 @@ def test_each_algorithm_learns_a_bandit_and_two_runs_of_it_are_equal(model: Path
     names = sorted(algorithms())
     specs = [spec(model, AlgorithmSection(name=name), lr=3e-3) for name in names for _ in range(2)]
     [curves] = run("bandit", tmp_path, *specs)
-    for place, name in enumerate(names):
-        one, again = curves[2 * place : 2 * place + 2]
+    for index, name in enumerate(names):
+        one, again = curves[2 * index : 2 * index + 2]
         assert one == again, name
         assert one[0] < 0.6, name
         assert one[-1] > 0.9, name

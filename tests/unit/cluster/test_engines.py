@@ -28,6 +28,7 @@ class Process:
         self.engine: Any = None
 
     async def make(self, *args: Any, deadline_s: float) -> int:
+        await asyncio.sleep(0)
         self.engine = ScriptedEngine()
         return 1
 
@@ -109,6 +110,7 @@ async def test_an_engine_that_failed_is_replaced_refilled_and_announced(run: Run
     assert [run.engines.serving()[1], run.engines.current[1]] == [new, new]
     run.engines.replace(1, old, "a late fault of the old one")
     assert list(run.engines.serving()) == [0, 1]
+    assert run.heard.empty()
     assert old.actor.engine._dead  # type: ignore[attr-defined]
 
 

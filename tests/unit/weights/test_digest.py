@@ -58,9 +58,9 @@ def test_rows_that_change_places_are_seen() -> None:
 
 @given(st.binary(min_size=1, max_size=200), st.data())
 def test_every_single_byte_counts(data: bytes, draw: st.DataObject) -> None:
-    place = draw.draw(st.integers(0, len(data) - 1))
+    index = draw.draw(st.integers(0, len(data) - 1))
     bit = draw.draw(st.integers(0, 7))
     changed = bytearray(data)
-    changed[place] ^= 1 << bit
+    changed[index] ^= 1 << bit
     first, second = (torch.tensor(list(values), dtype=torch.uint8) for values in (data, changed))
     assert tensor_digest(first) != tensor_digest(second)
