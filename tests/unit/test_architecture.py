@@ -25,6 +25,8 @@ LIGHT = (
     "agentrl.algorithms",
     "agentrl.rollout.episode",
     "agentrl.cli.main",
+    "agentrl.report.run",
+    "agentrl.training.api",
 )
 HEAVY = ("torch", "ray", "vllm", "deepspeed", "transformers")
 
