@@ -10,12 +10,12 @@ from agentrl.errors import UnknownNameError
 
 
 def algorithms() -> dict[str, type[Algorithm]]:
-    """All algorithms by name."""
+    """Return all algorithms by name."""
     return {cls.name: cls for cls in (GRPO, RLOO, ReinforcePP)}
 
 
 def algorithm(name: str) -> Algorithm:
-    """The algorithm of that name. Raises UnknownNameError, which suggests the nearest known name."""
+    """Return the algorithm of that name. Raises UnknownNameError, which suggests the nearest known name."""
     known = algorithms()
     if name not in known:
         raise UnknownNameError("algorithm", name, known)

@@ -33,7 +33,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def advantages(self, groups: Sequence[Group]) -> Advantages:
-        """The advantage of every token of every sequence, aligned with `TokenSequence.ids`."""
+        """Return the advantage of every token of every sequence, aligned with `TokenSequence.ids`."""
 
     def has_signal(self, group: Group) -> bool:
         """True when any advantage of the group is not 0. Always True for an algorithm that compares the whole batch."""

@@ -12,7 +12,7 @@ ROUNDING = 1e-9
 
 
 def turn_rewards(trajectory: Trajectory) -> dict[int, float]:
-    """The weighted reward of each turn that has one."""
+    """Return the weighted reward of each turn that has one."""
     rewards: dict[int, float] = {}
     for signal in trajectory.signals:
         if signal.scope == "turn" and signal.turn is not None and signal.valid and signal.value is not None:
@@ -21,7 +21,7 @@ def turn_rewards(trajectory: Trajectory) -> dict[int, float]:
 
 
 def episode_reward(trajectory: Trajectory) -> float:
-    """The weighted reward of the episode as a whole, without the rewards of its turns."""
+    """Return the weighted reward of the episode as a whole, without the rewards of its turns."""
     return sum(
         signal.weight * signal.value
         for signal in trajectory.signals
@@ -30,7 +30,7 @@ def episode_reward(trajectory: Trajectory) -> float:
 
 
 def reward_to_go(rewards: dict[int, float], turn: int) -> float:
-    """The sum of the rewards of `turn` and all later turns (discount 1)."""
+    """Return the sum of the rewards of `turn` and all later turns (discount 1)."""
     return sum(reward for rewarded, reward in rewards.items() if rewarded >= turn)
 
 

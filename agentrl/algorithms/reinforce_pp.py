@@ -39,13 +39,13 @@ class ReinforcePP(Algorithm):
 
 
 def _returns(trajectory: Trajectory) -> dict[int, float]:
-    """The return from each turn in which the policy acted."""
+    """Compute the return from each turn in which the policy acted."""
     outcome, turns = episode_reward(trajectory), turn_rewards(trajectory)
     return {s.turn: outcome + reward_to_go(turns, s.turn) for s in trajectory.segments if s.is_action}
 
 
 def normaliser(weighted: list[tuple[float, int]]) -> Callable[[float], float]:
-    """A function that maps a value to (value - mean) / (std + epsilon), or to 0 when all values are equal.
+    """Return a function that maps a value to (value - mean) / (std + epsilon), or to 0 when all values are equal.
 
     `weighted` holds (value, count); mean and std weigh each value by its count.
     """

@@ -25,7 +25,7 @@ class RLOO(Algorithm):
     needs = Needs(min_group_size=2)
 
     def advantages(self, groups: Sequence[Group]) -> Advantages:
-        """The return of each turn minus the mean return of the other members."""
+        """Compute the return of each turn minus the mean return of the other members."""
         return [self._group(group) for group in groups]
 
     @staticmethod
@@ -38,7 +38,7 @@ class RLOO(Algorithm):
 
 
 def minus_mean_of_others(values: Sequence[float]) -> list[float]:
-    """Each value minus the mean of the others; exactly 0 when all are equal up to rounding."""
+    """Return each value minus the mean of the others; exactly 0 when all are equal up to rounding."""
     if is_equal(values):
         return [0.0] * len(values)
     total, size = math.fsum(values), len(values)

@@ -34,7 +34,7 @@ def run(words: list[str]) -> int:
 
 
 def _decoder(folder: Path) -> Decode | None:
-    """The tokenizer of the run, None if its model no longer exists: tokens are then shown as ids."""
+    """Return the tokenizer of the run, None if its model no longer exists: tokens are then shown as ids."""
     try:
         return decoder(locate(load(RunFolder(folder).config).model.name))
     except ConfigError:

@@ -22,13 +22,13 @@ class Events(Protocol):
     """The rest of the run, as far as it must know what happens to engines."""
 
     async def lost(self, engine_id: int, why: str) -> None:
-        """An engine is gone and will be replaced."""
+        """Called when an engine is gone and will be replaced."""
 
     async def restarted(self, engine_id: int, engine: RemoteEngine) -> None:
-        """`engine` replaces a lost one and serves the present weights."""
+        """Called when `engine` replaces a lost one and serves the present weights."""
 
     def failed(self, error: BaseException) -> None:
-        """An engine cannot be replaced: the run cannot go on."""
+        """Called when an engine cannot be replaced: the run cannot continue."""
 
 
 class Engines:

@@ -11,7 +11,7 @@ LEARNER_SHARE = 0.5  # for Ray to place them; the one whose turn it is uses the 
 
 
 def is_shared(config: Config) -> bool:
-    """Whether engine i and learner rank i take turns on one GPU."""
+    """Return whether engine i and learner rank i take turns on one GPU."""
     return config.engine.placement == "colocate"
 
 

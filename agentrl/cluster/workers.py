@@ -49,7 +49,7 @@ class Workers:
         return count
 
     async def has_group_rewards(self) -> bool:
-        """Whether the trajectories of a group must pass through `score_group` before they count."""
+        """Return whether the trajectories of a group must pass through `score_group` before they count."""
         has: bool = await self._workers[0].call("has_group_rewards", deadline_s=START_S)
         return has
 

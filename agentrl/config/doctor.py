@@ -25,7 +25,7 @@ class Check(NamedTuple):
 
 
 def examine(machine: Machine) -> list[Check]:
-    """All checks of agentrl, then those that installed packages announce in the group `agentrl.doctor`."""
+    """Return all checks of agentrl, then those that installed packages announce in the group `agentrl.doctor`."""
     return [*_hardware(machine), *_packages(machine), *_sandboxes(machine), *_content(), *_announced()]
 
 

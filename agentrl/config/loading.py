@@ -38,17 +38,17 @@ class Settings:
     sources: dict[str, str]
 
     def source(self, key: str) -> str:
-        """Where the value of `key` comes from."""
+        """Return where the value of `key` comes from."""
         return self.sources.get(key, DEFAULT)
 
 
 def load(base: Path | Config | None = None, settings: Sequence[Setting] = ()) -> Config:
-    """The configuration of a run: defaults, then `base`, a TOML file or a configuration, then the settings."""
+    """Return the configuration of a run: defaults, then `base`, a TOML file or a configuration, then the settings."""
     return read(base, settings).config
 
 
 def read(base: Path | Config | None, settings: Sequence[Setting] = ()) -> Settings:
-    """The configuration with the source of each value. Raises one ConfigError that lists every problem."""
+    """Return the configuration with the source of each value. Raises one ConfigError that lists every problem."""
     settings = [*(of_config(base) if isinstance(base, Config) else of_file(base) if base else ()), *settings]
     problems = [problem for setting in settings if (problem := _unknown(setting))]
     if problems:
@@ -65,7 +65,7 @@ def read(base: Path | Config | None, settings: Sequence[Setting] = ()) -> Settin
 
 
 def resumed(run: Path, settings: Sequence[Setting] = ()) -> Config:
-    """The configuration of the run in the folder `run` with these settings.
+    """Return the configuration of the run in the folder `run` with these settings.
 
     Raises ConfigError for a key that would make it another run.
     """
@@ -84,7 +84,7 @@ def resumed(run: Path, settings: Sequence[Setting] = ()) -> Config:
 
 
 def of_config(config: Config) -> list[Setting]:
-    """The settings that a configuration was made of."""
+    """Return the settings that a configuration was made of."""
     return [Setting(key, value, "config") for key, value in _leaves(config.model_dump(exclude_unset=True))]
 
 
@@ -180,7 +180,7 @@ def _plant(tree: dict[str, Any], setting: Setting) -> None:
 
 
 def _unknown(setting: Setting) -> str:
-    """What is wrong with the name of a setting, '' if it is known. `env.*` is the environment's to check."""
+    """Return what is wrong with the name of a setting, '' if it is known. `env.*` is the environment's to check."""
     known = keys()
     key = setting.key
     if key in known or (key.startswith("env.") and key.count(".") and not key.endswith(".")):
@@ -205,7 +205,7 @@ def _unknown(setting: Setting) -> str:
 
 
 def _explain(detail: ErrorDetails, sources: dict[str, str]) -> str:
-    """One line per error of pydantic's: key, what is wrong, the value, where it was set."""
+    """Return one line per error of pydantic's: key, what is wrong, the value, where it was set."""
     known = keys()
     key = next((k for k in (".".join(map(str, detail["loc"][:n])) for n in (1, 2)) if k in known), "")
     what = re.sub("^Input should be a valid (?=[aeiou])", "must be an ", detail["msg"])

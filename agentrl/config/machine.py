@@ -117,7 +117,7 @@ def _memory_gib() -> tuple[float, float]:
 
 
 def _cgroups(controller: str) -> Iterator[Path]:
-    """The folders of this process's cgroup and of its parents, in version 2 and version 1."""
+    """Yield the folders of this process's cgroup and of its parents, in version 2 and version 1."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -128,7 +128,7 @@ def _cgroups(controller: str) -> Iterator[Path]:
 
 
 def _words(file: Path) -> list[str]:
-    """The words of a small file; none if it cannot be read."""
+    """Return the words of a small file; none if it cannot be read."""
     try:
         return file.read_text().split()
     except OSError:
@@ -136,7 +136,7 @@ def _words(file: Path) -> list[str]:
 
 
 def _gpus() -> tuple[Gpu, ...]:
-    """The GPUs of nvidia-smi that CUDA_VISIBLE_DEVICES allows."""
+    """Return the GPUs of nvidia-smi that CUDA_VISIBLE_DEVICES allows."""
     if shutil.which("nvidia-smi") is None:
         return ()
     query = ["nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits"]

@@ -19,7 +19,7 @@ _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 
 
 def locate(name: str, cache: Path | None = None) -> Path:
-    """The folder of model `name`, ready for `from_pretrained`; '' is the embedded model.
+    """Return the folder of model `name`, ready for `from_pretrained`; '' is the embedded model.
 
     Downloads or converts missing files into `cache` (default: $AGENTRL_CACHE, else ~/.cache/agentrl; hub models go to
     the hub's own cache). Raises ConfigError with a remedy if there is no such model.
@@ -54,7 +54,7 @@ def _checked(folder: Path) -> Path:
 
 
 def _download(name: str) -> Path:
-    """The local snapshot of a hub model, downloaded if needed."""
+    """Return the local snapshot of a hub model, downloaded if needed."""
     try:
         import httpx
         from huggingface_hub import errors, snapshot_download

@@ -17,7 +17,7 @@ SMALL, USUAL = (4e-5, 24), (1e-6, 512)
 
 
 def resolve_run(config: Config, machine: Machine) -> Config:
-    """The configuration with every value chosen for this machine. Raises ConfigError for what cannot run on it.
+    """Return the configuration with every value chosen for this machine. Raises ConfigError for what cannot run on it.
 
     A resolved configuration comes back equal.
     """
@@ -77,7 +77,7 @@ def _with(section: S, **values: Any) -> S:
 
 
 def explain(config: Config, machine: Machine) -> str:
-    """One paragraph about a resolved configuration, for readers who know none of the libraries."""
+    """Return one paragraph about a resolved configuration, for readers who know none of the libraries."""
     engine, learner, rollout = config.engine, config.learner, config.rollout
     gpus = f"{len(machine.gpus)} x {machine.gpus[0].name}" if machine.gpus else "no GPU"
     here = f"This machine has {counted(machine.cores, 'core')}, {machine.memory_gib:.0f} GiB of memory and {gpus}."
@@ -97,7 +97,7 @@ def explain(config: Config, machine: Machine) -> str:
 
 
 def _sharing(config: Config) -> str:
-    """How engines and learner share the hardware."""
+    """Return how engines and learner share the hardware."""
     if config.device == "cuda":
         is_shared = config.engine.placement == "colocate"
         return "taking turns on the same GPUs" if is_shared else "on separate GPUs"

@@ -23,7 +23,7 @@ def to_toml(
     env: BaseModel | None = None,
     idle: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """A TOML file that gives `config` again: every key with its value, its meaning and, with `settings`, its source.
+    """Return a TOML file that gives `config` again: every key with value, meaning and, with `settings`, source.
 
     With `settings`, values chosen for this machine are commented out so that another machine chooses its own, as are
     the `idle` keys, each with what it needs to have an effect. `env`, the environment's checked Config, adds the keys

@@ -134,7 +134,7 @@ def _idle(config: Config) -> Iterator[str]:
 
 
 def idle_keys(config: Config) -> dict[str, str]:
-    """The keys that nothing reads in a run of this resolved configuration, each with what it needs."""
+    """Return the keys that nothing reads in a run of this resolved configuration, each with what it needs."""
     learner, algorithm = config.learner, config.algorithm
     on_cpu = config.device == "cpu"
     is_uncorrected = algorithm.old_logprobs == "sampler" and algorithm.kl_coef == 0
@@ -156,7 +156,7 @@ def idle_keys(config: Config) -> dict[str, str]:
 
 
 def separate_gpus(config: Config) -> int:
-    """The GPUs that engines and learner need when they share none."""
+    """Return the GPUs that engines and learner need when they share none."""
     return config.learner.ranks + config.engine.count * config.engine.tensor_parallel
 
 

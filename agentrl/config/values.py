@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 
 def toml_text(value: Any) -> str:
-    """One value on one line of a TOML file; what TOML has no type for is written as text."""
+    """Return one value on one line of a TOML file; what TOML has no type for is written as text."""
     array = tomlkit.array()
     array.append(plain(value, str))
     return array.as_string()[1:-1]

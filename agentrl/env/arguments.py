@@ -37,7 +37,7 @@ def parsed(text: str) -> Any:
 
 
 def why_unsendable(value: Any) -> str:
-    """Why a value read from JSON cannot be serialized as standard JSON again; '' if it can."""
+    """Return why a value read from JSON cannot be serialized as standard JSON again; '' if it can."""
     waiting = [(value, 1)]
     while waiting:
         item, depth = waiting.pop()

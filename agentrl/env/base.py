@@ -59,7 +59,7 @@ class Env(ABC):
 
     @abstractmethod
     def tasks(self, split: str) -> MaybeAsync[Tasks]:
-        """The tasks of "train" or "test"; `agentrl.env.tasks.Tasks` lists the accepted types."""
+        """Return the tasks of "train" or "test"; `agentrl.env.tasks.Tasks` lists the accepted types."""
 
     def tools(self, ctx: Context) -> MaybeAsync[Iterable[Offer]]:
         """Tools of this episode in addition to the `@tool` methods. Called before `setup`.
@@ -81,7 +81,7 @@ class Env(ABC):
         return ()
 
     def success(self, ctx: Context) -> MaybeAsync[bool]:
-        """Whether a finished episode solved its task, as counted by pass@k of an evaluation.
+        """Return whether a finished episode solved its task, as counted by pass@k of an evaluation.
 
         Called in evaluations after scoring; `ctx.signals` contains the rewards. Without this method the rewards
         decide, those of the group included (see `agentrl.env.rewards.passes`).
@@ -92,7 +92,7 @@ class Env(ABC):
         """Release what `setup` acquired. Runs once, however the episode ended."""
 
     def oracle(self, task: Task) -> Policy:
-        """A policy that solves this task, which proves that it can be solved."""
+        """Return a policy that solves this task, which proves that it can be solved."""
         raise EnvError(f"{type(self).__name__} has no oracle; write oracle(task)")
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:

@@ -84,7 +84,7 @@ def _validated(schema: type[EnvConfig], options: Mapping[str, Any]) -> EnvConfig
 
 
 def _split_lists(error: ValidationError) -> dict[str, list[str]]:
-    """The strings that were given for list fields, split at their commas."""
+    """Return the strings that were given for list fields, split at their commas."""
     texts = {e["loc"][0]: e["input"] for e in error.errors() if e["type"] in LIST_ERRORS and len(e["loc"]) == 1}
     return {
         str(key): [item.strip() for item in text.split(",") if item.strip()]
@@ -94,7 +94,7 @@ def _split_lists(error: ValidationError) -> dict[str, list[str]]:
 
 
 def _explained(fault: ErrorDetails) -> str:
-    """A pydantic error in the words of a run's own keys: the key, what is wrong, and the value."""
+    """Return a pydantic error in the words of a run's own keys: the key, what is wrong, and the value."""
     key = ".".join(map(str, ("env", *fault["loc"])))
     if fault["type"] == "missing":
         return f"{key} is required: give --{key} VALUE"

@@ -75,7 +75,7 @@ class Context:
 
     @classmethod
     def begin(cls, task: Task, seed: int, member: int, deadline_s: float) -> Context:
-        """A new context; its randomness depends only on (seed, split, task index, member)."""
+        """Return a new context; its randomness depends only on (seed, split, task index, member)."""
         rng = random.Random(f"{seed}/{task.split}/{task.index}/{member}")
         return cls(task, seed, member, rng, time.monotonic() + deadline_s, ToolTime.of(deadline_s))
 
@@ -126,12 +126,12 @@ class Episode:
 
     @classmethod
     def of(cls, task: Task, trajectory: Trajectory) -> Episode:
-        """The author's view of a trajectory: messages without tokens."""
+        """Return the author's view of a trajectory: messages without tokens."""
         t = trajectory
         return cls(task, t.sample.member, t.messages, t.signals, t.stop_reason)
 
     def with_signals(self, signals: Sequence[Signal]) -> Episode:
-        """The same episode with further signals."""
+        """Return the same episode with further signals."""
         return replace(self, signals=(*self.signals, *signals))
 
     @property

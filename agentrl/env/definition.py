@@ -94,7 +94,7 @@ def duplicate_methods(env_class: type) -> Iterator[str]:
 
 
 def authors_classes(env_class: type) -> list[type]:
-    """The classes before Env in the method resolution order: this one, its bases and mix-ins."""
+    """Return the classes before Env in the method resolution order: this one, its bases and mix-ins."""
     return list(takewhile(lambda base: base.__module__ != "agentrl.env.base", env_class.__mro__))
 
 
@@ -157,20 +157,20 @@ def _marked(name: str, value: Any, kind: str) -> Iterator[str]:
 
 
 def _unmarked(env_class: type, name: str, value: Any) -> Iterator[str]:
-    """A method that overrides a marked one and would be ignored, because marks are not inherited."""
+    """Report a method that overrides a marked one and would be ignored, because marks are not inherited."""
     if callable(value) and (kind := mark_of(getattr(super(env_class, env_class), name, None))):
         yield f"{name} overrides a @{kind} of a base class: decorate it too, or write {name} = None"
 
 
 def _misspelled(env_class: type, name: str, value: Any) -> Iterator[str]:
-    """A name that the framework never reads, for a value that it reads under another name."""
+    """Report a name that the framework never reads, for a value that it reads under another name."""
     meant = "" if name.startswith("_") else _meant(name, value)
     if meant and not any(meant in vars(base) for base in authors_classes(env_class)):
         yield f"{name} has no effect. Did you mean {meant!r}? If it is your own, rename it, for example _{name}"
 
 
 def _meant(name: str, value: Any) -> str:
-    """The name that an author probably meant: from the value's type, or a similar name of a hook that fits."""
+    """Return the name that an author probably meant: from the value's type, or a similar name of a hook that fits."""
     if isinstance(value, Limits):
         return "limits"
     if isinstance(value, type) and issubclass(value, EnvConfig):
@@ -192,7 +192,7 @@ def _unread_rewards(env_class: type) -> Iterator[str]:
 
 
 def _call_fault(value: Any, arguments: tuple[str, ...]) -> str:
-    """Why a method cannot be called with these arguments; '' if it can."""
+    """Return why a method cannot be called with these arguments; '' if it can."""
     function: Callable[..., Any] = getattr(value, "__func__", value)
     bound = arguments if isinstance(value, staticmethod) else ("self", *arguments)
     try:
@@ -205,7 +205,7 @@ def _call_fault(value: Any, arguments: tuple[str, ...]) -> str:
 
 
 def _context_fault(function: Callable[..., Any], reward: Reward) -> str:
-    """Why a group reward that expects a context fails; '' if it takes episodes."""
+    """Return why a group reward that expects a context fails; '' if it takes episodes."""
     is_context = reward.scope == "group" and "ctx" in function.__code__.co_varnames[: function.__code__.co_argcount]
     return "it takes the finished episodes of a task, and there is no ctx" if is_context else ""
 

@@ -38,16 +38,20 @@ def split_class(name: str) -> tuple[str, str]:
 
 
 def absolute(name: str) -> str:
-    """The same name with an absolute path, valid in any working directory; a registered name is returned as it is."""
+    """Return the same name with an absolute path, valid in any working directory.
+
+    A registered name is returned as it is.
+    """
     path, chosen = split_class(name)
     whole = str(Path(path).expanduser().resolve())
     return (f"{whole}:{chosen}" if chosen else whole) if is_path(name) else name
 
 
 def load_path(name: str) -> type[Env]:
-    """The environment class of a file or pickle, or of a folder: its pyproject's entry point, env.py or agent_func.py.
+    """Return the environment class of a file, pickle or folder.
 
-    A file or folder that defines several is named with the class: `file.py:Class`.
+    A folder has the class of its pyproject's entry point, of its env.py or its agent_func.py. If a file or folder
+    defines several, its name includes the class: `file.py:Class`.
     """
     file, chosen = split_class(name)
     if file.endswith(":"):
@@ -90,7 +94,7 @@ def load_file(path: Path) -> ModuleType:
 
 @cache
 def load_pickle(path: Path, _mtime_ns: int) -> type[Env]:
-    """The class in a file that `agentrl.train(env=Class)` wrote; raises ConfigError."""
+    """Return the class in a file that `agentrl.train(env=Class)` wrote; raises ConfigError."""
     loaded = catch_exit(pickle.loads, path.read_bytes())
     if loaded.error is not None:
         raise ConfigError(f"{path} cannot be loaded: {type(loaded.error).__name__}: {loaded.error}") from loaded.error
@@ -100,7 +104,7 @@ def load_pickle(path: Path, _mtime_ns: int) -> type[Env]:
 
 
 def import_fault(error: Exception, path: Path) -> str:
-    """What importing a file raised and, if known, what to do."""
+    """Return what importing a file raised and, if known, what to do."""
     text = str(error) if isinstance(error, ConfigError | ExitedError) else f"{type(error).__name__}: {error}"
     name = (error.name or "") if isinstance(error, ImportError) else ""
     beside = path.parent / name.partition(".")[0]
@@ -120,7 +124,7 @@ def failing_line(error: BaseException, path: Path) -> str:
 
 
 def env_in(module: ModuleType, path: Path, chosen: str = "") -> type[Env]:
-    """The Env subclass with this name, or the only one that the module itself defines."""
+    """Return the Env subclass with this name, or the only one that the module itself defines."""
     found: dict[str, Any] = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Env)}
     if chosen and (chosen not in found or found[chosen].__abstractmethods__):
         whole = [name for name, value in found.items() if not value.__abstractmethods__]
@@ -146,7 +150,7 @@ def wanting(env_class: type[Env] | None) -> str:
 
 
 def announced_target(folder: Path, chosen: str = "") -> str:
-    """The entry point `module:Class` in the folder's pyproject.toml; '' if there is none."""
+    """Return the entry point `module:Class` in the folder's pyproject.toml; '' if there is none."""
     file = folder / "pyproject.toml"
     if not file.is_file():
         return ""

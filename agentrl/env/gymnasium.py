@@ -30,7 +30,7 @@ class MessagesSpace(Space[list[Message]]):
         return isinstance(x, list) and all(map(is_message, x))
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:  # noqa: ARG002
-        """One user message of random words."""
+        """Return one user message of random words."""
         return [Message(role="user", content=random_words(self))]
 
     def __eq__(self, other: object) -> bool:
@@ -45,7 +45,7 @@ class TurnSpace(Space[Message | str]):
         return isinstance(x, str) or (is_message(x) and x["role"] == "assistant")
 
     def sample(self, mask: Any = None, probability: Any = None) -> Message | str:  # noqa: ARG002
-        """A few random words, as text."""
+        """Return a few random words, as text."""
         return random_words(self)
 
     def __eq__(self, other: object) -> bool:
@@ -111,7 +111,7 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
 
 
 def make(name: str, split: str = "train", **options: Any) -> GymnasiumEnv:
-    """What `gymnasium.make("agentrl/<name>-v0")` returns; `options` are the environment's `--env.*` keys."""
+    """Return what `gymnasium.make("agentrl/<name>-v0")` returns; `options` are the environment's `--env.*` keys."""
     return GymnasiumEnv(make_env(name, **options), split)
 
 
@@ -124,6 +124,6 @@ def register_with_gymnasium() -> None:
 
 
 def random_words(space: Space[Any]) -> str:
-    """One to six random words, drawn with the space's own generator."""
+    """Return one to six random words, drawn with the space's own generator."""
     count = int(space.np_random.integers(1, 7))
     return " ".join(WORDS[i] for i in space.np_random.integers(0, len(WORDS), count))

@@ -29,7 +29,7 @@ def is_part(value: Any) -> bool:
 
 
 def checked_messages(value: Any, name: str) -> list[Message]:
-    """The messages that the method `name` returned, as a list; EnvError if one is not a chat message."""
+    """Return the messages that the method `name` returned, as a list; EnvError if one is not a chat message."""
     if isinstance(value, str | dict) or not isinstance(value, Sequence):
         raise EnvError(f"{name} returned {short(value)}; return a list of messages: [Message(role='user', content=…)]")
     for message in value:
@@ -49,6 +49,6 @@ def checked_messages(value: Any, name: str) -> list[Message]:
 
 
 def short(value: Any) -> str:
-    """A value for an error message, cut at 80 characters."""
+    """Return a value for an error message, cut at 80 characters."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

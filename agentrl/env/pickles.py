@@ -15,7 +15,7 @@ from agentrl.errors import ConfigError, catch
 
 
 def name_of(env_class: type[Env]) -> str:
-    """The name by which every process finds the class: announced, or `file.py:Class`; "" if there is none."""
+    """Return the name by which every process finds the class: announced, or `file.py:Class`; "" if there is none."""
     package = env_class.__module__.partition(".")[0]
     for item in announced().values():
         if item.target.replace(":", ".").partition(".")[0] == package and not item.rival and load(item) is env_class:

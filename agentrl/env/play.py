@@ -55,7 +55,7 @@ async def _converse(driver: EnvDriver, policy: Policy) -> StopReason:
 
 
 def turn_of(policy: Policy, turn: int, messages: list[Message]) -> Message | str:
-    """The policy's next turn; a list that has ended gives empty ones."""
+    """Return the policy's next turn; a list that has ended gives empty ones."""
     if callable(policy):
         return policy(list(messages))
     return policy[turn] if turn < len(policy) else SILENCE

@@ -32,7 +32,7 @@ class Announced:
 
 @cache
 def announced() -> dict[str, Announced]:
-    """Every announced environment by name."""
+    """Return every announced environment by name."""
     found: dict[str, Announced] = {}
     for entry in entry_points(group=GROUP):
         distribution = entry.dist.name if entry.dist else ""
@@ -44,8 +44,9 @@ def announced() -> dict[str, Announced]:
 
 
 def resolve(name: str) -> type[Env]:
-    """The environment class called `name`: `math`, `owner/name`, `owner/name@1.2`, `./agent_func.py` or `./folder`.
+    """Return the environment class called `name`.
 
+    A name is `math`, `owner/name`, `owner/name@1.2`, `./agent_func.py` or `./folder`.
     Raises UnknownNameError for an unknown name, and ConfigError for a class that cannot be loaded.
     """
     if is_path(name):
@@ -63,7 +64,10 @@ def resolve(name: str) -> type[Env]:
 
 
 def find(name: str) -> Announced:
-    """The announced environment called `name`; for `owner/name`, `name` announced by a distribution of that owner."""
+    """Return the announced environment called `name`.
+
+    For `owner/name`, `name` announced by a distribution of that owner.
+    """
     known = announced()
     owner, _, last = name.rpartition("/")
     if name in known:
@@ -77,7 +81,7 @@ def find(name: str) -> Announced:
 
 
 def package_name(name: str) -> str:
-    """The name, by convention, of the distribution that announces `name`."""
+    """Return the name, by convention, of the distribution that announces `name`."""
     return "agentrl-env-" + name.replace("/", "-")
 
 

@@ -31,15 +31,15 @@ class Reward:
     verifier: str = ""
 
     def signal(self, value: Any, turn: int | None = None) -> Signal:
-        """The signal of a returned value; a value that is not a finite number makes it invalid, never 0."""
+        """Return the signal of a returned value; a value that is not a finite number makes it invalid, never 0."""
         return filled(self._blank(turn), value)
 
     def invalid(self, reason: str, turn: int | None = None) -> Signal:
-        """The signal of a method whose result cannot be used."""
+        """Return the signal of a method whose result cannot be used."""
         return invalid(self._blank(turn), reason)
 
     def failed(self, error: BaseException, turn: int | None = None) -> Signal:
-        """The signal of a method that raised."""
+        """Return the signal of a method that raised."""
         return failed(self._blank(turn), error)
 
     def _blank(self, turn: int | None) -> Signal:
@@ -74,7 +74,7 @@ def reward(method: F | None = None, /, *, weight: float = 1.0, scope: Scope = "e
 
 @cache
 def rewards_of(env_class: type, scope: Scope) -> tuple[Reward, ...]:
-    """The rewards of one scope, in the order of definition; found once per class."""
+    """Return the rewards of one scope, in the order of definition; found once per class."""
     found = [
         replace(getattr(method, MARK), name=name, verifier=f"{env_class.__name__}.{name}")
         for name, method in marked(env_class, MARK)
@@ -103,7 +103,7 @@ def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
 
 
 def counted(signal: Signal, value: Any) -> Signal:
-    """The signal with this value as a float, or an invalid signal if it is not a finite number to train on."""
+    """Return the signal with this value as a float, or an invalid signal if it is not a finite number to train on."""
     if not (isinstance(value, int | float) or hasattr(value, "__float__")):
         return invalid(signal, f"returned {value!r}; return a number or a Signal")
     try:
@@ -118,12 +118,12 @@ def counted(signal: Signal, value: Any) -> Signal:
 
 
 def invalid(signal: Signal, reason: str) -> Signal:
-    """The same signal without a value."""
+    """Return the same signal without a value."""
     return replace(signal, value=None, valid=False, reason=reason)
 
 
 def failed(signal: Signal, error: BaseException) -> Signal:
-    """The same signal without a value, with the traceback as evidence."""
+    """Return the same signal without a value, with the traceback as evidence."""
     return replace(invalid(signal, describe_error(error)), evidence=evidence_of(error))
 
 
@@ -133,7 +133,7 @@ def is_number(value: Any) -> bool:
 
 
 def passes(signals: Iterable[Signal]) -> bool:
-    """Whether the rewards reach half of the sum of their positive weights, each reward counting as at most 1.
+    """Return whether the rewards reach half of the sum of their positive weights, each reward counting as at most 1.
 
     The rewards of the whole episode decide (scopes episode and group). Turn rewards are intermediate steps, which could
     add up to a pass without a result: they decide only if nothing else is paid, with each weight counted once.

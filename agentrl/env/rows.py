@@ -12,7 +12,7 @@ from agentrl.errors import DataError
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """The value of each line of a JSONL file, preceded by its location, `train.jsonl:7`. Raises DataError."""
+    """Yield the value of each line of a JSONL file, preceded by its location, `train.jsonl:7`. Raises DataError."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -28,6 +28,6 @@ def parse_json(text: bytes, location: str) -> Any:
 
 
 def is_in_share(key: str, share: float) -> bool:
-    """Whether the row with this key belongs to this share of all rows; a hash decides, not order or seed."""
+    """Return whether the row with this key belongs to this share of all rows; a hash decides, not order or seed."""
     digest = hashlib.sha256(key.encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64

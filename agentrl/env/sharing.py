@@ -44,7 +44,7 @@ def shared(make: Callable[[Any], Any]) -> Shared[Any]:
 
 
 def shared_of(env_class: type) -> dict[str, Shared[Any]]:
-    """The shared resources of a class by name, in the order of definition, base classes first."""
+    """Return the shared resources of a class by name, in the order of definition, base classes first."""
     names = dict.fromkeys(name for base in reversed(env_class.__mro__) for name in vars(base))
     found = {name: inspect.getattr_static(env_class, name) for name in names}
     return {name: value for name, value in found.items() if isinstance(value, Shared)}

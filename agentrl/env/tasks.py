@@ -30,7 +30,7 @@ class TaskSource(Protocol):
     """Tasks by index; finite sources also have `__len__`."""
 
     def __getitem__(self, index: int, /) -> Task:
-        """The task at `index`."""
+        """Return the task at `index`."""
 
 
 Tasks = TaskSource | Callable[[random.Random], Task | Iterator[Task]] | Iterator[Task]
@@ -100,7 +100,7 @@ class IndexedTasks:
 
 
 def indexed(source: Tasks, key: str) -> TaskSource:
-    """What `tasks(split)` returned as a TaskSource; `key` seeds endless tasks."""
+    """Return what `tasks(split)` returned as a TaskSource; `key` seeds endless tasks."""
     if isinstance(source, Iterator):
         tasks = list(islice(source, MAX_YIELDED + 1))
         if len(tasks) > MAX_YIELDED:

@@ -78,18 +78,18 @@ class Schema(GenerateJsonSchema):
 
 @cache
 def tools_of(owner: type) -> dict[str, Tool]:
-    """The `@tool` methods of a class by name, unbound, in the order of definition; built once per class."""
+    """Return the `@tool` methods of a class by name, unbound, in the order of definition; built once per class."""
     return {name: describe_tool(owner, name, method) for name, method in marked(owner, MARK)}
 
 
 def bound_tools(owner: Any) -> list[Tool]:
-    """The `@tool` methods of an object."""
+    """Return the `@tool` methods of an object."""
     kind: type = type(owner)
     return [replace(tool, run=getattr(owner, name)) for name, tool in tools_of(kind).items()]
 
 
 def marked(owner: type, mark: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The methods of a class that carry `mark`, in the order of definition, base classes first."""
+    """Yield the methods of a class that carry `mark`, in the order of definition, base classes first."""
     names = dict.fromkeys(name for base in reversed(owner.__mro__) for name in vars(base))
     for name in names:
         method = inspect.getattr_static(owner, name)
@@ -98,7 +98,10 @@ def marked(owner: type, mark: str) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def why_no_method(method: Callable[..., Any]) -> str:
-    """Why the first parameter of a `@tool` would receive the object instead of an argument; '' if it would not."""
+    """Return why the first parameter of a `@tool` would receive the object instead of an argument.
+
+    Returns '' if it would not.
+    """
     first = next(iter(inspect.signature(method).parameters.values()), None)
     is_static = isinstance(method, staticmethod)
     if is_static or (first and (first.name == "self" or first.annotation is first.empty)):
@@ -125,7 +128,7 @@ def describe_tool(owner: type, name: str, method: Callable[..., Any]) -> Tool:
 
 
 def argument_model(method: Callable[..., Any], descriptions: dict[str, str], where: str) -> type[BaseModel]:
-    """A pydantic model of the method's parameters. Field names are neutral: a parameter may be called `copy`."""
+    """Return a pydantic model of the method's parameters. Field names are neutral: a parameter may be called `copy`."""
     try:
         hints = get_type_hints(method, include_extras=True)
     except NameError as error:
@@ -149,14 +152,14 @@ def argument_model(method: Callable[..., Any], descriptions: dict[str, str], whe
 
 
 def unusable(error: PydanticUserError) -> str:
-    """What is wrong with an annotation, in one line."""
+    """Return what is wrong with an annotation, in one line."""
     return (
         f"annotate with a type that JSON can represent, such as int, str or list[str] ({str(error).partition('. ')[0]})"
     )
 
 
 def read_docstring(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The first paragraph, and the descriptions of the `Args:` section by parameter."""
+    """Return the first paragraph, and the descriptions of the `Args:` section by parameter."""
     text = inspect.getdoc(method) or ""
     summary = " ".join(text.split("\n\n")[0].split())
     section = re.split(r"^(?:Args|Arguments|Parameters):\s*$", text, maxsplit=1, flags=re.MULTILINE)
@@ -174,18 +177,18 @@ def read_docstring(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def unknown_tool(name: str, tools: dict[str, Tool]) -> str:
-    """The answer to a call of a tool that does not exist."""
+    """Return the answer to a call of a tool that does not exist."""
     shown = name[:MAX_NAME_CHARS]
     return f"unknown tool {shown!r}.{did_you_mean(shown, tools)}"
 
 
 def as_text(value: Any) -> str:
-    """A tool's result as the model reads it: text as it is, any other value as JSON."""
+    """Return a tool's result as the model reads it: text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def tool_message(call: ToolCall, text: str) -> Message:
-    """The tool message that answers a call; text too long for any context is cut."""
+    """Return the tool message that answers a call; text too long for any context is cut."""
     if len(text) > MAX_CHARACTERS:
         text = f"{text[:MAX_CHARACTERS]}\n[{len(text) - MAX_CHARACTERS} more characters]"
     message = Message(role="tool", content=as_unicode(text), name=as_unicode(call["function"]["name"][:MAX_NAME_CHARS]))

@@ -21,7 +21,7 @@ class ToolTime:
 
     @classmethod
     def of(cls, deadline_s: float) -> ToolTime:
-        """The time for tool calls in an episode of at most `deadline_s` seconds."""
+        """Return the time for tool calls in an episode of at most `deadline_s` seconds."""
         return cls(SHARE * deadline_s)
 
     @property

@@ -36,14 +36,14 @@ def defined_at(function: object) -> str:
 
 
 def traced(error: BaseException) -> str:
-    """The traceback of an error and of its causes; the middle of a very long one is left out."""
+    """Return the traceback of an error and of its causes; the middle of a very long one is left out."""
     text = "".join(traceback.format_exception(error))
     half = MAX_CHARS // 2
     return text if len(text) <= MAX_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
 def authors_traceback(error: BaseException) -> str:
-    """What a terminal shows of an error: the traceback of its root cause, beginning in the author's own code."""
+    """Return what a terminal shows of an error: the traceback of its root cause, beginning in the author's own code."""
     while error.__cause__ is not None:
         error = error.__cause__
     whole = traceback.TracebackException.from_exception(error)
@@ -58,7 +58,7 @@ def evidence_of(error: BaseException) -> dict[str, str]:
 
 
 def authors_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The innermost frame in the package of the first author's frame, so that a library it calls is not named.
+    """Return the innermost frame in the package of the first author's frame, so that a library it calls is not named.
 
     Frames of agentrl and of the standard library count only if there are no others.
     """
@@ -84,7 +84,7 @@ def is_foreign_class(kind: type) -> bool:
 
 
 def home_of(file: Path) -> Path:
-    """The outermost package that contains a file, or the file itself if it is in no package."""
+    """Return the outermost package that contains a file, or the file itself if it is in no package."""
     home = file
     while (home.parent / "__init__.py").is_file():
         home = home.parent

@@ -77,7 +77,7 @@ class PrefixTree:
 
 
 def build_trees(batch: Sequence[TrainSequence], members: Iterable[int]) -> list[PrefixTree]:
-    """One tree for each group; `members` are the indices of the sequences to include."""
+    """Return one tree for each group; `members` are the indices of the sequences to include."""
     groups: dict[int, list[int]] = {}
     for index in members:
         groups.setdefault(batch[index].sample.group, []).append(index)

@@ -59,7 +59,7 @@ def write_progress(folder: Path, progress: Progress) -> None:
 
 
 def read_progress(folder: Path, ranks: int, zero: int) -> Progress:
-    """The progress in `folder`. Raises RunError if there is none, or if it was written with other ranks."""
+    """Return the progress in `folder`. Raises RunError if there is none, or if it was written with other ranks."""
     path = folder / "progress.json"
     try:
         progress = Progress(**json.loads(path.read_text()))
@@ -82,7 +82,7 @@ def make_empty(folder: Path) -> None:
 
 
 def partial(folder: Path) -> Path:
-    """The folder in which a checkpoint is written until it is complete."""
+    """Return the folder in which a checkpoint is written until it is complete."""
     return folder.with_name(f"{folder.name}.partial")
 
 

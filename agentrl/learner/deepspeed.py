@@ -90,7 +90,7 @@ class DeepSpeedModel:
         return float(self._engine.get_global_grad_norm())
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor under its checkpoint name, in the compute type."""
+        """Return every tensor under its checkpoint name, in the compute type."""
         model = self._model.model
         state = {name: self._gathered(tensor) for name, tensor in model.state_dict(keep_vars=True).items()}
         return checkpoint_tensors(model, state)
@@ -123,7 +123,7 @@ class DeepSpeedModel:
 
 
 def _initialized(model: PackedModel, section: LearnerSection, compute: torch.dtype) -> Any:
-    """The DeepSpeed engine around the model."""
+    """Return the DeepSpeed engine around the model."""
     if section.zero_stage == 3:
         deepspeed.zero.register_external_parameter(model, model.head_weight)
     optimizer = torch.optim.AdamW(

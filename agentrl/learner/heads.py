@@ -41,7 +41,7 @@ class ActionLoss(torch.autograd.Function):
     def forward(
         ctx: Any, hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperature_A: Tensor, loss: ChunkLoss
     ) -> Tensor:
-        """The summed loss, in float32."""
+        """Return the summed loss, in float32."""
         total = torch.zeros((), dtype=torch.float32, device=hidden_AD.device)
         grad_hidden_AD = torch.empty_like(hidden_AD)
         grad_weight_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device)
@@ -79,7 +79,7 @@ def _chunks(actions: int, vocabulary: int) -> Iterator[slice]:
 
 
 def _logits(weight_VD: Tensor) -> Callable[[Tensor], Tensor]:
-    """A function from hidden_CD to float32 logits: bfloat16 factors are multiplied, but no logit is rounded."""
+    """Return a function from hidden_CD to float32 logits: bfloat16 factors are multiplied, but no logit is rounded."""
     if weight_VD.dtype == torch.float32:
         return lambda hidden_CD: hidden_CD @ weight_VD.T
     if weight_VD.is_cuda:

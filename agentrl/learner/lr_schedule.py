@@ -8,7 +8,7 @@ from agentrl.config.schema import LearnerSection
 
 
 def learning_rate(section: LearnerSection, update: int, total: int) -> float:
-    """The rate of update number `update` (from 0) of `total`: linear warm-up, then constant, linear or cosine decay.
+    """Return the rate of update `update` (from 0) of `total`: linear warm-up, then constant, linear or cosine.
 
     `warmup_steps` counts steps of the run, each of which has `updates_per_batch` updates. A decay reaches
     `min_lr_ratio` of the peak at the last update.

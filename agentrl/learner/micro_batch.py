@@ -49,7 +49,7 @@ class MicroBatch:
     weight: float = 1.0
 
     def to(self, device: torch.device, dtype: torch.dtype) -> MicroBatch:
-        """The micro-batch on a device, with attention biases in the compute type."""
+        """Return the micro-batch on a device, with attention biases in the compute type."""
         moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name.endswith(("_N", "_A"))}
         blocks = tuple(replace(block, bias_QK=block.bias_QK.to(device, dtype)) for block in self.blocks)
         return replace(self, blocks=blocks, **moved)
@@ -99,7 +99,7 @@ def pack(batch: Sequence[TrainSequence], trees: Sequence[PrefixTree]) -> MicroBa
 
 
 def dummy_micro_batch(batch: Sequence[TrainSequence], trees: Sequence[PrefixTree]) -> MicroBatch:
-    """The shortest branch with weight 0, for a rank that has no trees left while others do."""
+    """Return the shortest branch with weight 0, for a rank that has no trees left while others do."""
     tree = min(trees, key=lambda tree: tree.lengths[-1])
     return replace(pack(batch, [PrefixTree(tree.prefix, tree.members[-1:], tree.lengths[-1:])]), weight=0.0)
 

@@ -72,7 +72,7 @@ class PackedModel(nn.Module):
         return weight
 
     def forward(self, micro_batch: MicroBatch, loss: ChunkLoss | None = None) -> Tensor:
-        """The summed loss of the actions; without `loss` their logprobs [A], in float32."""
+        """Return the summed loss of the actions; without `loss` their logprobs [A], in float32."""
         device = micro_batch.ids_N.device.type
         with torch.autocast(device, self.compute, enabled=self.compute != torch.float32):
             hidden_ND = self.model.base_model(
@@ -93,7 +93,7 @@ class PackedModel(nn.Module):
 
 
 def load_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False) -> PackedModel:
-    """The model in `folder`, with float32 parameters. Raises ConfigError if it cannot be read or trained."""
+    """Return the model in `folder`, with float32 parameters. Raises ConfigError if it cannot be read or trained."""
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=ATTENTION)
     except (OSError, ValueError) as error:
@@ -132,7 +132,7 @@ def _check_architecture(packed: PackedModel, folder: Path) -> None:
 
 
 def checkpoint_tensors(model: PreTrainedModel, state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of `state` under the names of the model's checkpoint files, tied tensors once."""
+    """Yield the tensors of `state` under the names of the model's checkpoint files, tied tensors once."""
     tied = set(model.all_tied_weights_keys)
     kept = {name: tensor for name, tensor in state.items() if name not in tied}
     yield from revert_weight_conversion(model, kept).items()

@@ -62,7 +62,7 @@ class Objective:
     reference_A: Tensor | None = None
 
     def __call__(self, chunk: slice, logprobs_C: Tensor, entropy_C: Tensor) -> Tensor:
-        """The summed loss of a chunk of the actions; a `heads.ChunkLoss`."""
+        """Return the summed loss of a chunk of the actions; a `heads.ChunkLoss`."""
         section, sampler_C = self.section, self.micro_batch.sampler_A[chunk]
         own_C = logprobs_C.detach()
         old_C = own_C if self.old_A is None else self.old_A[chunk]

@@ -131,7 +131,7 @@ class PolicyLearner:
         return [[], *([self._model.logprobs(one) for one in update] for update in micro_batches[1:])]
 
     def _share(self, batch: Sequence[TrainSequence]) -> dict[SampleId, None]:
-        """The samples that this rank reports, whichever rank their tokens went through."""
+        """Return the samples that this rank reports, whichever rank their tokens went through."""
         samples = list({sequence.sample: None for sequence in batch})
         return dict.fromkeys(samples[self.rank :: self.world_size])
 
@@ -141,7 +141,7 @@ class PolicyLearner:
         return [index for index, sequence in enumerate(part) if has_reference or sequence.has_signal]
 
     def _micro_batches(self, part: Sequence[TrainSequence], indices: Sequence[int]) -> list[MicroBatch]:
-        """This rank's micro-batches of the sequences at `indices`; every rank has the same number of them."""
+        """Return this rank's micro-batches of the sequences at `indices`; every rank has the same number of them."""
         if not indices:
             return []
         trees = build_trees(part, indices)
@@ -190,7 +190,7 @@ class PolicyLearner:
         return out
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor under its checkpoint name, in the compute type; all ranks must iterate together."""
+        """Return every tensor under its checkpoint name, in the compute type; all ranks must iterate together."""
         return self._model.weights()
 
     def stage(self, version: Version) -> Staged | None:

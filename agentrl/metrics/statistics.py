@@ -61,7 +61,7 @@ def wilson(successes: float, trials: int) -> Interval:
 
 
 def bootstrap(scores: Sequence[float], seed: int = 0, resamples: int = 10_000) -> Interval:
-    """The percentile bootstrap of the mean of independent scores."""
+    """Return the percentile bootstrap of the mean of independent scores."""
     random = np.random.default_rng(seed)
     values = np.asarray(scores, dtype=np.float64)
     drawn = [

@@ -172,7 +172,7 @@ class Learned:
 
 
 def step_record(step: int, version: Version, batch: Batch, learned: Learned, seconds: PhaseSeconds) -> StepRecord:
-    """The record of `step`, after which learner and engines hold `version`."""
+    """Return the record of `step`, after which learner and engines hold `version`."""
     trajectories = [t for group in batch.groups for t in group.trajectories]
     rewards = [t.reward for t in trajectories]
     lengths = [t.action_tokens for t in trajectories]
@@ -212,7 +212,7 @@ def step_record(step: int, version: Version, batch: Batch, learned: Learned, sec
 
 
 def merged_report(reports: Sequence[StepReport]) -> StepReport:
-    """The reports of all ranks as one: samples and tokens added up, the seconds of the slowest rank."""
+    """Return the reports of all ranks as one: samples and tokens added up, the seconds of the slowest rank."""
     return replace(
         reports[0],
         tokens=sum(report.tokens for report in reports),
@@ -222,14 +222,14 @@ def merged_report(reports: Sequence[StepReport]) -> StepReport:
 
 
 def tool_use(trajectories: Sequence[Trajectory]) -> float:
-    """The share of episodes in which a tool returned anything but an error."""
+    """Return the share of episodes in which a tool returned anything but an error."""
     return statistics.fmean(
         any(not text_of(result).startswith(TOOL_ERROR) for result in t.tool_results) for t in trajectories
     )
 
 
 def signal_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
-    """The mean of every signal that has a value, by name."""
+    """Return the mean of every signal that has a value, by name."""
     values: dict[str, list[float]] = {}
     for trajectory in trajectories:
         for signal in trajectory.signals:

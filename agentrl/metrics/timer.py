@@ -60,23 +60,23 @@ class PhaseTimer:
             return await work
 
     def spent(self) -> PhaseSeconds:
-        """The seconds by phase since the timer began."""
+        """Return the seconds by phase since the timer began."""
         self.enter(self.current)
         return PhaseSeconds(**self._spent)
 
     def lap(self) -> PhaseSeconds:
-        """The seconds by phase since the last lap."""
+        """Return the seconds by phase since the last lap."""
         spent = self.spent()
         lap, self._lapped = spent - self._lapped, spent
         return lap
 
     def seconds_in_phase(self) -> float:
-        """The seconds since the current phase began."""
+        """Return the seconds since the current phase began."""
         return self._now() - self.since
 
 
 def process_began() -> float:
-    """The time at which this process began (before its first import), on the scale of `time.monotonic`."""
+    """Return the time at which this process began (before its first import), on the scale of `time.monotonic`."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.monotonic() - max(0.0, age_s)

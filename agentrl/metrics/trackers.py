@@ -67,12 +67,12 @@ class Metrics:
 
 
 def read_steps(folder: RunFolder) -> list[StepRecord]:
-    """The steps of the current lineage in order; a step that a resume repeated counts once."""
+    """Return the steps of the current lineage in order; a step that a resume repeated counts once."""
     return _lineage(read_jsonl(folder.metrics, StepRecord))
 
 
 def read_evaluations(folder: RunFolder) -> list[EvaluationRecord]:
-    """The evaluations of the current lineage in order."""
+    """Return the evaluations of the current lineage in order."""
     return _lineage(read_jsonl(folder.evaluations, EvaluationRecord))
 
 
@@ -86,7 +86,7 @@ def _lineage(records: list[Any]) -> list[Any]:
 
 
 def step_scalars(r: StepRecord) -> dict[str, float]:
-    """The curves of a step by name; without an update the learner's means are left out."""
+    """Return the curves of a step by name; without an update the learner's means are left out."""
     left_out = {"samples", *(() if r.learner.has_learned else MEANS)}
     learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name not in left_out}
     seconds = {f"seconds/{name}": getattr(r.seconds, name) for name in STEP_PHASES}
@@ -118,7 +118,7 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
 
 
 def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
-    """The curves of an evaluation by name."""
+    """Return the curves of an evaluation by name."""
     return {
         "eval/pass_at_1": r.pass_at_1.mean,
         "eval/pass_at_1_low": r.pass_at_1.low,

@@ -43,11 +43,11 @@ class AuditLog:
         self._lines = JsonLines(path)
 
     def dispatched(self, attempts: Iterable[AttemptId]) -> None:
-        """The scheduler sent these attempts to a worker."""
+        """Log the attempts that the scheduler sends to a worker."""
         self._lines.append(_Dispatched([(*sample, attempt) for sample, attempt in attempts]))
 
     def trained(self, report: RankReport) -> None:
-        """A learner rank trained these samples."""
+        """Log the samples that a learner rank trained."""
         r = report
         self._lines.append(_Trained(r.incarnation, r.step, r.rank, [(s.group, s.member) for s in r.samples]))
 

@@ -14,25 +14,28 @@ NAME = re.compile(r"step-(\d{6,})")
 
 
 def folder_of(checkpoints: Path, step: int) -> Path:
-    """The folder of the checkpoint of `step`."""
+    """Return the folder of the checkpoint of `step`."""
     return checkpoints / f"step-{step:06d}"
 
 
 def steps_in(checkpoints: Path) -> list[int]:
-    """The steps that have a checkpoint, oldest first; unfinished checkpoints have other names and do not count."""
+    """Return the steps that have a checkpoint, oldest first.
+
+    Unfinished checkpoints have other names and do not count.
+    """
     if not checkpoints.is_dir():
         return []
     return sorted(int(match[1]) for path in checkpoints.iterdir() if (match := NAME.fullmatch(path.name)))
 
 
 def step_of(model: Path) -> int | None:
-    """The step of the checkpoint that contains a model's folder, None if there is none."""
+    """Return the step of the checkpoint that contains a model's folder, None if there is none."""
     match = NAME.fullmatch(model.parent.name) or NAME.fullmatch(model.name)
     return int(match[1]) if match else None
 
 
 def of_newest(config: Config) -> Config:
-    """The configuration, with the newest checkpoint of a run as model if its model is the folder of that run.
+    """Return the configuration, with the newest checkpoint of a run as model if its model is the folder of that run.
 
     Raises ConfigError for a run that has no checkpoint.
     """

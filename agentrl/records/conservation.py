@@ -78,7 +78,7 @@ def check(
 
 
 def is_living(step: int, incarnation: int, forks: Sequence[int]) -> bool:
-    """Whether a step belongs to the present lineage: a later incarnation that began at step s undid all after s."""
+    """Return whether a step is in the present lineage: a later incarnation that began at step s undid all after s."""
     return step <= min(forks[incarnation + 1 :], default=step)
 
 
@@ -99,7 +99,7 @@ def _stores(states: dict[AttemptId, State], stored: list[AttemptId]) -> list[str
 
 
 def _trainings(steps: dict[SampleId, int], reports: list[RankReport]) -> list[str]:
-    """The steps in which the ledger says that samples were trained, against the reports of the ranks."""
+    """Return the steps in which the ledger says that samples were trained, against the reports of the ranks."""
     reported: dict[SampleId, list[int]] = defaultdict(list)
     for report in reports:
         for sample in report.samples:
@@ -120,7 +120,7 @@ def _trainings(steps: dict[SampleId, int], reports: list[RankReport]) -> list[st
 
 
 def _records(records: dict[int, TrainedStep], reports: list[RankReport]) -> list[str]:
-    """The records of the steps against the reports of the ranks."""
+    """Return the records of the steps against the reports of the ranks."""
     trained: dict[int, set[SampleId]] = defaultdict(set)
     last: dict[int, int] = defaultdict(int)
     for report in reports:

@@ -74,11 +74,11 @@ class RunFolder:
         return self.path / "trajectories"
 
     def evaluated(self, step: int) -> Path:
-        """The trajectories of the evaluation after `step` (a TrajectoryStore)."""
+        """Return the trajectories of the evaluation after `step` (a TrajectoryStore)."""
         return self.path / "evaluations" / f"{step:06d}"
 
     def evaluated_steps(self) -> list[int]:
-        """The steps whose evaluation has its trajectories on disk, in order."""
+        """Return the steps whose evaluation has its trajectories on disk, in order."""
         return sorted(int(path.name) for path in (self.path / "evaluations").glob("[0-9]*"))
 
     @property
@@ -125,14 +125,14 @@ def check_out(out: Path | None) -> None:
 
 
 def taken(path: Path) -> ConfigError:
-    """The error for a folder that contains a run already."""
+    """Return the error for a folder that contains a run already."""
     return ConfigError(
         f"{path} contains a run already: continue it with `agentrl resume {path}`, or choose another --out"
     )
 
 
 def unwritable(path: Path, error: OSError) -> ConfigError:
-    """The error for a file or folder that cannot be created or written."""
+    """Return the error for a file or folder that cannot be created or written."""
     return ConfigError(f"cannot write {path}: {error.strerror}; choose another --out")
 
 

@@ -22,28 +22,28 @@ class RunJournal:
         self._audit = AuditLog(folder.audit)
 
     def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
-        """These attempts are about to run."""
+        """Record attempts that are about to run."""
         requests = list(requests)
         self.ledger.dispatched(requests)
         self._audit.dispatched((request.sample, request.attempt) for request in requests)
 
     def finished(self, trajectory: Trajectory) -> None:
-        """This attempt came back."""
+        """Record an attempt that came back."""
         self.store.append([trajectory])
         self.ledger.finished([trajectory])
 
     def settled(self, attempts: Iterable[AttemptId], outcome: DropReason, reason: str) -> None:
-        """These attempts end untrained."""
+        """Record attempts that end untrained."""
         self.ledger.settle(attempts, State(outcome), reason)
 
     def trained(self, version: Version, step: int, samples_by_rank: Sequence[Sequence[SampleId]]) -> None:
-        """The ranks report to have trained these samples in `step`, after which they hold `version`."""
+        """Record the samples that the ranks report as trained in `step`, after which they hold `version`."""
         for rank, samples in enumerate(samples_by_rank):
             self._audit.trained(RankReport(version.incarnation, step, rank, tuple(samples)))
         self.ledger.trained({sample for samples in samples_by_rank for sample in samples}, step, version.n)
 
     def restored(self) -> tuple[list[Trajectory], dict[SampleId, int], set[SampleId]]:
-        """The arguments of `Scheduler.restore`: finished samples, last attempts of their groups, unanswered samples."""
+        """Return the arguments of `Scheduler.restore`: finished samples, last attempts, unanswered samples."""
         waiting = [self.store.read(sample, attempt) for sample, attempt in self.ledger.waiting()]
         attempts = self.ledger.last_attempts()
         return waiting, attempts, self.ledger.unanswered() & attempts.keys()

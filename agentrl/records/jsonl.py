@@ -60,7 +60,7 @@ def read_jsonl(path: Path, kind: type[T]) -> list[T]:
 
 
 def _named(value: Any) -> Any:
-    """The value with "nan", "inf" and "-inf" as text, for JSON has no such numbers."""
+    """Return the value with "nan", "inf" and "-inf" as text, for JSON has no such numbers."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
@@ -79,7 +79,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that replaces `path` when the block ends without an error, and is removed otherwise."""
+    """Yield a file to write that replaces `path` when the block ends without an error, and is removed otherwise."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:
@@ -90,7 +90,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def explained(error: OSError, path: Path) -> RunError:
-    """The error for a file of a run that cannot be written."""
+    """Return the error for a file of a run that cannot be written."""
     return RunError(
         f"cannot write {path}: {error.strerror}. Make room, then continue with `agentrl resume {path.parent}`."
     )

@@ -177,11 +177,11 @@ class Ledger:
         return number
 
     def forks(self) -> tuple[int, ...]:
-        """The step at which each incarnation began."""
+        """Return the step at which each incarnation began."""
         return tuple(fork for (fork,) in self._read("SELECT fork FROM incarnations ORDER BY id"))
 
     def published(self) -> tuple[int, ...]:
-        """The publication count at which each incarnation began (see `agentrl.types.age`)."""
+        """Return the publication count at which each incarnation began (see `agentrl.types.age`)."""
         return tuple(n for (n,) in self._read("SELECT published FROM incarnations ORDER BY id"))
 
     def sync(self) -> None:
@@ -192,7 +192,7 @@ class Ledger:
     # --- the life of an attempt -----------------------------------------------------------------------------
 
     def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
-        """These attempts are about to run. Refuses any split but train: evaluations never enter the ledger."""
+        """Record attempts that are about to run. Refuses any split but train: evaluations never enter the ledger."""
         now, incarnation = time.time(), self._incarnation()
         rows = [(*r.sample, r.attempt, incarnation, r.split, r.task_index, now) for r in requests]
         columns = "grp, member, attempt, incarnation, split, task_index, dispatched_at"
@@ -200,7 +200,7 @@ class Ledger:
             db.executemany(f"INSERT INTO attempts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def finished(self, trajectories: Iterable[Trajectory]) -> None:
-        """These attempts came back; their trajectories are stored already."""
+        """Record attempts that came back; their trajectories are stored already."""
         now = time.time()
         rows = [
             (*_measures(trajectory), now, *trajectory.sample, trajectory.attempt, State.IN_FLIGHT)
@@ -210,14 +210,14 @@ class Ledger:
         self._update(f"UPDATE attempts SET {sets} WHERE grp = ? AND member = ? AND attempt = ? AND state = ?", rows)
 
     def settle(self, attempts: Iterable[AttemptId], state: State, reason: str) -> None:
-        """These attempts end untrained (filtered, stale, invalid, unanswered, cancelled or lost), with the reason."""
+        """Record attempts that end untrained: filtered, stale, invalid, unanswered, cancelled or lost."""
         now = time.time()
         rows = [(State(state).value, reason, now, *sample, attempt) for sample, attempt in attempts]
         sets = "state = ?, reason = ?, settled_at = ?"
         self._update(f"UPDATE attempts SET {sets} WHERE grp = ? AND member = ? AND attempt = ?", rows)
 
     def trained(self, samples: Iterable[SampleId], step: int, published: int | None = None) -> None:
-        """The learner trained the finished attempts at these samples in `step`, for the first time in this lineage.
+        """Record that the learner trained the finished attempts at these samples in `step`, once per lineage.
 
         `published` is the publication count after the step; by default every step counts as one publication.
         """
@@ -239,12 +239,12 @@ class Ledger:
     # --- for a resume -----------------------------------------------------------------------------------------
 
     def waiting(self) -> list[AttemptId]:
-        """The finished attempts that are not settled or trained yet."""
+        """Return the finished attempts that are not settled or trained yet."""
         rows = self._read("SELECT grp, member, attempt FROM attempts WHERE state = 'finished'")
         return [(SampleId(group, member), attempt) for group, member, attempt in rows]
 
     def last_attempts(self) -> dict[SampleId, int]:
-        """The number of the last attempt at every sample of the groups that continue after a resume.
+        """Return the number of the last attempt at every sample of the groups that continue after a resume.
 
         These are groups with a finished sample, and groups that were interrupted (the last attempt at a sample was
         lost or cancelled) before any of their samples was trained, filtered or stale.
@@ -257,29 +257,29 @@ class Ledger:
         return {SampleId(group, member): attempt for group, member, attempt in self._read(query)}
 
     def unanswered(self) -> set[SampleId]:
-        """The samples whose last attempt was unanswered; a further attempt would be too."""
+        """Return the samples whose last attempt was unanswered; a further attempt would be too."""
         query = f"SELECT grp, member FROM ({LAST_ATTEMPTS}) WHERE state = 'unanswered'"
         return {SampleId(group, member) for group, member in self._read(query)}
 
     def next_group(self) -> int:
-        """The first group number that was never dispatched."""
+        """Return the first group number that was never dispatched."""
         return int(next(self._read("SELECT coalesce(max(grp) + 1, 0) FROM attempts"))[0])
 
     # --- for reports ----------------------------------------------------------------------------------------
 
     def counts(self) -> LedgerCounts:
-        """The number of attempts by state."""
+        """Return the number of attempts by state."""
         with self._lock:
             states: dict[str, int] = dict(self._read("SELECT state, count(*) FROM attempts GROUP BY state"))
             undone = next(self._read("SELECT count(*) FROM trainings WHERE rolled_back_by IS NOT NULL"))[0]
         return LedgerCounts(dispatched=sum(states.values()), rolled_back=undone, **states)
 
     def rows(self) -> Iterator[AttemptRow]:
-        """Every attempt, by group, member and attempt."""
+        """Return every attempt, by group, member and attempt."""
         return map(_row, self._read("SELECT * FROM attempts ORDER BY grp, member, attempt"))
 
     def row(self, attempt: AttemptId) -> AttemptRow | None:
-        """One attempt, None if it was never dispatched."""
+        """Return one attempt, None if it was never dispatched."""
         sample, number = attempt
         found = self._read("SELECT * FROM attempts WHERE grp = ? AND member = ? AND attempt = ?", *sample, number)
         return next(map(_row, found), None)
@@ -319,7 +319,7 @@ class Ledger:
 
 
 def explained(error: sqlite3.Error, path: Path) -> RunError:
-    """An error of SQLite with advice."""
+    """Return an error of SQLite with advice."""
     if "disk is full" in str(error):
         return RunError(f"{path}: the disk is full. Make room, then continue with `agentrl resume {path.parent}`.")
     if isinstance(error, sqlite3.IntegrityError):

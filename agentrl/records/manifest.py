@@ -56,7 +56,7 @@ class RunManifest:
 
 
 def build_manifest(env: EnvSource, data: Iterable[Path], model: Path) -> RunManifest:
-    """The manifest of a run with these data files and the model in the folder `model`. Reads all of them."""
+    """Return the manifest of a run with these data files and the model in the folder `model`. Reads all of them."""
     parts = sorted(path for path in model.iterdir() if path.is_file())
     return RunManifest(
         platform.python_version(),
@@ -69,12 +69,12 @@ def build_manifest(env: EnvSource, data: Iterable[Path], model: Path) -> RunMani
 
 
 def packages() -> dict[str, str]:
-    """The installed versions of the libraries that can change a result."""
+    """Return the installed versions of the libraries that can change a result."""
     return {name: version for name in DISTRIBUTIONS if (version := _version(name))}
 
 
 def env_source(name: str, env: type) -> EnvSource:
-    """The source of the class `env`, known as `name`: its whole package, or its one file."""
+    """Return the source of the class `env`, known as `name`: its whole package, or its one file."""
     top = env.__module__.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or getattr(sys.modules[env.__module__], "__file__", None)
     path = Path(name if name.endswith(".pkl") else file or ".")
@@ -84,7 +84,7 @@ def env_source(name: str, env: type) -> EnvSource:
 
 
 def hash_file(path: Path) -> FileHash:
-    """The sha256 of a file. Raises ConfigError if it cannot be read."""
+    """Return the sha256 of a file. Raises ConfigError if it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -94,7 +94,7 @@ def hash_file(path: Path) -> FileHash:
 
 
 def hash_source(path: Path) -> str:
-    """One sha256 for the names and bytes of the Python files in a folder, or for a single file."""
+    """Return one sha256 for the names and bytes of the Python files in a folder, or for a single file."""
     if path.is_file():
         return hash_file(path).sha256
     whole = hashlib.sha256()
@@ -104,7 +104,7 @@ def hash_source(path: Path) -> str:
 
 
 def hash_files(path: Path) -> Iterator[FileHash]:
-    """The Python files in a folder, named by their paths in it, or a single file."""
+    """Yield the Python files in a folder, named by their paths in it, or a single file."""
     if path.is_file():
         yield hash_file(path)
         return
@@ -113,7 +113,7 @@ def hash_files(path: Path) -> Iterator[FileHash]:
 
 
 def changes(old: RunManifest, new: RunManifest) -> list[str]:
-    """The differences between two manifests, a few words each."""
+    """Return the differences between two manifests, a few words each."""
     source = (
         [] if old.env.sha256 == new.env.sha256 else _files("source", old.env.files, new.env.files) or ["the source"]
     )
@@ -148,7 +148,7 @@ def write_manifest(folder: RunFolder, now: RunManifest) -> str:
 
 
 def read_manifest(folder: RunFolder) -> RunManifest | None:
-    """The manifest with which a run started, None if it has none."""
+    """Return the manifest with which a run started, None if it has none."""
     return msgspec.json.decode(folder.manifest.read_bytes(), type=RunManifest) if folder.manifest.exists() else None
 
 
@@ -160,7 +160,7 @@ def _version(distribution: str) -> str:
 
 
 def _distribution(top: str) -> str:
-    """The distribution that contains the module `top`: the one of its name, else found by a search through all."""
+    """Return the distribution that contains the module `top`: by its name, else by a search through all."""
     guess = re.sub("_+", "-", top)
     if _version(guess):
         return guess

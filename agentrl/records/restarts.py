@@ -34,5 +34,5 @@ class Restarts:
 
 
 def read_restarts(folder: RunFolder) -> list[Restart]:
-    """Every restart of a run, in order."""
+    """Return every restart of a run, in order."""
     return read_jsonl(folder.restarts, Restart)

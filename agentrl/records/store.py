@@ -121,7 +121,7 @@ def _clean(signal: Signal) -> Signal:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """The value in the types of msgpack: UTF-8 text, 64-bit integers, lists and dicts of bounded depth."""
+    """Return the value in the types of msgpack: UTF-8 text, 64-bit integers, lists and dicts of bounded depth."""
     if isinstance(value, str):
         return str(value) if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if value is None or isinstance(value, bool | float | bytes):
@@ -192,7 +192,7 @@ class TrajectoryStore:
             os.fsync(self._file)
 
     def read(self, sample: SampleId, attempt: int | None = None) -> Trajectory:
-        """One attempt at a sample, by default the newest. Raises RunError if there is none."""
+        """Return one attempt at a sample, by default the newest. Raises RunError if there is none."""
         known = [number for stored, number in self._index if stored == sample] if attempt is None else [attempt]
         ref = self._index.get((sample, max(known, default=-1)))
         if ref is None:
@@ -206,7 +206,7 @@ class TrajectoryStore:
             return decode(zstandard.decompress(file.read(length)))
 
     def ids(self) -> list[AttemptId]:
-        """Every attempt on disk in the order of storing, read from the files."""
+        """Return every attempt on disk in the order of storing, read from the files."""
         return [attempt for _, attempt, _ in records_in(self.folder)]
 
     def close(self) -> None:
@@ -251,18 +251,21 @@ class TrajectoryStore:
 
 
 def scan(folder: Path) -> Iterator[Trajectory]:
-    """Every trajectory of the store in `folder`, one by one in the order of storing; another process may append."""
+    """Yield every trajectory of the store in `folder`, one by one in the order of storing.
+
+    Another process may append.
+    """
     return (decode(zstandard.decompress(body)) for _, _, body in records_in(folder))
 
 
 def records_in(folder: Path) -> Iterator[tuple[Ref, AttemptId, bytes]]:
-    """The whole records of every shard in `folder`."""
+    """Yield the whole records of every shard in `folder`."""
     for shard in sorted(folder.glob("*.bin")):
         yield from records_of(shard)
 
 
 def frame(attempt: AttemptId, body: bytes) -> bytes:
-    """The bytes of a record in a shard."""
+    """Return the bytes of a record in a shard."""
     (group, member), number = attempt
     head = HEAD.pack(MAGIC, len(body), 0, group, member, number)
     crc = zlib.crc32(body, zlib.crc32(head[AFTER_CRC:]))
@@ -270,7 +273,7 @@ def frame(attempt: AttemptId, body: bytes) -> bytes:
 
 
 def records_of(shard: Path) -> Iterator[tuple[Ref, AttemptId, bytes]]:
-    """The whole records of a shard; damaged and torn ones are skipped."""
+    """Yield the whole records of a shard; damaged and torn ones are skipped."""
     if shard.stat().st_size == 0:
         return
     with shard.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

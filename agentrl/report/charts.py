@@ -58,11 +58,11 @@ class Frame:
     size: Size
 
     def x(self, value: float) -> float:
-        """The position of a value on the x axis."""
+        """Return the position of a value on the x axis."""
         return LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (self.size.width - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """The position of a value on the y axis."""
+        """Return the position of a value on the y axis."""
         return self.bottom - (value - self.y_low) / (self.y_high - self.y_low) * (self.bottom - TOP)
 
     @property
@@ -144,7 +144,7 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A number in short form: 1,234, 12.3, 0.123, 2e-05."""
+    """Return a number in short form: 1,234, 12.3, 0.123, 2e-05."""
     if value == 0 or abs(value) >= 100 or value == int(value):
         return f"{value:,.0f}" if abs(value) < 1e6 else f"{value / 1e6:,.4g} M"
     return f"{value:.3g}"
@@ -224,7 +224,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def running_mean(values: Sequence[float], width: int) -> list[float]:
-    """The mean of `width` values around each value, of fewer at the ends so that the window stays centred."""
+    """Return the mean of `width` values around each value, of fewer at the ends so that the window stays centred."""
     out = []
     for i in range(len(values)):
         reach = min(width // 2, i, len(values) - 1 - i)
@@ -241,7 +241,7 @@ def _finite(s: Series) -> Series:
 
 
 def _thin(s: Series) -> Series:
-    """At most MOST_POINTS points; neighbours are averaged."""
+    """Reduce a series to at most MOST_POINTS points by averaging neighbours."""
     size = math.ceil(len(s.y) / MOST_POINTS)
     if size <= 1:
         return s

@@ -30,7 +30,10 @@ class Learning:
 
 
 def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) -> Learning:
-    """The cards of scores, rewards, tools and the learner; the learner's curves leave out steps without an update."""
+    """Return the cards of scores, rewards, tools and the learner.
+
+    The learner's curves leave out steps without an update.
+    """
     learned = [r for r in steps if r.learner.has_learned]
 
     def curve(title: str, value: Callable[[StepReport], float], tone: str, note: str = "") -> Card:
@@ -73,7 +76,7 @@ def _scored(name: str, x: Sequence[float], scores: Sequence[Interval], tone: str
 
 
 def _entropy(steps: Sequence[StepRecord]) -> Card:
-    """Of all sampled tokens, not only of those with an advantage."""
+    """Return the entropy of all sampled tokens, not only of those with an advantage."""
     series = Series("Entropy", [r.step for r in steps], [r.entropy for r in steps], "violet", is_smoothed=True)
     return _curve(series, "Nats per token, over all sampled tokens.")
 
@@ -89,7 +92,7 @@ def _reward(steps: Sequence[StepRecord]) -> list[Card]:
 
 
 def _tools(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) -> list[Card]:
-    """The share of episodes that used a tool, if any did."""
+    """Return the share of episodes that used a tool, if any did."""
     if not any(r.tool_calls_mean for r in steps):
         return []
     series = [
@@ -102,7 +105,7 @@ def _tools(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord])
 
 
 def _signals(steps: Sequence[StepRecord]) -> list[Card]:
-    """A curve for each signal if there are several: the parts of the reward."""
+    """Return a curve for each signal if there are several: the parts of the reward."""
     names = list(dict.fromkeys(name for r in steps for name in r.signals))
     return [_curve(_signal(name, steps), "Mean over the samples of a step.") for name in names if len(names) > 1]
 
@@ -135,12 +138,12 @@ def _legend(entries: Sequence[Series | Bars]) -> list[tuple[str, str]]:
 
 
 def speed(steps: Sequence[StepRecord]) -> list[Card]:
-    """The seconds of the steps by phase, and tokens per second."""
+    """Return the seconds of the steps by phase, and tokens per second."""
     return [_seconds(steps), _rates(steps)] if steps else []
 
 
 def command_time(summary: Summary) -> Card:
-    """The time of the whole command by phase, with the parts of its start."""
+    """Return the time of the whole command by phase, with the parts of its start."""
     total = summary.seconds_total
     rows: list[list[str | Share]] = []
     for name, tone in COMMAND_PHASES.items():
@@ -184,7 +187,7 @@ def _rates(steps: Sequence[StepRecord]) -> Card:
 
 
 def staleness(steps: Sequence[StepRecord]) -> list[Card]:
-    """How old the trained samples were, in total and over time."""
+    """Return how old the trained samples were, in total and over time."""
     if not steps:
         return []
     ages: Counter[int] = Counter()

@@ -90,15 +90,15 @@ def export(
 
 
 def rows(run: RunFolder, evaluation: int | None = None) -> Iterator[Row]:
-    """The rows of a run's training, or of one of its evaluations, in the order of storing."""
+    """Yield the rows of a run's training, or of one of its evaluations, in the order of storing."""
     folder = stored(run, evaluation)
     return _training(run, folder) if folder == run.trajectories else (row(t) for t in scan(folder))
 
 
 def stored(run: RunFolder, evaluation: int | None = None) -> Path:
-    """The folder of the trajectories of training, or of the evaluation after a step; ConfigError if there is none.
+    """Return the folder of the trajectories of training, or of the evaluation after a step.
 
-    A run that only evaluates has its single evaluation as default.
+    A run that only evaluates has its single evaluation as default. Raises ConfigError if there is none.
     """
     if evaluation is None and (run.is_training or not run.evaluated(0).is_dir()):
         return run.trajectories
@@ -110,7 +110,7 @@ def stored(run: RunFolder, evaluation: int | None = None) -> Path:
 
 
 def row(trajectory: Trajectory, state: str = "", step: int | None = None) -> Row:
-    """One trajectory, with its state in the ledger."""
+    """Return one trajectory, with its state in the ledger."""
     t = trajectory
     success = bool(t.success.value) if t.success is not None and t.success.valid else None
     return Row(
@@ -120,7 +120,7 @@ def row(trajectory: Trajectory, state: str = "", step: int | None = None) -> Row
 
 
 def _training(run: RunFolder, folder: Path) -> Iterator[Row]:
-    """Each state is looked up when its row is written, for a running run stores a trajectory before it uses it."""
+    """Yield the rows of training. States are read late, for a running run stores trajectories before it uses them."""
     if not run.ledger.is_file():
         return
     with closing(Ledger(run.ledger, is_read_only=True)) as ledger:

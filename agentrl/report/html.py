@@ -68,7 +68,7 @@ def write_report(folder: RunFolder, decode: Decode | None = None) -> Path:
 
 
 def render(m: Material) -> str:
-    """The whole page."""
+    """Return the whole page."""
     config = m.folder.config
     return (
         templates()
@@ -97,7 +97,7 @@ def render(m: Material) -> str:
 
 @cache
 def templates() -> Environment:
-    """The templates of the report. They escape every value except Markup."""
+    """Return the templates of the report. They escape every value except Markup."""
     environment = Environment(
         loader=PackageLoader("agentrl.report"),
         autoescape=True,
@@ -209,7 +209,7 @@ def _transcripts(m: Material) -> list[Transcript]:
 
 
 def picks(rows: Sequence[AttemptRow]) -> list[tuple[str, AttemptRow]]:
-    """The attempts worth reading: the newest best and worst, first, last, and the last of each kind of failure."""
+    """Return the attempts to show: the newest best and worst, first, last, and the last of each kind of failure."""
     stored = sorted((r for r in rows if r.finished_at is not None), key=lambda r: r.finished_at or 0.0)
     scored = [row for row in stored if row.reward is not None]
     wanted: list[tuple[str, AttemptRow]] = []

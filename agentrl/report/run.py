@@ -69,7 +69,7 @@ class Run:
             return list(ledger.rows())
 
     def trajectories(self, evaluation: int | None = None) -> Iterator[Trajectory]:
-        """The trajectories of training, or of the evaluation after a step, one by one in the order of storing."""
+        """Yield the trajectories of training, or of the evaluation after a step, in the order of storing."""
         return scan(stored(self._folder, evaluation))
 
     @property
@@ -84,7 +84,7 @@ class Run:
         return self._folder.report
 
     def frame(self, what: Table) -> Any:
-        """A pandas DataFrame with a row for each step, evaluation or training trajectory.
+        """Return a pandas DataFrame with a row for each step, evaluation or training trajectory.
 
         Its columns are the fields of StepRecord or EvaluationRecord, nested ones as "learner.loss", or those of an
         export. Raises ConfigError if pandas is not installed.

@@ -36,9 +36,10 @@ MOST_ROWS = 200
 def show(
     folder: Path, sample: str | None = None, decoder: Callable[[], Decode | None] = lambda: None
 ) -> RenderableType:
-    """The newest samples of the run in `folder`, or one sample: "12-3", "12-3.1" (its second attempt) or "40/12-3" (in
-    the evaluation after step 40). `decoder` loads the tokenizer; it is called when there is a sample to show. Raises
-    RunError if the sample does not exist.
+    """Return the newest samples of the run in `folder`, or one sample.
+
+    `sample` is "12-3", "12-3.1" (its second attempt) or "40/12-3" (in the evaluation after step 40). `decoder` loads
+    the tokenizer; it is called when there is a sample to show. Raises RunError if the sample does not exist.
     """
     run = RunFolder(folder)
     if sample is None:
@@ -53,7 +54,7 @@ def show(
 
 
 def listing(run: RunFolder) -> RenderableType:
-    """A table of the newest attempts in the ledger, newest last."""
+    """Return a table of the newest attempts in the ledger, newest last."""
     ledger = Ledger(run.ledger, is_read_only=True)
     rows = list(ledger.rows())
     ledger.close()
@@ -71,7 +72,7 @@ def listing(run: RunFolder) -> RenderableType:
 
 
 def render(trajectory: Trajectory, decode: Decode | None = None) -> RenderableType:
-    """One trajectory: messages, tool calls, rewards with evidence, error, and tokens by version."""
+    """Return one trajectory: messages, tool calls, rewards with evidence, error, and tokens by version."""
     t = trajectory
     parts: list[RenderableType] = [
         Rule(f"sample {t.sample}, attempt {t.attempt}"),

@@ -89,12 +89,12 @@ def write(folder: RunFolder, summary: Summary) -> None:
 
 
 def read(folder: RunFolder) -> Summary | None:
-    """The summary of a run, None if it has not ended."""
+    """Return the summary of a run, None if it has not ended."""
     return msgspec.json.decode(folder.summary.read_bytes(), type=Summary) if folder.summary.exists() else None
 
 
 def closing(summary: Summary, folder: RunFolder) -> RenderableType:
-    """The closing lines: score, steps, time, attempts by state, conservation law, and the path of the report."""
+    """Return the closing lines: score, steps, time, attempts by state, conservation law, and the path of the report."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

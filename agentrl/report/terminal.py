@@ -137,7 +137,7 @@ class TerminalView:
 
 
 def sparkline(values: list[float], width: int = 32) -> str:
-    """The last values as small bars, scaled from the lowest to the highest."""
+    """Return the last values as small bars, scaled from the lowest to the highest."""
     shown = [value for value in values[-width:] if value == value]
     if len(shown) < 2:
         return ""

@@ -78,7 +78,7 @@ def transcript(trajectory: Trajectory, decode: Decode | None = None, title: str 
 
 
 def headline(trajectory: Trajectory) -> str:
-    """One line with reward, stop reason, turns, length and task."""
+    """Return one line with reward, stop reason, turns, length and task."""
     t = trajectory
     untrainable = "unanswered" if t.is_unanswered else "invalid"
     reward = f"reward {number(t.reward)}" if t.is_trainable else untrainable
@@ -88,7 +88,7 @@ def headline(trajectory: Trajectory) -> str:
 
 
 def text_of_part(part: Part) -> str:
-    """The text of a part of a message; an image is shown as its path."""
+    """Return the text of a part of a message; an image is shown as its path."""
     if part["type"] == "text":
         return part["text"]
     return part["thinking"] if part["type"] == "thinking" else f"[image {part['image'][:200]}]"
@@ -100,17 +100,17 @@ def _rewards(signals: Sequence[Signal]) -> Table:
 
 
 def evidence_words(signal: Signal) -> str:
-    """The evidence of a signal, except a traceback, which is shown separately."""
+    """Return the evidence of a signal, except a traceback, which is shown separately."""
     return "" if signal.evidence is None or signal.traceback else compact(signal.evidence)
 
 
 def value_words(signal: Signal) -> str:
-    """The value of a signal, or "invalid"."""
+    """Return the value of a signal, or "invalid"."""
     return number(signal.value) if signal.valid and signal.value is not None else "invalid"
 
 
 def compact(value: Any) -> str:
-    """A value as one line of JSON, text unchanged."""
+    """Return a value as one line of JSON, text unchanged."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
 
 
@@ -139,6 +139,6 @@ def _pieces(segment: Segment, texts: Sequence[str], tones: dict[Version, int]) -
 
 
 def tones_of(sequence: TokenSequence) -> dict[Version, int]:
-    """The colour of each version in a sequence; versions that follow each other differ."""
+    """Return the colour of each version in a sequence; versions that follow each other differ."""
     versions = sorted({span.version for segment in sequence.segments for span in segment.versions})
     return {version: i % TONES for i, version in enumerate(versions)}

@@ -14,7 +14,7 @@ PAGE = "docs/when-it-does-not-learn.md"
 
 
 def visible(text: str) -> str:
-    """The text of a model or an environment with every control code but tab and newline replaced by a sign."""
+    """Return the text of a model or an environment with every control code but tab and newline replaced by a sign."""
     return text.translate(PICTURES)
 
 
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def step_words(r: StepRecord, steps: int) -> str:
-    """A step in one line of plain text."""
+    """Return a step in one line of plain text."""
     return (
         f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens · entropy {r.entropy:.2f}"
         f" · {learned_words(r)} · staleness {r.staleness_mean:.2f}{dropped_words(r)} · {speed_words(r)}"
@@ -57,7 +57,7 @@ def speed_words(r: StepRecord) -> str:
 
 
 def why_no_update(step: StepRecord) -> str:
-    """Why a step changed no weight, '' if it did."""
+    """Return why a step changed no weight, '' if it did."""
     if step.learner.has_learned:
         return ""
     if step.learner.nonfinite_steps:
@@ -68,7 +68,10 @@ def why_no_update(step: StepRecord) -> str:
 
 
 def no_update_words(steps: Sequence[StepRecord]) -> str:
-    """How many steps changed no weight, the most common reason and the page with advice; '' if every step did."""
+    """Return how many steps changed no weight, the most common reason and the page with advice.
+
+    Returns '' if every step changed one.
+    """
     reasons = [reason for reason in map(why_no_update, steps) if reason]
     if not reasons:
         return ""
@@ -80,7 +83,7 @@ def no_update_words(steps: Sequence[StepRecord]) -> str:
 
 
 def evaluation_words(r: EvaluationRecord) -> str:
-    """An evaluation of a run in one line of plain text."""
+    """Return an evaluation of a run in one line of plain text."""
     return f"evaluation after step {r.step} · {score_words(r)}"
 
 

@@ -60,7 +60,7 @@ def boundary(phase: Callable[[], Phase]) -> Iterator[Guarded]:
 
 
 def classify(error: Exception, phase: Phase) -> StopReason:
-    """The StopReason of an exception: decided by its `fault` if it has one, else by the phase."""
+    """Return the StopReason of an exception: decided by its `fault` if it has one, else by the phase."""
     if isinstance(error, EngineError) and not isinstance(error, EngineDiedError) and phase is Phase.GENERATE:
         return StopReason.MODEL_ERROR
     if getattr(error, "fault", "program") == "infra":

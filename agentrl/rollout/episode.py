@@ -115,7 +115,7 @@ class EpisodeRunner:
         return StopReason.CONTEXT_OVERFLOW
 
     def _no_room(self) -> Ending:
-        """The ending of an episode whose first prompt fills the context; it is not scored."""
+        """Return the ending of an episode whose first prompt fills the context; it is not scored."""
         error = (
             f"the prompt has {len(self._recorder.prompt):,} tokens and model.max_context is "
             f"{self._runtime.max_context:,}: no room is left for an answer"
@@ -163,7 +163,7 @@ class EpisodeRunner:
             self._recorder.context(added, self._turns)
 
     def _ending(self, completion: Completion, room: int, is_done: bool) -> StopReason:
-        """Why the episode ended after this turn; a truncated answer takes precedence over the env's end."""
+        """Return why the episode ended after this turn; a truncated answer takes precedence over the env's end."""
         if completion.finish_reason == "length":
             return StopReason.CONTEXT_OVERFLOW if room < self._request.settings.max_tokens else StopReason.MAX_TOKENS
         return StopReason.ENV_DONE if is_done else StopReason.MAX_TURNS

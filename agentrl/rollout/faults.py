@@ -23,14 +23,14 @@ class SampleFault:
 
 
 def fault_of(trajectory: Trajectory) -> SampleFault | None:
-    """The fault of a sample, or None if it can be trained."""
+    """Return the fault of a sample, or None if it can be trained."""
     if trajectory.is_unanswered:
         return SampleFault("unanswered", trajectory.error or f"{trajectory.stop_reason}: no token was sampled")
     return None if trajectory.is_trainable else SampleFault("invalid", invalid_reason(trajectory))
 
 
 def invalid_reason(trajectory: Trajectory) -> str:
-    """Why a sample has no reward: its stop reason and error, or the first invalid signal."""
+    """Return why a sample has no reward: its stop reason and error, or the first invalid signal."""
     if trajectory.error:
         return f"{trajectory.stop_reason}: {trajectory.error}"
     for signal in trajectory.signals:
@@ -40,7 +40,7 @@ def invalid_reason(trajectory: Trajectory) -> str:
 
 
 def most_common(faults: Sequence[SampleFault]) -> str:
-    """A sentence on the most common cause, with a remedy. All unanswered samples count as one cause."""
+    """Return a sentence on the most common cause, with a remedy. All unanswered samples count as one cause."""
     causes = [fault.reason if fault.outcome == "invalid" else fault.outcome for fault in faults]
     cause, count = collections.Counter(causes).most_common(1)[0]
     first = faults[causes.index(cause)]

@@ -16,13 +16,13 @@ class AttemptLog(Protocol):
     """Records what happens to every attempt; the scheduler calls it before it acts."""
 
     def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
-        """These attempts are about to run."""
+        """Record attempts that are about to run."""
 
     def finished(self, trajectory: Trajectory) -> None:
-        """This attempt came back."""
+        """Record an attempt that came back."""
 
     def settled(self, attempts: Iterable[AttemptId], outcome: DropReason, reason: str) -> None:
-        """These attempts end untrained."""
+        """Record attempts that end untrained."""
 
 
 @dataclass(slots=True)
@@ -108,7 +108,10 @@ class GroupBuffer:
                 self._admit(Group(group.id, tuple(t for t in group.trajectories if self._age(t) <= bound)))
 
     def choose(self, first_open: int) -> list[Group] | None:
-        """The groups of the next batch, or None if there are too few. `first_open` is the oldest open group's id."""
+        """Return the groups of the next batch, or None if there are too few.
+
+        `first_open` is the oldest open group's id.
+        """
         schedule = self._schedule
         candidates = sorted(self._groups.values(), key=lambda group: group.id)
         if schedule.on_stale == "wait" or schedule.max_staleness == 0:
@@ -150,6 +153,6 @@ class GroupBuffer:
 
 
 def without_group_rewards(trajectory: Trajectory) -> Trajectory:
-    """The trajectory as it was before its group was scored."""
+    """Return the trajectory as it was before its group was scored."""
     signals = tuple(signal for signal in trajectory.signals if signal.scope != "group")
     return dataclasses.replace(trajectory, signals=signals)

@@ -21,7 +21,7 @@ _INSTRUCTIONS = (
 
 
 def parse_reply(text: str, tools: Sequence[ToolSpec], turn: int, is_thinking: bool = False) -> Message:
-    """The assistant message in `text`. `is_thinking` is True if the prompt has already opened the thinking.
+    """Return the assistant message in `text`. `is_thinking` is True if the prompt has already opened the thinking.
 
     Tool calls are parsed only if there are tools. A call that is not valid JSON keeps its raw text as `arguments` and
     has the name "", so that the environment can answer it.
@@ -41,7 +41,7 @@ def parse_reply(text: str, tools: Sequence[ToolSpec], turn: int, is_thinking: bo
 
 
 def call_id(turn: int, number: int) -> str:
-    """An id for a call without one: nine letters and digits, as Mistral's templates require."""
+    """Return an id for a call without one: nine letters and digits, as Mistral's templates require."""
     return f"call{turn:03d}{number:02d}" if number < 100 else f"c{turn:03d}{number:05d}"
 
 
@@ -57,7 +57,7 @@ def split_thinking(text: str, is_thinking: bool = False) -> tuple[str | None, st
 
 
 def find_tool_calls(text: str, names: set[str]) -> tuple[list[FunctionCall], str]:
-    """The calls in `text` and the rest of it: Hermes blocks, or else fenced JSON that names known tools."""
+    """Return the calls in `text` and the rest of it: Hermes blocks, or else fenced JSON that names known tools."""
     if CALL in text:
         blocks, rest = cut_tags(text)
         return [read_call(block) for block in blocks], rest
@@ -70,7 +70,7 @@ def find_tool_calls(text: str, names: set[str]) -> tuple[list[FunctionCall], str
 
 
 def cut_tags(text: str) -> tuple[list[str], str]:
-    """The texts between tags, and the text without them, in one pass. The last tag may be unclosed."""
+    """Return the texts between tags, and the text without them, in one pass. The last tag may be unclosed."""
     blocks, kept, position = [], [], 0
     while (opened := text.find(CALL, position)) >= 0:
         kept.append(text[position:opened])
@@ -83,7 +83,7 @@ def cut_tags(text: str) -> tuple[list[str], str]:
 
 
 def cut_fences(text: str) -> tuple[list[str], str]:
-    """The fenced texts in braces, and the text without them, in one pass.
+    """Return the fenced texts in braces, and the text without them, in one pass.
 
     A block ends at the first fence that follows a brace, because the JSON itself may contain fences.
     """
@@ -104,7 +104,7 @@ def cut_fences(text: str) -> tuple[list[str], str]:
 
 
 def without_language(part: str) -> str:
-    """The text after a fence, without the name of its language."""
+    """Return the text after a fence, without the name of its language."""
     for language in LANGUAGES:
         if part.startswith(language):
             return part[len(language) :].lstrip()
@@ -142,5 +142,5 @@ def tool_instructions(tools: Sequence[ToolSpec]) -> str:
 
 
 def write_calls(calls: Sequence[ToolCall]) -> str:
-    """The inverse of `find_tool_calls`, for templates without tool calls."""
+    """Write calls as text that `find_tool_calls` reads, for templates without tool calls."""
     return "".join(f"\n<tool_call>{json.dumps(call['function'], ensure_ascii=False)}</tool_call>" for call in calls)

@@ -25,7 +25,7 @@ class PlainRenderer:
     stop_token_ids: TokenIds = (END,)
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
-        """All messages, with the tools in a system message."""
+        """Return all messages, with the tools in a system message."""
         return _written(with_tools_as_text([flattened(message) for message in messages], tools))
 
     def extend(
@@ -47,23 +47,23 @@ class PlainRenderer:
         tools: Sequence[ToolSpec] = (),
         turn: int = 0,
     ) -> Message:
-        """The decoded bytes, with thinking and tool calls apart."""
+        """Return the decoded bytes, with thinking and tool calls apart."""
         return parse_reply(bytes(token for token in sampled if token != END).decode(errors="replace"), tools, turn)
 
 
 def encode(text: str) -> list[int]:
-    """The tokens of a text."""
+    """Return the tokens of a text."""
     return list(text.encode(errors="replace"))
 
 
 def _written(messages: Sequence[Message]) -> TokenIds:
-    """The messages, and the beginning of the assistant's next one."""
+    """Return the messages, and the beginning of the assistant's next one."""
     written = ((*f"{message['role']}: {text_of(message)}".encode(), END) for message in messages)
     return (*(token for tokens in written for token in tokens), *b"assistant: ")
 
 
 def flattened(message: Message) -> Message:
-    """The message with text as content. Raises EnvError if it holds an image."""
+    """Return the message with text as content. Raises EnvError if it holds an image."""
     content = message["content"]
     if not isinstance(content, str) and any(part["type"] == "image" for part in content):
         raise EnvError(f"a {message['role']} message holds an image, and this model's chat template takes text only")
@@ -71,7 +71,7 @@ def flattened(message: Message) -> Message:
 
 
 def readable(message: Message) -> Message:
-    """The message as every tokenizer and template can read it: Unicode text, and objects as arguments of tool calls."""
+    """Return the message as every tokenizer and template reads it: Unicode text, objects as arguments of tool calls."""
     content = message["content"]
     result: Message = {**message, "content": as_unicode(content) if isinstance(content, str) else content}
     if "tool_calls" in message:
@@ -80,7 +80,7 @@ def readable(message: Message) -> Message:
 
 
 def with_tools_as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
-    """The messages for a template without tools: specifications in the system message, calls in the content."""
+    """Return the messages for a template without tools: specifications in the system message, calls in the content."""
     written = [_with_calls_as_text(message) for message in messages]
     if not tools:
         return written
@@ -90,7 +90,7 @@ def with_tools_as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -
 
 
 def _with_object(call: ToolCall) -> ToolCall:
-    """The call; text that the model wrote instead of an object becomes the only entry of one."""
+    """Return the call; text that the model wrote instead of an object becomes the only entry of one."""
     arguments = call["function"]["arguments"]
     if isinstance(arguments, dict):
         return call

@@ -34,7 +34,7 @@ class Recorder:
         self._sequences[-1].append(Segment(completion.ids, True, completion.logprobs, completion.versions, turn))
 
     def sequences(self) -> tuple[TokenSequence, ...]:
-        """The sequences with sampled tokens, without context after the last of them."""
+        """Return the sequences with sampled tokens, without context after the last of them."""
         trimmed = (_until_last_action(segments) for segments in self._sequences)
         return tuple(TokenSequence(segments) for segments in trimmed if segments)
 

@@ -14,7 +14,7 @@ class Renderer(Protocol):
     stop_token_ids: TokenIds
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
-        """The whole conversation, up to the beginning of the assistant's next message."""
+        """Return the whole conversation, up to the beginning of the assistant's next message."""
 
     def extend(
         self,
@@ -24,18 +24,18 @@ class Renderer(Protocol):
         new: Sequence[Message],
         tools: Sequence[ToolSpec] = (),
     ) -> TokenIds | None:
-        """The ids that follow `prompt + sampled`: the end of the turn, the `new` messages, the beginning of the next.
+        """Return the ids that follow `prompt + sampled`: the end of the turn, `new` messages, the start of the next.
 
         `reply` is what `parse` made of `sampled`. None if the template would change what came before: the conversation
         must then be rendered again with `first`, as context.
         """
 
     def parse(self, prompt: TokenIds, sampled: TokenIds, tools: Sequence[ToolSpec] = (), turn: int = 0) -> Message:
-        """The assistant message in `sampled`."""
+        """Return the assistant message in `sampled`."""
 
 
 def load_renderer(tokenizer: Any) -> Renderer:
-    """The renderer of a transformers tokenizer: by its model family if `renderers` knows it, else by its template."""
+    """Return the renderer of a transformers tokenizer: by model family if `renderers` knows it, else by template."""
     from renderers.base import MODEL_RENDERER_MAP
 
     from agentrl.rollout.templates import FamilyRenderer, TemplateRenderer

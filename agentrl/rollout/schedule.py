@@ -42,7 +42,7 @@ class Schedule:
         return min(self.max_staleness + 1, self.steps - trained) * self.prompts
 
     def request(self, sample: SampleId, attempt: int) -> EpisodeRequest:
-        """The request for an attempt. Later epochs over the same tasks draw fresh randomness."""
+        """Return the request for an attempt. Later epochs over the same tasks draw fresh randomness."""
         epoch, task_index = self._task_of(sample.group)
         seed = self.seed if epoch == 0 else stable_hash(self.seed, "epoch", epoch)
         return EpisodeRequest(sample, attempt, self.split, task_index, seed, self.episode)
@@ -56,14 +56,14 @@ class Schedule:
 
 
 def stable_hash(*parts: object) -> int:
-    """A 63-bit hash of the parts, the same in every process."""
+    """Return a 63-bit hash of the parts, the same in every process."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 @functools.lru_cache(maxsize=2)
 def shuffled(seed: int, epoch: int, tasks: int) -> tuple[int, ...]:
-    """The order in which an epoch visits the tasks: a permutation of range(tasks)."""
+    """Return the order in which an epoch visits the tasks: a permutation of range(tasks)."""
     order = list(range(tasks))
     random.Random(stable_hash(seed, "shuffle", epoch)).shuffle(order)
     return tuple(order)

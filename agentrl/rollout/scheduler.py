@@ -83,7 +83,10 @@ class Scheduler:
                 self._close_if_settled(group)
 
     async def next_batch(self, deadline_s: float) -> Batch:
-        """The next `prompts` groups, every token at most `max_staleness` old. Raises DeadlineError or RunError."""
+        """Return the next `prompts` groups, every token at most `max_staleness` old.
+
+        Raises DeadlineError or RunError.
+        """
         try:
             async with asyncio.timeout(deadline_s):
                 while (chosen := self._choose()) is None:
@@ -98,7 +101,7 @@ class Scheduler:
         return self._buffer.take(chosen)
 
     def trained(self, version: Version) -> None:
-        """The batch is trained; learner and engines hold `version` now."""
+        """Continue after a batch was trained; learner and engines hold `version` now."""
         self._buffer.version, self._in_training = version, 0
         self._trained += 1
         self._fill()
@@ -122,7 +125,7 @@ class Scheduler:
         return len(self._open) + len(self._buffer) + self._in_training
 
     def status_line(self) -> str:
-        """The number of groups in each state."""
+        """Return the number of groups in each state."""
         return f"{len(self._open)} groups in flight, {len(self._buffer)} buffered, {self._in_training} in training"
 
     def _choose(self) -> list[Group] | None:

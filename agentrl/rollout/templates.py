@@ -31,7 +31,7 @@ class FamilyRenderer:
         self.stop_token_ids: TokenIds = tuple(self._renderer.get_stop_token_ids())
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
-        """The whole conversation, rendered by the family's own code."""
+        """Return the whole conversation, rendered by the family's own code."""
         rendered = [readable(message) for message in messages]
         return tuple(self._renderer.render_ids(rendered, tools=_schemas(tools), add_generation_prompt=True))
 
@@ -43,7 +43,7 @@ class FamilyRenderer:
         new: Sequence[Message],
         tools: Sequence[ToolSpec] = (),
     ) -> TokenIds | None:
-        """The ids that the family's bridge adds; None if it cannot bridge, or would change earlier tokens."""
+        """Return the ids that the family's bridge adds; None if it cannot bridge, or would change earlier tokens."""
         before = [*prompt, *sampled]
         added = [readable(message) for message in new]
         bridge = self._renderer.bridge_to_next_turn(list(prompt), list(sampled), added, tools=_schemas(tools))
@@ -52,7 +52,7 @@ class FamilyRenderer:
         return tuple(bridge.token_ids[len(before) :])
 
     def parse(self, prompt: TokenIds, sampled: TokenIds, tools: Sequence[ToolSpec] = (), turn: int = 0) -> Message:
-        """The family's own parse, or the whole text if that fails."""
+        """Return the family's own parse, or the whole text if that fails."""
         try:
             parsed = self._renderer.parse_response(list(sampled), tools=_schemas(tools), prompt_ids=list(prompt))
         except _MALFORMED:
@@ -94,7 +94,7 @@ class TemplateRenderer:
         self._hidden = ends - set(tokenizer.convert_tokens_to_ids(list(MARKERS)))
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
-        """The whole conversation, rendered by the template."""
+        """Return the whole conversation, rendered by the template."""
         return self._encode_first(self._render(messages, tools, opens_reply=True))
 
     def extend(
@@ -105,7 +105,7 @@ class TemplateRenderer:
         new: Sequence[Message],
         tools: Sequence[ToolSpec] = (),
     ) -> TokenIds | None:
-        """The difference of two renderings; None if the template rewrites what came before, or fails."""
+        """Return the difference of two renderings; None if the template rewrites what came before, or fails."""
         has_thought = "reasoning_content" in reply
         base: list[Message] = [*_PROBE, {**reply, "content": (_THOUGHT if has_thought else "") + _ANSWER}]
         base[-1].pop("reasoning_content", None)
@@ -126,7 +126,7 @@ class TemplateRenderer:
         tools: Sequence[ToolSpec] = (),
         turn: int = 0,
     ) -> Message:
-        """The decoded text, with thinking and tool calls apart."""
+        """Return the decoded text, with thinking and tool calls apart."""
         text = self._tokenizer.decode([token for token in sampled if token not in self._hidden])
         return parse_reply(text, tools, turn, self._opens_thinking)
 

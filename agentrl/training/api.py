@@ -73,7 +73,7 @@ def load_config(
     env_options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Config:
-    """The configuration of a run from a TOML file and from settings, which override it (see `train`).
+    """Return the configuration of a run from a TOML file and from settings, which override it (see `train`).
 
     Raises one ConfigError that lists every unknown key and wrong value.
     """
@@ -89,7 +89,7 @@ def load_config(
 def _arguments(
     env: EnvName | None, options: Mapping[str, Any] | None, settings: Mapping[str, Any], out: Path | None = None
 ) -> Iterator[list[Setting]]:
-    """The settings that arguments make; a class without a name is pickled into the run folder."""
+    """Yield the settings that arguments make; a class without a name is pickled into the run folder."""
     rest = of_section("env", options or {}, "argument env_options") + of_arguments(settings)
     if not isinstance(env, type):
         yield of_arguments({"env": env.absolute() if isinstance(env, Path) else env}) + rest
@@ -104,7 +104,7 @@ def _arguments(
 
 @contextmanager
 def _pickled(env: type[Env], folder: Path) -> Iterator[Path]:
-    """The class pickled into the run folder; removed if no run starts there."""
+    """Yield the class pickled into the run folder; removed if no run starts there."""
     check_out(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PICKLE

@@ -28,7 +28,7 @@ DEPTH = 3  # a run's checkpoints/step-000010/model
 
 
 def evaluation_config(base: Path | Config | None, settings: Sequence[Setting] = ()) -> Config:
-    """The configuration of an evaluation: `base`, a TOML file or a configuration, and the settings, which override it.
+    """Return the configuration of an evaluation: `base` (a TOML file or a configuration), overridden by the settings.
 
     A model that a run wrote brings that run's configuration, unless `base` or an environment is given; a run stands for
     its newest checkpoint. Raises ConfigError for a setting that an evaluation would ignore.
@@ -63,6 +63,6 @@ def _config(base: Path | Config | None, settings: Sequence[Setting]) -> Config:
 
 
 def run_of(path: Path) -> RunFolder | None:
-    """The run whose folder is `path` or contains it; None for any other folder."""
+    """Return the run whose folder is `path` or contains it; None for any other folder."""
     folders = [path.resolve(), *path.resolve().parents][: DEPTH + 1] if path.is_dir() else []
     return next((run for run in map(RunFolder, folders) if run.is_training), None)

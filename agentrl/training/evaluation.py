@@ -35,7 +35,7 @@ class Workers(Protocol):
         """True if trajectories must pass through `score_group`."""
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
-        """The finished members of one group with their group rewards."""
+        """Return the finished members of one group with their group rewards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Evaluation:
     episode: EpisodeSettings
 
     def request(self, sample: SampleId, attempt: int = 0) -> EpisodeRequest:
-        """The request for one sample. Its randomness differs from that of training."""
+        """Return the request for one sample. Its randomness differs from that of training."""
         seed = stable_hash(self.seed, "evaluation")
         return EpisodeRequest(sample, attempt, self.split, sample.group, seed, self.episode)
 
@@ -74,7 +74,7 @@ class Evaluation:
         return self._record(trajectories, step, version, time.monotonic() - began)
 
     async def _group(self, workers: Workers, task: int, *, is_grouped: bool) -> Sequence[Trajectory]:
-        """The samples of one task, with their group rewards if there are any."""
+        """Return the samples of one task, with their group rewards if there are any."""
         samples = [SampleId(task, member) for member in range(self.samples)]
         members = await _gather([self._one(workers, sample) for sample in samples])
         if not is_grouped:
@@ -82,7 +82,7 @@ class Evaluation:
         return await _retried(lambda _: workers.score_group(members), f"the group rewards of task {task}")
 
     async def _one(self, workers: Workers, sample: SampleId) -> Trajectory:
-        """One episode, run again after an error of the infrastructure or an engine, as in training."""
+        """Run one episode, again after an error of the infrastructure or an engine, as in training."""
         for failed in range(ATTEMPTS):
             trajectory = await _retried(
                 lambda lost, failed=failed: workers.dispatch(self.request(sample, failed + lost)),  # type: ignore[misc]
@@ -128,14 +128,17 @@ class Evaluation:
 
 
 def is_success(trajectory: Trajectory) -> bool:
-    """The environment's verdict on success, or else whether the rewards pass (`agentrl.env.rewards.passes`)."""
+    """Return the environment's verdict on success, or else whether the rewards pass (`agentrl.env.rewards.passes`)."""
     if trajectory.is_unanswered:
         return False
     return passes(trajectory.signals) if trajectory.success is None else bool(trajectory.success.value)
 
 
 def judgement_fault(trajectory: Trajectory) -> SampleFault | None:
-    """Why an episode does not count: it has no reward, no verdict on success, or no answer. None if it counts."""
+    """Return why an episode does not count: it has no reward, no verdict on success, or no answer.
+
+    Returns None if it counts.
+    """
     fault, verdict = fault_of(trajectory), trajectory.success
     if fault is None and verdict is not None and not verdict.valid:
         return SampleFault("invalid", f"{verdict.name}: {verdict.reason}")
@@ -152,7 +155,7 @@ def _refuse(trajectories: Sequence[Trajectory], version: Version) -> None:
 
 
 async def _retried(call: Callable[[int], Awaitable[T]], what: str) -> T:
-    """The result of `call(attempt)`, called again if a worker is lost."""
+    """Return the result of `call(attempt)`, called again if a worker is lost."""
     for attempt in range(ATTEMPTS):
         try:
             return await call(attempt)
@@ -162,7 +165,7 @@ async def _retried(call: Callable[[int], Awaitable[T]], what: str) -> T:
 
 
 async def _gather(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results. The first failure cancels the rest and is raised."""
+    """Return all results. The first failure cancels the rest and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]

@@ -43,7 +43,7 @@ class RunInputs:
 
     @classmethod
     def of(cls, config: Config, *splits: str) -> RunInputs:
-        """The inputs that `config` names; the environment plays an episode of the first task of each split.
+        """Return the inputs that `config` names; the environment plays an episode of the first task of each split.
 
         The default splits are those of training. Raises ConfigError for an environment, a key of it or a model that
         does not exist, for an environment that cannot run on this machine, and for one that nothing can learn from.
@@ -61,7 +61,10 @@ class RunInputs:
 
     @classmethod
     def again(cls, config: Config, folder: RunFolder) -> RunInputs:
-        """The inputs of the run in `folder`, which is resumed; the notice names what changed since it started."""
+        """Return the inputs of the run in `folder`, which is resumed.
+
+        The notice names what changed since it started.
+        """
         inputs = cls.of(config)
         changed = inputs.write_manifest(config, folder)
         return replace(inputs, notice=" ".join(filter(None, [inputs.notice, changed])))
@@ -98,7 +101,7 @@ def env_of(config: Config) -> Env:
 
 
 def _preflight(env: Env) -> str:
-    """The summary of the environment's preflight; ConfigError for whatever it raises."""
+    """Return the summary of the environment's preflight; ConfigError for whatever it raises."""
     found = catch_exit(env.preflight)
     if isinstance(found.error, AgentRLError):
         raise found.error
@@ -122,7 +125,7 @@ def _check_context(config: Config, model: Path) -> None:
 
 
 def prompt_note(prompt: str, config: Config, model: Path) -> str:
-    """A warning if the first prompt leaves no room for an answer, else "".
+    """Return a warning if the first prompt leaves no room for an answer, else "".
 
     Counts the text alone; a chat template and the descriptions of tools take more tokens.
     """
@@ -141,7 +144,7 @@ def prompt_note(prompt: str, config: Config, model: Path) -> str:
 
 
 def token_count(text: str, model: Path) -> int:
-    """The number of tokens by the tokenizer in the folder `model`; an estimate if it has no tokenizer.json."""
+    """Return the number of tokens by the tokenizer in the folder `model`; an estimate if it has no tokenizer.json."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -157,7 +160,7 @@ def token_count(text: str, model: Path) -> int:
 
 
 def anchored(config: Config) -> Config:
-    """The same configuration with absolute paths, which mean the same wherever `agentrl resume` is called."""
+    """Return the same configuration with absolute paths, which mean the same wherever `agentrl resume` is called."""
     options = {key: _anchored(value) for key, value in config.env.options.items()}
     env = config.env.model_copy(update={"name": absolute(config.env.name), **options})
     model, name = config.model, config.model.name
@@ -167,7 +170,7 @@ def anchored(config: Config) -> Config:
 
 
 def _anchored(value: Any) -> Any:
-    """The value of an environment's key; absolute if it is the path of something that exists."""
+    """Return the value of an environment's key; absolute if it is the path of something that exists."""
     if isinstance(value, list | tuple):
         return [_anchored(item) for item in value]
     if not isinstance(value, str | os.PathLike) or not str(value):
@@ -178,7 +181,7 @@ def _anchored(value: Any) -> Any:
 
 
 def paths_in(options: dict[str, Any]) -> Iterator[Path]:
-    """The files that an environment's keys name."""
+    """Yield the files that an environment's keys name."""
     for value in options.values():
         for item in value if isinstance(value, list | tuple) else [value]:
             if isinstance(item, str | os.PathLike) and str(item) and Path(item).is_file():

@@ -74,7 +74,7 @@ def evaluate(config: Config, began: float | None = None) -> EvaluationRecord:
 
 
 def default_out(name: str) -> Path:
-    """The default run folder in the environment `name`."""
+    """Return the default run folder in the environment `name`."""
     return Path("runs") / f"{Path(name).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 

@@ -75,7 +75,7 @@ async def closing(run: Session) -> AsyncIterator[None]:
 
 
 def _ended(reason: BaseException, folder: RunFolder) -> str:
-    """Why a run ended and how to resume it, said once."""
+    """Return why a run ended and how to resume it, said once."""
     hint = f"agentrl resume {folder.path}"
     return str(reason) if hint in str(reason) else f"{reason}; go on with `{hint}`"
 

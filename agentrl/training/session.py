@@ -135,7 +135,7 @@ class Session:
         self.view.evaluation(record)
 
     def is_due(self, every: int) -> bool:
-        """Whether this is an `every`-th step (0: never)."""
+        """Return whether this is an `every`-th step (0: never)."""
         return every > 0 and self.step % every == 0
 
     async def close(self) -> None:

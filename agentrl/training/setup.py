@@ -114,7 +114,7 @@ async def _evaluation(config: Config, workers: Workers) -> Evaluation:
 
 
 def schedule_of(config: Config, tasks: int | None) -> Schedule:
-    """The scheduler's rules, from the configuration and the length of the training split."""
+    """Return the scheduler's rules, from the configuration and the length of the training split."""
     rollout = config.rollout
     least = max(algorithm(config.algorithm.name).needs.min_group_size, min(2, rollout.group_size))
     return Schedule(
@@ -134,7 +134,7 @@ def schedule_of(config: Config, tasks: int | None) -> Schedule:
 
 
 def evaluation_of(config: Config, available: int | None) -> Evaluation:
-    """What is evaluated; `available` is the length of the held-out split, None when it is endless."""
+    """Return what is evaluated; `available` is the length of the held-out split, None when it is endless."""
     wanted = config.eval
     return Evaluation(
         split=HELD_OUT,
@@ -147,7 +147,7 @@ def evaluation_of(config: Config, available: int | None) -> Evaluation:
 
 
 def episode_settings(config: Config) -> EpisodeSettings:
-    """The settings of training episodes."""
+    """Return the settings of training episodes."""
     rollout = config.rollout
     return EpisodeSettings(
         temperature=rollout.temperature,

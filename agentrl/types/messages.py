@@ -68,7 +68,7 @@ TOOL_ERROR = "error: "
 
 
 def text_of(message: Message) -> str:
-    """The text of a message: its string content, or its text parts joined."""
+    """Return the text of a message: its string content, or its text parts joined."""
     content = message["content"]
     if isinstance(content, str):
         return content

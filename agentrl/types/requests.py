@@ -26,7 +26,7 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """The inverse of `str`. Raises ValueError for any other text, including vLLM's "default"."""
+        """Parse what `str` wrote. Raises ValueError for any other text, including vLLM's "default"."""
         incarnation, _, n = text.partition(".")
         return cls(int(incarnation), int(n))
 

@@ -37,7 +37,7 @@ class Signal:
 
     @classmethod
     def invalid(cls, name: str, reason: str, **fields: Any) -> Signal:
-        """A signal that could not be computed, with the reason."""
+        """Return a signal that could not be computed, with the reason."""
         return cls(name, None, valid=False, reason=reason, **fields)
 
 

@@ -98,4 +98,4 @@ class CollectiveTransfer:
 
 
 async def _nothing_to_load(_engine: Engine, _watch: Stopwatch) -> None:
-    """The engine was updated by the collective send."""
+    """Do nothing: the collective send has updated the engine."""

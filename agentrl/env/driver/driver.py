@@ -53,7 +53,7 @@ class EnvDriver:
         return (await self._tasks(split, seed)).size
 
     async def task(self, split: str, index: int, seed: int = 0) -> Task:
-        """The task at `index`: the same for the same (config, split, seed, index) in every process."""
+        """Return the task at `index`: the same for the same (config, split, seed, index) in every process."""
         return (await self._tasks(split, seed))[index]
 
     async def reset(self, task: Task, *, seed: int = 0, member: int = 0, deadline_s: float = 3600.0) -> Start:
@@ -105,7 +105,7 @@ class EnvDriver:
         return None if type(self.env).success is Env.success else await self._scorer.success()
 
     async def score_group(self, episodes: Sequence[Episode]) -> tuple[tuple[Signal, ...], ...]:
-        """The group rewards: a tuple of signals for each finished episode of one group. Needs no `reset`."""
+        """Return the group rewards: a tuple of signals for each finished episode of one group. Needs no `reset`."""
         await self._share()
         return await self._scorer.group(episodes)
 

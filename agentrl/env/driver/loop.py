@@ -18,7 +18,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 @cache
 def private_loop(pid: int) -> asyncio.AbstractEventLoop:
-    """The loop of process `pid`, which runs in a daemon thread and ends with the process."""
+    """Return the loop of process `pid`, which runs in a daemon thread and ends with the process."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="agentrl-gymnasium", daemon=True)
     thread.start()

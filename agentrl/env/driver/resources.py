@@ -37,7 +37,7 @@ class Resources:
         await asyncio.shield(self._making)
 
     async def tasks(self, split: str, seed: int) -> IndexedTasks:
-        """The tasks of a split, loaded once."""
+        """Return the tasks of a split, loaded once."""
         await self.ready()
         key = (split, seed)
         if key not in self._tasks or failed(self._tasks[key]):
@@ -92,7 +92,7 @@ _BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[type, str], Re
 
 
 def resources_of(env: Env) -> Resources:
-    """The resources of the environment's class and config on the running loop: one object for all episodes."""
+    """Return the resources of the environment's class and config on the running loop: one object for all episodes."""
     held = _BY_LOOP.setdefault(asyncio.get_running_loop(), {})
     key = (type(env), env.config.model_dump_json())
     if key not in held:

@@ -24,17 +24,17 @@ class Scorer:
     code: UserCode
 
     async def turn(self, index: int) -> tuple[Signal, ...]:
-        """The signals of the turn that just ended."""
+        """Return the signals of the turn that just ended."""
         return tuple([await self._one(reward, index) for reward in rewards_of(type(self.env), "turn")])
 
     async def episode(self) -> tuple[Signal, ...]:
-        """The signals of the whole episode: those of `score` if it is defined, else those of the `@reward` methods."""
+        """Return the signals of the whole episode: those of `score` if defined, else of the `@reward` methods."""
         if type(self.env).score is not Env.score:
             return await self._own_score()
         return tuple([await self._one(reward) for reward in rewards_of(type(self.env), "episode")])
 
     async def group(self, episodes: Sequence[Episode]) -> tuple[tuple[Signal, ...], ...]:
-        """The group rewards of each episode."""
+        """Return the group rewards of each episode."""
         columns = [await self._column(reward, episodes) for reward in rewards_of(type(self.env), "group")]
         return tuple(tuple(column[i] for column in columns) for i in range(len(episodes)))
 
@@ -60,7 +60,7 @@ class Scorer:
         return reward.failed(outcome.error, turn) if outcome.error else reward.signal(outcome.value, turn)
 
     async def _column(self, reward: Reward, episodes: Sequence[Episode]) -> tuple[Signal, ...]:
-        """One signal for each episode; if the method fails, all of them are invalid."""
+        """Return one signal for each episode; if the method fails, all of them are invalid."""
         outcome = await self._ask(getattr(self.env, reward.name), episodes)
         values = outcome.value
         if outcome.error is not None:

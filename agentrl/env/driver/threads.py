@@ -59,7 +59,7 @@ class Threads:
         self._ready = threading.Condition()
 
     async def run(self, function: Callable[[], Any], timeout_s: float, what: str) -> Any:
-        """The result of `function()`, which must not raise. The deadline counts from the start of the call."""
+        """Return the result of `function()`, which must not raise. The deadline counts from the start of the call."""
         call = Call(function, asyncio.get_running_loop())
         self._submit(call, what)
         try:

@@ -120,7 +120,7 @@ class Toolbox:
 
 
 def tools_in(offer: Any) -> Iterator[Tool]:
-    """The tools of an offer: a Tool, an object with `@tool` methods, or several of these."""
+    """Yield the tools of an offer: a Tool, an object with `@tool` methods, or several of these."""
     if isinstance(offer, Tool):
         yield offer
     elif isinstance(offer, Iterable):
@@ -133,7 +133,7 @@ def tools_in(offer: Any) -> Iterator[Tool]:
 
 
 def infrastructure(outcome: Caught, tool: Tool) -> Exception | None:
-    """The error of a call that failed for a reason other than the model's input, as far as the tool can tell."""
+    """Return the error of a call that failed for a reason other than the model's input, as far as the tool can tell."""
     error = outcome.error
     if isinstance(error, AuthorDeadlineError):
         return DeadlineError(str(error)) if tool.silence == "infra" else None
@@ -141,7 +141,7 @@ def infrastructure(outcome: Caught, tool: Tool) -> Exception | None:
 
 
 def answer_text(outcome: Caught, tool: Tool) -> str:
-    """What the model reads: the tool's value, or its error in one line. Raises infrastructure failures."""
+    """Return what the model reads: the tool's value, or its error in one line. Raises infrastructure failures."""
     if failure := infrastructure(outcome, tool):
         raise failure
     if outcome.error is None:

@@ -40,7 +40,7 @@ class UserCode:
 
     @classmethod
     def of(cls, env: Env) -> UserCode:
-        """The caller of this object's methods."""
+        """Return the caller of this object's methods."""
         return cls(type(env).__name__, env.blocking)
 
     async def attempt(self, function: Callable[..., Any], *args: Any, timeout_s: float, name: str = "") -> Caught:

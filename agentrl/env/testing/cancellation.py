@@ -126,7 +126,7 @@ class _Watched(Coroutine[Any, Any, Any]):
 
 
 def _suspended(waiting: Any) -> Iterator[str]:
-    """The calls that a suspended coroutine is in, as "name:line", the outermost first."""
+    """Yield the calls that a suspended coroutine is in, as "name:line", the outermost first."""
     while waiting is not None:
         for prefix in ("cr", "ag"):
             if frame := getattr(waiting, f"{prefix}_frame", None):

@@ -49,7 +49,7 @@ async def _check_all(make: MakeEnv, tasks: int, episodes: int) -> None:
 
 
 async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float = 1.0) -> None:
-    """The oracle of every sampled task earns at least `least`."""
+    """Assert that the oracle of every sampled task earns at least `least`."""
     for task, episode in [
         (task, await _played(make, task, make().oracle(task))) for task in await _sampled(make, tasks)
     ]:
@@ -59,7 +59,7 @@ async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float = 1.0) -> 
 
 
 async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) -> None:
-    """Every canary of every sampled task earns at most `most`."""
+    """Assert that every canary of every sampled task earns at most `most`."""
     for task in await _sampled(make, tasks):
         for name, policy in make().canaries(task).items():
             episode = await _played(make, task, policy)
@@ -68,7 +68,7 @@ async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) ->
 
 
 def own_evidence(env: Env, task: Task) -> list[Policy]:
-    """The oracle and the canaries of a task."""
+    """Return the oracle and the canaries of a task."""
     return [env.oracle(task), *env.canaries(task).values()]
 
 

@@ -28,7 +28,7 @@ class Moment(NamedTuple):
 
 
 def oracle(env: Env, task: Task) -> Policy:
-    """The environment's own solution."""
+    """Return the environment's own solution."""
     return env.oracle(task)
 
 
@@ -67,19 +67,22 @@ async def play_signals(env: Env, task: Task, policy: Policy, *, seed: int = 0, m
 
 
 def signals_of(episode: Sequence[Moment]) -> dict[str, Signal]:
-    """The final signals of a finished episode, by name."""
+    """Return the final signals of a finished episode, by name."""
     signals = episode[-1].result
     assert isinstance(signals, tuple), "the episode is not finished"
     return {signal.name: signal for signal in signals}
 
 
 def values(signals: Mapping[str, Signal]) -> dict[str, float | None]:
-    """The values of signals; None for an invalid one."""
+    """Return the values of signals; None for an invalid one."""
     return {name: signal.value for name, signal in signals.items()}
 
 
 def data_file(name: str) -> Path:
-    """A file or folder below AGENTRL_DATA; skips the test where it is absent. For data that cannot be shipped."""
+    """Return a file or folder below AGENTRL_DATA; skips the test where it is absent.
+
+    For data that cannot be shipped.
+    """
     import pytest
 
     folder = os.environ.get("AGENTRL_DATA")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def tool_call(name: str, /, **arguments: Any) -> str:
-    """A model's text that calls a tool: `f"Let me see. {tool_call('double', number=4)}"`."""
+    """Return a model's text that calls a tool: `f"Let me see. {tool_call('double', number=4)}"`."""
     call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>{call}</tool_call>"
 
@@ -103,7 +103,7 @@ class _Rehearsal:
 
 
 def _coding(tokenizer: str | Path | None) -> tuple[Renderer, Callable[[str], Sequence[int]], int]:
-    """The renderer, what encodes a turn, and the number of tokens."""
+    """Return the renderer, what encodes a turn, and the number of tokens."""
     if tokenizer is None:
         return PlainRenderer(), plain.encode, plain.VOCAB_SIZE
     from transformers import AutoTokenizer

@@ -40,6 +40,6 @@ def _tools(driver: EnvDriver) -> Iterator[str]:
 
 
 def unread_tools(tools: Iterable[str], driver: EnvDriver) -> str:
-    """What is wrong with an episode of one turn that offers these tools."""
+    """Return what is wrong with an episode of one turn that offers these tools."""
     where = "limits leave" if driver.env.limits.max_turns == 1 else "--rollout.max_turns 1 leaves"
     return f"{where} one turn, so the model never reads what its tools ({', '.join(tools)}) return: {MORE_TURNS}"

@@ -67,7 +67,7 @@ async def pulse() -> AsyncIterator[list[float]]:
 
 
 def lasting(env_class: type) -> dict[str, str]:
-    """The plain values of the author's classes and of their modules, as short texts by name."""
+    """Return the plain values of the author's classes and of their modules, as short texts by name."""
     return {name: _brief(value) for name, value in _values(env_class) if type(value) in PLAIN}
 
 
@@ -85,7 +85,7 @@ def _is_own(name: str) -> bool:
 
 
 def _brief(value: Any) -> str:
-    """A short text of a value: its size and its first entries."""
+    """Return a short text of a value: its size and its first entries."""
     if isinstance(value, dict | SimpleNamespace):
         value = dict(value if isinstance(value, dict) else vars(value))
     size = len(value) if isinstance(value, Sized) else 0

@@ -28,7 +28,7 @@ class Ids:
 
 
 async def first_task(driver: EnvDriver, split: str, seed: int) -> Task:
-    """The first task of a split; ConfigError if there is none."""
+    """Return the first task of a split; ConfigError if there is none."""
     env = driver.env
     try:
         if await driver.size(split, seed) == 0:
@@ -42,7 +42,7 @@ async def first_task(driver: EnvDriver, split: str, seed: int) -> Task:
 
 
 async def read_ids(driver: EnvDriver, split: str, seed: int) -> Ids:
-    """The ids of a split."""
+    """Return the ids of a split."""
     until, size = time.monotonic() + MOMENT_S, await driver.size(split, seed)
     ids: list[str] = []
     while len(ids) < (MAX_COMPARED if size is None else min(MAX_COMPARED, size)) and time.monotonic() < until:
@@ -51,7 +51,7 @@ async def read_ids(driver: EnvDriver, split: str, seed: int) -> Ids:
 
 
 def overlap(read: list[Ids]) -> Iterator[str]:
-    """A note on held-out tasks that are also training tasks."""
+    """Yield a note on held-out tasks that are also training tasks."""
     if len(read) > 1 and (both := set(read[0].ids) & set(read[1].ids)):
         yield (
             f"{len(both)} of {len(read[1].ids)} held-out tasks are training tasks too, for example {min(both)!r}: "
@@ -60,7 +60,7 @@ def overlap(read: list[Ids]) -> Iterator[str]:
 
 
 def duplicate_ids(read: Ids) -> Iterator[str]:
-    """A note on tasks that share an id. Endless tasks may repeat, but not all of them may have the same id."""
+    """Yield a note on tasks that share an id. Endless tasks may repeat, but not all of them may have the same id."""
     counts = Counter(read.ids)
     shared = {name: count for name, count in counts.items() if count > 1}
     if shared and (read.size is not None or len(counts) == 1):

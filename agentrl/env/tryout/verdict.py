@@ -102,7 +102,7 @@ async def _check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None
 
 
 async def _played(env: Env, task: Task, seed: int, turns: int) -> tuple[Episode, list[str]]:
-    """An episode of empty answers, played as a member of a group, and notes on it.
+    """Play an episode of empty answers as a member of a group; return it with notes on it.
 
     Raises ConfigError for a reward without a value.
     """
@@ -121,7 +121,7 @@ async def _played(env: Env, task: Task, seed: int, turns: int) -> tuple[Episode,
 
 
 def prompt_of(episode: Episode) -> list[Message]:
-    """The first messages of a silent episode: those before its first turn."""
+    """Return the first messages of a silent episode: those before its first turn."""
     silent = ("assistant", SILENCE)
     return list(takewhile(lambda message: (message["role"], message["content"]) != silent, episode.messages))
 
@@ -160,13 +160,13 @@ def _undocumented(env_class: type[Env]) -> Iterator[str]:
 
 
 def _without_value(episode: Episode) -> Signal | None:
-    """The first reward (or result of `success`) of an episode without a value: its sample would be dropped."""
+    """Return the first reward (or result of `success`) of an episode without a value: its sample would be dropped."""
     counted = (signal for signal in episode.signals if signal.weight)
     return next((signal for signal in (*counted, *_success(episode)) if not signal.valid), None)
 
 
 async def _refusal(env: Env, task: Task, failed: Signal, seed: int, turns: int) -> str:
-    """What is wrong with a reward without a value and, if the empty answer is the cause, what to return for one."""
+    """Return what is wrong with a reward without a value and, if empty answers are the cause, what to return."""
     name = f"{type(env).__name__}.{failed.name}"
     text = f"{name} has no value: {failed.reason}"
     if await _is_from_silence(env, task, failed, seed, turns):
@@ -193,7 +193,7 @@ def _kinds(episode: Episode, name: str) -> set[str]:
 
 
 def _kind(signal: Signal) -> str:
-    """The kind of result: a value, something unusable, or an error of some type."""
+    """Return the kind of result: a value, something unusable, or an error of some type."""
     if signal.valid:
         return "value"
     return signal.reason.partition(":")[0] if signal.traceback else "unusable"
