@@ -1,4 +1,4 @@
-"""Each file in examples/ is a whole environment: gymnasium accepts it, and a worker plays it on the scripted engine."""
+"""Each file in examples/ works: gymnasium accepts its environment, a worker or `play` plays it, its settings are valid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.rollout.cases import Listening, check_law_1, request
 from tests.unit.rollout.templates import encode, tokenizer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-COIN, COUNTDOWN = str(EXAMPLES / "coin.py"), str(EXAMPLES / "countdown_env.py")
+COIN, COUNTDOWN, SCRIPT = (str(EXAMPLES / name) for name in ("coin.py", "countdown_env.py", "train_from_python.py"))
 Play = Callable[..., Any]
 
 
@@ -71,7 +71,7 @@ def as_text(message: Message | str) -> str:
 
 
 def test_every_example_is_tested_here() -> None:
-    assert sorted(map(str, EXAMPLES.glob("*.py"))) == sorted([COIN, COUNTDOWN])
+    assert sorted(map(str, EXAMPLES.glob("*.py"))) == sorted([COIN, COUNTDOWN, SCRIPT])
 
 
 @pytest.mark.parametrize("path", [COIN, COUNTDOWN], ids=["coin", "countdown"])
@@ -143,18 +143,18 @@ async def said(driver: EnvDriver, first: int, operator: str, second: int) -> str
 
 
 def test_the_script_asks_for_a_run_in_its_own_environment() -> None:
-    script = load_file(EXAMPLES / "train_from_python.py")
+    script = load_file(Path(SCRIPT))
     config = agentrl.load_config(**script.settings(["--steps", "3", "--digits", "1"]))
-    assert config.env.name == f"{EXAMPLES / 'train_from_python.py'}:Parity"
+    assert config.env.name == f"{SCRIPT}:Parity"
     assert (config.steps, config.env.options, config.model.name, config.out) == (3, {"digits": 1}, "", None)
     [right], [wrong] = (play_episodes(script.Parity(digits=1), [f"It is {answer}."]) for answer in ("odd", "even"))
     assert {right.signals[0].value, wrong.signals[0].value} == {0.0, 1.0}
 
 
 def test_the_script_has_help_and_refuses_what_it_does_not_know() -> None:
-    command = [sys.executable, str(EXAMPLES / "train_from_python.py")]
-    told = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60)
-    assert (told.returncode, "--digits" in told.stdout) == (0, True)
+    command = [sys.executable, SCRIPT]
+    shown = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60)
+    assert (shown.returncode, "--digits" in shown.stdout) == (0, True)
     refused = subprocess.run(
         [*command, "--digits", "11", "--out", "/proc/none"], capture_output=True, text=True, timeout=60
     )
