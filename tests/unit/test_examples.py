@@ -1,4 +1,4 @@
-"""Each file in examples/ works: gymnasium accepts its environment, a worker or `play` plays it, its settings are valid."""
+"""Each file in examples/ works: gymnasium accepts its environment, it can be played, its settings are valid."""
 
 from __future__ import annotations
 
