@@ -119,6 +119,37 @@ def test_what_a_file_is_allowed_it_says() -> None:
         assert [phrase for phrase in allowed if phrase not in text] == [], name
 
 
+NO_VERBS = {"a", "all", "an", "each", "every", "how", "its", "no", "one", "that", "the", "these", "this", "those"}
+NO_VERBS |= {"what", "when", "where", "whether", "which", "who", "whose", "why"}
+
+
+def nouns(code: str) -> list[str]:
+    """The functions, except properties, whose docstring begins with something else than a verb."""
+    functions = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    found = []
+    for node in functions:
+        marks = [ast.unparse(mark).rpartition(".")[2] for mark in node.decorator_list]
+        words = (ast.get_docstring(node) or "").split()
+        if (
+            words
+            and words[0].strip(",:").lower() in NO_VERBS
+            and not {"property", "cached_property", "shared"} & {*marks}
+        ):
+            found.append(node.name)
+    return found
+
+
+def test_the_docstring_of_a_function_begins_with_a_verb() -> None:
+    files = [path for each in SOURCES[:4] for folder in ROOT.glob(each) for path in sorted(folder.rglob("*.py"))]
+    found = {path.relative_to(ROOT).as_posix(): nouns(path.read_text(encoding="utf-8")) for path in files}
+    assert {path: names for path, names in found.items() if names and not path.startswith("envs/math/")} == {}
+
+
+def test_a_docstring_that_begins_with_a_noun_is_found() -> None:
+    assert nouns('def f():\n    """The sum."""\nasync def g():\n    """Whether it is one."""') == ["f", "g"]
+    assert nouns('def f():\n    """Add."""\nclass A:\n    @property\n    def g(self):\n        """The sum."""') == []
+
+
 PLANTED = [
     ('"""What came of it."""', 1, "came of"),
     ('def f():\n    """One.\n\n    Whoever asks is told.\n    """', 4, "Whoever"),

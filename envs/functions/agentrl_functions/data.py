@@ -35,7 +35,7 @@ class Problem:
 
 
 def read_problems(path: Path, answers: Path | None = None) -> list[Problem]:
-    """The problems of a JSONL file; the answers are in its rows, in `answers`, or in a file next to it."""
+    """Return the problems of a JSONL file; the answers are in its rows, in `answers`, or in a file next to it."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if answers is None:
@@ -49,12 +49,12 @@ def read_problems(path: Path, answers: Path | None = None) -> list[Problem]:
 
 
 def is_held_out(problem: Problem, share: float) -> bool:
-    """Whether a problem is held out; a hash of its messages decides, not order or seed."""
+    """Return whether a problem is held out; a hash of its messages decides, not order or seed."""
     return is_in_share(json.dumps(problem.messages), share)
 
 
 def read_rows(path: Path, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row with its location; raises DataError if it lacks one of the keys."""
+    """Yield each row with its location; raises DataError if it lacks one of the keys."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     for location, row in json_lines(path):
@@ -92,7 +92,7 @@ def as_messages(question: Any) -> tuple[Message, ...]:
 
 
 def as_spec(function: Mapping[str, Any], location: str) -> ToolSpec:
-    """The function as a tool, with the type names of JSON Schema."""
+    """Return the function as a tool, with the type names of JSON Schema."""
     if not isinstance(function.get("parameters"), dict):
         raise DataError(f"{location}: function {function.get('name')!r} has no parameters")
     return ToolSpec(
@@ -103,7 +103,7 @@ def as_spec(function: Mapping[str, Any], location: str) -> ToolSpec:
 
 
 def as_schema(schema: Any) -> Any:
-    """A schema with the leaderboard's Python types renamed; `any` is left out."""
+    """Return a schema with the leaderboard's Python types renamed; `any` is left out."""
     if isinstance(schema, list):
         return [as_schema(item) for item in schema]
     if not isinstance(schema, dict):

@@ -71,11 +71,11 @@ class FunctionsEnv(Env):
         return drawn(self.config.kinds)
 
     def tools(self, ctx: Context) -> Iterable[Tool]:
-        """The functions of this task."""
+        """Return the functions of this task."""
         return [Tool(spec, acknowledge) for spec in ctx.task.data.tools]
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        """The request, preceded by the system message if there is one."""
+        """Return the request, preceded by the system message if there is one."""
         messages = list(task.data.messages)
         if not self.config.system or messages[0]["role"] == "system":
             return messages
@@ -97,12 +97,12 @@ class FunctionsEnv(Env):
 
     @reward(weight=0)
     def named(self, ctx: Context) -> float:
-        """Whether the function names were right; recorded only."""
+        """Return whether the function names were right; recorded only."""
         called = sorted(call["function"]["name"] for call in ctx.turns[-1].tool_calls)
         return float(called == sorted(want.name for want in ctx.task.data.wanted))
 
     def oracle(self, task: Task) -> Policy:
-        """The wanted calls, or a sentence that no function fits."""
+        """Return the wanted calls, or a sentence that no function fits."""
         return [calling(gold_calls(task.data)) if task.data.wanted else "None of the functions can do that."]
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
@@ -128,34 +128,34 @@ def acknowledge(**_: Any) -> str:
 
 
 def as_task(problem: Problem) -> Task:
-    """The task of a problem."""
+    """Return the task of a problem."""
     return Task(problem.id, problem)
 
 
 def drawn(kinds: tuple[Kind, ...]) -> Callable[[random.Random], Task]:
-    """A function that draws a training task."""
+    """Return a function that draws a training task."""
     return lambda rng: as_task(generator.problem(kinds, rng))
 
 
 def calling(calls: Iterable[ToolCall]) -> Message:
-    """An assistant's turn that consists of calls."""
+    """Return an assistant's turn that consists of calls."""
     return Message(role="assistant", content="", tool_calls=list(calls))
 
 
 def call_of(name: str, arguments: dict[str, Any] | str) -> ToolCall:
-    """One call."""
+    """Return one call."""
     return ToolCall(type="function", function={"name": name, "arguments": arguments})
 
 
 def with_argument(call: ToolCall) -> ToolCall:
-    """The call with an argument that no function has."""
+    """Return the call with an argument that no function has."""
     arguments = call["function"]["arguments"]
     assert isinstance(arguments, dict)
     return call_of(call["function"]["name"], {**arguments, "made_up_argument": 1})
 
 
 def gold_calls(problem: Problem) -> list[ToolCall]:
-    """The wanted calls, with the first acceptable value of each required argument."""
+    """Return the wanted calls, with the first acceptable value of each required argument."""
     return [call_of(want.name, gold_arguments(want)) for want in problem.wanted]
 
 
@@ -165,7 +165,7 @@ def gold_arguments(want: Wanted) -> dict[str, Any]:
 
 
 def gold(value: Any) -> Any:
-    """The first acceptable value; for an object, the first option of each required key."""
+    """Return the first acceptable value; for an object, the first option of each required key."""
     if isinstance(value, dict):
         options = {key: one if isinstance(one, list) else [one] for key, one in value.items()}
         return {key: gold(one[0]) for key, one in options.items() if OMITTED not in one}

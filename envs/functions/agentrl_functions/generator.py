@@ -53,7 +53,7 @@ def problem(kinds: Sequence[Kind], rng: random.Random, held_out: bool = False) -
 
 
 def held_out_problems(kinds: Sequence[Kind]) -> list[Problem]:
-    """The held-out problems of these kinds, always the same."""
+    """Return the held-out problems of these kinds, always the same."""
     rng, found = random.Random(f"agentrl-functions/test/{','.join(sorted(kinds))}"), dict[str, Problem]()
     while len(found) < TEST_SIZE:
         drawn = problem(kinds, rng, held_out=True)
@@ -71,7 +71,7 @@ def _hash(text: str) -> int:
 def _function(
     name: str, description: str, draw: Callable[[random.Random], tuple[str, Arguments]], **parameters: dict[str, Any]
 ) -> Function:
-    """A function; a parameter with `default` may be left out."""
+    """Return a function; a parameter with `default` may be left out."""
     schema = {
         "type": "object",
         "properties": parameters,
@@ -203,7 +203,7 @@ FUNCTIONS = (
 
 
 def _ask(kind: Kind, rng: random.Random, offered: Sequence[Function], chosen: Sequence[Function]) -> Problem:
-    """A request for the chosen functions, each in different words; those that are not offered are not wanted."""
+    """Return a request for the chosen functions, each in different words; those that are not offered are not wanted."""
     drawn = [(function, *function.draw(rng)) for function in chosen]
     if len({words for _, words, _ in drawn}) < len(drawn):
         return _ask(kind, rng, offered, chosen)

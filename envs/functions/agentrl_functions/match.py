@@ -33,7 +33,7 @@ class Wanted:
 
 
 def mismatch(calls: Sequence[ToolCall], wanted: Sequence[Wanted], tools: Sequence[ToolSpec]) -> str:
-    """What is wrong with the calls; '' if they are the wanted ones in any order."""
+    """Return what is wrong with the calls; '' if they are the wanted ones in any order."""
     if len(calls) != len(wanted):
         return f"{len(calls)} calls instead of {len(wanted)}"
     specs = {tool["name"]: tool for tool in tools}
@@ -59,7 +59,7 @@ def pairs_all(fits: list[list[bool]]) -> bool:
 
 
 def fault_of(call: ToolCall, wanted: Wanted, spec: ToolSpec) -> str:
-    """What is wrong with one call; '' if nothing is."""
+    """Return what is wrong with one call; '' if nothing is."""
     name, arguments = call["function"]["name"], call["function"]["arguments"]
     if name != wanted.name:
         return f"{name[:MAX_SHOWN]} instead of {wanted.name}"
@@ -131,5 +131,5 @@ def bare(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value as JSON, or as Python if it cannot be serialized."""
+    """Return the beginning of a value as JSON, or as Python if it cannot be serialized."""
     return (short_repr(value) if why_unsendable(value) else json.dumps(value, default=str))[:MAX_SHOWN]

@@ -51,7 +51,7 @@ class GuessEnv(Env):
     blocking = False
 
     def tasks(self, split: str) -> list[Task]:
-        """One task for each number of each range; about a quarter of these pairs belong to "test".
+        """Return one task for each number of each range; about a quarter of these pairs belong to "test".
 
         Pairs are held out, not numbers: a model that never meets a number would learn not to guess it.
         """
@@ -99,7 +99,7 @@ class GuessEnv(Env):
 
     @reward(weight=0.5)
     def narrowed(self, ctx: Context) -> float:
-        """The share of the range's other numbers that the guesses ruled out; 1 if it was found."""
+        """Return the share of the range's other numbers that the guesses ruled out; 1 if it was found."""
         return 1.0 - float((ctx.state.high - ctx.state.low) / ctx.state.others)
 
     def oracle(self, task: Task) -> Policy:
@@ -117,7 +117,7 @@ class GuessEnv(Env):
 
 
 def read_guess(text: str) -> int | None:
-    """The number in a turn; None if there is none, or if there are several different ones."""
+    """Return the number in a turn; None if there is none, or if there are several different ones."""
     numbers, end = set[int](), 0
     for match in DIGITS.finditer(text):
         digits = match[0].rstrip(".")
@@ -130,7 +130,7 @@ def read_guess(text: str) -> int | None:
 
 
 def bisect(low: int, high: int, messages: list[Message]) -> int:
-    """The middle of the range that the feedback leaves possible."""
+    """Return the middle of the range that the feedback leaves possible."""
     for message in messages:
         if message["role"] == "user" and (match := FEEDBACK.match(text_of(message))):
             bound = int(match[2])

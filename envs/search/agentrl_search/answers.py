@@ -23,7 +23,7 @@ WHOLE = ("yes", "no", "noanswer")
 
 
 def given_answer(text: str) -> str:
-    """The answer in a response: its last <answer>, or all of it if there is none; '' if it is too long."""
+    """Return the answer in a response: its last <answer>, or all of it if there is none; '' if it is too long."""
     tagged = TAGGED.findall(text)
     answer = str(tagged[-1]) if tagged else text
     return answer if len(answer) <= MAX_CHARACTERS else ""
@@ -41,7 +41,7 @@ def exact_match(answer: str, golds: Sequence[str]) -> float:
 
 
 def f1(answer: str, golds: Sequence[str]) -> float:
-    """The best F1 of words against any of the golds."""
+    """Return the best F1 of words against any of the golds."""
     return max((_f1(normalised(answer), normalised(gold)) for gold in golds), default=0.0)
 
 

@@ -24,7 +24,7 @@ class Question:
 
 
 def read_questions(path: Path) -> tuple[list[Question], list[Document]]:
-    """The questions of a JSONL or JSON file, and the documents in their rows, each title once."""
+    """Return the questions of a JSONL or JSON file, and the documents in their rows, each title once."""
     questions, documents = list[Question](), dict[str, Document]()
     for location, row in read_rows(path):
         questions.append(as_question(row, location))
@@ -36,12 +36,12 @@ def read_questions(path: Path) -> tuple[list[Question], list[Document]]:
 
 
 def is_held_out(question: Question, share: float) -> bool:
-    """Whether a question is held out; a hash of its text decides, not order or seed."""
+    """Return whether a question is held out; a hash of its text decides, not order or seed."""
     return is_in_share(f"agentrl-search/{question.text}", share)
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row of a JSONL file or a JSON list, with its location."""
+    """Yield each row of a JSONL file or a JSON list, with its location."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if path.suffix != ".json":
@@ -68,7 +68,7 @@ def as_question(row: Any, location: str) -> Question:
 
 
 def as_documents(context: Any, location: str) -> Iterator[Document]:
-    """The paragraphs of a row: [title, sentences] pairs, objects, or one object of two lists."""
+    """Yield the paragraphs of a row: [title, sentences] pairs, objects, or one object of two lists."""
     try:
         for title, sentences in pairs(context):
             yield Document(title, "".join(sentences))

@@ -75,13 +75,13 @@ class SearchEnv(Env):
         return await asyncio.to_thread(Index, self.library[1])
 
     def tasks(self, split: str) -> list[Task]:
-        """The questions of this split; of the built-in world's held-out ones, the first 256."""
+        """Return the questions of this split; of the built-in world's held-out ones, the first 256."""
         share, is_test = self.config.heldout_share, split == "test"
         chosen = [question for question in self.library[0] if is_held_out(question, share) == is_test]
         return [Task(q.id, q) for q in (chosen[:TEST_SIZE] if is_test and self.config.data is None else chosen)]
 
     def tools(self, ctx: Context) -> list[Search]:
-        """The search tool of this episode."""
+        """Return the search tool of this episode."""
         shown = ctx.state.shown = set[str]()
 
         def note(found: Sequence[Document]) -> None:
@@ -91,7 +91,7 @@ class SearchEnv(Env):
         return [Search(self.retriever, config.k, config.max_characters, config.searches, note)]
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        """The question."""
+        """Return the question."""
         return [Message(role="user", content=self.config.template.replace("{question}", task.data.text))]
 
     @reward
@@ -103,13 +103,13 @@ class SearchEnv(Env):
 
     @reward(weight=0.2)
     def evidence(self, ctx: Context) -> float:
-        """The share of the supporting documents that a search has shown."""
+        """Return the share of the supporting documents that a search has shown."""
         titles = ctx.task.data.titles
         return len(ctx.state.shown.intersection(titles)) / len(titles) if titles else 0.0
 
     @reward(weight=0)
     def overlap(self, ctx: Context) -> float:
-        """The F1 of the answer; recorded only."""
+        """Return the F1 of the answer; recorded only."""
         return f1(given_answer(ctx.text), ctx.task.data.golds)
 
     def oracle(self, task: Task) -> Policy:
@@ -137,6 +137,6 @@ def load(config: SearchConfig) -> Library:
 
 
 def searching(*queries: str) -> Message:
-    """An assistant's turn of searches."""
+    """Return an assistant's turn of searches."""
     calls = [ToolCall(type="function", function={"name": "search", "arguments": {"query": q}}) for q in queries]
     return Message(role="assistant", content="", tool_calls=calls)

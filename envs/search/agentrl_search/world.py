@@ -72,7 +72,7 @@ class World:
 
 @cache
 def world() -> World:
-    """The world, drawn from a fixed seed."""
+    """Return the world, drawn from a fixed seed."""
     rng = random.Random("agentrl-search/world/1")
     names = _names(rng)
     kinds: dict[str, Kind] = {}
@@ -117,12 +117,12 @@ def _drawn(rng: random.Random, relation: Relation, name: str, members: dict[Kind
 
 
 def library(hops: int) -> tuple[tuple[Question, ...], list[Document]]:
-    """The questions with this number of hops, and the encyclopedia."""
+    """Return the questions with this number of hops, and the encyclopedia."""
     return questions(hops), documents()
 
 
 def documents() -> list[Document]:
-    """One document for each entity: its facts."""
+    """Return one document for each entity: its facts."""
     here = world()
     return [
         Document(
@@ -134,7 +134,7 @@ def documents() -> list[Document]:
 
 @cache
 def questions(hops: int) -> tuple[Question, ...]:
-    """Every question that needs the documents of `hops` different entities."""
+    """Return every question that needs the documents of `hops` different entities."""
     here = world()
     return tuple(question for name in here.kinds for question in _from(here, name, hops, f"{name}", (name,)))
 
