@@ -1,4 +1,4 @@
-"""Mathematics tasks with a verifier that cannot be hung, crashed or made to run what a model wrote."""
+"""Mathematics tasks with a verifier that a model cannot hang, crash or make execute its output."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ __all__ = ["MathEnv", "Policy", "Status", "Verdict", "averify", "verify"]
 
 
 def __getattr__(name: str) -> Any:
-    """MathEnv on demand: the worker processes import this package without the framework."""
+    """Import MathEnv on demand, because worker processes import this package without the framework."""
     if name == "MathEnv":
         from agentrl_math.env import MathEnv
 

@@ -1,4 +1,4 @@
-"""A raw answer becomes a structure of `forms`: each reader is asked in turn for what it knows."""
+"""Parsing of a raw answer into a structure of `forms`, by trying one reader after the other."""
 # ruff: noqa: ARG001  (every reader takes the same arguments)
 
 import re
@@ -20,24 +20,24 @@ from agentrl_math.units import in_parts, split_unit
 from agentrl_math.worded import choice, excepted, special, wordy
 
 MAX_GROWTH = 2
-"""How many times as long an answer may become by writing ½ as \\frac{1}{2}."""
+"""Maximum factor by which an answer may grow when ½ is written as \\frac{1}{2}."""
 
 
 @lru_cache(maxsize=512)
 def readings(text: str) -> tuple[Answer, ...]:
-    """Return the structures a raw answer can be read as: one, or two where commas may group thousands or part items."""
+    """Return the readings of a raw answer: one, or two if its commas may group thousands or separate items."""
     if len(text) > MAX_ANSWER_CHARS:
         raise LimitError(f"longer than {MAX_ANSWER_CHARS} characters")
     cleaned = clean(text)
     if len(cleaned) > MAX_GROWTH * MAX_ANSWER_CHARS:
-        raise LimitError("too many signs that stand for formulas")
+        raise LimitError("too many characters that stand for formulas")
     cleaned = ungrouped(in_one_notation(cleaned))
     joined = without_commas(cleaned)
     return (read(cleaned),) if joined == cleaned else (read(joined), read(cleaned))
 
 
 def read(text: str, depth: int = 0) -> Answer:
-    """Return the structure of a cleaned answer; Words or Opaque where it is no formula of ours."""
+    """Return the structure of a cleaned answer; Words or Opaque if it is not a formula of our grammar."""
     if depth > MAX_DEPTH:
         raise LimitError("nested too deeply")
     text = text.strip()
@@ -50,7 +50,7 @@ def read(text: str, depth: int = 0) -> Answer:
 
 
 def _quantity(text: str, read: Read) -> Answer | None:
-    r"""`45^\circ 30'` and `1 hour 30 minutes` are one number in the first unit."""
+    r"""Read `45^\circ 30'` and `1 hour 30 minutes` as one number in the first unit."""
     if len(text) > MAX_PHRASE_CHARS or not (text[-1:].isalpha() or text[-1:] in "'\"}."):
         return None
     found = in_parts(text)

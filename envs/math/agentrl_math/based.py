@@ -7,7 +7,7 @@ from agentrl_math.forms import Answer, Based, Read
 _BASED = re.compile(
     r"^(?P<open>\()?(?P<digits>-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)(?(open)\))\s*"
     r"(?:_\s*(?:\{\s*(?P<group>[^{}]*(?:\{[^{}]*\}[^{}]*)?)\s*\}|(?P<plain>\d+|[a-z]+))"
-    r"|\(\s*base\s*(?P<said>\w+)\s*\)|(?:\\text\s*\{\s*)?base\s*(?:\})?\s*(?P<word>\w+)\s*\}?)$"
+    r"|\(\s*base\s*(?P<bracket>\w+)\s*\)|(?:\\text\s*\{\s*)?base\s*(?:\})?\s*(?P<word>\w+)\s*\}?)$"
 )
 _BASE_NAME = re.compile(r"(?:\\text\s*\{)?\s*\(?\s*(?:base\s*)?\s*\}?\s*(\w+)\s*\)?\s*\}?")
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
@@ -15,12 +15,12 @@ _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "
 
 
 def based(text: str, read: Read) -> Answer | None:
-    """Return a numeral with its base; one in base ten is a number."""
+    """Read a numeral with its base; base ten gives a number."""
     found = _BASED.match(text)
     if not found:
         return None
     name = _BASE_NAME.fullmatch(
-        next(part for part in found.group("group", "plain", "said", "word") if part is not None)
+        next(part for part in found.group("group", "plain", "bracket", "word") if part is not None)
     )
     digits, base = found.group("digits").upper(), name.group(1).lower() if name else ""
     base = _BASE_WORDS.get(base, base)
@@ -32,7 +32,7 @@ def based(text: str, read: Read) -> Answer | None:
 
 
 def _are_digits(text: str, base: str, is_group: bool) -> bool:
-    """Whether this is a numeral rather than a symbol with an index; AF_{16} is one, A_{16} and X_{16} are not."""
+    """Return whether text is a numeral rather than a symbol with an index: AF_{16} is, A_{16} and X_{16} are not."""
     if text[0].isdigit():
         return text.replace(".", "").isdigit() or base.isdigit()
     is_long = len(text) > 1 or is_group

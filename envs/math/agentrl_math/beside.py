@@ -1,5 +1,5 @@
-r"""What stands directly beside a box: what changes its value makes it no answer; a unit, a price, a scale, an equation
-and another form after "or" belong to it."""
+r"""The text directly beside a box. A unit, a price, a scale, an equation, or another form after "or" belongs to the
+answer; anything else that changes the value of the box invalidates it."""
 # ruff: noqa: RUF001, SIM905  (models write these signs; lists of words)
 
 import unicodedata
@@ -22,10 +22,10 @@ _SIGNS, _BULLETS = frozenset([*"+-–^/*%~¬<>·×÷_([{|&", "!=", "/="]), ("-",
 _PRICES = ("\\$", "€", "£")
 _DENIALS = ("\\not", "!", "<", ">", "/", "¬", "~")
 _WORDS_APART = frozenset("in a i am as at us are is do da pm bar bars per point points second".split())
-"""What is a word of a sentence behind a box, though a unit is written so."""
+"""Units that are treated as words of a sentence after a box."""
 _CHANGING = frozenset("squared cubed factorial minus choose divided multiplied raised increased decreased".split())
 _JOINING = frozenset("times plus minus over to through and by x than".split())
-"""What makes one value of a box and a number behind them, or two values."""
+"""Words that combine a box with a following number into one value or two."""
 _HALVED = frozenset("half a one half quarter third".split())
 _LEADING = frozenset("minus negative plus twice double triple half thrice".split())
 _PARTS = frozenset(
@@ -38,9 +38,9 @@ MAX_UNIT_TOKENS = 10
 
 
 def beside(text: str, mark: Mark) -> Mark | None:
-    """Return the mark with the unit, the price or the equation that belongs to it; None where something changes it."""
+    """Return the mark with the unit, price or equation that belongs to it; None if something changes its value."""
     row = row_around(text, mark)
-    left, box, right = row.tokens[: row.place], row.tokens[row.place], row.tokens[row.place + 1 :]
+    left, box, right = row.tokens[: row.index], row.tokens[row.index], row.tokens[row.index + 1 :]
     if not mark.content or any(holder and holder not in FONTS for holder in row.holders):
         return None
     while left and right and left[-1].text == "(" and right[0].text == ")":
@@ -53,7 +53,7 @@ def beside(text: str, mark: Mark) -> Mark | None:
     if not _is_free(left, box):
         return None
     is_label = mark.content.startswith(("\\text{(", "\\textbf{(")) and right and right[0].kind in ("number", "word")
-    belongs = ("", "") if is_label else _behind(row.text, right, box)
+    belongs = ("", "") if is_label else _after(row.text, right, box)
     if belongs is None:
         return None
     unit, equation = belongs
@@ -64,7 +64,7 @@ def beside(text: str, mark: Mark) -> Mark | None:
 
 
 def _is_remark(left: list[Token]) -> bool:
-    """Whether the open bracket before a box opens words, as in `(so it is \\boxed{5})`, rather than an argument."""
+    """Return whether the open bracket before a box opens words, as in `(so it is \\boxed{5})`, not an argument."""
     at = next((i for i in range(len(left) - 1, -1, -1) if left[i].text in ("(", ")")), None)
     if at is None or left[at].text == ")" or at + 1 == len(left):
         return False
@@ -73,7 +73,7 @@ def _is_remark(left: list[Token]) -> bool:
 
 
 def _chained(left: list[Token]) -> str:
-    r"""`1=` of `\\boxed{1}=\\boxed{2}`, which must be true."""
+    r"""Return `1=` of `\\boxed{1}=\\boxed{2}`, an equation that must be true."""
     is_chain = len(left) > 1 and left[-1].text in _EQUAL and left[-2].kind == "box"
     return left[-2].text.partition("{")[2][:-1] + left[-1].text if is_chain else ""
 
@@ -82,7 +82,7 @@ def _chained(left: list[Token]) -> str:
 
 
 def _is_free(left: list[Token], box: Token) -> bool:
-    """Return whether what directly precedes a box leaves it as it is."""
+    """Return whether what directly precedes a box leaves its value unchanged."""
     if not left or _is_item(left, box):
         return True
     last, before = left[-1], left[-2] if len(left) > 1 else None
@@ -109,14 +109,14 @@ def _is_free(left: list[Token], box: Token) -> bool:
 
 
 def _is_denied(last: Token, before: Token | None) -> bool:
-    """Return whether a relation is struck out or part of another one: `\\not=`, `!=`, `<=`; `3!=6` is none."""
+    """Return whether a relation is negated or part of another one: `\\not=`, `!=`, `<=`, but not `3!=6`."""
     if last.text == "!=":
         return before is None or before.kind != "number" or last.is_apart
     return before is not None and before.text in _DENIALS and not (before.text == "!" and not before.is_apart)
 
 
 def _changes(token: Token) -> bool:
-    """Return whether a sign or command is an operation, wherever its formula ends."""
+    """Return whether a sign or command is an operation, even if its formula ends there."""
     if token.kind == "command":
         return token.text not in _CLOSING and token.text != "\\ldots"
     is_sign = token.kind == "sign" and token.text not in ("∎", "--")
@@ -124,12 +124,12 @@ def _changes(token: Token) -> bool:
 
 
 def _has_relation(tokens: list[Token], span: int) -> bool:
-    """Return whether a formula is a statement of its own, as `x = 3`, rather than a factor."""
+    """Return whether a formula is a separate statement such as `x = 3`, not a factor."""
     return any(token.span == span and (token.text in _RELATIONS or token.text in "<>") for token in tokens)
 
 
 def _is_item(left: list[Token], box: Token) -> bool:
-    """Return whether a box opens an item of a list, `- `, `2) $` or `- [x]`, outside of every formula."""
+    """Return whether a box begins a list item (`- `, `2) $`, `- [x]`) outside of formulas."""
     if not box.is_apart or left[-1].is_math:
         return False
     if left[-1].text == "]":
@@ -140,11 +140,11 @@ def _is_item(left: list[Token], box: Token) -> bool:
     return is_label and (left[-2].is_line or (len(left) > 2 and left[-3].text == "(" and left[-3].is_line))
 
 
-# --- behind --------------------------------------------------------------------------------------------------------
+# --- after ---------------------------------------------------------------------------------------------------------
 
 
-def _behind(text: str, right: list[Token], box: Token) -> tuple[str, str] | None:
-    """Return the unit and the equation behind a box; None where something there changes it."""
+def _after(text: str, right: list[Token], box: Token) -> tuple[str, str] | None:
+    """Return the unit and the equation after a box; None if something there changes its value."""
     unit, size = _unit(text, right, box) if right and not right[0].is_line else ("", 0)
     rest = right[size:]
     if not rest:
@@ -161,26 +161,26 @@ def _behind(text: str, right: list[Token], box: Token) -> tuple[str, str] | None
 
 
 def _equation(text: str, at: int) -> str:
-    """Return the rest of a formula behind a box, which must be true of the answer too."""
+    """Return the rest of a formula after a box, an equation that the answer must satisfy."""
     text = text[at:]
     ends = [at for end in ("$", "\\)", "\\]", "\n", "\\\\", ". ", ", ", ";", "\\end", "\\quad", "\\text")
             if (at := text.find(end)) >= 0]  # fmt: skip
-    said = text[: min(ends, default=len(text))].replace("&", "").rstrip(" .,")
-    return said.rpartition("}")[0] if said.count("}") > said.count("{") else said
+    rest = text[: min(ends, default=len(text))].replace("&", "").rstrip(" .,")
+    return rest.rpartition("}")[0] if rest.count("}") > rest.count("{") else rest
 
 
 def _other_form(text: str, unit: str, rest: list[Token]) -> tuple[str, str] | None:
-    """`or 0.5` behind 1/2, which must be equal."""
+    """Return the equation for another form, such as `or 0.5` after 1/2, which must be equal."""
     while rest and rest[0].text.lower() in _ROUGHLY:
         rest = rest[1:]
     if not rest or (rest[0].kind == "word" and not rest[0].is_math):
         return None
-    said = _equation(text, rest[0].at)
-    return unit, "=" + (said.rstrip(")") if said.count(")") > said.count("(") else said)
+    form = _equation(text, rest[0].at)
+    return unit, "=" + (form.rstrip(")") if form.count(")") > form.count("(") else form)
 
 
 def _is_changed(rest: list[Token], box: Token) -> bool:
-    """Return whether what directly follows a box, or its unit, makes another value of it."""
+    """Return whether what directly follows a box or its unit changes the value."""
     first, is_edge = rest[0], rest[0].span != box.span
     if first.text in _RELATIONS or (first.is_line and not (first.is_math and _changes(first))):
         return False
@@ -195,11 +195,11 @@ def _is_changed(rest: list[Token], box: Token) -> bool:
 
 
 def _is_changed_by_words(rest: list[Token], is_edge: bool) -> bool:
-    """`squared`, `times 2`, `and a half`, `to 6` and `more than 7`, as against `times as many`."""
-    first, said = rest[0], rest[0].text.lower()
+    """Return whether words change the value: `squared`, `times 2`, `and a half`, `to 6`, but not `times as many`."""
+    first, word = rest[0], rest[0].text.lower()
     if (
-        said in _CHANGING
-        or (len(said) == 1 and first.text not in "aIA")
+        word in _CHANGING
+        or (len(word) == 1 and first.text not in "aIA")
         or not (first.is_apart or is_edge or first.is_math)
     ):
         return True
@@ -211,7 +211,7 @@ def _is_changed_by_words(rest: list[Token], is_edge: bool) -> bool:
 
 
 def _is_changed_by_sign(rest: list[Token], is_edge: bool) -> bool:
-    """Return an operator, a bracket, 5.5, 5:6 and 5!, as against the end of a sentence and `5-gon`."""
+    """Return whether a sign changes the value: an operator, a bracket, 5.5, 5:6, 5!, but not a full stop or `5-gon`."""
     first, is_before_number = rest[0], bool(rest[1:]) and rest[1].kind == "number"
     is_loose = is_edge or first.is_apart
     if first.text in ".,:":
@@ -228,7 +228,7 @@ def _is_changed_by_sign(rest: list[Token], is_edge: bool) -> bool:
 
 
 def _unit(text: str, right: list[Token], box: Token) -> tuple[str, int]:
-    """Return the unit directly behind a box, and how many tokens it takes; nothing where there is none."""
+    """Return the unit directly after a box and its number of tokens; ("", 0) if there is none."""
     first, second = right[0], right[1] if len(right) > 1 else None
     if first.text == "\\%":
         return "\\%", 1
@@ -241,19 +241,19 @@ def _unit(text: str, right: list[Token], box: Token) -> tuple[str, int]:
         is_closed = bool(unit) and len(right) > size + 1 and right[size + 1].text == ")"
         return (unit, size + 2) if is_closed else ("", 0)
     if first.text in ("\\frac", "\\dfrac", "\\tfrac") and len(right) > 2:
-        said = f"{right[1].text}/{right[2].text}"
-        return (rf"\text{{ {said}}}", 3) if right[1].is_worded and is_measure(said) else ("", 0)
+        quotient = f"{right[1].text}/{right[2].text}"
+        return (rf"\text{{ {quotient}}}", 3) if right[1].is_worded and is_measure(quotient) else ("", 0)
     scale = first.text if first.text.lower() in _SCALES else ""
     unit, size = _measured(right[1:] if scale else right)
-    said = " ".join(filter(None, (scale, unit)))
-    return (rf"\text{{ {said}}}", size + bool(scale)) if said else ("", 0)
+    words = " ".join(filter(None, (scale, unit)))
+    return (rf"\text{{ {words}}}", size + bool(scale)) if words else ("", 0)
 
 
 def _measured(right: list[Token]) -> tuple[str, int]:
-    """Return the longest run of tokens that are known units alone: `m/s^2`, `miles per hour`."""
-    said, found, size = "", "", 0
+    """Return the longest run of tokens that consists of known units: `m/s^2`, `miles per hour`."""
+    run, found, size = "", "", 0
     for i, token in enumerate(right[:MAX_UNIT_TOKENS]):
-        is_power = token.kind == "number" and said.endswith(("^", "-"))
+        is_power = token.kind == "number" and run.endswith(("^", "-"))
         is_word = token.kind == "word" and not (token.text in "AIai" and not (i and token.is_worded))
         if token.is_line or not (is_word or is_power or token.text in ("/", "^", "·", "*", "\\cdot", "-")):
             break
@@ -263,8 +263,8 @@ def _measured(right: list[Token]) -> tuple[str, int]:
             break
         if is_word and len(token.text) == 1 and not i and not (token.is_worded or token.text in "mgsLlh"):
             break
-        gap = " " if is_word and said[-1:].isalnum() else ""
-        said += gap + ("*" if token.text in ("·", "\\cdot") else token.text)
-        if (is_power or (is_word and token.text not in _OPEN_UNITS)) and is_measure(said):
-            found, size = said, i + 1
+        gap = " " if is_word and run[-1:].isalnum() else ""
+        run += gap + ("*" if token.text in ("·", "\\cdot") else token.text)
+        if (is_power or (is_word and token.text not in _OPEN_UNITS)) and is_measure(run):
+            found, size = run, i + 1
     return found, size

@@ -1,10 +1,10 @@
-r"""Where the boxes of a text start and end: counted, so that no run of braces or spaces takes more than one pass."""
+r"""Positions of the boxes in a text, found by counting braces in one pass."""
 
 from typing import NamedTuple
 
 
 class Mark(NamedTuple):
-    """A place that says where the answer is; `content` is None for a \\boxed that is never closed."""
+    """A mark of an answer in a text; `content` is None for an unclosed \\boxed."""
 
     content: str | None
     start: int
@@ -17,15 +17,15 @@ def boxes(text: str) -> list[Mark]:
     found: list[Mark] = []
     position = 0
     while (at := text.find("box", position)) >= 0:
-        start, behind = _name_at(text, at)
-        if start >= position and not text[behind : behind + 1].isalpha():
-            found.append(_box(text, start, behind))
-        position = found[-1].end if found and found[-1].end > behind else behind
+        start, end = _name_at(text, at)
+        if start >= position and not text[end : end + 1].isalpha():
+            found.append(_box(text, start, end))
+        position = found[-1].end if found and found[-1].end > end else end
     return found
 
 
 def _name_at(text: str, at: int) -> tuple[int, int]:
-    r"""Where a \boxed, \fbox or \framebox with its "box" at `at` starts and ends; -1 for another word."""
+    r"""Return start and end of the \boxed, \fbox or \framebox whose "box" is at `at`; start is -1 for another word."""
     if text.startswith("\\boxed", at - 1) and at:
         return at - 1, at + 5
     name = next((name for name in ("\\f", "\\frame") if text.endswith(name, 0, at)), None)
@@ -45,7 +45,7 @@ def _box(text: str, start: int, at: int) -> Mark:
 
 
 def closing_brace(text: str, start: int) -> int | None:
-    """Where the brace opened at `start` closes; escaped braces do not count."""
+    """Return where the brace opened at `start` closes, or None; escaped braces do not count."""
     depth, at = 0, start
     while at < len(text):
         char = text[at]

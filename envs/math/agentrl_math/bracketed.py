@@ -1,4 +1,4 @@
-"""Sets, tuples and intervals, joined or cut by each other, and vectors."""
+"""Readers of sets, tuples, intervals and their combinations, and of vectors."""
 
 import re
 
@@ -19,13 +19,13 @@ _COMMA_PAIR = re.compile(r"(-?\d+),(\d+)\s*;\s*(-?\d+),(\d+)")
 
 
 def united(text: str, read: Read) -> Answer | None:
-    r"""(1,2) \cup (3,4)."""
+    r"""Read a union such as (1,2) \cup (3,4)."""
     parts = split(text, _CUP)
     return Union(tuple(read(part) for part, _ in parts)) if len(parts) > 1 else None
 
 
 def combined(text: str, read: Read) -> Answer | None:
-    r"""\mathbb{R} \setminus \{2\}, [1,3] \cap [2,4] and `all real numbers except 2`."""
+    r"""Read \mathbb{R} \setminus \{2\}, [1,3] \cap [2,4] and `all real numbers except 2`."""
     for op, pattern in (("minus", _SETMINUS), ("cap", _CAP)):
         parts = [part for part, _ in split(text, pattern)]
         if len(parts) < 2:
@@ -36,7 +36,7 @@ def combined(text: str, read: Read) -> Answer | None:
 
 
 def bracketed(text: str, read: Read) -> Answer | None:
-    """Return a set, a tuple or interval, a list of lists as a matrix, or what plain brackets hold."""
+    """Read a set, a tuple or interval, a list of lists as a matrix, or the content of plain brackets."""
     if text.startswith("\\{") and text.endswith("\\}") and closes_last(text):
         if built := _BUILDER.match(text):
             return read(_REAL_MEMBER.sub("", built.group(2)))
@@ -65,13 +65,13 @@ def bracketed(text: str, read: Read) -> Answer | None:
 
 
 def angled(text: str, read: Read) -> Answer | None:
-    """<1,2> is a vector."""
+    """Read <1,2> as a vector."""
     is_vector = text[:1] == "<" and text[-1:] == ">" and "," in text and not re.search("[<>=]", text[1:-1])
     return read(f"({text[1:-1]})") if is_vector else None
 
 
 def transposed(text: str, read: Read) -> Answer | None:
-    r"""(1,2)^T is a column."""
+    r"""Read (1,2)^T as a column."""
     found = _TRANSPOSE.search(text, max(len(text) - 40, 0))
     inner = read(text[: found.start()]) if found and text[:1] in "([\\" else None
     if isinstance(inner, Matrix) and len({len(row) for row in inner.rows}) == 1:

@@ -1,10 +1,10 @@
-"""Brackets in a formula: which one closes which, and parts between separators outside all of them."""
+"""Brackets in a formula: matching them, and splitting at separators outside of them."""
 
 import re
 
 
 def closes_last(text: str) -> bool:
-    """Return whether the bracket that opens the text is closed by its last one; that of `(a], [b)` is not."""
+    """Return whether the last bracket of the text closes the first one, unlike in `(a], [b)`."""
     pieces = _depths(text)
     return all(depth > 0 for _, depth in pieces[:-1]) if pieces else False
 
@@ -13,7 +13,7 @@ _BRACKET = re.compile(r"\\begin\s*\{|\\end\s*\{|\\[{}]|\\\\|\\l(?:angle|floor|ce
 
 
 def _depths(text: str) -> list[tuple[int, int]]:
-    """(position, depth behind it) of every bracket."""
+    """Return (position, depth after it) of every bracket."""
     found, depth = [], 0
     for match in _BRACKET.finditer(text):
         token = match.group()
@@ -32,7 +32,7 @@ def _depths(text: str) -> list[tuple[int, int]]:
 
 
 def split(text: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
-    """Return the parts of a text between matches outside every bracket, each with the separator behind it."""
+    """Split a text at matches outside of all brackets; return every part with the separator after it."""
     parts, start = [], 0
     marks = [(len(text), 0), *reversed(_depths(text))]
     depth, mark = 0, marks.pop()
@@ -46,7 +46,7 @@ def split(text: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
 
 
 def in_one_notation(text: str) -> str:
-    """`]1,2[` as `(1,2)`, wherever a bracket faces away from its interval; any other text as it is."""
+    """Rewrite `]1,2[` as `(1,2)` wherever a bracket faces away from its interval; leave other text unchanged."""
     if "[" not in text and "]" not in text:
         return text
     chars, start, depth, commas, previous, is_index = list(text), -1, 0, 0, "", False

@@ -1,4 +1,4 @@
-"""Whether two answers are the same answer: structure first, then the numbers through a `Judge`."""
+"""Comparison of two answers: structure first, then numbers by a `Judge`."""
 
 import re
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from agentrl_math.regions import Regions
 from agentrl_math.related import related
 
 MAX_REPEATED = 40
-"""How many more than twice the members of the gold a set may name: finding repetitions takes a square of them."""
+"""A set may have this many more than twice the members of the gold: removing repetitions takes quadratic time."""
 _LISTS = ("list", "set", "and")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Compares under one policy with one judge."""
+    """Comparison of answers under one policy with one judge."""
 
     judge: Judge
     policy: Policy
@@ -46,7 +46,7 @@ class Comparison:
         return isinstance(gold, Based) and gold == given
 
     def _matrices(self, gold: Answer, given: Answer) -> bool:
-        """Cell by cell; a tuple is a column or a row, a sum of i, j and k a tuple."""
+        """Compare cell by cell; a tuple counts as a column or a row, and a sum of i, j and k as a tuple."""
         if isinstance(gold, Matrix) and isinstance(given, Matrix):
             return [len(row) for row in gold.rows] == [len(row) for row in given.rows] and all(
                 self.ordered(a, b) for a, b in zip(gold.rows, given.rows, strict=True)
@@ -60,11 +60,11 @@ class Comparison:
         if a is None or b is None:
             return False
         if isinstance(gold, Words) or isinstance(given, Words):
-            return _said_alike(a, b)
+            return _same_words(a, b)
         return squeeze(a) == squeeze(b) or (is_beyond(a + b) and self.judge.opaque(a, b))
 
     def _unions(self, gold: Answer, given: Answer) -> bool:
-        """Piece by piece, else as sets of reals: [1,2] and [2,3] together are [1,3]."""
+        """Compare piece by piece, else as sets of reals: the union of [1,2] and [2,3] is [1,3]."""
         if (
             isinstance(gold, Combined)
             and isinstance(given, Combined)
@@ -106,7 +106,7 @@ class Comparison:
         return (self._unordered if free else self.ordered)(a.members, b.members)
 
     def _as_sum(self, gold: Answer, given: Answer) -> bool | None:
-        """Return whether (1, -2) is i - 2j; None where neither is a sum of unit vectors."""
+        """Return whether (1, -2) is i - 2j; None if neither is a sum of unit vectors."""
         items, total = (gold, given) if isinstance(gold, Items) else (given, gold)
         if not isinstance(items, Items) or not isinstance(total, Scalar) or items.kind != "()":
             return None
@@ -122,18 +122,18 @@ class Comparison:
         return self.directed(items is gold, vector, total)
 
     def _as_ratio(self, gold: Answer, given: Answer) -> bool | None:
-        """Return whether 1:2 is the fraction 1/2; None where neither is a ratio of two numbers."""
+        """Return whether 1:2 is the fraction 1/2; None if neither is a ratio of two numbers."""
         ratio, other = (gold, given) if isinstance(gold, Items) else (given, gold)
         is_fraction = isinstance(other, Scalar) and other.node.op == "div" and not other.unit
         if not isinstance(ratio, Items) or ratio.kind != ":" or not is_fraction:
             return None
         if len(ratio.members) != 2 or not all(map(_is_term, ratio.members)) or _is_clock(ratio):
             return None
-        above, below = (m.node for m in ratio.members if isinstance(m, Scalar))
-        return not _is_zero(below) and self.directed(ratio is gold, Scalar(Node("div", (above, below))), other)
+        one, two = (m.node for m in ratio.members if isinstance(m, Scalar))
+        return not _is_zero(two) and self.directed(ratio is gold, Scalar(Node("div", (one, two))), other)
 
     def _ratios(self, gold: Items, given: Items) -> bool:
-        """Part by part, else in proportion; times such as 10:20 only part by part."""
+        """Compare part by part, else in proportion; times such as 10:20 only part by part."""
         if self.ordered(gold.members, given.members):
             return True
         if len(gold.members) != len(given.members) or _is_clock(gold) or _is_clock(given):
@@ -147,7 +147,7 @@ class Comparison:
             return all(
                 self.judge.equal(Node("mul", (a, b0)), Node("mul", (b, a0)), self.policy.rounding) for a, b in rest
             )
-        except GoldUndefinedError:  # of a product that holds a part of the answer
+        except GoldUndefinedError:  # raised for a product that contains a part of the answer
             return False
 
     def _distinct(self, members: Sequence[Answer]) -> list[Answer]:
@@ -165,7 +165,7 @@ class Comparison:
             return False
 
     def _assigned(self, gold: Items, given: Items) -> bool:
-        """`x = 1, y = 2` is the point (1, 2)."""
+        """Compare `x = 1, y = 2` with the point (1, 2)."""
         bare, point = (gold, given) if gold.kind == "list" else (given, gold)
         values = relations.by_name(bare)
         if values is None:
@@ -173,7 +173,7 @@ class Comparison:
         return self.ordered(values, point.members) if bare is gold else self.ordered(point.members, values)
 
     def ordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
-        """Return whether all members are the same, one by one."""
+        """Return whether all members are the same in this order."""
         return len(gold) == len(given) and all(self.same(a, b) for a, b in zip(gold, given, strict=True))
 
     def _unordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
@@ -188,7 +188,7 @@ class Comparison:
         return True
 
     def directed(self, is_gold: bool, one: Answer, other: Answer) -> bool:
-        """Return the same, where `is_gold` says that the first one is the gold."""
+        """Call `same` with the gold first; `is_gold` says whether `one` is the gold."""
         return self.same(one, other) if is_gold else self.same(other, one)
 
 
@@ -198,8 +198,8 @@ def _text(answer: Answer) -> str | None:
     return None
 
 
-def _said_alike(gold: str, given: str) -> bool:
-    """Return whether two texts have the same words and no sign that words do not show; the case of symbols counts."""
+def _same_words(gold: str, given: str) -> bool:
+    """Return whether two texts have the same words and no other signs; the case of symbols counts."""
     a, b = words(gold), words(given)
     if a != b or not a or lost_signs(gold) or lost_signs(given):
         return False
@@ -207,14 +207,14 @@ def _said_alike(gold: str, given: str) -> bool:
 
 
 def _as_items(answer: Answer, kind: str) -> Items | None:
-    """Several answers; a single one as a list or set of one."""
+    """Return several answers as they are, and a single one as a list or set; None for other answers."""
     if isinstance(answer, Items):
         return answer
     return Items(kind, (answer,)) if isinstance(answer, Scalar | Based) else None
 
 
 def _as_vector(answer: Answer, kinds: tuple[str, ...]) -> Answer | None:
-    """A matrix of one row or column, or a tuple with these brackets, as a tuple; a sum of unit vectors as it is."""
+    """Return a one-row or one-column matrix or a tuple with these brackets as a tuple; keep sums of unit vectors."""
     if isinstance(answer, Matrix):
         cells = tuple(cell for row in answer.rows for cell in row)
         return Items("()", cells) if len(answer.rows) == 1 or len(cells) == len(answer.rows) else None
@@ -230,7 +230,7 @@ _AXES = (Node("const", value="i"), Node("sym", value="j"), Node("sym", value="k"
 
 
 def _gathered(pieces: Sequence[Answer]) -> list[Answer]:
-    """Return the pieces of a union, its finite sets as one."""
+    """Return the pieces of a union with its finite sets merged into one."""
     sets = [piece for piece in pieces if isinstance(piece, Items) and piece.kind == "set"]
     if len(sets) < 2:
         return list(pieces)
@@ -240,7 +240,7 @@ def _gathered(pieces: Sequence[Answer]) -> list[Answer]:
 
 
 def _is_term(answer: Answer) -> TypeGuard[Scalar]:
-    """Return whether this is a positive number, as far as its sign shows it."""
+    """Return whether this is a number without a unit or a minus sign."""
     return isinstance(answer, Scalar) and not answer.unit and answer.node.op != "neg"
 
 
@@ -251,5 +251,5 @@ def _is_clock(answer: Items) -> bool:
 
 
 def _is_zero(node: Node) -> bool:
-    """Return whether this is beyond doubt the number 0."""
+    """Return whether this is known to be 0."""
     return small(node) == 0

@@ -1,4 +1,4 @@
-"""What is said about a marked answer: whether the words around it deny it, doubt it or ask for it."""
+"""The words around a marked answer: whether they deny it, doubt it or ask for it."""
 
 from collections.abc import Collection
 from itertools import pairwise
@@ -7,14 +7,14 @@ from agentrl_math.boxes import Mark
 from agentrl_math.prose import number_said
 
 MAX_CONTEXT_CHARS, MAX_CONTEXT_WORDS, MAX_BEHIND_CHARS = 400, 400, 20_000
-"""How far before a mark, in each sentence behind it, and behind it at all, words are followed."""
+"""How much text is read before a mark, in each sentence after it, and after it in total."""
 _ENDS = (". ", "! ", "? ", ".\n", "!\n", "?\n", "\n\n", ".$", ".\\]")
 _SPACED = {**dict.fromkeys('$*_`~#{}[]()<>/|"&%!…', " "), **{char: f" {char} " for char in ",;:=?"}}
 _TABLE = str.maketrans({**_SPACED, "\\": " \\", "\n": " ; ", "’": "'", "—": " , ", "–": " , "})  # noqa: RUF001
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words of a list."""
+    """Split a list of words."""
     return frozenset(text.split())
 
 
@@ -35,23 +35,23 @@ _VERBS = words_of(
     "is are was were be been equals get gets gives give have has make makes so but then thus therefore hence means "
     "yields becomes"
 )
-"""Words behind which a negation no longer belongs to what follows."""
+"""Words after which a negation no longer applies to what follows."""
 _CONCLUSIONS = words_of("so thus hence therefore then consequently")
 _VIEWS = words_of(
     "think believe know sure certain confident convinced true right correct case claim say says agree expect way "
     "means idea clue circumstances sane person"
 )
-"""What a negation before them denies the rest of the sentence by: `I do not think that`."""
+"""Words that extend a negation before them to the rest of the sentence: `I do not think that`."""
 _CONDITIONS, _MODALS = words_of("if suppose assume assuming"), words_of("could may might can")
 _AUXILIARIES = _MODALS | words_of("is are was were be does do did would will must should got looks that's it's which")
 _RETRACTIONS = words_of(
     "mistake mistakes actually wait sorry oops correction edit erratum meant disregard retract misread miscalculated "
     "scratch strike fails kidding joking apologies erred nope rather ignore forget"
 )
-"""Words that take an answer back where they open a clause behind it, or where the clause speaks of the answer."""
+"""Words that retract an answer if they open a later clause, or if that clause is about the answer."""
 _EXCLUSIONS = words_of("no not without unlike instead rather")
 _CLAIMED = words_of("sure certain correct right true it the really possible confident a an")
-"""What a negation behind a mark denies it by, as against `(no units)`."""
+"""Words with which a negation after a mark denies it, unlike `(no units)`."""
 _REPORTED = words_of(
     "say says said claim claims claimed think thinks thought believe believes believed pretend pretends"
 )
@@ -60,7 +60,7 @@ _ASIDES = (
     "without doubt", "no doubt", "no wonder", "not hard", "not difficult", "whether or not",
     "regardless of whether",
 )  # fmt: skip
-"""Denials and doubts that are none."""
+"""Phrases that only look like denials or doubts."""
 _RESTRAINTS = (
     " exceeds", " twice", " double", " half", " thrice", " avoid", " exclude", " excluding", " ignore", " disregard",
     " eliminate", " discard", " less than", " more than", " greater than", " fewer than", " larger than",
@@ -68,29 +68,29 @@ _RESTRAINTS = (
     " different from", " far from", " close to", " nearly", " almost", " everything but", " all but", " other than",
     " no longer", " used to be",
 )  # fmt: skip
-"""What stands directly before a mark and makes its value another one, or none."""
+"""Phrases that, directly before a mark, change its value or deny it."""
 _BACKWARD = words_of("this that it which no not that's it's i i'm im or my above")
-"""The first words of a clause that speaks of the answer before it."""
+"""First words of a clause that refers to the answer before it."""
 _DENIED: tuple[list[str], ...] = ([], [","], ["."], ["really"], ["it"])
 _TURNS = ("on second", "never mind", "hold on", "let me fix", "let me correct", "let me redo", "i take that")
 _OPENINGS = _CONCLUSIONS | words_of("just oh ah hmm well ok okay and but however , ; : .")
-"""What may stand before them."""
+"""Words that may precede them."""
 
 
 def is_touched(text: str, mark: Mark, is_line: bool = False) -> bool:
-    """Whether the text around a mark denies, doubts or asks for it; the lines above a line do not speak of it."""
+    """Return whether the text around a mark denies, doubts or asks for it; for a line, earlier lines do not count."""
     before = text[max(0, mark.start - MAX_CONTEXT_CHARS) : mark.start]
     bare = before.rstrip(" \n$\\[({")
     led_in = before.rpartition("\n")[2] if is_line else f"{bare}\n" if "\n" in before[len(bare) :] else before
-    said = _sentences(led_in)[-1]
+    lead = _sentences(led_in)[-1]
     own, *following = _sentences(text[mark.end : mark.end + MAX_BEHIND_CHARS])
     own = own[next((i for i, token in enumerate(own) if token != ";"), len(own)) :]
-    rest, led = _parted(own, ("since", "because"))[0], _parted(said, _CONCLUSIONS)[-1]
-    is_alternative = (said[-1:] == ["or"] and said[-2:-1] != [","]) or (rest[:1] == ["or"] and not mark.is_box)
+    rest, claim = _parted(own, ("since", "because"))[0], _parted(lead, _CONCLUSIONS)[-1]
+    is_alternative = (lead[-1:] == ["or"] and lead[-2:-1] != [","]) or (rest[:1] == ["or"] and not mark.is_box)
     clauses, is_conditional = _parted(rest, ",;:"), rest[:1] == ["if"] and bool({"if", "otherwise"} & set(rest[1:]))
-    if "?" in own or HEDGES & {*led, *rest} or is_alternative or _is_refused(led):
+    if "?" in own or HEDGES & {*claim, *rest} or is_alternative or _is_refused(claim):
         return True
-    if _is_restrained(said) or _is_negated(said) or _is_refuted(clauses[0]) or is_conditional:
+    if _is_restrained(lead) or _is_negated(lead) or _is_refuted(clauses[0]) or is_conditional:
         return True
     unasked = [later for earlier, later in pairwise([own, *following]) if earlier[-1:] != ["?"]]
     later, answer = [*clauses, *unasked], set(tokens_of(str(mark.content)))
@@ -100,22 +100,22 @@ def is_touched(text: str, mark: Mark, is_line: bool = False) -> bool:
 
 
 def _names(clause: list[str]) -> bool:
-    """`The answer is six`, `Answer: 6`."""
+    """Return whether a clause names an answer: `The answer is six`, `Answer: 6`."""
     pairs = (("answer", "is"), ("answer", ":"))
     at = next((i for i, pair in enumerate(pairwise(clause)) if pair in pairs), len(clause))
     return any(token[:1].isdigit() or number_said(token) is not None for token in clause[at + 2 : at + 4])
 
 
-def _is_restrained(said: list[str]) -> bool:
-    """`less than …`, `twice …`, `rule out …` and `wrong: …` directly before a mark."""
-    words = said[:-1] if said[-1:] in (["$"], [";"]) else said
+def _is_restrained(lead: list[str]) -> bool:
+    """Return whether `less than …`, `twice …`, `rule out …` or `wrong: …` directly precedes a mark."""
+    words = lead[:-1] if lead[-1:] in (["$"], [";"]) else lead
     if words[-1:] == [":"] and (FALSITIES & set(words[-2:-1]) or words[-4:-1] == ["not", "the", "answer"]):
         return True
     return f" {' '.join(words[-4:])}".endswith(_RESTRAINTS) and words[-3:-2] != ["no"]
 
 
 def _sentences(text: str) -> list[list[str]]:
-    """Return the sentences of a text, none longer than matters; the last one is empty behind an end."""
+    """Return the sentences of a text as truncated lists of tokens; after a final full stop the last one is empty."""
     for tag in ("<b>", "<i>", "<p>", "<br>", "<strong>", "<em>"):
         text = text.replace(tag, " ")
     above, *below = text.split("\n\n")
@@ -130,18 +130,18 @@ def _sentences(text: str) -> list[list[str]]:
 
 
 def _is_read(token: str) -> bool:
-    """Return whether a token is a word, a number or a sign of a sentence, as against a command or an ornament."""
+    """Return whether a token is a word, a number or punctuation, as opposed to a command or decoration."""
     return token[0] != "\\" and (token in ",;:.=?\0" or any(map(str.isalnum, token)))
 
 
 def _parted(tokens: list[str], signs: Collection[str]) -> list[list[str]]:
-    """What stands between these tokens."""
+    """Split tokens at these signs."""
     ends = [-1, *(i for i, token in enumerate(tokens) if token in signs), len(tokens)]
     return [tokens[start + 1 : end] for start, end in pairwise(ends)]
 
 
 def tokens_of(text: str) -> list[str]:
-    r"""Lower-case words, the signs that part clauses, and the rest; a \command is no word."""
+    r"""Return lower-case words, punctuation and other tokens; a \command is one token."""
     lowered = text.lower()
     for aside in _ASIDES:
         lowered = lowered.replace(aside, "")
@@ -154,7 +154,7 @@ def denies(token: str) -> bool:
 
 
 def _is_refused(tokens: list[str]) -> bool:
-    """`I do not think that …`, `it cannot be that …`, `it is false that …`, `some say that …`."""
+    """Return whether tokens contain `I do not think that …`, `it is false that …`, `some say that …` or the like."""
     for i, token in enumerate(tokens):
         if token in FALSITIES or denies(token):
             claim = _parted(tokens[i + 1 : i + 16], ",;:")[0]
@@ -170,13 +170,13 @@ def _is_refused(tokens: list[str]) -> bool:
     )
 
 
-def _is_negated(said: list[str]) -> bool:
-    """`… is not`, `… cannot be`, `if it is` and `if it is even, then` directly before a mark."""
-    clause = _parted(said, ",;:.")[-1]
-    last = [token for token in said if token not in (";", ":")][-1:]
-    led_by = {*clause[:2], *(said[:1] if "then" in said[-2:] else ())}
-    is_denied = any(map(denies, last)) and (last != ["no"] or said[-1:] != [":"])
-    if is_denied or _CONDITIONS & led_by or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
+def _is_negated(lead: list[str]) -> bool:
+    """Return whether `… is not`, `… cannot be`, `if it is` or `if it is even, then` directly precedes a mark."""
+    clause = _parted(lead, ",;:.")[-1]
+    last = [token for token in lead if token not in (";", ":")][-1:]
+    openers = {*clause[:2], *(lead[:1] if "then" in lead[-2:] else ())}
+    is_denied = any(map(denies, last)) and (last != ["no"] or lead[-1:] != [":"])
+    if is_denied or _CONDITIONS & openers or (clause[-1:] == ["be"] and _MODALS & set(clause[-2:])):
         return True
     return any(
         token != "no" and denies(token) and len(clause) - i < 6 and not _VERBS & set(clause[i + 2 :])
@@ -185,7 +185,7 @@ def _is_negated(said: list[str]) -> bool:
 
 
 def _is_refuted(rest: list[str]) -> bool:
-    """`… is wrong`, `… is not the answer`, `…, but I am not sure` behind a mark."""
+    """Return whether `… is wrong`, `… is not the answer` or `…, but I am not sure` follows a mark."""
     is_subject = bool(_AUXILIARIES & set(rest[:1])) or rest[:1] == ["seems"]
     is_aside = rest[:1] and rest[0] in _EXCLUSIONS and rest[1:] and rest[1] not in _CLAIMED
     is_denied = any(map(denies, rest[: 4 if is_subject else 1])) and not is_aside
@@ -193,26 +193,26 @@ def _is_refuted(rest: list[str]) -> bool:
 
 
 def _is_false(tokens: list[str]) -> bool:
-    """`is wrong` and `was an extraneous …`, as against `the wrong …`."""
+    """Return whether tokens contain `is wrong` or `was an extraneous …`, but not only `the wrong …`."""
     return any(t in FALSITIES and _AUXILIARIES & set(tokens[max(0, i - 2) : i]) for i, t in enumerate(tokens))
 
 
 def _is_withdrawn(clause: list[str], answer: Collection[str]) -> bool:
-    """`That is wrong`, `Wait, …`, `I do not know`, `Actually no, …` and `Or is it 6?`, behind a mark."""
-    said = clause[next((i for i, token in enumerate(clause) if token not in _OPENINGS), len(clause)) :]
-    if said[:2] in (["sorry", "for"], ["rather", "than"]):
-        said = said[2:]
-        return "mistake" in said or "error" in said
-    if said and (said[0] in _RETRACTIONS | FALSITIES or " ".join(said[:3]).startswith(_TURNS)):
+    """Return whether a later clause retracts the answer: `That is wrong`, `Wait, …`, `Actually no`, `Or is it 6?`."""
+    words = clause[next((i for i, token in enumerate(clause) if token not in _OPENINGS), len(clause)) :]
+    if words[:2] in (["sorry", "for"], ["rather", "than"]):
+        words = words[2:]
+        return "mistake" in words or "error" in words
+    if words and (words[0] in _RETRACTIONS | FALSITIES or " ".join(words[:3]).startswith(_TURNS)):
         return True
-    is_backward = said[:1] and (said[0] in _BACKWARD or said[:2] in (["the", "answer"], ["the", "above"]))
-    if not is_backward and not (said and said[0] in answer):
+    is_backward = words[:1] and (words[0] in _BACKWARD or words[:2] in (["the", "answer"], ["the", "above"]))
+    if not is_backward and not (words and words[0] in answer):
         return False
-    at = next((i for i, token in enumerate(said[:3]) if denies(token)), len(said))
-    if at < len(said) and (said[at + 1 : at + 2] in _DENIED or "answer" in said[at + 1 : at + 4]):
+    at = next((i for i, token in enumerate(words[:3]) if denies(token)), len(words))
+    if at < len(words) and (words[at + 1 : at + 2] in _DENIED or "answer" in words[at + 1 : at + 4]):
         return True
-    is_whole = _parted(said, ",")[0][-1:] == ["impossible"]
-    if _is_false([token for token in said if token != "impossible" or is_whole]):
+    is_whole = _parted(words, ",")[0][-1:] == ["impossible"]
+    if _is_false([token for token in words if token != "impossible" or is_whole]):
         return True
-    is_doubted = bool((_RETRACTIONS | HEDGES) & set(said)) or (said[0] == "or" and "?" in said)
-    return bool(is_backward) and "common" not in said and (is_doubted or _is_refused(said))
+    is_doubted = bool((_RETRACTIONS | HEDGES) & set(words)) or (words[0] == "or" and "?" in words)
+    return bool(is_backward) and "common" not in words and (is_doubted or _is_refused(words))

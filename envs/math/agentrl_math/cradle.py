@@ -1,4 +1,4 @@
-"""The process that workers are forked from: single-threaded and warm, so that a fresh worker costs milliseconds."""
+"""The process from which workers are forked: single-threaded and warm, so that a fresh worker takes milliseconds."""
 
 import contextlib
 import importlib
@@ -11,7 +11,7 @@ from agentrl_math import worker
 
 
 def main(control_fd: int, *modules: str) -> None:
-    """Import `modules`, then serve `spawn` and `kill PID` until the control socket closes; then end every worker."""
+    """Import `modules`, serve `spawn` and `kill PID` until the control socket closes, then end every worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
     children: set[int] = set()
@@ -30,7 +30,7 @@ def main(control_fd: int, *modules: str) -> None:
 
 
 def _end(pid: int, children: set[int]) -> None:
-    """Kill and reap; only pids of our own unreaped children, so that none is ever someone else's."""
+    """Kill and reap a worker, if it is one of our unreaped children, so that no other process is hit."""
     if pid in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Questions and golds from a JSONL, JSON or Parquet file, or a Hugging Face dataset; every fault names its place."""
+"""Questions and golds from a JSONL, JSON or Parquet file, or a Hugging Face dataset; errors name the row."""
 
 import difflib
 import importlib
@@ -21,16 +21,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Row:
-    """One problem and where it stands, such as `train.jsonl:7`."""
+    """One problem and its location, for example `train.jsonl:7`."""
 
-    place: str
+    location: str
     question: str
     answer: str
 
 
 @dataclass(frozen=True)
 class Source:
-    """What to read: a file or a dataset id, and the columns ("" for the ones GSM8K, MATH and their kin have)."""
+    """A file or a dataset id with its columns ("" for the usual ones, as in GSM8K and MATH)."""
 
     name: str
     question_column: str = ""
@@ -39,18 +39,18 @@ class Source:
     split: str = "train"
 
     def rows(self) -> list[Row]:
-        """Return every gradable row; DataError or UnknownNameError for what cannot be read."""
+        """Return every gradable row; DataError or UnknownNameError if the data cannot be read."""
         records = list(_records(self))
         if not records:
-            raise DataError(f"{self.name}: holds no rows")
+            raise DataError(f"{self.name}: there are no rows")
         columns = list(records[0][1])
         question = _column(self, self.question_column, QUESTIONS, columns, "question_column")
         answer = _column(self, self.answer_column, ANSWERS, columns, "answer_column")
-        return _gradable(self.name, [_row(place, record, question, answer) for place, record in records])
+        return _gradable(self.name, [_row(location, record, question, answer) for location, record in records])
 
 
 def is_held_out(question: str, share: float) -> bool:
-    """Whether this question is on the held-out side: by a hash of its text, so that no order or seed moves it."""
+    """Return whether a question is held out, by a hash of its text, independent of order and seed."""
     return is_in_share(" ".join(question.split()), share)
 
 
@@ -66,7 +66,7 @@ def _records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _suffix(path: Path) -> str:
     if path.suffix not in SUFFIXES:
-        raise DataError(f"{path}: the name must end in one of {', '.join(SUFFIXES)}, to say what it holds")
+        raise DataError(f"{path}: the name must end in one of {', '.join(SUFFIXES)}, which determines the format")
     return path.suffix
 
 
@@ -89,22 +89,22 @@ def _json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     except ValueError as problem:
         raise DataError(f"{path}: not JSON: {problem}") from None
     if not isinstance(rows, list):
-        raise DataError(f"{path}: must hold a list of objects, not {type(rows).__name__}")
+        raise DataError(f"{path}: must contain a list of objects, not {type(rows).__name__}")
     for number, row in enumerate(rows, 1):
         yield f"{path.name}:{number}", _object(row, path, f"row {number}")
 
 
-def _parsed(line: bytes, path: Path, place: str) -> dict[str, Any]:
+def _parsed(line: bytes, path: Path, position: str) -> dict[str, Any]:
     try:
-        return _object(json.loads(line), path, place)
+        return _object(json.loads(line), path, position)
     except ValueError as problem:
         start = line.decode(errors="replace").strip()[:60]
-        raise DataError(f"{path}, {place}: not JSON: {problem}. It begins {start!r}") from None
+        raise DataError(f"{path}, {position}: not JSON: {problem}. It begins with {start!r}") from None
 
 
-def _object(row: Any, path: Path, place: str) -> dict[str, Any]:
+def _object(row: Any, path: Path, position: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise DataError(f"{path}, {place}: must be an object with named columns, not {type(row).__name__}")
+        raise DataError(f"{path}, {position}: must be an object with named columns, not {type(row).__name__}")
     return row
 
 
@@ -130,7 +130,7 @@ def _hub(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         rows = datasets.load_dataset(source.name, source.subset or None, split=source.split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as problem:
-        raise DataError(f"{source.name}: neither a file nor a dataset that could be loaded: {problem}") from problem
+        raise DataError(f"{source.name}: neither a file nor a loadable dataset: {problem}") from problem
     for number, row in enumerate(rows, 1):
         yield f"{source.name}/{source.split}:{number}", row
 
@@ -138,30 +138,32 @@ def _hub(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
 _READERS = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
 
 
-def _column(source: Source, asked: str, usual: Iterable[str], columns: list[str], key: str) -> str:
-    if asked and asked not in columns:
-        raise UnknownNameError(f"column of {source.name}", asked, columns)
-    found = asked or next((name for name in usual if name in columns), "")
+def _column(source: Source, column: str, usual: Iterable[str], columns: list[str], key: str) -> str:
+    if column and column not in columns:
+        raise UnknownNameError(f"column of {source.name}", column, columns)
+    found = column or next((name for name in usual if name in columns), "")
     if not found:
-        raise DataError(f"{source.name}: has the columns {', '.join(columns)}; say which one with env.{key}")
+        raise DataError(f"{source.name}: the columns are {', '.join(columns)}; choose one with env.{key}")
     return found
 
 
-def _row(place: str, record: dict[str, Any], question: str, answer: str) -> Row:
+def _row(location: str, record: dict[str, Any], question: str, answer: str) -> Row:
     for column in (question, answer):
         if column not in record:
-            raise DataError(f"{place}: has no {column!r}; its columns are {', '.join(record)}")
-    return Row(place, str(record[question] or ""), "" if record[answer] is None else str(record[answer]))
+            raise DataError(f"{location}: has no {column!r}; its columns are {', '.join(record)}")
+    return Row(location, str(record[question] or ""), "" if record[answer] is None else str(record[answer]))
 
 
 def _gradable(name: str, rows: list[Row]) -> list[Row]:
-    """Return the rows whose gold can be graded against; the others are counted in a warning, or all are an error."""
-    faults = {row.place: why_ungradable(row.answer) or ("" if row.question.strip() else "no question") for row in rows}
-    good = [row for row in rows if not faults[row.place]]
+    """Return the rows with a usable gold; a warning counts the others; DataError if there is none."""
+    faults = {
+        row.location: why_ungradable(row.answer) or ("" if row.question.strip() else "no question") for row in rows
+    }
+    good = [row for row in rows if not faults[row.location]]
     if len(good) < len(rows):
-        place, fault = next((place, fault) for place, fault in faults.items() if fault)
-        text = f"{name}: {len(rows) - len(good)} of {len(rows)} rows cannot be graded, such as {place}: {fault}"
+        location, fault = next((location, fault) for location, fault in faults.items() if fault)
+        text = f"{name}: {len(rows) - len(good)} of {len(rows)} rows cannot be graded, for example {location}: {fault}"
         if not good:
             raise DataError(text)
-        _log.warning("%s. They are left out.", text)
+        _log.warning("%s. They are skipped.", text)
     return good

@@ -1,4 +1,4 @@
-"""The environment: one question, one response, and the verifier's verdict."""
+"""The environment: one question, one response, and the verdict of the verifier."""
 # ruff: noqa: ARG002  (setup and the policies need not know the context)
 
 import asyncio
@@ -20,23 +20,23 @@ from agentrl_math.pool import Pool
 from agentrl_math.shots import LEVELS, shots, shown
 
 ASK_FOR_A_BOX = "{question}\n\nPut the final answer in \\boxed{}."
-TOOLS = "tools lent to the model: calculator, python, shell, files, mcp:COMMAND, http:HOST,HOST; commas between them"
+TOOLS = "comma-separated tools for the model: calculator, python, shell, files, mcp:COMMAND, http:HOST,HOST"
 TOOL_TIMEOUT_S = 180.0
-"""Of a call with the queue for a sandbox before it."""
+"""Time limit of a call, including the wait for a sandbox."""
 
 
 class MathConfig(EnvConfig):
-    """The `--env.*` keys: where the tasks come from, how they are put, and the verifier's policy."""
+    """The `--env.*` options: source of the tasks, their prompts, and the policy of the verifier."""
 
     level: Literal[1, 2, 3, 4] = Field(1, description="1: one digit; 2: two digits; 3: several steps; 4: word problems")
     data: str = Field("", description="a JSONL, JSON or Parquet file, or a Hugging Face dataset id, instead of a level")
     data_heldout: str = Field("", description="the same for the held-out tasks; '' holds out a share of `data`")
-    data_subset: str = Field("", description="which configuration of a Hugging Face dataset")
+    data_subset: str = Field("", description="configuration of the Hugging Face dataset")
     heldout_share: float = Field(0.05, gt=0, lt=1, description="share of `data` held out when `data_heldout` is ''")
-    question_column: str = Field("", description="column of the question; '' finds GSM8K's and MATH's")
-    answer_column: str = Field("", description="column of the gold; '' finds GSM8K's and MATH's")
+    question_column: str = Field("", description="column of the question; '' finds those of GSM8K and MATH")
+    answer_column: str = Field("", description="column of the gold; '' finds those of GSM8K and MATH")
     system: str = Field("", description="system message; '' sends none")
-    template: str = Field("", description="user message, with {question} in it; '' asks for a box when there is `data`")
+    template: str = Field("", description="user message that contains {question}; '' asks for a box if `data` is set")
     form: Literal["auto", "any", "value"] = Field("auto", description="auto: value for levels, any for `data`")
     percent: Literal["optional", "value", "required"] = Field("optional", description="see agentrl_math.Policy")
     units: Literal["optional", "required", "ignore"] = Field("optional", description="see agentrl_math.Policy")
@@ -45,31 +45,38 @@ class MathConfig(EnvConfig):
     box: Literal["last", "first", "only", "all"] = Field("last", description="which \\boxed counts")
     think: Literal["auto", "open", "ignore"] = Field("auto", description="see agentrl_math.Policy")
     fallback: Literal["auto", "none", "number"] = Field(
-        "auto", description="what counts where nothing is marked; auto: number for levels, none for `data`"
+        "auto", description="what counts if nothing is marked; auto: number for levels, none for `data`"
     )
     tools: tuple[str, ...] = Field((), description=TOOLS)
     packages: tuple[str, ...] = Field(
         (), description="installed packages that python and shell can import: numpy,sympy"
     )
-    turns: int = Field(8, ge=2, description="turns of an episode with tools; one without has a single turn")
+    turns: int = Field(8, ge=2, description="turns of an episode with tools; without tools there is one turn")
     shots: int = Field(0, ge=0, le=8, description="worked examples of calls before the question, for levels 1 to 3")
 
     @field_validator("tools", mode="before")
     @classmethod
-    def _are_a_list(cls, names: Any) -> Any:
+    def _split_tools(cls, names: Any) -> Any:
         return split_names(names) if isinstance(names, str) else names
 
+    @field_validator("template")
+    @classmethod
+    def _check_template(cls, template: str) -> str:
+        if template and "{question}" not in template:
+            raise ValueError(f"{template[:80]!r} does not contain {{question}}; add it where the question belongs")
+        return template
+
     @model_validator(mode="after")
-    def _can_be_lent(self) -> Self:
+    def _check_tools(self) -> Self:
         toolsets(self.tools, self.packages)
         return self
 
     @model_validator(mode="after")
-    def _can_be_shown(self) -> Self:
+    def _check_shots(self) -> Self:
         if self.shots and shown(self.tools) is None:
-            raise ValueError("shots show how calculator or python is called: name one of them in tools")
+            raise ValueError("shots demonstrate calls of calculator or python: add one of them to tools")
         if self.shots and (self.data or self.level not in LEVELS):
-            raise ValueError("shots are made for levels 1 to 3: set them to 0 for other questions")
+            raise ValueError("shots exist only for levels 1 to 3: set shots to 0 for other questions")
         return self
 
 
@@ -77,7 +84,7 @@ POLICY_KEYS = ("percent", "units", "rounding", "order", "box", "think")
 
 
 class MathEnv(Env):
-    """Answer a question; 1 when the answer equals the gold, 0 when it does not, invalid when nobody can tell."""
+    """Answer a question: reward 1 if the answer equals the gold, else 0; invalid if that cannot be determined."""
 
     Config = MathConfig
     config: MathConfig
@@ -91,22 +98,22 @@ class MathEnv(Env):
 
     @shared
     def pool(self) -> Pool:
-        """Return the verifier processes of this worker."""
+        """Create the verifier processes of this worker."""
         return Pool()
 
     @shared
     def sandboxes(self) -> AbstractAsyncContextManager[None]:
-        """Return the sandboxes of the tools end with this worker."""
+        """Keep the sandboxes of the tools until this worker ends."""
         return sandboxes()
 
     def preflight(self) -> str:
-        """Where the tools run what the model writes; DataError for data that cannot be read."""
+        """Describe the sandboxes of the tools; DataError if the data cannot be read."""
         if self.config.data:
             self._rows("train")  # reads both files
         return where(self.config.tools, self.config.packages)
 
     async def tasks(self, split: str) -> Tasks:
-        """Endless draws for "train", a fixed list for "test"; of `data`, its rows on either side of the line."""
+        """Return endless draws for "train" and a fixed list for "test"; with `data`, the rows of the split."""
         if self.config.data:
             return await asyncio.to_thread(self._rows, split)
         if split == "test":
@@ -118,7 +125,7 @@ class MathEnv(Env):
         return toolsets(self.config.tools, self.config.packages)
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        """Return the question, after the system message and the worked examples if there are any."""
+        """Return the system message and the worked examples, if any, and the question."""
         template = self.config.template or (ASK_FOR_A_BOX if self.config.data else "{question}")
         system = [Message(role="system", content=self.config.system)] if self.config.system else []
         examples = shots(self.config.level, self.config.shots, shown(self.config.tools) or "")
@@ -135,11 +142,11 @@ class MathEnv(Env):
         return [f"{self._opened()}\\boxed{{{from_gold(task.data.answer)}}}"]
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
-        """Ways to say something without answering."""
+        """Return policies that respond without answering."""
         gold, question = from_gold(task.data.answer), task.data.question
-        if self._form() == "value":  # elsewhere an expression answers the question for its value
+        if self._form() == "value":  # otherwise an expression is an answer to the question for its value
             question = question.removeprefix("What is ").rstrip("?")
-        said = {
+        turns = {
             "silence": "",
             "junk": "I am not sure, but it is surely a fine number.",
             "every number": ", ".join(map(str, range(500))),
@@ -149,7 +156,7 @@ class MathEnv(Env):
             "the question boxed": f"\\boxed{{{question}}}",
             "code": "\\boxed{__import__('os').getpid()}",
         }
-        return {name: [self._opened() + text] for name, text in said.items()}
+        return {name: [self._opened() + text] for name, text in turns.items()}
 
     def _opened(self) -> str:
         return "</think>" if self.config.think == "open" else ""
@@ -160,7 +167,7 @@ class MathEnv(Env):
         return "any" if self.config.data else "value"
 
     def _fallback(self) -> str:
-        """Return the levels ask for no mark: what a small model says last is its answer."""
+        """Return the fallback policy; levels request no mark, so the last number of a small model is its answer."""
         if self.config.fallback != "auto":
             return self.config.fallback
         return "none" if self.config.data else "number"
@@ -172,9 +179,9 @@ class MathEnv(Env):
     def _rows(self, split: str) -> list[Task]:
         held_out = self._source(self.config.data_heldout).rows() if self.config.data_heldout else None
         if held_out is not None and split == "test":
-            return [Task(row.place, row) for row in held_out]
+            return [Task(row.location, row) for row in held_out]
         rows, unseen = self._source(self.config.data).rows(), {row.question for row in held_out or ()}
-        return [Task(row.place, row) for row in rows if self._is_in(row, split, unseen)]
+        return [Task(row.location, row) for row in rows if self._is_in(row, split, unseen)]
 
     def _is_in(self, row: Row, split: str, unseen: set[str]) -> bool:
         if self.config.data_heldout:

@@ -1,4 +1,4 @@
-"""What a tree comes to, in many digits; runs only inside a worker, which the parent kills when it takes too long."""
+"""Evaluation of a tree to many digits; runs only in a worker, which the parent kills if it takes too long."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,21 +11,21 @@ from agentrl_math.exact import InexactError, TooLargeError, UndefinedError, exac
 from agentrl_math.expr import Node
 
 MAX_SPAN = 2_000
-"""Numbers of up to 10^±2000 are compared; beyond, only unequal ones can be told apart."""
+"""Numbers up to 10^±2000 are compared; beyond that, only inequality can be shown."""
 MAX_TURN_BITS = 100_000
-"""The size of an angle beyond which its sine is not looked for."""
+"""Maximum size of an angle whose sine is computed."""
 
 
 @dataclass
 class Sight:
-    """What one evaluation met: the largest |log10| of any part, the size of the largest part, a step off the reals."""
+    """Sizes met in one evaluation: the largest |log10| of any part, the largest part, and whether it left the reals."""
 
     span: float = 1.0
     left: bool = False
     scale: Any = field(default_factory=lambda: mp.mpf(1))
 
     def see(self, value: Any) -> Any:
-        """Take note of a value, and return it."""
+        """Record the size of a value and return it."""
         size = abs(value)
         if size and mp.isfinite(size):
             self.span = max(self.span, abs(float(mp.mag(size)) * 0.30103))
@@ -34,7 +34,7 @@ class Sight:
 
 
 def evaluate(node: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
-    """A Fraction where the value is rational and small, else an mpmath number; UndefinedError where there is none."""
+    """Return a Fraction if the value is rational and small, else an mpmath number; UndefinedError if there is none."""
     if node.op == "num":
         value: Any = Fraction(node.value)
     elif node.op == "sym":
@@ -48,7 +48,7 @@ def evaluate(node: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
         _avoid_pole(node, args, env, sight)
         value = _rounded(node, args[0], env, sight) if node.op in ("floor", "ceil") else _apply(node, args)
         if node.op == "tanh":
-            sight.see(_exp(2 * abs(real(args[0]))))  # how far it is from 1
+            sight.see(_exp(2 * abs(real(args[0]))))  # its distance from 1
         if not isinstance(value, Fraction) and mp.im(value) and not any(mp.im(real(arg)) for arg in args):
             sight.left = True
     if isinstance(value, Fraction):
@@ -61,7 +61,7 @@ def evaluate(node: Node, env: Mapping[str, Fraction], sight: Sight) -> Any:
 
 
 def _seen_fraction(value: Fraction, sight: Sight) -> Any:
-    """Return a literal of 120 digits asks for more than 120 digits."""
+    """Record the size of a fraction; comparing a literal of 120 digits needs more than 120 digits."""
     bits = max(value.numerator.bit_length(), value.denominator.bit_length())
     sight.span = max(sight.span, bits * 0.30103)
     if bits > 20_000:
@@ -71,7 +71,7 @@ def _seen_fraction(value: Fraction, sight: Sight) -> Any:
 
 
 def _avoid_pole(node: Node, args: list[Any], env: Mapping[str, Fraction], sight: Sight) -> None:
-    r"""UndefinedError where a divisor or the argument of a logarithm is zero, which digits alone never show."""
+    r"""Raise UndefinedError if a divisor or the argument of a logarithm is zero, which digits alone cannot show."""
     if node.op in _POLES:
         part = Node(_POLES[node.op], node.args)
         value = _apply(part, args)
@@ -85,7 +85,7 @@ def _avoid_pole(node: Node, args: list[Any], env: Mapping[str, Fraction], sight:
 
 
 def _vanishes(node: Node, value: Any, env: Mapping[str, Fraction], sight: Sight) -> bool:
-    """Return whether an expression that is zero for all its digits stays zero with many more."""
+    """Return whether an expression that is zero to all its digits stays zero with many more."""
     if isinstance(value, Fraction):
         return value == 0
     if abs(value) > mp.mpf(10) ** -20 * sight.scale:
@@ -104,7 +104,7 @@ def _span(node: Node, env: Mapping[str, Fraction]) -> int:
 
 
 def _rounded(node: Node, value: Any, env: Mapping[str, Fraction], sight: Sight) -> Any:
-    """Floor or ceiling; next to a whole number, only more digits tell on which side."""
+    """Return floor or ceiling; next to an integer, compute more digits to find the side."""
     value = real(value)
     whole = mp.nint(mp.re(value))
     if mp.mag(whole) > MAX_SPAN or abs(mp.re(value) - whole) > mp.mpf(10) ** -20 * sight.scale:
@@ -137,7 +137,7 @@ def real(value: Any) -> Any:
 
 
 def _unknown(name: str, arg: Any) -> Any:
-    """Some smooth function: f(x) equals f(y) only where x equals y."""
+    """Evaluate an arbitrary smooth injective function that represents an unknown f."""
     seed = 2 + ord(name) / mp.mpf(64)
     return mp.exp(mp.sin(seed * real(arg))) + seed * real(arg)
 
@@ -159,7 +159,7 @@ def _exp(a: Any) -> Any:
 
 
 def _bounded(function: Callable[[Any], Any], bits: int) -> Callable[[Any], Any]:
-    """Return the function where its argument has no more bits before the point."""
+    """Return the function with TooLargeError for arguments of more than `bits` bits."""
 
     def at(a: Any) -> Any:
         if a and mp.mag(a) > bits:

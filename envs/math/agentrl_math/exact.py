@@ -1,4 +1,4 @@
-"""Rational arithmetic with a bound on its size."""
+"""Rational arithmetic of bounded size."""
 # ruff: noqa: ARG001, ARG005  (every rule takes the same arguments)
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ class InexactError(ValueError):
 
 
 class TooLargeError(ValueError):
-    """The value is rational but beyond the bound."""
+    """The value is rational but too large."""
 
 
 class UndefinedError(ValueError):
-    """There is no value: a division by zero."""
+    """There is no value, for example because of a division by zero."""
 
 
 def exact(node: Node, bits: int) -> Fraction:
-    """The rational value of a tree; InexactError, TooLargeError or UndefinedError where there is none to give."""
+    """Return the rational value of a tree; InexactError, TooLargeError or UndefinedError if there is none."""
     if node.op == "num":
         return bounded(Fraction(node.value), bits)
     if node.op not in _RULES:
@@ -34,7 +34,7 @@ HUGE_BITS = 5_000
 
 
 def huge(node: Node) -> bool:
-    """Return whether the magnitude is beyond doubt above 2**HUGE_BITS: true for towers, without computing them."""
+    """Return whether the magnitude is certainly above 2**HUGE_BITS, as for towers, without computing it."""
     if node.op == "neg":
         return huge(node.args[0])
     if node.op in ("factorial", "factorial2"):
@@ -54,7 +54,7 @@ def _at_least(node: Node, bound: int) -> bool:
 
 
 def bounded(value: Fraction, bits: int) -> Fraction:
-    """Return the value itself; TooLargeError when it has more bits."""
+    """Return the value; TooLargeError if it has more bits."""
     if value.numerator.bit_length() > bits or value.denominator.bit_length() > bits:
         raise TooLargeError
     return value
@@ -68,14 +68,14 @@ def _multiply(*factors: Fraction, bits: int) -> Fraction:
 
 
 def divide(a: Fraction, b: Fraction, bits: int = 0) -> Fraction:
-    """a / b; UndefinedError when b is 0."""
+    """Return a / b; UndefinedError if b is 0."""
     if b == 0:
         raise UndefinedError("division by zero")
     return a / b
 
 
 def power(a: Fraction, b: Fraction, bits: int) -> Fraction:
-    """a ** b where that is rational."""
+    """Return a ** b; InexactError if it is not rational."""
     if b.denominator != 1:
         return rational_root(power(a, Fraction(b.numerator), bits), b.denominator)
     if a == 0 and b <= 0:
@@ -87,7 +87,7 @@ def power(a: Fraction, b: Fraction, bits: int) -> Fraction:
 
 
 def rational_root(a: Fraction, n: int) -> Fraction:
-    """Return the n-th root when it is rational; the real one for odd n."""
+    """Return the n-th root, the real one for odd n; InexactError if it is not rational."""
     if (a < 0 and n % 2 == 0) or max(a.numerator.bit_length(), a.denominator.bit_length()) > FAST_BITS:
         raise InexactError
     sign = -1 if a < 0 else 1
@@ -115,7 +115,7 @@ def _root(a: Fraction, n: Fraction, bits: int) -> Fraction:
 
 
 def _whole(a: Fraction, bits: int) -> int:
-    """Return a non-negative integer whose factorial stays within the bound."""
+    """Return a as a non-negative integer whose factorial has at most `bits` bits."""
     if a.denominator != 1 or a < 0:
         raise InexactError
     if a.numerator.bit_length() * a > bits:

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 
 class ParseError(ValueError):
-    """The text is no expression of this grammar."""
+    """The text is not an expression of this grammar."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-r"""Where an answer is marked in a text: a box, `####`, <answer>, a last line "Answer: …", or nothing but the answer."""
+r"""Finding the marked answer in a text: a box, `####`, <answer>, a last line "Answer: …", or only the answer."""
 
 from dataclasses import dataclass
 
@@ -19,18 +19,18 @@ _DECORATION = " \t#*_>`-•✅"
 _LEADS = frozenset("so thus hence therefore then and finally the my our final correct".split())  # noqa: SIM905
 _ADVERBS = frozenset("therefore then thus hence indeed exactly simply".split())  # noqa: SIM905
 _VALUE_STARTS = frozenset("0123456789-+$\\(.£€{[−")  # noqa: RUF001
-"""What `####` stands before in the middle of a text, where it is no heading."""
+"""First characters of a value after `####` in the middle of a text; otherwise it is a heading."""
 _BLOCKS = {"$$": "$$", "\\]": "\\[", "```": "```"}
 _HOPE = "I hope it is correct."
-"""What models that have read Minerva's examples say behind their answer."""
+"""Sentence that models trained on Minerva's examples add after their answer."""
 _MARKER_CHARS = 80
-"""The words before and in `Therefore, the final answer:`, with their signs, are shorter."""
+"""Maximum length of a marker such as `Therefore, the final answer:`."""
 MAX_JOINT_CHARS = 30
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """The text taken as the answer; `conflict`: boxes that should agree differ."""
+    """The text taken as the answer; `conflict` is True if boxes differ that must agree."""
 
     text: str
     conflict: bool = False
@@ -45,7 +45,7 @@ def from_gold(gold: str) -> str | None:
 
 
 def from_response(response: str, policy: Policy) -> Extraction | None:
-    """Return the answer that a response marks last, or None; what is denied, doubted or asked is none."""
+    """Return the answer that a response marks last, or None if it is denied, doubted or asked."""
     text = visible(response, policy.think)
     if text is None:
         return None
@@ -68,7 +68,7 @@ def from_response(response: str, policy: Policy) -> Extraction | None:
 
 
 def _counts(text: str, mark: Mark, is_line: bool = False) -> bool:
-    """Return whether a mark holds something that neither it nor the text around it denies, doubts or asks."""
+    """Return whether a mark has content that neither it nor the text around it denies, doubts or asks for."""
     if not mark.content or not mark.content.strip() or not is_stated(mark.content):
         return False
     return not is_touched(text, mark, is_line)
@@ -78,23 +78,23 @@ def _counts(text: str, mark: Mark, is_line: bool = False) -> bool:
 
 
 def visible(response: str, think: str) -> str | None:
-    """Return the part of a response that may hold its answer; None when a think block is never closed."""
+    """Return the part of a response that may contain its answer; None if a think block is never closed."""
     if think == "ignore" or (think == "auto" and not any(sign in response for sign in "<[◁")):
         return response[-MAX_SEARCHED_CHARS:]
     lowered = _lowered(response)
-    closed = _behind_last(lowered, _CLOSING)
-    if _behind_last(lowered[closed:], _OPENING) or (think == "open" and not closed):
+    closed = _end_of_last(lowered, _CLOSING)
+    if _end_of_last(lowered[closed:], _OPENING) or (think == "open" and not closed):
         return None
     return response[closed:][-MAX_SEARCHED_CHARS:]
 
 
-def _behind_last(text: str, tags: tuple[str, ...]) -> int:
-    """Return the end of the last of these tags; 0 where there is none."""
+def _end_of_last(text: str, tags: tuple[str, ...]) -> int:
+    """Return the end of the last of these tags; 0 if there is none."""
     return max((at + len(tag) for tag in tags if (at := text.rfind(tag)) >= 0), default=0)
 
 
 def _lowered(text: str) -> str:
-    """Lower case at the same positions; of all characters only İ becomes two."""
+    """Return the text in lower case with the same positions; only İ would become two characters."""
     return text.replace("İ", "I").lower()
 
 
@@ -114,7 +114,7 @@ def _tagged(text: str) -> Mark | None:
 
 
 def _hashes(text: str) -> Mark | None:
-    """Return the last `####` that is no heading: a value stands behind it, or it is the last line."""
+    """Return the last `####` that is not a heading: a value follows it, or it is the last line."""
     start, last = len(text), len(text.rstrip())
     while (at := text.rfind("####", 0, max(start, 0))) >= 0:
         start = text.rfind("\n", 0, at)
@@ -128,7 +128,7 @@ def _hashes(text: str) -> Mark | None:
 
 
 def _line(text: str) -> Mark | None:
-    """Return a last line `Answer: 5`, or `Answer:` with the answer in the line below it."""
+    """Return a last line `Answer: 5`, or `Answer:` with the answer on the next line."""
     content, above = _last_line(text)
     start = text.rstrip().rfind("\n") + 1
     marked = after_marker(content)
@@ -145,7 +145,7 @@ def _line(text: str) -> Mark | None:
 
 
 def _last_line(text: str) -> tuple[str, list[str]]:
-    """The last line that says something, without the signs of a display or code block, and the lines above it."""
+    """Return the last non-empty line, without the delimiters of a display or code block, and the lines above it."""
     tail = text.rstrip()[-2 * MAX_ANSWER_CHARS :]
     lines = [line for part in tail.split("\n") if (line := part.strip().removesuffix(_HOPE).rstrip())]
     opener = _BLOCKS.get(lines[-1]) if len(lines) > 2 else None
@@ -156,7 +156,7 @@ def _last_line(text: str) -> tuple[str, list[str]]:
 
 
 def after_marker(line: str) -> str | None:
-    """What follows `Answer:`, `**Final answer:**` or `So the answer is`; None for another line."""
+    """Return what follows `Answer:`, `**Final answer:**` or `So the answer is`; None for another line."""
     if "answer" not in line[:_MARKER_CHARS].lower():
         return None
     rest = line
@@ -180,16 +180,16 @@ def _after_sign(rest: str) -> str | None:
     return None
 
 
-def _without_adverb(said: str) -> str:
-    """`therefore 5` and `equal to 5` as 5."""
-    first, _, rest = said.partition(" ")
+def _without_adverb(text: str) -> str:
+    """Reduce `therefore 5` and `equal to 5` to 5."""
+    first, _, rest = text.partition(" ")
     if first.lower() == "equal" and rest[:3].lower() == "to ":
         return rest[3:].lstrip()
-    return rest.lstrip() if first.lower().rstrip(",") in _ADVERBS and rest else said
+    return rest.lstrip() if first.lower().rstrip(",") in _ADVERBS and rest else text
 
 
 def _whole(text: str) -> str | None:
-    """Return a response that is its answer and nothing else."""
+    """Return a response that consists only of its answer; None for other responses."""
     if len(text.strip()) > MAX_WHOLE_CHARS:
         return None
     content, above = _last_line(text)
@@ -198,7 +198,7 @@ def _whole(text: str) -> str | None:
 
 
 def unwrapped(text: str) -> str:
-    """`The answer is 5.`, `<answer>5</answer>`, `"5"` and `['5']` are 5."""
+    """Reduce `The answer is 5.`, `<answer>5</answer>`, `"5"` and `['5']` to 5."""
     text = text.strip()
     for _ in range(4):
         inner = _inner(text)
@@ -223,7 +223,7 @@ def _inner(text: str) -> str | None:
 
 
 def _chosen(text: str, found: list[Mark], which: str) -> Extraction | None:
-    """Return the boxes that a policy other than `last` takes, whatever else is marked."""
+    """Return the answer of the boxes for a policy other than `last`, which ignores other marks."""
     box = found[0] if which == "first" else _boxed(text, found)
     if box is None or not _counts(text, box) or beside(text, box) is None:
         return None
@@ -236,7 +236,7 @@ def _chosen(text: str, found: list[Mark], which: str) -> Extraction | None:
 
 
 def _counted(text: str, found: list[Mark], last: Mark) -> list[Mark]:
-    """The boxes that neither their formula nor the text up to the next one takes back; too many are left unread."""
+    """Return the boxes that neither their formula nor the text up to the next box retracts; many are not checked."""
     earlier = [box for box in found if box.start < last.start]
     if not 0 < len(earlier) <= MAX_ITEMS:
         return found
@@ -246,7 +246,7 @@ def _counted(text: str, found: list[Mark], last: Mark) -> list[Mark]:
 
 
 def _boxed(text: str, found: list[Mark]) -> Mark | None:
-    """Return the last box; as a list with those before it where only commas, "and" or "or" part them."""
+    """Return the last box, or a list with the boxes before it if only commas, "and" or "or" separate them."""
     chain = found[-1:]
     for box in reversed(found[:-1]):
         if not box.content or not chain[0].content or not _is_joint(text[box.end : chain[0].start]):
@@ -255,8 +255,8 @@ def _boxed(text: str, found: list[Mark]) -> Mark | None:
     if not chain or not chain[-1].content:
         return chain[-1] if chain else None
     contents = [str(box.content) for box in chain]
-    said = ", ".join(contents) if len(set(contents)) > 1 else contents[-1]
-    return Mark(said, chain[0].start, chain[-1].end, True)
+    content = ", ".join(contents) if len(set(contents)) > 1 else contents[-1]
+    return Mark(content, chain[0].start, chain[-1].end, True)
 
 
 def _is_joint(between: str) -> bool:

@@ -1,4 +1,4 @@
-"""The last number of a response, for tasks that name `fallback="number"`: no mark is asked of a small model."""
+"""The last number of a response, for tasks with `fallback="number"`, which request no mark from a small model."""
 # ruff: noqa: RUF001  (models write these signs)
 
 from agentrl_math.boxes import Mark
@@ -21,15 +21,15 @@ _PARTS = frozenset(
 _MARKERS, _FILLING = ("answer is", "answer:"), " \t\n*:"
 _UNSAID = ("unknown", "not known", "unclear", "undefined")
 MAX_TOKEN_CHARS = 400
-"""What stands between two white spaces and is longer is no number."""
+"""Maximum length of a word that may be a number."""
 
 
 def last_number(text: str) -> str | None:
-    """Return the number behind the last `answer is`, else the last number, as written.
+    """Return the number after the last `answer is`, else the last number, as written.
 
-    None where it is an operand, one of several, denied, doubted or asked for.
+    Returns None if it is an operand, one of several, denied, doubted or asked for.
     """
-    last, marked = max(text.rfind(digit) for digit in _DIGITS), _behind_marker(text)
+    last, marked = max(text.rfind(digit) for digit in _DIGITS), _after_marker(text)
     if marked is not None and text[marked : marked + 10].lower().startswith(_UNSAID):
         return None
     for at in (marked, last):
@@ -38,8 +38,8 @@ def last_number(text: str) -> str | None:
     return None
 
 
-def _behind_marker(text: str) -> int | None:
-    """Where the word behind the last `answer is` or `answer:` starts."""
+def _after_marker(text: str) -> int | None:
+    """Return the start of the word after the last `answer is` or `answer:`, or None."""
     lowered = text.replace("İ", "I").lower()
     at = max((found + len(marker) for marker in _MARKERS if (found := lowered.rfind(marker)) >= 0), default=len(text))
     while at < len(text) and text[at] in _FILLING:
@@ -48,7 +48,7 @@ def _behind_marker(text: str) -> int | None:
 
 
 def _number_at(text: str, at: int) -> str | None:
-    """Return the number in the word at a position."""
+    """Return the number in the word at a position, or None."""
     start, end = _edge(text, at, -1) + 1, _edge(text, at, 1)
     number = _number(text[start:end]) if end - start < MAX_TOKEN_CHARS else None
     after = "" if text[end - 1] == "." else text[end:]
@@ -58,7 +58,7 @@ def _number_at(text: str, at: int) -> str | None:
 
 
 def _edge(text: str, at: int, step: int) -> int:
-    """Return the first white space in one direction, looked for no further than a number is long."""
+    """Return the position of the next white space in one direction, at most MAX_TOKEN_CHARS away."""
     for _ in range(MAX_TOKEN_CHARS):
         at += step
         if not 0 <= at < len(text) or text[at].isspace():
@@ -74,13 +74,13 @@ def _number(token: str) -> str | None:
     return bare if literal(percent) is not None else None
 
 
-def _is_part(said: list[str]) -> bool:
+def _is_part(words: list[str]) -> bool:
     """Return whether `half of`, `20% of` or `the cube of` takes a part or a power of what follows."""
-    return bool(said) and (said[0] in _PARTS or said[0].endswith("%"))
+    return bool(words) and (words[0] in _PARTS or words[0].endswith("%"))
 
 
 def _is_operand(number: str, before: str, after: str) -> bool:
-    """Return whether the words or signs directly beside a number make another number of it, or it stands in a list."""
+    """Return whether words or signs directly beside a number change it, or the number is in a list."""
     earlier = before[-MAX_TOKEN_CHARS:].lower().split()
     previous, following = earlier[-1] if earlier else "", (after[:MAX_TOKEN_CHARS].lower().split() or [""])[0]
     if previous in _BEFORE or previous[-1:] in _SIGNS or following.rstrip(".,;!") in _AFTER or following[:1] in _SIGNS:

@@ -1,4 +1,4 @@
-"""What an answer can be: number, numeral, words, formula, list, set, tuple or interval, union, matrix, relation."""
+"""Types of answers: number, numeral, words, formula, list, set, tuple or interval, union, matrix, relation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from agentrl_math.expr import Node
 
 @dataclass(frozen=True)
 class Scalar:
-    """One expression, its unit ("" for none) and the text it came from."""
+    """One expression with its unit ("" for none) and its source text."""
 
     node: Node
     unit: str = ""
@@ -32,7 +32,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Opaque:
-    """A formula outside the grammar, by its cleaned text."""
+    """A formula outside the grammar, as cleaned text."""
 
     text: str
 
@@ -54,7 +54,7 @@ class Union:
 
 @dataclass(frozen=True)
 class Combined:
-    """The first set cut down by the others: `cap` keeps what is in all of them, `minus` what is in none."""
+    """The first set restricted by the others: `cap` is the intersection, `minus` the difference."""
 
     op: str
     members: tuple["Answer", ...]
@@ -69,7 +69,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Relation:
-    """sides[0] ops[0] sides[1] ops[1] …"""
+    """A chain of relations: sides[0] ops[0] sides[1] ops[1] …"""
 
     ops: tuple[str, ...]
     sides: tuple["Answer", ...]
@@ -78,4 +78,4 @@ class Relation:
 
 Answer = Scalar | Based | Words | Opaque | Items | Union | Combined | Matrix | Relation
 Read = Callable[[str], Answer]
-"""Reads a part of the text that a reader is given."""
+"""Function with which a reader reads a part of its text."""

@@ -1,5 +1,5 @@
-"""Endless arithmetic tasks by level, and the fixed line between those that are trained on and those held out."""
-# ruff: noqa: RUF001  (the sign that is meant)
+"""Endless arithmetic tasks by level, with a fixed split into training and held-out tasks."""
+# ruff: noqa: RUF001  (intended sign)
 
 import hashlib
 import random
@@ -9,17 +9,17 @@ from functools import lru_cache
 from itertools import combinations_with_replacement
 
 HELD_OUT = 4
-"""One problem in this many is never trained on."""
+"""One problem in HELD_OUT is never trained on."""
 DIGITS = range(2, 10)
 LEVELS = (1, 2, 3, 4)
 TEST_SIZE = 256
-"""How many held-out problems the levels above 1 have."""
+"""Number of held-out problems of a level above 1."""
 SIGNS = ("+", "×")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: `key` is what the split is made by, and is the same for problems that are the same."""
+    """One problem; `key` is its identity, which determines its split."""
 
     key: str
     question: str
@@ -27,7 +27,7 @@ class Problem:
 
 
 def problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
-    """Return a problem of this level from the trained or the held-out side, drawn with `rng`."""
+    """Draw a problem of this level from the training or the held-out split."""
     while True:
         drawn = _DRAW[level](rng)
         if is_held_out(level, drawn.key) == held_out:
@@ -35,7 +35,7 @@ def problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
 
 
 def held_out_problems(level: int) -> list[Problem]:
-    """The held-out problems, always the same: at level 1 every held-out pair, both orders and both operations."""
+    """Return the held-out problems, which are fixed: at level 1 every held-out pair in both orders and operations."""
     if level == 1:
         return [_one_digit(a, b, sign) for pair in held_out_pairs() for a, b in _orders(pair) for sign in SIGNS]
     rng, found = random.Random(f"agentrl-math/test/{level}"), dict[str, Problem]()
@@ -46,7 +46,7 @@ def held_out_problems(level: int) -> list[Problem]:
 
 
 def is_held_out(level: int, key: str) -> bool:
-    """Return whether a problem is never trained on: a hash of the problem alone, whatever the seed."""
+    """Return whether a problem is never trained on, by its hash alone, independent of the seed."""
     if level == 1:
         return key in {_pair_key(*pair) for pair in held_out_pairs()}
     return _hash(f"{level}/{key}") % HELD_OUT == 0
@@ -54,7 +54,7 @@ def is_held_out(level: int, key: str) -> bool:
 
 @lru_cache(maxsize=1)
 def held_out_pairs() -> tuple[tuple[int, int], ...]:
-    """Return the 9 of the 36 unordered pairs of 2..9 whose hashes are smallest."""
+    """Return the 9 of the 36 unordered pairs of 2..9 with the smallest hashes."""
     pairs = sorted(combinations_with_replacement(DIGITS, 2), key=lambda pair: _hash(_pair_key(*pair)))
     return tuple(sorted(pairs[: len(pairs) // HELD_OUT]))
 
@@ -88,7 +88,7 @@ def _draw_two_digits(rng: random.Random) -> Problem:
 
 
 def _draw_steps(rng: random.Random) -> Problem:
-    """Three to five operands with brackets; every value on the way is a whole number."""
+    """Draw three to five operands with brackets; all intermediate values are whole numbers."""
     text, value = str(start := rng.randint(2, 20)), start
     for _ in range(rng.randint(2, 4)):
         operand = rng.randint(2, 12)

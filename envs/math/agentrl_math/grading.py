@@ -1,4 +1,4 @@
-"""`verify(response, gold)`: the plain cases here and now, the rest in a worker that can be killed."""
+"""`verify(response, gold)`: simple cases in this process, the rest in a worker that can be killed."""
 
 import asyncio
 import time
@@ -27,34 +27,33 @@ from agentrl_math.worded import is_choice, unlabelled
 
 
 def verify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any) -> Verdict:
-    """Return whether `response` answers `gold`, by the keywords of `Policy`; from any thread, in about 2 s at most.
+    """Grade a response against a gold, with the fields of `Policy` as keywords; from any thread, in at most about 2 s.
 
-    `pool` computes what is not plain; by default one pool per process, made when first needed.
-    Never raises for what the texts hold; TypeError or ValueError for a policy that does not exist, TypeError for a
-    response that is no text.
+    `pool` decides cases that are not simple; by default one pool per process, created on demand.
+    No text makes it raise; TypeError or ValueError for an unknown policy, TypeError for a response that is not a str.
     """
     grading = _graded(response, gold, Policy.of(**policy))
     return grading if isinstance(grading, Verdict) else grading.decided(pool or pools.default())
 
 
 async def averify(response: str, gold: str, *, pool: Pool | None = None, **policy: Any) -> Verdict:
-    """`verify` for an event loop, which it does not block."""
+    """Run `verify` without blocking the event loop."""
     grading = _graded(response, gold, Policy.of(**policy))
     if isinstance(grading, Verdict):
         return grading
-    computing, asked = pool or pools.default(), time.monotonic()
+    pool, began = pool or pools.default(), time.monotonic()
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(computing.threads, lambda: grading.decided(computing, time.monotonic() - asked))
+    return await loop.run_in_executor(pool.threads, lambda: grading.decided(pool, time.monotonic() - began))
 
 
 def why_ungradable(gold: str) -> str:
-    """Why nothing can be graded against this gold; empty when something can."""
+    """Return why this gold cannot be used for grading; "" if it can."""
     return _gold(gold).invalid
 
 
 @dataclass(frozen=True)
 class _Gold:
-    """A gold once read; `invalid` says why it cannot be graded against."""
+    """A parsed gold; `invalid` says why it cannot be used."""
 
     text: str
     number: Fraction | None = None
@@ -63,17 +62,17 @@ class _Gold:
 
     @property
     def is_number(self) -> bool:
-        """Whether this is one number written down, with or without a unit."""
+        """Whether this is one plain number, with or without a unit."""
         first = self.answers[0] if self.answers else None
         return self.number is not None or (isinstance(first, Scalar) and is_value(first.node))
 
 
-_NO_ANSWER = Verdict(Status.NO_ANSWER, "no answer is marked where the policy looks for one, or it is denied or doubted")
+_NO_ANSWER = Verdict(Status.NO_ANSWER, "no answer is marked as the policy requires, or it is denied or doubted")
 
 
 @dataclass(frozen=True)
 class _Open:
-    """A grading that this process could not decide."""
+    """A grading that this process cannot decide."""
 
     gold: str
     given: tuple[str, ...]
@@ -81,7 +80,7 @@ class _Open:
     extracted: str
 
     def decided(self, pool: Pool, waited_s: float = 0.0) -> Verdict:
-        """Return the verdict of a worker."""
+        """Let a worker decide."""
         full = any(map(is_beyond, (self.gold, *self.given)))
         request = {"gold": self.gold, "given": self.given, "policy": asdict(self.policy), "full": full}
         try:
@@ -96,7 +95,7 @@ class _Open:
         return self._blamed(pool, str(reply.get("reason")))
 
     def _blamed(self, pool: Pool, reason: str) -> Verdict:
-        """Incorrect, unless the gold has no value: it answers itself, so no answer is too large for its zero."""
+        """Return incorrect for an answer that cannot be decided, unless the gold itself has no value."""
         try:
             alone = {} if literal(self.gold) is not None else _alone(self.gold, pool)
         except PoolError as problem:
@@ -107,7 +106,7 @@ class _Open:
 
 
 def _alone(gold: str, pool: Pool) -> dict[str, Any]:
-    """What a worker says of the gold by itself; nothing where it is beyond its limits."""
+    """Return a worker's reply about the gold alone; {} if it exceeds the limits."""
     try:
         return pool.ask({"gold": gold, "alone": True, "full": is_beyond(gold)}, share=GOLD_SHARE)
     except PoolError as problem:
@@ -118,7 +117,7 @@ def _alone(gold: str, pool: Pool) -> dict[str, Any]:
 
 def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
     if not isinstance(response, str):
-        raise TypeError(f"verify() reads a response that is a str; {type(response).__name__} was given.")
+        raise TypeError(f"verify() needs a response of type str, not {type(response).__name__}")
     target = _gold(gold)
     if target.invalid:
         return Verdict(Status.GOLD_INVALID, target.invalid)
@@ -128,7 +127,7 @@ def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
     if found.conflict:
         return Verdict(Status.INCORRECT, "the boxes differ", found.text)
     if len(found.text) > MAX_ANSWER_CHARS:
-        reason = f"the answer is no answer: longer than {MAX_ANSWER_CHARS} characters"
+        reason = f"the answer is not valid: longer than {MAX_ANSWER_CHARS} characters"
         return Verdict(Status.INCORRECT, reason, found.text[:MAX_ANSWER_CHARS])
     value = literal(found.text) if target.number is not None and not _is_computed(found.text, policy) else None
     if value is not None and target.number is not None:
@@ -138,11 +137,11 @@ def _graded(response: str, gold: str, policy: Policy) -> Verdict | _Open:
     try:
         return _compared(target, found, policy) if squeeze(found.text) else _NO_ANSWER
     except LimitError as problem:
-        return Verdict(Status.INCORRECT, f"the answer is no answer: {problem}", found.text)
+        return Verdict(Status.INCORRECT, f"the answer is not valid: {problem}", found.text)
 
 
 def _unread(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Open:
-    """Return a long answer is for a worker to read; no number that the form asks for is as long."""
+    """Decide about a long answer, which only a worker may parse; it is never the plain number of form `value`."""
     if policy.form == "value" and target.number is not None:
         return _verdict(False, found.text)
     if found.text == target.text:
@@ -171,19 +170,19 @@ def _compared(target: _Gold, found: Extraction, policy: Policy) -> Verdict | _Op
 
 
 def _candidates(text: str, target: _Gold, policy: Policy) -> list[str]:
-    """Return the text; of a labelled choice such as `(C) 12` also its label and its content; of `5m` its number."""
+    """Return the text and, for a labelled choice such as `(C) 12`, its label and content, or for `5m` its number."""
     if decimal := _with_point(text.strip(" $")):
         return [text, decimal]
     number = bare_number(text) if target.number is not None and policy.units != "required" else None
     label = unlabelled(text) if len(text) < 500 else None
-    asked = unlabelled(target.text) if label and len(target.text) < 500 else None
-    if label and not is_choice(label[1]) and (asked is None or asked[0] == label[0]):
+    wanted = unlabelled(target.text) if label and len(target.text) < 500 else None
+    if label and not is_choice(label[1]) and (wanted is None or wanted[0] == label[0]):
         return [text, f"({label[0]})", label[1]]
     return [text, number] if number else [text]
 
 
 def _with_point(text: str) -> str | None:
-    """2,74 may be 2.74, and 0,111 too; but 1,2 is two numbers, and 1,234 groups thousands."""
+    """Return 2.74 for `2,74` and 0.111 for `0,111`; None for `1,2`, two numbers, and `1,234`, grouped digits."""
     whole, _, decimals = text.partition(",")
     digits = whole.removeprefix("-")
     if not (text.isascii() and digits.isdigit() and len(digits) <= 12 and decimals.isdigit() and len(decimals) > 1):
@@ -192,7 +191,7 @@ def _with_point(text: str) -> str | None:
 
 
 def _is_computed(text: str, policy: Policy) -> bool:
-    """Return whether a text may still have to be computed, 30/2, where a plain number is wanted."""
+    """Return whether a text such as 30/2 may need computation although the policy wants a plain number."""
     return policy.form == "value" and ("/" in text or "frac" in text)
 
 
@@ -216,7 +215,7 @@ def _gold(gold: str) -> _Gold:
         return _Gold("", invalid=f"the gold is {type(gold).__name__}, not text")
     text = from_gold(gold)
     if text is None or not text.strip():
-        return _Gold("", invalid="the gold holds no answer")
+        return _Gold("", invalid="the gold contains no answer")
     if len(text) > MAX_ANSWER_CHARS:
         return _Gold("", invalid=f"the gold is longer than {MAX_ANSWER_CHARS} characters")
     number = literal(text)
@@ -237,13 +236,13 @@ def _checked(text: str) -> _Gold:
         return _Gold(text, invalid="the braces of the gold do not match")
     is_empty_set = "".join(cleaned.split()) == r"\{\}"
     if not is_empty_set and not any(char.isalnum() for char in cleaned.replace("\\ldots", "")):
-        return _Gold(text, invalid="the gold holds no answer")
+        return _Gold(text, invalid="the gold contains no answer")
     if cleaned.casefold() == "nan":
         return _Gold(text, invalid="the gold is not a number")
     try:
         answers = _read_gold(text)
     except LimitError as problem:
-        return _Gold(text, invalid=f"the gold is no answer: {problem}")
+        return _Gold(text, invalid=f"the gold is not a valid answer: {problem}")
     if any(map(_is_undefined, answers)):
         return _Gold(text, invalid="the gold has no value")
     if is_broken(cleaned) and any(map(_has_opaque, answers)) and not is_beyond(text) and not unlabelled(text):
@@ -256,14 +255,14 @@ def _has_opaque(answer: Answer) -> bool:
 
 
 def _is_undefined(answer: Answer) -> bool:
-    """Return whether any part of a gold is beyond doubt without a value."""
+    """Return whether any part of a gold certainly has no value."""
     if not isinstance(answer, Scalar):
         return any(map(_is_undefined, parts(answer)))
     return not infinity(answer.node) and _has_no_value(answer.node)
 
 
 def _has_no_value(node: Node) -> bool:
-    """Return whether an infinity is computed with, a zero divides or its logarithm is taken."""
+    """Return whether a tree computes with infinity, divides by zero or takes the logarithm of zero."""
     if node.op == "inf" or isinstance(small(node), UndefinedError):
         return True
     divisor = node.args[:1] if node.op in ("ln", "log") else node.args[1:] if node.op == "div" else ()

@@ -1,4 +1,4 @@
-"""Who decides about expressions, and the first who does: exact arithmetic with small rationals, in this process."""
+"""Judges of expressions: the protocol, and the first judge, exact arithmetic with small rationals in this process."""
 
 import re
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ _BEYOND = re.compile(
 
 
 def is_beyond(text: str) -> bool:
-    """Whether a formula has what our grammar leaves to math-verify; whatever else it cannot read is no formula."""
+    """Return whether a formula contains what only math-verify parses; other unparsable text is not a formula."""
     return bool(_BEYOND.search(text))
 
 
 class UndecidedError(Exception):
-    """This judge cannot tell; a slower one may."""
+    """This judge cannot decide; a slower one may."""
 
 
 class GoldUndefinedError(Exception):
@@ -28,16 +28,16 @@ class GoldUndefinedError(Exception):
 
 
 class Judge(Protocol):
-    """Decides on expressions; every method may raise UndecidedError, GoldUndefinedError or UndefinedError."""
+    """Judge of expressions. Every method may raise UndecidedError, GoldUndefinedError or UndefinedError."""
 
     def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
-        """Return whether two expressions have one value, under the rounding policy."""
+        """Return whether two expressions have the same value under the rounding policy."""
 
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
-        """Return whether one expression is a constant times the other, a positive one if asked."""
+        """Return whether one expression is a constant times the other; the constant may have to be positive."""
 
     def order(self, a: Node, b: Node) -> int | None:
-        """-1, 0 or 1 as a real number is less than, equal to or greater than another; None where neither is shown."""
+        """Return -1, 0 or 1 if a < b, a = b or a > b for real numbers; None if that cannot be shown."""
 
     def opaque(self, gold: str, given: str) -> bool:
         """Return whether two formulas outside the grammar are equal."""
@@ -46,15 +46,15 @@ class Judge(Protocol):
         """Return whether an expression has a value that can be computed."""
 
     def settles_opaque(self, text: str) -> bool:
-        """Return the same for a formula outside the grammar."""
+        """Return whether a formula outside the grammar has a value that can be computed."""
 
 
 @dataclass(frozen=True)
 class Quick:
-    """Decides in this process what small rationals decide."""
+    """Judge that decides in this process what small rationals can decide."""
 
     def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
-        """By exact arithmetic."""
+        """Compare by exact arithmetic."""
         a, b = infinity(gold), infinity(given)
         if a or b:
             return a == b
@@ -66,13 +66,13 @@ class Quick:
         return not isinstance(right, UndefinedError) and close(left, right, rounding)
 
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:  # noqa: ARG002
-        """By identity."""
+        """Return True for identical expressions, else raise UndecidedError."""
         if gold == given:
             return True
         raise UndecidedError
 
     def order(self, a: Node, b: Node) -> int | None:
-        """By exact arithmetic; infinities lie beyond all numbers."""
+        """Compare by exact arithmetic; infinities are beyond all numbers."""
         ends = infinity(a), infinity(b)
         if any(ends):
             return (ends[0] > ends[1]) - (ends[0] < ends[1])
@@ -86,20 +86,20 @@ class Quick:
         return (left > right) - (left < right)
 
     def opaque(self, gold: str, given: str) -> bool:  # noqa: ARG002
-        """Never."""
+        """Raise UndecidedError: only a worker decides this."""
         raise UndecidedError
 
     def settles(self, node: Node) -> bool:  # noqa: ARG002
-        """Never."""
+        """Raise UndecidedError: only a worker decides this."""
         raise UndecidedError
 
     def settles_opaque(self, text: str) -> bool:  # noqa: ARG002
-        """Never."""
+        """Raise UndecidedError: only a worker decides this."""
         raise UndecidedError
 
 
 def close(gold: Fraction, given: Fraction, rounding: float | int | str) -> bool:
-    """Equality of rationals under the rounding policy."""
+    """Compare rationals under the rounding policy."""
     if rounding == "exact" or isinstance(rounding, str):
         return gold == given
     if isinstance(rounding, int):
@@ -108,21 +108,21 @@ def close(gold: Fraction, given: Fraction, rounding: float | int | str) -> bool:
 
 
 def _rounded(value: Fraction, decimals: int) -> int:
-    """Half away from zero, as in school."""
+    """Round half away from zero; return the result times 10**decimals."""
     scaled = abs(value) * 10**decimals + Fraction(1, 2)
     whole = int(scaled.numerator // scaled.denominator)
     return -whole if value < 0 else whole
 
 
 def infinity(node: Node) -> int:
-    """1 or -1 for an infinity, else 0."""
+    """Return 1 or -1 for an infinity, else 0."""
     if node.op == "neg":
         return -infinity(node.args[0])
     return 1 if node.op == "inf" else 0
 
 
 def small(node: Node) -> Fraction | UndefinedError | None:
-    """The rational that an expression is, UndefinedError where it has no value, None where that is not known here."""
+    """Return a small rational value; an UndefinedError if there is certainly none; None if that is unknown here."""
     try:
         return exact(node, FAST_BITS)
     except UndefinedError as undefined:
@@ -132,7 +132,7 @@ def small(node: Node) -> Fraction | UndefinedError | None:
 
 
 def _quick_towers(gold: Node, given: Node, left: Fraction | None, right: Fraction | UndefinedError | None) -> bool:
-    """Return a small rational differs from a tower; anything else is for a slower judge."""
+    """Return False for a small rational and a tower; raise UndecidedError for anything else."""
     if (left is not None and huge(given)) or (isinstance(right, Fraction) and huge(gold)):
         return False
     raise UndecidedError

@@ -1,4 +1,4 @@
-"""Many spellings of a formula become one: Unicode, spacing, sizing, fonts and synonyms."""
+"""Normalisation of formulas: Unicode, spacing, sizing, fonts and synonyms."""
 # ruff: noqa: RUF001  (models write these signs)
 
 import re
@@ -98,18 +98,18 @@ _WRAPPERS = [(needle, re.compile(pattern), plain) for needle, pattern, plain in 
     ("\\", r"\\(?:hat|vec|widehat)\s*\{\s*\\?([ijk])(?:math)?\s*\}", r"\1 "),
     ("\\", rf"(?<=[\d ,~])({_FONT}\s*\{{[^{{}}]*)\}}\s*(\\cdot|/|\*)\s*{_FONT}\s*\{{", r"\1 \2 "),
 )]  # fmt: skip
-"""What a text must hold for a pattern to be tried, the pattern, and what takes its place."""
-_SAID_TWICE = re.compile(r"\b(\d{1,2})\s*\(([a-z]+(?:-[a-z]+)?)\)\s*$")
+"""(substring that must occur for the pattern to be tried, pattern, replacement)"""
+_NUMBER_TWICE = re.compile(r"\b(\d{1,2})\s*\(([a-z]+(?:-[a-z]+)?)\)\s*$")
 
 
 def clean(text: str) -> str:
-    r"""Return one spelling: ASCII and few commands, fonts as \text{...}, no delimiters; meaning is left as it is."""
+    r"""Normalise a formula: ASCII, few commands, fonts as \text{...}, no delimiters; the meaning stays the same."""
     text = " ".join(_ascii(text).split())
     text = _unboxed(text).replace("...", r"\ldots ")
     for needle, wrapper, plain in _WRAPPERS:
         if needle in text:
             text = wrapper.sub(plain, text)
-    text = _SAID_TWICE.sub(_said_once, text)
+    text = _NUMBER_TWICE.sub(_number_once, text)
     text = re.sub(r"(?<=\d)\s*(?:(?:\\!|\{\s*,\s*\}|,\s*\\!)\s*)+,?\s*(?=\d{3})", "\u0001", text)
     text = re.sub(r"(?<=\d)\\[,: ](?=\d{3}(?!\d))", "\u0001", text).replace("\u0001", "")
     text = _COMMAND.sub(_command, text)
@@ -125,8 +125,8 @@ def clean(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip().rstrip(".,;:\\").strip()
 
 
-def _said_once(match: re.Match[str]) -> str:
-    """`5 (five)` is 5."""
+def _number_once(match: re.Match[str]) -> str:
+    """Reduce `5 (five)` to 5."""
     return match.group(1) if number_said(match.group(2)) == int(match.group(1)) else match.group()
 
 
@@ -141,8 +141,8 @@ def _ascii(text: str) -> str:
 
 
 def _vulgar(match: re.Match[str]) -> str:
-    above, below = _VULGAR[match.group(2)].split("/")
-    return f"{match.group(1)}\\frac{{{above}}}{{{below}}}"
+    numerator, denominator = _VULGAR[match.group(2)].split("/")
+    return f"{match.group(1)}\\frac{{{numerator}}}{{{denominator}}}"
 
 
 def _unboxed(text: str) -> str:
@@ -170,24 +170,24 @@ def _command(match: re.Match[str]) -> str:
 
 
 def _dollars(text: str) -> str:
-    r"""Formula delimiters go, a price keeps its sign as `\$`."""
+    r"""Remove formula delimiters; the sign of a price becomes `\$`."""
     if text.count("$") - text.count("\\$") == 1 and re.match(r"-?(?:(?:US|CA|A) ?)?\$\s?[\d.]", text):
         return text.replace("$", "\\$")
     return re.sub(r"(?<!\\)\$", " ", text)
 
 
 def _plain_text(match: re.Match[str]) -> str:
-    r"""Return a function or one letter in a font is itself; "and"/"or" separate; other words stay \text."""
+    r"""Unwrap a function, a letter, a number, "and" and "or" from \text; keep other words."""
     inner = match.group(1)
     word = inner.strip()
     before = match.string[max(match.start() - 20, 0) : match.start()]
-    is_behind = bool(re.search(r"[\d)}]\s*$", before))
-    if word in _FUNCTIONS and not (word == "min" and is_behind):
+    follows_number = bool(re.search(r"[\d)}]\s*$", before))
+    if word in _FUNCTIONS and not (word == "min" and follows_number):
         return f"\\{word} "
     if word.lower() in ("and", "or", ", and", ", or", ",and"):
         return f" {word.strip(', ').lower()} "
     is_apart = word in _UNIT_CAPITALS and (inner[0] == " " or before[-1:] == " ")
-    if (word in _UNIT_LETTERS or is_apart) and is_behind:
+    if (word in _UNIT_LETTERS or is_apart) and follows_number:
         return f"\\text{{{word}}}"
     if re.fullmatch(r"[A-Za-z]|[-+]?[\d.,/]+|", word):
         return word + " "
@@ -196,20 +196,20 @@ def _plain_text(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=2048)
 def squeeze(text: str) -> str:
-    """Cleaned, and without the spaces that part nothing: the form in which opaque answers are compared."""
+    """Clean a text and remove redundant spaces: the form in which opaque answers are compared."""
     text = _TEXT.sub(r"\1", clean(text))
     return re.sub(r"(?<![A-Za-z0-9]) +| +(?![A-Za-z0-9])", "", text).strip()
 
 
 @lru_cache(maxsize=2048)
 def words(text: str) -> str:
-    r"""Case, spaces, punctuation and \text gone: the form in which words are compared."""
+    r"""Remove case, spaces, punctuation and \text: the form in which words are compared."""
     bare = re.sub(r"\\[A-Za-z]+", lambda m: m.group()[1:], _TEXT.sub(r"\1", clean(text)))
     return re.sub(r"[\W_]+", "", bare.casefold())
 
 
 def is_balanced(text: str) -> bool:
-    """Return whether every brace closes and none closes too early."""
+    """Return whether the braces match."""
     depth = 0
     for match in re.finditer(r"\\.|[{}]", text, re.DOTALL):
         depth += {"{": 1, "}": -1}.get(match.group(), 0)
@@ -219,7 +219,7 @@ def is_balanced(text: str) -> bool:
 
 
 def is_broken(text: str) -> bool:
-    """Whether a cleaned text is a piece of a formula, or a sentence with numbers, rather than notation of its own."""
+    """Return whether a cleaned text is a fragment of a formula or a sentence with numbers, not unknown notation."""
     opened, closed = (len(re.findall(brackets, text)) for brackets in (r"[(\[]", r"[)\]]"))
     words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", _TEXT.sub(r"\1", text))
     is_prose = len(words) > 2 and bool(re.search(r"\d", text))
@@ -227,7 +227,7 @@ def is_broken(text: str) -> bool:
 
 
 def group_at(text: str, start: int) -> tuple[str, int] | None:
-    """Return the {...} at `start` and the position behind it."""
+    """Return the content of the {...} at `start` and the position after it, or None."""
     if text[start : start + 1] != "{":
         return None
     end = closing_brace(text, start)

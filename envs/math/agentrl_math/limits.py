@@ -1,15 +1,15 @@
-"""Sizes beyond which an answer is not looked at: bounds on work that needs no process to enforce them."""
+"""Limits on the size of answers and on the time that grading may take."""
 
 MAX_SEARCHED_CHARS = 200_000
-"""Only this much of the end of a response is searched for an answer."""
+"""Only this many characters at the end of a response are searched for an answer."""
 MAX_ANSWER_CHARS = 2_000
-"""The longest gold of MATH has 159 characters."""
+"""For comparison, the longest gold of MATH has 159 characters."""
 MAX_WHOLE_CHARS = 200
-"""The longest response that is an answer and nothing else."""
+"""Maximum length of a response that consists only of its answer."""
 MAX_READ_CHARS = 256
-"""A longer answer is read by a worker, which can be killed, and never by the process that asks."""
+"""A longer answer is parsed only by a worker, which can be killed, never in the calling process."""
 MAX_PHRASE_CHARS = 120
-"""A longer text is no phrase and no quantity in parts."""
+"""A longer text is not a phrase or a quantity in parts."""
 MAX_DEPTH = 40
 MAX_ITEMS = 200
 FAST_BITS = 4_096
@@ -19,18 +19,18 @@ EXACT_BITS = 2_000_000
 
 
 class LimitError(ValueError):
-    """The text is larger or deeper than any answer."""
+    """The text is larger or more deeply nested than any real answer."""
 
 
 MEMORY_BYTES = 2 << 30
-"""The address space of a worker."""
+"""Address space of a worker."""
 COMPUTE_S = 2.0
-"""What a call may compute in workers: the comparison, and the gold by itself where that is not decided."""
+"""Computing time of a call in workers: for the comparison and, if that is undecided, for the gold alone."""
 GOLD_SHARE = 0.25
-"""The part of it that is kept for the gold by itself."""
+"""Share of COMPUTE_S that is reserved for the gold alone."""
 PATIENCE = 3
-"""How many times as long it may take where the machine gives its process less than half of a processor."""
+"""Factor by which the time may grow if the worker gets less than half of a processor."""
 QUEUE_S = 30.0
 """How long a comparison may wait for a worker."""
 START_S = 60.0
-"""How long a worker may take to start, imports included."""
+"""How long a worker may take to start, including imports."""

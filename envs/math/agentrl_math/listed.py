@@ -1,4 +1,4 @@
-"""Several answers in a row, either sign of ±, and relations."""
+"""Readers of lists of answers, of ± and of relations."""
 
 import re
 from itertools import pairwise, product
@@ -18,11 +18,11 @@ _SIGNS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 _ORDERS = {"<", ">", "<=", ">="}
 _OPS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\approx": "~", "\\in": "in", "\\sim": "~", "\\equiv": "=="}
 MAX_SIGNS = 4
-"""The most \\pm of one formula, each of which may be either sign."""
+"""Maximum number of \\pm in one formula, each of which may be either sign."""
 
 
 def plus_minus(text: str, read: Read) -> Answer | None:
-    r"""1 \pm x is the two answers 1 + x and 1 - x, as one list; two \pm are four answers, \pm and \mp are two."""
+    r"""Read 1 \pm x as the list 1 + x, 1 - x; two \pm give four answers, \pm together with \mp two."""
     signs = _SIGNS.findall(text)
     if not signs or split(text, SEPARATOR)[1:]:
         return None
@@ -40,7 +40,7 @@ def _is_bracketed(text: str) -> bool:
 
 
 def _signed(text: str, choice: tuple[str, ...]) -> str:
-    """Return the text with these signs for its \\pm, and the opposite ones for its \\mp."""
+    """Replace every \\pm by its sign and every \\mp by the opposite one."""
     signs = iter(choice)
 
     def sign(found: re.Match[str]) -> str:
@@ -51,7 +51,7 @@ def _signed(text: str, choice: tuple[str, ...]) -> str:
 
 
 def several(text: str, read: Read) -> Answer | None:
-    """Answers between commas, "and" and "or"."""
+    """Read answers separated by commas, "and" or "or"."""
     parts = _filled([part for part in (part.strip() for part, _ in split(text, SEPARATOR)) if part])
     if len(parts) < 2:
         return None
@@ -63,7 +63,7 @@ def several(text: str, read: Read) -> Answer | None:
 
 
 def _filled(parts: list[str]) -> list[str]:
-    r"""1, 2, \ldots, 10 with all ten; other parts as they are."""
+    r"""Expand 1, 2, \ldots, 10 to all ten numbers; return other parts unchanged."""
     numbers = [part for part in parts if part != "\\ldots"]
     if "\\ldots" not in parts[1:-1] or len(numbers) + 1 < len(parts) or not all(map(_WHOLE.fullmatch, numbers)):
         return parts
@@ -78,7 +78,7 @@ def _filled(parts: list[str]) -> list[str]:
 
 
 def _joined(members: tuple[Answer, ...], joints: set[str]) -> Answer | None:
-    """`x<1 or x>2` as a union, `x>1 and x<2` and `x>0, x \\ne 1` as conditions that all hold."""
+    """Read `x<1 or x>2` as a union, and `x>1 and x<2` or `x>0, x \\ne 1` as conditions that must all hold."""
     ops = {op for member in members if isinstance(member, Relation) for op in member.ops}
     if len(joints) > 1 or not ops & _ORDERS or not all(isinstance(member, Relation) for member in members):
         return None
@@ -98,7 +98,7 @@ def _flat(members: tuple[Answer, ...]) -> tuple[Answer, ...]:
 
 
 def _shared_name(members: tuple[Answer, ...]) -> Answer:
-    """`x=1, 2` and `x=1 or x=2` list the values of x; `x<1 or x>2` is a union."""
+    """Read `x=1, 2` and `x=1 or x=2` as one relation with a list of values; else return a list."""
     first = members[0]
     if not isinstance(first, Relation) or first.ops not in (("=",), ("!=",)):
         return Items("list", members)
@@ -115,7 +115,7 @@ def _shared_name(members: tuple[Answer, ...]) -> Answer:
 
 
 def related(text: str, read: Read) -> Answer | None:
-    """Return a relation, or a ratio such as 1:2 and `1 to 2`."""
+    """Read a relation, or a ratio such as 1:2 or `1 to 2`."""
     if ratio := _TO.fullmatch(text):
         return Items(":", (read(ratio.group(1)), read(ratio.group(2))))
     pieces = split(text, _RELATION)

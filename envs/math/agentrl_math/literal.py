@@ -1,4 +1,4 @@
-"""Plain numbers, read without a parser: the path that RL on arithmetic takes millions of times."""
+"""Plain numbers, read without a parser: the fast path, which RL on arithmetic takes millions of times."""
 # ruff: noqa: RUF001  (models write these signs)
 
 import re
@@ -29,11 +29,12 @@ def literal(text: str) -> Fraction | None:
         if "," in digits and not _GROUPED.fullmatch(digits):
             return None
         if len(digits) > MIN_DIGITS and "." in digits:
-            return None  # it may stand for the fraction that it rounds
+            return None  # it may represent the fraction that it rounds
         return _signed(found.group(1), Fraction(digits.replace(",", "").rstrip(".")))
     if found := _FRACTION.fullmatch(text):
-        above, below = found.group(2) or found.group(4), found.group(3) or found.group(5)
-        return _signed(found.group(1), Fraction(int(above), int(below))) if int(below) else None
+        numerator, denominator = found.group(2) or found.group(4), found.group(3) or found.group(5)
+        if int(denominator):
+            return _signed(found.group(1), Fraction(int(numerator), int(denominator)))
     return None
 
 
@@ -42,7 +43,7 @@ def _signed(sign: str, value: Fraction) -> Fraction:
 
 
 def is_value(node: Node) -> bool:
-    """Whether a tree is a number written down: integer, decimal, fraction, mixed number, or one of them times 10^k."""
+    """Return whether a tree is a plain number: integer, decimal, fraction, mixed number, or one of these times 10^k."""
     node = _unsigned(node)
     if node.op == "mul":
         scale = node.args[-1]

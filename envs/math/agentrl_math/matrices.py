@@ -1,4 +1,4 @@
-"""Matrices, what scales them, and determinants."""
+"""Readers of matrices, scaled matrices and determinants."""
 
 import re
 
@@ -10,11 +10,11 @@ _MATRIX = re.compile(
     re.DOTALL,
 )
 MAX_ROWS = 4
-"""The largest determinant that is expanded."""
+"""Size of the largest determinant that is expanded."""
 
 
 def matrix(text: str, read: Read) -> Answer | None:
-    """Return a matrix, a number times a matrix, the value of a determinant, or the lines of `cases` as a list."""
+    """Read a matrix, a number times a matrix, a determinant as its value, or the lines of `cases` as a list."""
     found = _MATRIX.match(text)
     if not found:
         return _scaled(text, read)
@@ -26,7 +26,7 @@ def matrix(text: str, read: Read) -> Answer | None:
 
 
 def _determinant(rows: tuple[tuple[Answer, ...], ...]) -> Scalar | None:
-    """Expanded by the first row; None where it is no determinant, or one of more than four rows."""
+    """Expand a determinant by the first row; None if it is not square or has more than MAX_ROWS rows."""
     nodes = [[cell.node for cell in row if isinstance(cell, Scalar) and not cell.unit] for row in rows]
     if len(rows) > MAX_ROWS or any(len(row) != len(rows) for row in nodes):
         return None
@@ -44,7 +44,7 @@ def _expanded(rows: list[list[Node]]) -> Node:
 
 
 def _scaled(text: str, read: Read) -> Answer | None:
-    r"""\frac12 before a matrix multiplies its cells, before a determinant its value."""
+    r"""Read \frac12 before a matrix as a factor of its cells, or before a determinant of its value."""
     start = text.find("\\begin")
     found = matrix(text[start:], read) if start > 0 and "matrix}" in text[start : start + 24] else None
     if not isinstance(found, Matrix | Scalar):

@@ -1,4 +1,4 @@
-r"""Units of measure: one name for every spelling, as a product of powers, and when two of them disagree."""
+r"""Units of measure: one canonical name for every spelling, as a product of powers, and their comparison."""
 
 import re
 from functools import lru_cache
@@ -20,7 +20,7 @@ _METRIC = {
     "sievert": ("Sv", "m u", ""), "lumen": ("lm", "", ""), "lux": ("lx", "", ""), "candela": ("", "", ""),
     "parsec": ("pc", "k M", ""),
 }  # fmt: skip
-"""Name: symbols, the prefixes that these take, another name. Names take every prefix, and an s."""
+"""Name -> (symbols, their prefixes, another name). Names may have any prefix and a plural s."""
 _OTHER = {
     "percent": "% percent percentage pct percentagepoint pp", "degree": "degree deg ^\\circ circ °",
     "arcminute": "arcminute arcmin", "arcsecond": "arcsecond arcsec",
@@ -57,7 +57,7 @@ _PRODUCTS = {
     "Nm": "newton meter", "kNm": "kilonewton meter", "Ns": "newton second", "Js": "joule second", "Vs": "volt second",
     "Ah": "ampere hour", "mAh": "milliampere hour",
 }  # fmt: skip
-"""Symbols written together, in their own case: Nm is no nm."""
+"""Products of symbols written together; the case matters: Nm is not nm."""
 _PHRASES = re.compile(
     r"\b(?:(fl)\.?|(fluid|metric|short|nautical|light|us|u\.s\.|percentage|pound)s?)[ -](oz|ounce|ton|tonne|mile|year|"
     r"dollar|point|sterling)(?:s|es)?\b",
@@ -67,7 +67,7 @@ _MAY_BE = {frozenset(pair) for pair in (
     ("pound", "lb"), ("pound", "gbp"), ("degree", "celsius"), ("degree", "fahrenheit"), ("ton", "tonne"),
     ("minute", "arcminute"), ("second", "arcsecond"), ("penny", "cent"),
 )}  # fmt: skip
-"""Words that can mean the one or the other."""
+"""Pairs of units for which the same word is used."""
 _TOKEN = re.compile(
     r"\\?\$|\^\\circ ?[CF]?|%|\^?\{?-?\d\}?|[/*()]|[A-Za-z.°¢\u00b5\u03bc\u03a9\u00c5\u00e5]+(?:-hours?)?"
 )
@@ -77,7 +77,7 @@ _RAISED = {"squared": 2, "cubed": 3}
 
 
 def _spellings() -> dict[str, str]:
-    """Return every spelling of a single unit, symbols in their own case."""
+    """Map every spelling of a single unit to its name; the case of symbols matters."""
     known = {}
     for name, (symbols, prefixes, other) in _METRIC.items():
         for word in (name, *other.split()):
@@ -98,7 +98,7 @@ _NAMES = frozenset(_KNOWN.values())
 
 
 def _uncased() -> dict[str, str]:
-    """Lower-cased spellings of more than one letter that can only mean one unit: khz, but not mw."""
+    """Map lower-case spellings of more than one letter to their name if it is unique: khz, but not mw."""
     found: dict[str, set[str]] = {}
     for spelling, name in _KNOWN.items():
         found.setdefault(spelling.lower(), set()).add(name)
@@ -109,7 +109,7 @@ _UNCASED = _uncased()
 
 
 def canonical(unit: str) -> str:
-    """Return one name for every spelling, as in `kilometer hour^-1`; words that are no measure lower-cased."""
+    """Return the canonical name of a unit, such as `kilometer hour^-1`; other words in lower case."""
     return written(powers(unit))
 
 
@@ -137,7 +137,7 @@ def _powers(unit: str) -> tuple[tuple[str, int], ...]:
         elif bare in _RAISED or _POWER.fullmatch(token):
             factor = _RAISED.get(bare) or int(_POWER.fullmatch(token).group(1))  # type: ignore[union-attr]
             factors[last[0]] = factors.get(last[0], 0) + last[1] * (factor - 1)
-            if not factor:  # 5 in^0 is no 5
+            if not factor:  # 5 in^0 is not 5
                 factors[f"{last[0]}^0"] = 1
         else:
             for name, power in _single(token):
@@ -153,12 +153,12 @@ def _powers(unit: str) -> tuple[tuple[str, int], ...]:
 
 
 def powers(unit: str) -> dict[str, int]:
-    """Return the single units of a text, each with its power: `km/h` is kilometer 1, hour -1."""
+    """Return the single units of a text with their powers: `km/h` is {kilometer: 1, hour: -1}."""
     return dict(_powers(unit))
 
 
 def _single(token: str) -> tuple[tuple[str, int], ...]:
-    """Return the units that one word or symbol stands for; a word that is no unit stands for itself."""
+    """Return the units of one word or symbol; a word that is not a unit represents itself."""
     bare = token.strip(".").replace("\u00b5", "u").replace("\u03bc", "u").replace(" ", "").replace("-", "")
     lower = bare.lower()
     if bare in _PRODUCTS:
@@ -172,20 +172,20 @@ def _single(token: str) -> tuple[tuple[str, int], ...]:
 
 
 def is_measure(unit: str) -> bool:
-    """Return whether a text is made of known units alone, as against a word such as "apples"."""
+    """Return whether a text consists of known units, unlike a word such as "apples"."""
     factors = _powers(unit)
     return bool(factors) and all(name in _NAMES for name, _ in factors)
 
 
 def differ(a: str, b: str, policy: str) -> bool:
-    """Return whether two canonical units forbid that their numbers are equal."""
+    """Return whether two canonical units are too different for their numbers to be equal."""
     if policy == "ignore" or a == b:
         return False
     if policy == "required":
         return True
     one, other = _known_part(a), _known_part(b)
     if not one or not other:
-        return bool(a and b and (one or other))  # 4 kg are no 4 triangles
+        return bool(a and b and (one or other))  # 4 kg are not 4 triangles
     if "unit" in one and "unit" in other:
         return 1 not in (one["unit"], other["unit"]) and one["unit"] != other["unit"]
     if "unit" in one or "unit" in other:
@@ -194,7 +194,7 @@ def differ(a: str, b: str, policy: str) -> bool:
 
 
 def _is_of_length(name: str) -> bool:
-    """Return whether a unit of length or area can be what a figure calls its unit."""
+    """Return whether a unit of length or area may be the unnamed "unit" of a figure."""
     return name.endswith("meter") or name in ("unit", "inch", "foot", "yard", "mile")
 
 

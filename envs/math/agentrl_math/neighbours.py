@@ -1,4 +1,4 @@
-r"""The text around a box as one flat row of tokens: formulas, fonts, environments and tags become flags of a token."""
+r"""The text around a box as a flat row of tokens; formulas, fonts, environments and tags become flags of tokens."""
 # ruff: noqa: RUF001, SIM905  (models write these signs; lists of words)
 
 import unicodedata
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from agentrl_math.boxes import Mark, closing_brace
 
 MAX_BESIDE_CHARS = 400
-"""How far before and behind a box its formula is followed."""
-FONTS = frozenset(
-    "text textbf textit textrm textsf texttt mbox hbox mathrm mathbf mathit mathsf boldsymbol bm underline emph bold "
-    "colorbox fcolorbox textcolor color".split()
+"""How many characters before and after a box are read."""
+WORD_FONTS = frozenset("text textbf textit textrm textsf texttt mbox hbox mathrm mathsf".split())
+"""Fonts that contain words rather than a formula."""
+FONTS = WORD_FONTS | frozenset(
+    "mathbf mathit boldsymbol bm underline emph bold colorbox fcolorbox textcolor color".split()
 )
-_WORDS = frozenset("text textbf textit textrm textsf texttt mbox hbox mathrm mathsf".split())
 _LAYOUT = frozenset(
     "quad qquad bf rm it displaystyle textstyle large Large LARGE huge Huge normalsize boldmath left right bigl bigr "
     "big Big hspace vspace item noindent centering phantom smallskip medskip bigskip hfill hline nonumber notag tag "
@@ -30,7 +30,7 @@ _STRUCK = ("del", "s", "strike")
 
 @dataclass(frozen=True)
 class Token:
-    r"""A word, a number, a sign or a \command, what parts it from the token before it, and where it stands.
+    r"""A word, a number, a sign or a \command, with its position and what separates it from the previous token.
 
     `span` counts the formulas entered or left before it; `is_worded`: outside of formulas, or in words within one.
     """
@@ -45,7 +45,7 @@ class Token:
 
     @property
     def kind(self) -> str:
-        """What it is: box, command, number, word or sign."""
+        """One of box, command, number, word and sign."""
         if self.text[0] == "\\":
             return "box" if self.text.endswith("}") else "command" if self.text[1:2].isalpha() else "sign"
         is_number = unicodedata.category(self.text[0])[0] == "N"
@@ -54,13 +54,13 @@ class Token:
 
 @dataclass
 class Row:
-    """The tokens around a mark, which is the token at `place`, and the commands that hold it as an argument."""
+    """The tokens around a mark, which is the token at `index`, and the commands of which it is an argument."""
 
     text: str
     start: int
     end: int
     tokens: list[Token] = field(default_factory=list)
-    place: int = 0
+    index: int = 0
     holders: tuple[str, ...] = ()
     opened: list[str] = field(default_factory=list)
     environments: list[str] = field(default_factory=list)
@@ -71,10 +71,10 @@ class Row:
     is_line: bool = True
 
     def step(self, at: int) -> int:
-        """Read what stands at this place; returns where the next thing starts."""
+        """Read the element at this position; return where the next one starts."""
         char, text = self.text[at], self.text
         if at == self.start:
-            self.place, self.holders = len(self.tokens), (*self.opened, *self.environments)
+            self.index, self.holders = len(self.tokens), (*self.opened, *self.environments)
             return self._token(_BOX, at, self.end)
         if char == "\\":
             return self._command(at)
@@ -100,12 +100,12 @@ class Row:
             self._token("^", at, at)
         return self._token(text[at:end], at, end)
 
-    def _token(self, said: str, at: int, end: int) -> int:
-        said = _SAME.get(said, said)
-        is_worded = not self.math or not _WORDS.isdisjoint(self.opened)
-        self.tokens.append(Token(said, at, self.span, self.is_apart, self.is_line, bool(self.math), is_worded))
+    def _token(self, text: str, at: int, end: int) -> int:
+        text = _SAME.get(text, text)
+        is_worded = not self.math or not WORD_FONTS.isdisjoint(self.opened)
+        self.tokens.append(Token(text, at, self.span, self.is_apart, self.is_line, bool(self.math), is_worded))
         self.is_apart = self.is_line = False
-        self.last = said
+        self.last = text
         return end
 
     def _gap(self, at: int) -> int:
@@ -142,7 +142,7 @@ class Row:
         return end
 
     def _is_cell(self, at: int) -> bool:
-        """Return whether | parts the cells of a table, and # opens a heading."""
+        """Return whether this | separates the cells of a table, or this # opens a heading."""
         line = self.text[self.text.rfind("\n", 0, at) + 1 : at + 1].lstrip(" >-*#")
         return not self.math and line.startswith("|" if self.text[at] == "|" else ("", "#"))
 
@@ -177,16 +177,16 @@ class Row:
             return self._token("\\" + sign, at, at + 2)
         return at + 2
 
-    def _environment(self, name: str, said: str, end: int) -> int:
-        """Enter or leave an environment; a matrix, or an array in brackets, holds what is in it."""
+    def _environment(self, name: str, argument: str, end: int) -> int:
+        """Enter or leave an environment; a matrix, or an array in brackets, is a holder of its content."""
         if name == "end":
             self.environments[-1:] = []
             self.math = "" if self.math == "e" else self.math
             return end
-        is_bracketed = bool(self.tokens) and self.tokens[-1].text in ("(", "[", "|", "\\{") and "array" in said
-        self.environments.append("matrix" if "matrix" in said or is_bracketed else "")
-        self.math = self.math or ("" if said.startswith(_UNSET) else "e")
-        is_spaced = said.startswith(("array", "tabular", "alignat")) and self.text[end : end + 1] == "{"
+        is_bracketed = bool(self.tokens) and self.tokens[-1].text in ("(", "[", "|", "\\{") and "array" in argument
+        self.environments.append("matrix" if "matrix" in argument or is_bracketed else "")
+        self.math = self.math or ("" if argument.startswith(_UNSET) else "e")
+        is_spaced = argument.startswith(("array", "tabular", "alignat")) and self.text[end : end + 1] == "{"
         return (closing_brace(self.text, end) or end - 1) + 1 if is_spaced else end
 
 
@@ -204,7 +204,7 @@ def row_around(text: str, mark: Mark) -> Row:
 
 
 def _size(text: str, at: int) -> int:
-    """Return how many characters the word, number or sign at this place has."""
+    """Return the length of the word, number or sign at this position."""
     end = at + 1
     if text[at].isalpha():
         while text[end : end + 1].isalpha() or (
@@ -222,11 +222,11 @@ def _size(text: str, at: int) -> int:
 
 
 def _emphasis_end(text: str, at: int) -> int:
-    """Where a run of * or _ ends that opens or closes emphasis; 0 for an operator."""
+    """Return the end of a run of * or _ that opens or closes emphasis; 0 for an operator."""
     end = at
     while text[end : end + 1] == text[at]:
         end += 1
-    before, behind = text[at - 1 : at] if at else "", text[end : end + 1]
-    opens = before in ("", *" \n$.:,>(|") and behind not in ("", *" \n")
-    closes = behind in ("", *" \n$.:,;!?)|") and before not in ("", *" \n")
+    before, after = text[at - 1 : at] if at else "", text[end : end + 1]
+    opens = before in ("", *" \n$.:,>(|") and after not in ("", *" \n")
+    closes = after in ("", *" \n$.:,;!?)|") and before not in ("", *" \n")
     return end if opens or closes else 0

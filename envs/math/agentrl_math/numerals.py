@@ -1,15 +1,15 @@
-"""How numbers are written: digits in groups, and decimals that round a fraction."""
+"""Notation of numbers: grouped digits, and decimals that round a fraction."""
 
 import re
 from fractions import Fraction
 from functools import lru_cache
 
 MIN_DIGITS = 10
-"""A decimal of so many significant digits stands for the fraction that it rounds."""
+"""A decimal with this many significant digits represents the fraction that it rounds."""
 MAX_DIGITS = 400
 _FLOAT_DIGITS = 16
 _MARKED = re.compile(r"(?<![\w.'])([1-9]\d{0,2})((?:'\d{3})+|(?:\\?_\d{3})+)(?![\d'_])")
-"""1'000'000 and 1_000_000; a base has one or two digits."""
+"""Matches 1'000'000 and 1_000_000; a base has only one or two digits."""
 _DOTTED = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:\.\d{3}){2,}(?:,\d{1,400})?(?![\d.,])")
 _SPACED = re.compile(r"^(-?(?:\\\$ ?)?[1-9]\d{0,2})((?: \d{3})+)(?=(?:\.\d+)?(?:$| ?[^\d\s.,;]))")
 _COMMAS = re.compile(r"(?<![\d,.])(?:[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d\d)+,\d{3})(?![\d,])")
@@ -18,7 +18,7 @@ _DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*(?:(?:\*\s*10\s*\^\s*\{?|[eE])\s*
 
 
 def ungrouped(text: str) -> str:
-    """1'000'000, 1_000_000, 1 000 000 and 1.000.000 without what parts their groups."""
+    """Remove the separators from 1'000'000, 1_000_000, 1 000 000 and 1.000.000."""
     if "'" in text or "_" in text:
         text = _MARKED.sub(lambda m: m.group(1) + re.sub(r"\D", "", m.group(2)), text)
     if text.count(".") > 1:
@@ -27,7 +27,7 @@ def ungrouped(text: str) -> str:
 
 
 def without_commas(text: str) -> str:
-    """1,234,567 and 12,34,567 in one piece; as they are between brackets, where commas part the members."""
+    """Remove the commas from 1,234,567 and 12,34,567, except in brackets, where commas separate members."""
     if "," not in text or _BRACKETED.search(text):
         return text
     return _COMMAS.sub(lambda m: m.group().replace(",", ""), text)
@@ -35,7 +35,7 @@ def without_commas(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _decimal(text: str) -> tuple[int, int, int] | None:
-    """(digits as an integer, decimals, significant digits) of a decimal; None for another text or fewer digits."""
+    """Return (digits as an integer, decimals, significant digits) of a decimal; None if it has too few digits."""
     found = _DECIMAL.fullmatch(text) if MIN_DIGITS < len(text) < MAX_DIGITS else None
     if not found:
         return None
@@ -48,9 +48,9 @@ def _decimal(text: str) -> tuple[int, int, int] | None:
 
 
 def rounds(text: str, value: Fraction) -> bool:
-    """Return whether a decimal of ten digits or more is `value`, which no decimal is, rounded to its last digit.
+    """Return whether a decimal of ten digits or more is `value`, a non-terminating fraction, rounded to its last digit.
 
-    One of 16 digits may instead be the nearest binary float, as Python prints it: 0.6666666666666666 for 2/3.
+    A decimal of 16 digits may also be the nearest binary float, as Python prints it: 0.6666666666666666 for 2/3.
     """
     found = _decimal(text)
     if found is None or _terminates(value):

@@ -1,4 +1,4 @@
-"""Whether trees are equal, by many digits; runs only inside a worker, which the parent kills when it takes long."""
+"""Numerical comparison of trees to many digits; runs only in a worker, which the parent kills if it takes too long."""
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -18,10 +18,10 @@ BASE_DIGITS = 80
 
 
 class Numeric:
-    """Decides by exact rationals where it can, else by many digits, else at sample points."""
+    """Judge by exact rationals if possible, else by many digits, else at sample points."""
 
     def equal(self, gold: Node, given: Node, rounding: float | int | str) -> bool:
-        """Exactly, or to as many digits as prove it."""
+        """Compare exactly, or to as many digits as a proof needs."""
         a, b = infinity(gold), infinity(given)
         if a or b:
             return a == b
@@ -47,11 +47,11 @@ class Numeric:
         return _any_reading(lambda x, y: _agree(x, y, {}), gold, given)
 
     def proportional(self, gold: Node, given: Node, positive: bool) -> bool:
-        """Return whether given = c·gold for one constant c, positive if asked, at every sample point."""
+        """Return whether given = c·gold at every sample point for one constant c, which may have to be positive."""
         return _any_reading(lambda x, y: _proportional(x, y, positive), gold, given)
 
     def order(self, a: Node, b: Node) -> int | None:
-        """Exactly for rationals, else by as many digits as tell the two apart."""
+        """Compare rationals exactly, others by as many digits as needed."""
         try:
             return Quick().order(a, b)
         except UndecidedError:
@@ -64,18 +64,18 @@ class Numeric:
         except (UndefinedError, GoldUndefinedError):
             return None
         except TooLargeError:
-            raise UndecidedError("too large to put in order") from None
+            raise UndecidedError("too large to compare in size") from None
         return None if mp.im(gap) else int(mp.sign(gap))
 
     def _is_sized_if_read(self, text: str) -> bool:
-        """False for a tower that the grammar reads, which sympy would set out to compute."""
+        """Return False for a tower that our grammar parses, because sympy would try to compute it."""
         try:
             return self.settles(parse(text))
         except (ParseError, GoldUndefinedError):
             return True
 
     def settles(self, node: Node) -> bool:
-        """Whether an expression has values that can be computed, so that what cannot be told is not its doing."""
+        """Return whether an expression has values that can be computed."""
         names = symbols(node)
         if infinity(node) or _exactly(node) is not None:
             return True
@@ -83,13 +83,13 @@ class Numeric:
         return sum(_is_sized(plain, point.values) for point in points(names) if point.strict) >= 3
 
     def settles_opaque(self, text: str) -> bool:
-        """Return the same for a formula outside the grammar."""
+        """Return whether a formula outside the grammar has a value that can be computed."""
         from agentrl_math import second
 
         return second.settles(text)
 
     def opaque(self, gold: str, given: str) -> bool:
-        """What math-verify calls equal and a proof confirms; a formula that sympy stumbles over is not shown equal."""
+        """Return whether math-verify finds two formulas equal and a proof confirms it; False if sympy fails."""
         from agentrl_math import second
 
         if not (self._is_sized_if_read(gold) and self._is_sized_if_read(given)):
@@ -101,7 +101,7 @@ class Numeric:
 
 
 def _exactly(gold: Node) -> Fraction | None:
-    """The rational that a gold is; None where it is none or too large, GoldUndefinedError where it has no value."""
+    """Return a gold as a rational; None if it is irrational or too large; GoldUndefinedError if it has no value."""
     try:
         return exact(gold, EXACT_BITS)
     except UndefinedError:
@@ -111,7 +111,7 @@ def _exactly(gold: Node) -> Fraction | None:
 
 
 def _logarithms(gold: Node, given: Node) -> list[tuple[Node, Node]]:
-    r"""\log without a base is decimal or natural: both sides are read alike, either way."""
+    r"""Return both readings of a \log without a base, decimal and natural, for both sides alike."""
     if not (_has_log(gold) or _has_log(given)):
         return [(gold, given)]
     return [(_with_base(gold, True), _with_base(given, True)), (_with_base(gold, False), _with_base(given, False))]
@@ -136,7 +136,7 @@ def _with_base(node: Node, decimal: bool) -> Node:
 
 
 def _agree(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
-    """Equality to as many digits as the sizes involved call for, seen at two precisions."""
+    """Compare to as many digits as the sizes require, at two precisions."""
     mp.dps = BASE_DIGITS
     sight = Sight()
     a = _sized(gold, lambda: _gold_value(gold, env, sight))
@@ -160,7 +160,7 @@ def _agree(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
 
 
 def _sized(node: Node, value: Callable[[], Any]) -> Any:
-    """Return the value; None for a tower beyond evaluation."""
+    """Return the value; None for a tower that is too large to evaluate."""
     try:
         return value()
     except TooLargeError:
@@ -170,7 +170,7 @@ def _sized(node: Node, value: Callable[[], Any]) -> Any:
 
 
 def _towers(a: Any, b: Any) -> bool:
-    """False when one side is a tower and the other is not; two towers cannot be compared."""
+    """Return False if only one side is a tower; raise UndecidedError for two towers."""
     known = a if b is None else b
     if known is not None and abs(real(known)) < mp.mpf(2) ** HUGE_BITS:
         return False
@@ -178,7 +178,7 @@ def _towers(a: Any, b: Any) -> bool:
 
 
 def _far_apart(a: Any, b: Any) -> bool:
-    """False when beyond doubt unequal; equal leading digits of huge numbers prove nothing."""
+    """Return False if two huge numbers certainly differ; raise UndecidedError if their leading digits are equal."""
     a, b = real(a), real(b)
     if abs(a - b) > mp.mpf(10) ** -30 * max(abs(a), abs(b)):
         return False
@@ -210,7 +210,7 @@ def _fraction(value: Any) -> Fraction:
 
 
 def _agree_at_points(gold: Node, given: Node) -> bool:
-    """Equality of functions wherever both are real; where that is at too few positive points, among complex numbers."""
+    """Compare functions wherever both are real; if these are too few positive points, compare complex values too."""
     agreed, elsewhere = 0, []
     for point in points(symbols(gold) | symbols(given)):
         try:
@@ -230,10 +230,10 @@ def _agree_at_points(gold: Node, given: Node) -> bool:
     return agreed >= 3 or _agree_among_complex(gold, given, elsewhere, agreed)
 
 
-def _agree_among_complex(gold: Node, given: Node, places: list[dict[str, Fraction]], agreed: int) -> bool:
-    for place in places:
+def _agree_among_complex(gold: Node, given: Node, samples: list[dict[str, Fraction]], agreed: int) -> bool:
+    for sample in samples:
         try:
-            if not _agree(gold, given, place):
+            if not _agree(gold, given, sample):
                 return False
         except (UndefinedError, GoldUndefinedError):
             continue
@@ -275,7 +275,7 @@ def _proportional(gold: Node, given: Node, positive: bool) -> bool:
 
 
 def _is_real(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
-    """Return whether both are real here, and every step on the way to them."""
+    """Return whether both values and all intermediate values are real at this point."""
     mp.dps = BASE_DIGITS
     for node in (gold, given):
         sight = Sight()
@@ -286,7 +286,7 @@ def _is_real(gold: Node, given: Node, env: Mapping[str, Fraction]) -> bool:
 
 
 def _is_sized(node: Node, env: Mapping[str, Fraction]) -> bool:
-    """Return whether an expression has a value here whose digits can be compared."""
+    """Return whether an expression has a value at this point whose digits can be compared."""
     mp.dps, sight = BASE_DIGITS, Sight()
     try:
         evaluate(node, env, sight)

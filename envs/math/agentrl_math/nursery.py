@@ -1,4 +1,4 @@
-"""The parent's side of a cradle: starts it, asks it for workers, has it end them."""
+"""The parent's side of a cradle: start it, request workers from it, end them."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ _OWN_SIGNALS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, si
 
 @dataclass
 class Worker:
-    """A worker process, the socket to it, where it came from, and how many answers it has given."""
+    """A worker process, its socket, its nursery, and the number of answers it has given."""
 
     pid: int
     channel: socket.socket
@@ -26,18 +26,18 @@ class Worker:
 
     @property
     def cpu_s(self) -> float:
-        """The CPU time it has spent; 0 where this system does not tell."""
+        """Its CPU time so far; 0 if the system does not report it."""
         fields = self._stat()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
     @property
     def ended_itself(self) -> bool:
-        """Whether it died of what it computed (memory, stack, CPU time) rather than of a signal sent to it."""
+        """Whether its computation killed it (memory, stack, CPU time) rather than a signal from outside."""
         fields = self._stat()
         return bool(fields) and int(fields[49]) & 0x7F in _OWN_SIGNALS
 
     def _stat(self) -> list[str]:
-        """What the system says of it, from the third field on."""
+        """Return the fields of /proc/PID/stat from the third on; [] if there are none."""
         try:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -45,7 +45,7 @@ class Worker:
 
 
 class Nursery:
-    """One cradle process with some modules imported, started when the first worker is wanted. Not thread-safe."""
+    """One cradle process with imported modules, started for the first worker. Not thread-safe."""
 
     def __init__(self, *modules: str) -> None:
         self.modules = modules
@@ -58,7 +58,7 @@ class Nursery:
         return self._process.pid if self._process else None
 
     def spawn(self) -> Worker:
-        """Return a fresh worker; OSError when the cradle does not give one, even after a restart."""
+        """Return a fresh worker; OSError if the cradle fails even after a restart."""
         try:
             return self._spawn()
         except OSError:
@@ -70,14 +70,14 @@ class Nursery:
             raise
 
     def end(self, worker: Worker) -> None:
-        """Kill a worker, without waiting for it."""
+        """Kill a worker without waiting for it."""
         worker.channel.close()
         if self._control:
             with contextlib.suppress(OSError):
                 self._control.send(f"kill {worker.pid}".encode())
 
     def close(self) -> None:
-        """End the cradle and all its workers, and wait for it."""
+        """End the cradle with all its workers and wait for it."""
         process = self._process
         self._forget()
         if process:
@@ -88,9 +88,9 @@ class Nursery:
                 process.wait()
 
     def abandon(self) -> None:
-        """Let go of the cradle without touching it: what a forked child does with its parent's."""
+        """Forget the cradle without ending it, for a forked child, since it belongs to the parent."""
         if self._process:
-            self._process.returncode = 0  # not ours to wait for
+            self._process.returncode = 0  # the parent waits for it
         self._forget()
 
     def _forget(self) -> None:
@@ -104,7 +104,7 @@ class Nursery:
         control.send(b"spawn")
         message, fds, _, _ = socket.recv_fds(control, 64, 1)
         if not message or not fds:
-            raise ConnectionResetError("the process that forks verifiers ended")
+            raise ConnectionResetError("the process that forks verifiers has ended")
         return Worker(int(message), socket.socket(fileno=fds[0]), self)
 
     def _start(self) -> socket.socket:

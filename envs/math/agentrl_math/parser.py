@@ -1,4 +1,4 @@
-"""Cleaned LaTeX or plain arithmetic becomes a tree; nothing is computed here and nothing is ever evaluated as code."""
+"""Parser of cleaned LaTeX or plain arithmetic into a tree; nothing is computed or evaluated as code."""
 
 import re
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _UNKNOWN_FUNCTIONS = set("fghFGHP")
 
 
 def parse(text: str) -> Node:
-    """Return the tree of a cleaned expression; ParseError when it is none, LimitError when it is too deep."""
+    """Return the tree of a cleaned expression; ParseError if it is not one, LimitError if it is too deep."""
     parser = _Parser(text)
     node = parser.sum()
     parser.space()
@@ -67,7 +67,7 @@ class _Parser:
         return terms[0] if len(terms) == 1 else Node("add", tuple(terms))
 
     def signed(self, part: Callable[[], Node]) -> Node:
-        """Return a part behind any number of signs."""
+        """Parse a part after any number of signs."""
         is_negative = False
         while self.peek("+", "-"):
             is_negative ^= self.text[self.at] == "-"
@@ -76,16 +76,16 @@ class _Parser:
         return Node("neg", (node,)) if is_negative else node
 
     def product(self) -> Node:
-        above, below = [self.power()], []
+        factors, divisors = [self.power()], []
         while True:
             if self.take("*"):
-                above.append(self.signed(self.power))
+                factors.append(self.signed(self.power))
             elif self.take("/"):
-                below.append(self.signed(self.power))
+                divisors.append(self.signed(self.power))
             elif self._starts_factor():
-                above.append(self.power())
+                factors.append(self.power())
             else:
-                return Node("div", (_product(above), _product(below))) if below else _product(above)
+                return Node("div", (_product(factors), _product(divisors))) if divisors else _product(factors)
 
     def _starts_factor(self) -> bool:
         self.space()
@@ -120,7 +120,7 @@ class _Parser:
         return Node("pow", (node, self.script()))
 
     def script(self) -> Node:
-        r"""What ^ holds: a group, or a signed number or symbol with its own ^."""
+        r"""Parse an exponent: a group, or a signed number or symbol with its own ^."""
         self.space()
         if self.peek("{"):
             return self.group("{", "}")
@@ -231,7 +231,7 @@ class _Parser:
         raise ParseError(f"unknown command \\{name}")
 
     def argument(self) -> Node:
-        r"""Return an argument of \frac or \sqrt: a group or one character."""
+        r"""Parse an argument of \frac or \sqrt: a group or one character."""
         self.space()
         char = self.text[self.at : self.at + 1]
         if char == "{":
@@ -271,7 +271,7 @@ class _Parser:
         return Node("root", (radicand, index))
 
     def applied(self) -> Node:
-        r"""What a function is applied to: a group, or the product up to + or - or the next function."""
+        r"""Parse the argument of a function: a group, or the product up to +, - or the next function."""
         self.space()
         if self.peek("(", "{", "["):
             return self.postfix(self.base()) if self.peek("{") else self.base()

@@ -1,4 +1,4 @@
-"""Answers in words that have a meaning of their own: no solution, does not exist, all real numbers."""
+"""Phrases with a mathematical meaning: no solution, does not exist, all real numbers."""
 
 import re
 
@@ -24,11 +24,11 @@ ENDLESS = "infinitely many solutions"
 MAX_CHARS = 60
 
 
-def meaning(said: str) -> str:
-    """What letters without spaces say: empty, reals, `ABSENT`, `ENDLESS`, - or + for an infinity; "" for another."""
-    if not said or len(said) > MAX_CHARS:
+def meaning(letters: str) -> str:
+    """Return the meaning of letters without spaces: empty, reals, `ABSENT`, `ENDLESS`, - or + for infinity, or ""."""
+    if not letters or len(letters) > MAX_CHARS:
         return ""
     for pattern, what in ((_EMPTY, "empty"), (_REALS, "reals"), (_ABSENT, ABSENT), (_ENDLESS, ENDLESS)):
-        if pattern.fullmatch(said):
+        if pattern.fullmatch(letters):
             return what
-    return _INFINITE.get(said, "")
+    return _INFINITE.get(letters, "")

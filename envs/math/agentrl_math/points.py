@@ -1,4 +1,4 @@
-"""Where functions are compared: signs, orders and sizes mixed, so that no floor or root looks like the identity."""
+"""Sample points at which functions are compared, with mixed signs, orders and sizes, so that floors and roots show."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _FREE = (
 
 @dataclass(frozen=True)
 class Point:
-    """A value for each symbol; a `strict` point counts even where the functions leave the reals."""
+    """A value for every symbol; a `strict` point counts even if the functions leave the reals there."""
 
     values: dict[str, Fraction]
     strict: bool
@@ -24,7 +24,7 @@ class Point:
 
 
 def points(names: frozenset[str]) -> Iterator[Point]:
-    """Yield the positive fractions first, then points of any sign, order and size, whole ones last."""
+    """Yield positive fractions first, then points of any sign, order and size, integers last."""
     ordered = sorted(names)
     for base in _STRICT:
         yield Point({name: base * (1 + _share(name)) for name in ordered}, True, True)
@@ -39,7 +39,7 @@ def points(names: frozenset[str]) -> Iterator[Point]:
 
 
 def _ranked(names: list[str], turn: int) -> dict[str, int]:
-    """Ascending at one point, descending at the next, shuffled from the sixth on."""
+    """Rank the names: ascending at one point, descending at the next, shuffled from the sixth on."""
     if turn > 4:
         names = sorted(names, key=lambda name: hashlib.sha256(f"{turn} {name}".encode()).digest())
     return {name: rank for rank, name in enumerate(names[::-1] if turn % 2 else names)}
@@ -50,5 +50,5 @@ def _sign(signs: str, i: int) -> int:
 
 
 def _share(name: str) -> Fraction:
-    """Return a number in [0, 1) that is a function of the name only."""
+    """Return a number in [0, 1) that depends only on the name."""
     return Fraction(int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 997, 1009)

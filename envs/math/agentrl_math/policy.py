@@ -1,4 +1,4 @@
-"""What counts as the answer and as equal: the keyword arguments of `verify`."""
+"""Policies of the verifier: the keyword arguments of `verify`."""
 
 import difflib
 from dataclasses import dataclass, fields
@@ -8,46 +8,46 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True)
 class Policy:
-    """How answers are found and compared; the defaults are exact and pay no hedge."""
+    """Rules for finding and comparing answers; the defaults are exact and reject hedged answers."""
 
     percent: Literal["optional", "value", "required"] = "optional"
-    """`optional`: 50% is 0.5, and a dropped or added sign is forgiven above 1 (50 for 50%); `value`: 50% is 0.5 only;
-    `required`: both carry the sign or neither does."""
+    """`optional`: 50% is 0.5, and above 1 the sign may be missing or added (50 for 50%); `value`: 50% is only 0.5;
+    `required`: both have the sign or neither."""
     units: Literal["optional", "required", "ignore"] = "optional"
-    """`optional`: a missing unit is forgiven, a different known one is not; `required`: both or neither;
-    `ignore`: never looked at."""
+    """`optional`: a unit may be missing but not differ from a known one; `required`: both have it or neither;
+    `ignore`: units are ignored."""
     rounding: float | int | Literal["exact"] = "exact"
-    """`exact`; an int: equal once both are rounded to that many decimals; a float below 1: a relative tolerance."""
+    """`exact`; an int: number of decimals to which both are rounded; a float below 1: relative tolerance."""
     order: Literal["auto", "strict", "free"] = "auto"
     """`auto`: (a, b) and [a, b] are ordered, {a, b} and a bare `a, b` are not; `strict`: bare lists are ordered too;
     `free`: tuples are unordered too."""
     box: Literal["last", "first", "only", "all"] = "last"
-    r"""Which \boxed counts; `last`: the last mark of any kind; `only`: boxes that differ are incorrect; `all`: they are
-    the members of one list."""
+    r"""Which \boxed counts. `last`: the last mark of any kind; `only`: differing boxes are incorrect; `all`: the boxes
+    form one list."""
     form: Literal["any", "value"] = "any"
-    """`any`: 2^3 is 8; `value`: a gold that is a plain number wants a plain number, so that a model cannot answer
-    7+8 with 7+8."""
+    """`any`: 2^3 is 8; `value`: if the gold is a plain number, the answer must be one too, so that a model cannot
+    answer 7+8 with 7+8."""
     think: Literal["auto", "open", "ignore"] = "auto"
-    """`auto`: nothing up to the last </think> counts, an unclosed <think> leaves no answer; `open`: the prompt has
-    already opened one; `ignore`: tags are text."""
+    """`auto`: text up to the last </think> is ignored, and after an unclosed <think> there is no answer; `open`: the
+    prompt has already opened a think block; `ignore`: tags are text."""
     fallback: Literal["none", "number"] = "none"
-    """What counts where no box, `####` or <answer> marks an answer: `none`, only a last line `Answer: …` or a response
-    that is its answer; `number`, the number behind "the answer is", else the last one."""
+    """What counts without a box, `####` or <answer>. `none`: only a last line `Answer: …` or a response that consists
+    of its answer; `number`: the number after "the answer is", else the last number."""
 
     @classmethod
-    def of(cls, **given: Any) -> "Policy":
-        """Return the policy with these changes; TypeError for an unknown name, ValueError for an unknown value."""
+    def of(cls, **settings: Any) -> "Policy":
+        """Create a policy; TypeError for an unknown name, ValueError for an unknown value."""
         known = _known()
-        for name, value in given.items():
+        for name, value in settings.items():
             if name not in known:
                 raise TypeError(f"verify() has no policy {name!r}.{_nearest(name, list(known))}")
             _check(name, value, known[name])
-        return cls(**given)
+        return cls(**settings)
 
 
 @lru_cache(maxsize=1)
 def _known() -> dict[str, list[str]]:
-    """Return the choices of every policy, by its name."""
+    """Return the choices of every field by name."""
     hints = get_type_hints(Policy)
     return {field.name: _choices(hints[field.name]) for field in fields(Policy)}
 

@@ -18,11 +18,11 @@ MATH_VERIFY = "agentrl_math.second"
 
 
 class PoolError(RuntimeError):
-    """The pool could not give an answer: no fault of the answer's, as far as anyone can tell."""
+    """The pool could not compute a reply, through no known fault of the answer."""
 
     fault = "infra"
     is_deserved = False
-    """Whether what was to be computed is to blame, rather than the machine."""
+    """Whether the computation itself is to blame rather than the machine."""
 
 
 class OverrunError(PoolError):
@@ -30,16 +30,16 @@ class OverrunError(PoolError):
 
 
 class WorkerDiedError(PoolError):
-    """The worker ended while it computed."""
+    """The worker died while computing."""
 
 
 class Pool:
-    """Up to `size` workers, started when first needed; a worker that overruns its time is killed and replaced,
-    one that the machine starves of processor time a little later.
+    """Up to `size` workers, started on demand. A worker that exceeds its time is killed and replaced; it gets more time
+    if the machine starves it of processor time.
 
-    `ask` waits at most `queue_s` for a worker and then at most `share` of `compute_s` for its answer; the shares of
-    one call add up to 1. Workers are of two kinds:
-    a full one has math-verify imported, which takes a cradle seconds, and serves every request.
+    `ask` waits at most `queue_s` for a worker and then at most `share` of `compute_s` for its reply; the shares of one
+    call add up to 1. There are two kinds of workers: a full one has imported math-verify, which takes a cradle seconds,
+    and can serve every request; a plain one cannot.
     """
 
     def __init__(self, size: int | None = None, compute_s: float = COMPUTE_S, queue_s: float = QUEUE_S) -> None:
@@ -60,7 +60,7 @@ class Pool:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it answers no more."""
+        """Whether the pool is closed."""
         return self._closed
 
     @property
@@ -70,7 +70,7 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of everything the pool has started."""
+        """The process ids of cradles and workers."""
         return [*(pid for pid in (self._plain.pid, self._full.pid) if pid), *self.worker_pids]
 
     @property
@@ -82,7 +82,7 @@ class Pool:
             return self._threads
 
     def ask(self, request: dict[str, Any], waited_s: float = 0.0, share: float = 1.0) -> dict[str, Any]:
-        """Return a worker's reply to a request, after `waited_s` in some other queue; PoolError when there is none."""
+        """Return a worker's reply to a request; `waited_s` counts as time in the queue. PoolError if there is none."""
         if not self._free.acquire(timeout=max(0.0, self.queue_s - waited_s)):
             raise PoolError(f"no verifier was free within {self.queue_s} s")
         try:
@@ -91,7 +91,7 @@ class Pool:
             self._free.release()
 
     def close(self) -> None:
-        """End every process of the pool; safe to call twice."""
+        """End every process of the pool; idempotent."""
         self._closed = True
         with self._starting, self._lock:
             for worker in self._idle:
@@ -112,10 +112,10 @@ class Pool:
             left_s = within_s - (time.monotonic() - started)
             if not worker.served or left_s <= 0:
                 raise
-        return self._exchange(self._fresh_worker(full), request, left_s)  # it may have died while it was idle
+        return self._exchange(self._fresh_worker(full), request, left_s)  # the first may have died while idle
 
     def _exchange(self, worker: Worker, request: dict[str, Any], within_s: float) -> dict[str, Any]:
-        """Send, wait, keep the worker; a worker that fails is ended."""
+        """Send a request and return the reply; keep the worker, or end it if it failed."""
         kept = False
         try:
             reply = self._reply(worker, json.dumps(request).encode(), within_s)
@@ -140,7 +140,7 @@ class Pool:
         return reply
 
     def _message(self, worker: Worker, before: float, within_s: float) -> bytes:
-        """What it sends in time, or within a few times that while the machine starves it; OverrunError."""
+        """Return a worker's message; OverrunError after `within_s`, or PATIENCE times that if it was starved."""
         for _ in range(PATIENCE):
             with contextlib.suppress(TimeoutError):
                 return worker.channel.recv(1 << 18)
@@ -151,7 +151,7 @@ class Pool:
         raise overrun
 
     def _idle_worker(self, full: bool) -> Worker | None:
-        """An idle worker of the kind needed; where there is none, an idle plain one makes room for a full one."""
+        """Take an idle worker of the needed kind, or None; if necessary end an idle plain one to make room."""
         with self._lock:
             fit = next((worker for worker in reversed(self._idle) if not full or worker.nursery is self._full), None)
             if fit:
@@ -169,7 +169,7 @@ class Pool:
             try:
                 worker = (self._full if full else self._plain).spawn()
             except OSError as problem:
-                raise PoolError(f"no verifier process could be started: {problem}") from None
+                raise PoolError(f"cannot start a verifier process: {problem}") from None
             with self._lock:
                 self._busy[worker.pid] = worker
             return worker
@@ -183,7 +183,7 @@ class Pool:
                 worker.nursery.end(worker)
 
     def _abandon(self) -> None:
-        """In a forked child: let go of the parent's processes without touching them."""
+        """In a forked child, forget the parent's processes without ending them."""
         for worker in [*self._idle, *self._busy.values()]:
             worker.channel.close()
         self._plain.abandon()
@@ -197,7 +197,7 @@ _default_lock = threading.Lock()
 
 
 def default() -> Pool:
-    """This process's pool, made when first asked for and closed when the process ends."""
+    """Return the pool of this process; the first call creates it, and it closes at exit."""
     global _default
     with _default_lock:
         if _default is None or _default.is_closed:

@@ -1,4 +1,4 @@
-"""Words as against symbols, and the words that change the number beside them."""
+"""Distinguishing words from symbols, and words that change the number beside them."""
 
 import re
 
@@ -41,7 +41,7 @@ CHANGERS = _NUMBER_WORDS | set(
     "incorrect never to than then either zeros nought opposite conjugate modulus permille exponent mil "
     "less fewer more least most but nor".split()
 )
-"""Words that make something else of the number before them."""
+"""Words that change the number before them."""
 
 
 def number_said(words: str) -> int | None:
@@ -52,12 +52,12 @@ def number_said(words: str) -> int | None:
 
 
 def is_formula(text: str) -> bool:
-    """Return whether letters are functions, constants and products of symbols, rather than words."""
+    """Return whether the letters of a text are functions, constants and symbols rather than words."""
     return not any(map(is_word, re.findall(r"[A-Za-z']+", text)))
 
 
 def is_word(token: str) -> bool:
-    """Return whether a run of letters is a word: `even` and `Bob`, as against `abc`, `xyz`, `sinx` and `theta`."""
+    """Return whether a run of letters is a word such as `even` or `Bob`, unlike `abc`, `xyz`, `sinx` and `theta`."""
     if token.lower() in _SHORT_WORDS:
         return True
     if len(token) < 3 or _FORMULA_TOKEN.fullmatch(token) or _are_neighbours(token.lower()):
@@ -66,17 +66,17 @@ def is_word(token: str) -> bool:
 
 
 def is_noun(token: str) -> bool:
-    """Return whether a run of letters behind a number and a space is a thing counted rather than symbols."""
+    """Return whether a run of letters after a number and a space is a counted thing rather than symbols."""
     return is_word(token.title()) or (len(token) > 3 and token[0] in "aeiou" and not _are_neighbours(token))
 
 
 def _are_neighbours(letters: str) -> bool:
-    """Return whether the letters are different ones close together in the alphabet, as symbols are: a, b, c."""
+    """Return whether the letters are distinct and close together in the alphabet, like symbols: a, b, c."""
     return len(set(letters)) == len(letters) and ord(max(letters)) - ord(min(letters)) <= len(letters)
 
 
 def lost_signs(text: str) -> str:
-    r"""Return the mathematical signs and brackets of a text that a comparison of its words would not see."""
+    r"""Return the mathematical signs and brackets of a text, which a comparison of its words would ignore."""
     bare = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text)
     bare = re.sub(r"^\s*\(([^()]*)\)\s*$", r"\1", re.sub(r"(?<=[A-Za-z]{2})-(?=[A-Za-z]{2})", "", bare))
     return "".join(re.findall(r"[-+*/^=<>|!()\[\]]|_(?=.)|\\frac|\\[{}]", bare))

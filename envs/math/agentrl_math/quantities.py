@@ -1,4 +1,4 @@
-"""Whether two numbers are the same quantity: units, percent, rounded decimals."""
+"""Comparison of quantities: units, percent, rounded decimals."""
 
 import re
 from fractions import Fraction
@@ -14,12 +14,12 @@ from agentrl_math.units import with_letters
 
 HUNDRED = Node("num", value=Fraction(100))
 EXACTLY = 1_000_000
-"""The decimals of what is no decimal."""
+"""Number of decimals of anything but a decimal."""
 _DECIMAL = re.compile(r"-?\d{0,400}(?:\.(\d{0,400}))?(?:\s*\*\s*10\s*\^\s*\{?\s*(-?\d{1,3})\s*\}?)?(?<=[\d.}])")
 
 
 def same_quantity(gold: Scalar, given: Scalar, judge: Judge, policy: Policy) -> bool:
-    """Return whether two numbers with their units are the same."""
+    """Return whether two numbers with units are the same quantity."""
     if "percent" in (gold.unit, given.unit) and "" in (gold.unit, given.unit):
         return _same_percent(gold, given, judge, policy)
     gold, given = _with_letters(gold, given), _with_letters(given, gold)
@@ -48,12 +48,12 @@ def _exceeds_one(node: Node) -> bool:
 
 
 def _in_other_order(gold: str, given: str) -> bool:
-    """Return whether these name points or digits by capitals, AB as against BA, rather than multiply."""
+    """Return whether both are capitals that name points or digits, in a different order: AB and BA."""
     return all(re.fullmatch("[A-Z]{2,}", text.strip()) for text in (gold, given)) and gold.split() != given.split()
 
 
 def places(part: Answer) -> int:
-    """Return how many decimals a number shows."""
+    """Return the number of decimals of a number as written."""
     found = _DECIMAL.fullmatch(part.text.strip()) if isinstance(part, Scalar) else None
     if not found:
         return EXACTLY
@@ -61,7 +61,7 @@ def places(part: Answer) -> int:
 
 
 def _with_letters(one: Scalar, other: Scalar) -> Scalar:
-    """`5 V` with its letter as a unit, where the other number has one."""
+    """Read the letter of `5 V` as a unit if the other number has a unit."""
     if one.unit or not other.unit or not symbols(one.node) or not (found := with_letters(one.text)):
         return one
     try:
@@ -71,7 +71,7 @@ def _with_letters(one: Scalar, other: Scalar) -> Scalar:
 
 
 def _is_rounded(gold: Scalar, given: Scalar) -> bool:
-    """Return whether one is a decimal of ten digits or more that rounds the fraction that the other is."""
+    """Return whether one is a decimal of ten digits or more that rounds the other, a fraction."""
     for decimal, other in ((gold, given), (given, gold)):
         value = small(other.node)
         if isinstance(value, Fraction):

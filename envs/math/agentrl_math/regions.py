@@ -1,4 +1,4 @@
-"""Sets of real numbers in normal form: pieces in order, none touching another."""
+"""Sets of real numbers in normal form: sorted pieces that do not touch."""
 
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
@@ -13,7 +13,7 @@ _LOWEST, _HIGHEST = Node("neg", (Node("inf"),)), Node("inf")
 
 @dataclass(frozen=True)
 class Piece:
-    """An interval with its ends in it or not; a point is one with both ends the same and in it."""
+    """An interval with or without its ends; a point is an interval with equal, included ends."""
 
     low: Node
     high: Node
@@ -25,17 +25,17 @@ Region = list[Piece]
 
 
 class NoRegionError(ValueError):
-    """An answer is no set of reals, or one whose ends have no order."""
+    """An answer is not a set of reals, or its ends cannot be ordered."""
 
 
 @dataclass(frozen=True)
 class Regions:
-    """Compares sets of reals with the judge's order of numbers."""
+    """Comparison of sets of reals by the judge's order of numbers."""
 
     judge: Judge
 
     def same(self, gold: Answer, given: Answer) -> bool:
-        """Return whether two answers are one set of reals."""
+        """Return whether two answers are the same set of reals."""
         if len(variables(gold) | variables(given)) > 1:
             return False
         try:
@@ -56,7 +56,7 @@ class Regions:
         return order
 
     def of(self, answer: Answer) -> Region:
-        """Return the normal form; NoRegionError where there is none."""
+        """Return the normal form; NoRegionError if there is none."""
         answer = between(answer)
         if isinstance(answer, Combined):
             regions = [self.of(member) for member in answer.members]
@@ -72,29 +72,29 @@ class Regions:
             return self.of(self._solved(answer))
         parts = pieces(answer)
         if parts is None or parts == (answer,):
-            raise NoRegionError("no set of reals")
+            raise NoRegionError("not a set of reals")
         return self._merged([piece for part in parts for piece in self.of(part)])
 
     def _solved(self, relation: Relation) -> Answer:
-        """Return the set that an inequality, `x \\ne 2` or `x \\in S` names."""
+        """Return the set described by an inequality, `x \\ne 2` or `x \\in S`."""
         if relation.ops == ("=",) and is_variable(relation.texts[0]) and is_constant(relation.sides[1]):
             return Items("set", (relation.sides[1],))
         parts = pieces(relation)
         found = interval(relation) or (Union(parts) if parts else membership(relation))
         if found is relation:
-            raise NoRegionError("no relation of one variable to numbers")
+            raise NoRegionError("not a relation between one variable and numbers")
         return found
 
     def _interval(self, answer: Items) -> Region:
         low, high = answer.members
         if not (_is_number(low) and _is_number(high)) or not isinstance(low, Scalar) or not isinstance(high, Scalar):
-            raise NoRegionError("no interval of numbers")
+            raise NoRegionError("not an interval of numbers")
         if self._order(low.node, high.node) >= 0:
             raise NoRegionError("an interval that ends before it begins")
         return [Piece(low.node, high.node, answer.kind[0] == "[", answer.kind[1] == "]")]
 
     def _merged(self, region: Region) -> Region:
-        """In order, with pieces that overlap or touch made one."""
+        """Sort the pieces and merge those that overlap or touch."""
         merged: Region = []
         for piece in sorted(region, key=cmp_to_key(self._by_low)):
             if merged and self._reaches(merged[-1], piece):
@@ -131,7 +131,7 @@ class Regions:
         return Piece(low, high, has_low, has_high)
 
     def _without(self, region: Region) -> Region:
-        """Return the rest of the line."""
+        """Return the complement."""
         rest, low, has_low = [], _LOWEST, False
         for piece in region:
             order = self._order(low, piece.low)

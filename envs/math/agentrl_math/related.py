@@ -1,4 +1,4 @@
-"""Whether relations say the same: equations, inequalities, `x = 5` and 5, `1/3 ≈ 0.333`."""
+"""Comparison of relations: equations, inequalities, `x = 5` and 5, `1/3 ≈ 0.333`."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -15,31 +15,31 @@ from agentrl_math.quantities import EXACTLY, places
 
 
 class Comparer(Protocol):
-    """What compares the parts of a relation."""
+    """Comparison of the parts of a relation."""
 
     @property
     def judge(self) -> Judge:
-        """Decides about numbers."""
+        """The judge of numbers."""
 
     @property
     def policy(self) -> Policy:
-        """What is forgiven."""
+        """The policy of the comparison."""
 
     def same(self, gold: Answer, given: Answer) -> bool:
         """Return whether `given` is the answer `gold`."""
 
     def directed(self, is_gold: bool, one: Answer, other: Answer) -> bool:
-        """Return the same, where `is_gold` says that the first one is the gold."""
+        """Call `same` with the gold first; `is_gold` says whether `one` is the gold."""
 
     def alike(self, one: Answer, other: Answer) -> bool:
         """Return whether two parts of one answer are the same; neither is the gold."""
 
     def ordered(self, gold: Sequence[Answer], given: Sequence[Answer]) -> bool:
-        """Return whether all members are the same, one by one."""
+        """Return whether all members are the same in this order."""
 
 
 def related(by: Comparer, gold: Answer, given: Answer) -> bool:
-    """Return whether two answers, at least one of which is a relation, are the same."""
+    """Return whether two answers, at least one of them a relation, are the same."""
     if isinstance(gold, Relation) and isinstance(given, Relation):
         a, b = relations.membership(gold), relations.membership(given)
         return _relations(by, gold, given) if a is gold and b is given else by.same(a, b)
@@ -58,7 +58,7 @@ def related(by: Comparer, gold: Answer, given: Answer) -> bool:
 
 
 def _values(by: Comparer, relation: Relation, other: Answer, is_gold: bool) -> bool:
-    """`x = 5`, `m+n = 2+3 = 5` and `x = 1/3 ≈ 0.333` give a value; every side of an = must have it."""
+    """Compare the value of `x = 5`, `m+n = 2+3 = 5` or `x = 1/3 ≈ 0.333`, which all sides must have, with an answer."""
     if not set(relation.ops) <= {"=", "~"}:
         return False
     named = relations.is_name(relation.texts[0]) and not relations.names(relation.sides[0]) & relations.names(other)
@@ -80,7 +80,7 @@ def _values(by: Comparer, relation: Relation, other: Answer, is_gold: bool) -> b
 
 
 def _rounded(by: Comparer, segments: list[list[Answer]], other: Answer, is_gold: bool) -> bool:
-    """`1/3 ≈ 0.333 ≈ 0.33`: all round the most precise part; that one, or a rounded one, is the other answer."""
+    """Compare `1/3 ≈ 0.333 ≈ 0.33`: all parts must round the most precise one, and one must be the other answer."""
     finest = max(segments, key=lambda segment: max(map(places, segment)))
     coarser = [segment for segment in segments if segment is not finest]
     if not all(by.alike(finest[0], side) for side in finest[1:]):
@@ -91,7 +91,7 @@ def _rounded(by: Comparer, segments: list[list[Answer]], other: Answer, is_gold:
 
 
 def _rounds(by: Comparer, precise: Answer, part: Answer) -> bool:
-    """Return whether a number is another one to the decimals that it shows."""
+    """Return whether `part` is `precise` rounded to the decimals of `part`."""
     decimals = places(part)
     if not isinstance(precise, Scalar) or not isinstance(part, Scalar) or decimals == EXACTLY:
         return False
@@ -129,7 +129,7 @@ def _relations(by: Comparer, gold: Relation, given: Relation) -> bool:
 
 
 def _chain(by: Comparer, gold: Relation, given: Relation) -> bool:
-    """`y = 2x + x = 3x` for `y = 3x`: each step must hold."""
+    """Compare `y = 2x + x = 3x` with `y = 3x`: every step must hold."""
     if gold.ops != ("=",) or not set(given.ops) <= {"=", "~"} or squeeze(gold.texts[0]) != squeeze(given.texts[0]):
         return False
     if "~" in given.ops:

@@ -1,4 +1,4 @@
-"""What relations say: the interval of an inequality, the value of `x = 5`, the names on the left of an `=`."""
+"""Meaning of relations: the interval of an inequality, the value of `x = 5`, the names on the left of an `=`."""
 
 import re
 
@@ -23,7 +23,7 @@ def by_name(items: Items) -> tuple[Answer, ...] | None:
 
 
 def named(items: Items) -> bool:
-    """Return whether the members give values to different names: `a = 2, b = 3`."""
+    """Return whether the members assign values to distinct names: `a = 2, b = 3`."""
     left = [name for name, _ in _pairs(items)]
     return len(left) == len(items.members) > 1 and len(set(left)) == len(left) and all(map(is_variable, left))
 
@@ -33,7 +33,7 @@ def _pairs(items: Items) -> list[tuple[str, Answer]]:
 
 
 def between(answer: Answer) -> Answer:
-    """`x > 1 and x < 2` as `1 < x < 2`, other conditions on one variable as what all of them allow."""
+    """Rewrite `x > 1 and x < 2` as `1 < x < 2`, and other conditions on one variable as an intersection."""
     if not isinstance(answer, Items) or answer.kind != "and":
         return answer
     bounds = [bound for bound in map(_bound, answer.members) if bound]
@@ -46,7 +46,7 @@ def between(answer: Answer) -> Answer:
 
 
 def variables(answer: Answer) -> frozenset[str]:
-    """Return the variables whose relations an answer is made of."""
+    """Return the variables of the relations in an answer."""
     if isinstance(answer, Relation):
         if _distance(answer):
             return frozenset([variable(answer)])
@@ -56,7 +56,7 @@ def variables(answer: Answer) -> frozenset[str]:
 
 
 def _bound(relation: Answer) -> tuple[str, str, Answer] | None:
-    """`x > 3` and `3 < x` as (">", "x", 3)."""
+    """Return (">", "x", 3) for `x > 3` and `3 < x`, or None."""
     if not isinstance(relation, Relation) or len(relation.ops) != 1 or interval(relation) is None:
         return None
     if _distance(relation):
@@ -67,7 +67,7 @@ def _bound(relation: Answer) -> tuple[str, str, Answer] | None:
 
 
 def pieces(answer: Answer) -> tuple[Answer, ...] | None:
-    """Return the members of a union; a list of inequalities is one."""
+    """Return the members of a union or of a list of inequalities, or None."""
     if isinstance(answer, Union):
         return answer.members
     if isinstance(answer, Relation) and answer.ops == ("!=",) and is_variable(answer.texts[0]):
@@ -88,7 +88,7 @@ def pieces(answer: Answer) -> tuple[Answer, ...] | None:
 
 
 def interval(relation: Relation) -> Items | None:
-    """Return the interval that `x > 3` or `1 <= x < 2` names."""
+    """Return the interval of `x > 3` or `1 <= x < 2`, or None."""
     ops = relation.ops
     if (found := _distance(relation)) and found[0] in ("<", "<="):
         return Items("[]" if found[0] == "<=" else "()", found[1])
@@ -108,7 +108,7 @@ def interval(relation: Relation) -> Items | None:
 
 
 def _distance(relation: Relation) -> tuple[str, tuple[Scalar, Scalar]] | None:
-    """Return the sign and the two ends of `|x - 1| < 2`; z may be complex."""
+    """Return the sign and the two ends of `|x - 1| < 2`, or None; not for z, which may be complex."""
     if len(relation.ops) != 1:
         return None
     (one, other), op = relation.sides, relation.ops[0]
@@ -129,7 +129,7 @@ def _distance(relation: Relation) -> tuple[str, tuple[Scalar, Scalar]] | None:
 
 
 def solution(relation: Relation) -> tuple[str, str, Answer] | None:
-    """Return the name, sign and value of `x = 5`, `5 = x` or `x >= 3`; None for a relation that is not solved."""
+    """Return name, sign and value of `x = 5`, `5 = x` or `x >= 3`; None for a relation that is not solved."""
     op = relation.ops[0]
     for at, sign in ((0, op), (1, FLIPPED.get(op, op))):
         value = relation.sides[1 - at]
@@ -139,20 +139,20 @@ def solution(relation: Relation) -> tuple[str, str, Answer] | None:
 
 
 def membership(relation: Relation) -> Answer:
-    """Return the set in `x in S`; any other relation as it is."""
+    """Return the set in `x in S`; return other relations unchanged."""
     if relation.ops != ("in",) or not is_name(relation.texts[0]) or is_constant(relation.sides[1]):
         return relation
     return relation.sides[1]
 
 
 def variable(relation: Relation) -> str:
-    """Return the side that is a variable alone, or the variable whose distance the relation bounds."""
+    """Return the side that is a single variable, or the variable whose distance the relation bounds."""
     bounded = (name for side in relation.sides for name in names(side))
     return next((text for text in relation.texts if is_variable(text)), None) or next(bounded)
 
 
 def is_variable(text: str) -> bool:
-    """Return whether this is one symbol, with an index or not; e and i are numbers."""
+    """Return whether this is a single symbol, with or without an index; e and i are numbers."""
     return bool(re.fullmatch(r"(?![ei]$)[A-Za-z](?:_\{?\w+\}?)?|\\(?:theta|alpha|beta|lambda|phi)\s*", text.strip()))
 
 
@@ -162,7 +162,7 @@ def is_constant(answer: Answer) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """Return whether the left side of an = only names what the right side is: x, f(2), m+n, AB, Area, (x, y)."""
+    """Return whether the left side of an = only names the right side: x, f(2), m+n, AB, Area, (x, y)."""
     return not re.search(r"[^A-Za-z '|+,()]", _NAME_PARTS.sub(" ", text))
 
 
@@ -174,7 +174,7 @@ def names(answer: Answer) -> frozenset[str]:
 
 
 def difference(relation: Relation) -> Node | None:
-    """Return the left side less the right one, where both are expressions."""
+    """Return the left side minus the right one; None unless both are expressions."""
     left, right = relation.sides[0], relation.sides[1]
     if not isinstance(left, Scalar) or not isinstance(right, Scalar):
         return None

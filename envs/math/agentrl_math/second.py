@@ -1,4 +1,4 @@
-"""The second reader, for formulas outside our grammar: math-verify, whose every "equal" is proved again."""
+"""The second parser, for formulas outside our grammar: math-verify, whose results are proved again."""
 
 import contextlib
 import itertools
@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import sympy
-import sympy.physics.units  # sympy asks for it late, and it compiles text of its own
+import sympy.physics.units  # sympy imports it lazily, and it compiles text
 from latex2sympy2_extended import latex2sympy2  # type: ignore[import-untyped]
 from math_verify import LatexExtractionConfig, parse
 from sympy.polys.monomials import MonomialOps
@@ -19,7 +19,7 @@ _CONFIG = (LatexExtractionConfig(boxed_match_priority=-1),)
 _DIGITS = 60
 _TOKEN = r"\s*(\\(?!frac|sqrt|binom|left|sum|int|prod|lim)[A-Za-z]+|[A-Za-z\d])"
 _SQRT, _FRAC = re.compile(rf"\\sqrt(?![A-Za-z]){_TOKEN}"), re.compile(rf"\\frac(?![A-Za-z]){_TOKEN}{_TOKEN}")
-"""An argument of one token without braces, which math-verify does not read."""
+"""Arguments of one token without braces, which math-verify does not parse."""
 _UNDONE = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.Derivative)
 _LATE = (
     r"\int_0^1 x^2 e^x dx", r"\lim_{x\to 0} \frac{\sin x}{x}", r"\sum_{k=1}^{\infty} \frac{1}{k^2}",
@@ -30,9 +30,9 @@ _LATE = (
 
 
 def _numeral(text: str) -> sympy.Rational:
-    """Digits as an exact rational. sympy.Number would hand the text to eval, and round decimals."""
+    """Return digits as an exact rational; sympy.Number would pass the text to eval and round decimals."""
     if not re.fullmatch(r"\d*\.?\d*", text) or not text.strip("."):
-        raise ValueError(f"{text[:40]!r} is no numeral")
+        raise ValueError(f"{text[:40]!r} is not a numeral")
     value = Fraction(text if text[-1] != "." else text[:-1])
     return sympy.Rational(value.numerator, value.denominator)
 
@@ -42,7 +42,7 @@ latex2sympy2.convert_number = lambda text: _numeral(re.sub(r"[, ]", "", text))
 
 
 def _monomials(_: Any, code: str, name: str) -> Any:
-    """What sympy writes and compiles from a number of variables alone, under a name that the worker allows."""
+    """Compile code that sympy generates from the number of variables, under a file name that the worker allows."""
     scope: dict[str, Any] = {}
     exec(compile(code, "sympy.polys.monomials", "exec"), scope)  # noqa: S102
     return scope[name]
@@ -52,13 +52,13 @@ MonomialOps._build = _monomials
 
 
 def equal(gold: str, given: str) -> bool:
-    """Return whether math-verify reads both and a proof of our own shows them equal."""
+    """Return whether math-verify parses both formulas and our own proof shows that they are equal."""
     left, right = _read(gold), _read(given)
     return left is not None and right is not None and not _refuted(left, right) and _proved(left, right)
 
 
 def settles(text: str) -> bool:
-    """Return whether a formula has a number within reach, at small whole values of its symbols."""
+    """Return whether a formula has a finite value at small integer values of its symbols."""
     value = _read(text)
     if not isinstance(value, sympy.Expr):
         return True
@@ -72,7 +72,7 @@ def _read(text: str) -> Any:
 
 
 def _refuted(left: Any, right: Any) -> bool:
-    """Return whether the two differ at small whole values of their symbols: cheaper than any simplification."""
+    """Return whether two formulas differ at small integer values of their symbols, cheaper than simplification."""
     if not isinstance(left, sympy.Expr) or not isinstance(right, sympy.Expr):
         return False
     value = _number((left - right).subs(_small(left.free_symbols | right.free_symbols)))
@@ -88,10 +88,10 @@ def _number(value: Any) -> Any:
 
 
 def _done(value: Any) -> Any:
-    """What the sums, products, integrals and limits in a formula come to; sympy would compile text for their digits."""
+    """Evaluate sums, products, integrals and limits in closed form; sympy would compile text to compute digits."""
     value = value.doit()
     if value.has(*_UNDONE):
-        raise UndecidedError("no closed form was found")
+        raise UndecidedError("no closed form found")
     return value
 
 
@@ -111,7 +111,7 @@ def _proved(left: Any, right: Any) -> bool:
 
 
 def _is_zero(difference: Any, size: Any) -> bool:
-    """Exactly for rationals, else to many digits of the size of the numbers compared."""
+    """Return whether a difference is zero: exactly for rationals, else to many digits relative to `size`."""
     if difference.is_Rational:
         return bool(difference == 0)
     value, scale = sympy.N(difference, _DIGITS, chop=False), sympy.N(size, _DIGITS)
@@ -121,7 +121,7 @@ def _is_zero(difference: Any, size: Any) -> bool:
 
 
 def _warm() -> None:
-    """Make sympy import what it imports late, before the worker forbids the exec that imports use."""
+    """Make sympy perform its lazy imports before the worker forbids exec, which imports use."""
     for formula in _LATE:
         with contextlib.suppress(UndecidedError):
             equal(formula, r"\frac{1}{7}")

@@ -1,11 +1,11 @@
-"""Whether a gold has a value within reach, whatever it is compared with."""
+"""Check whether a gold has a computable value, independent of any answer."""
 
 from agentrl_math.forms import Answer, Items, Matrix, Opaque, Relation, Scalar, Union
 from agentrl_math.judge import Judge, is_beyond
 
 
 def settled(answer: Answer, judge: Judge) -> bool:
-    """Return whether every part of an answer has a value within reach, so that what cannot be told is not its doing."""
+    """Return whether every part of an answer has a computable value."""
     if isinstance(answer, Scalar):
         return judge.settles(answer.node)
     if isinstance(answer, Opaque):
@@ -14,7 +14,7 @@ def settled(answer: Answer, judge: Judge) -> bool:
 
 
 def parts(answer: Answer) -> tuple[Answer, ...]:
-    """Return the answers that an answer is made of."""
+    """Return the parts of an answer."""
     if isinstance(answer, Items | Union):
         return answer.members
     if isinstance(answer, Matrix):

@@ -1,21 +1,22 @@
-"""What a marked text says by itself: whether it states something, and whether it is an answer or a sentence."""
+"""Classification of a marked text: whether it states something, and whether it is an answer or a sentence."""
 
 from itertools import pairwise
 
 from agentrl_math import phrases
 from agentrl_math.context import FALSITIES, HEDGES, MAX_CONTEXT_CHARS, denies, tokens_of, words_of
+from agentrl_math.neighbours import WORD_FONTS
 from agentrl_math.prose import number_said
 
 _PREDICATES = words_of(
     "is are was were has have had do does did it he she they we you this that there which because since it's that's so"
 )
-"""Words of a sentence, which no answer has."""
-_FONTS = words_of(r"\text \textbf \textrm \textit \mathrm \mathbf \mbox \quad")
+"""Words of a sentence, which answers do not contain."""
+_FONTS = frozenset(f"\\{name}" for name in (*WORD_FONTS, "mathbf", "quad"))
 _ANSWERS = words_of("yes no true false none nothing zero empty never always")
 
 
 def has_value(content: str) -> bool:
-    """Whether a text holds a value: a digit, a symbol, a number in words, or words such as `DNE`; `unique` is none."""
+    """Return whether a text contains a value: a digit, a symbol, a number word, or `DNE`; `unique` is not a value."""
     tokens = tokens_of(content)
     if len(tokens) == 1 and (len(tokens[0]) == 1 or tokens[0] in _ANSWERS):
         return True
@@ -27,7 +28,7 @@ def has_value(content: str) -> bool:
 
 
 def is_stated(content: str) -> bool:
-    """Return whether a marked text states something: `5` and `no`, as against `not 5`, `maybe 5` and `5?`."""
+    """Return whether a marked text states something, as `5` and `no` do, unlike `not 5`, `maybe 5` and `5?`."""
     if len(content) > MAX_CONTEXT_CHARS:
         return True
     tokens = tokens_of(content)
@@ -38,7 +39,7 @@ def is_stated(content: str) -> bool:
 
 
 def is_sentence(content: str) -> bool:
-    """Return whether a text is a sentence rather than an answer: `it is 5` and `nobody says x = 5`, not `area = 5`."""
+    """Return whether a text is a sentence such as `it is 5` or `nobody says x = 5`, not an answer like `area = 5`."""
     tokens = tokens_of(content)
     if _PREDICATES & set(tokens):
         return True
@@ -47,5 +48,5 @@ def is_sentence(content: str) -> bool:
 
 
 def _is_formula(tokens: list[str]) -> bool:
-    r"""Return whether there is a \command among them that is more than a font."""
+    r"""Return whether the tokens contain a \command other than a font."""
     return any(token[0] == "\\" and token not in _FONTS for token in tokens)

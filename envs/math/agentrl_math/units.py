@@ -1,4 +1,4 @@
-"""The unit behind a number: where the number ends, and quantities in parts such as 5 feet 6 inches."""
+"""The unit after a number, and quantities in parts such as 5 feet 6 inches."""
 
 import re
 from fractions import Fraction
@@ -7,7 +7,7 @@ from agentrl_math.measures import canonical, is_measure, powers, written
 from agentrl_math.prose import CHANGERS, is_noun, is_word
 
 MAX_UNIT_CHARS = 80
-"""Only this much of the end of a text is searched for a unit."""
+"""Only this many characters at the end of a text are searched for a unit."""
 _INDEX = r"(\^\s*\{?\s*-?\d\s*\}?)?"
 _NAME = r"(?:\\mu\s*)?(?:[A-Za-z]?(?:\\Omega|\u03a9)|[A-Za-z\u00b5\u03bc]+\.?)(?:\^?\{?-?[123]\}?)?"
 _TEXT_UNIT = re.compile(rf"\\text\s*\{{((?:[^{{}}]|\{{[^{{}}]*\}})*)\}}\s*{_INDEX}\s*$")
@@ -20,12 +20,12 @@ _LONG_WORD_UNIT = re.compile(
 _LETTER_UNIT = re.compile(r"(?<=\d)\s+(m|g|s|h|l|L)(\^\s*\{?[23]\}?)?\s*$")
 _PATTERNS = (_SIGN_UNIT, _TEXT_UNIT, _MEASURE, _LONG_WORD_UNIT, _LETTER_UNIT)
 _GLUED = set("mm cm km in ft yd mi kg oz ms hr yr ml rs pt lb lbs am pm".split())  # noqa: SIM905
-"""The symbols in lower case that stand for a unit though no space parts them from the number; `2nm` is 2·n·m."""
+"""Lower-case symbols that are units even without a space after the number; `2nm` is 2·n·m."""
 _RATIO = set("m km cm ft g kg mi mg ml l L s h min sec hr".split())  # noqa: SIM905
 _BARE = re.compile(r"([-\u2212]?[\d.,]*\d)\s*(?:[msghLNJWVΩ]|Hz|Pa)")
 _LETTERS = re.compile(rf"(?<=[\d)}}\s])({_NAME}(?:[ */]{{1,3}}{_NAME}){{0,3}})\s*$")
 _CHANGED = re.compile(r"\w*fold|\w{2,}[^e]ed")
-"""`tenfold` and `inverted` are done to a number, not counted by it."""
+"""`tenfold` and `inverted` change a number; they are not counted things."""
 _MATH_WORDS = CHANGERS | set(
     "but if when where with as for the a an in to from sin cos tan ln log exp sqrt root oo inf infinity and i e dne "  # noqa: SIM905
     "none nothing empty undefined infinite solution solutions exist exists".split()
@@ -37,7 +37,7 @@ _PREFIX = re.compile(
 
 
 def split_unit(text: str, depth: int = 3) -> tuple[str, str]:
-    """(number, unit): `5\\text{ cm}^2` is ("5", "centimeter^2"); the unit is "" where there is none."""
+    """Split `5\\text{ cm}^2` into ("5", "centimeter^2"); the unit is "" if there is none."""
     prefix = _PREFIX.match(text)
     if prefix and depth:
         rest, trailing = split_unit(text[prefix.end() :], depth - 1)
@@ -60,7 +60,7 @@ def _priced(sign: str, trailing: str) -> str:
 
 
 def _is_unit(found: re.Match[str]) -> bool:
-    """Whether the words behind a number may be dropped: a measure or nouns, and nothing that changes the number."""
+    """Return whether the words after a number are a unit or nouns and do not change the number."""
     unit = found.group(1)
     tokens = re.findall("[a-z]+", unit.lower())
     if unit.strip() in ("in", "in.") or (is_measure(unit) and _stands_apart(found)):
@@ -79,7 +79,7 @@ def _is_unit(found: re.Match[str]) -> bool:
 
 
 def _stands_apart(found: re.Match[str]) -> bool:
-    """Return whether bare letters behind a number can only be a unit: words, known symbols, or letters with a slash."""
+    """Return whether bare letters after a number can only be a unit: words, known symbols, or letters with a slash."""
     if found.re is not _MEASURE and found.re is not _LONG_WORD_UNIT:
         return True
     names = re.findall(r"[A-Za-z]+", found.group(1))
@@ -94,13 +94,13 @@ def _stands_apart(found: re.Match[str]) -> bool:
 
 
 def bare_number(text: str) -> str | None:
-    """Return the number of `5m` and `5 N`, whose letter only an answer to a plain number can mean as a unit."""
+    """Return the number of `5m` or `5 N`, whose letter is a unit if the gold is a plain number; else None."""
     found = _BARE.fullmatch(text.strip(" $"))
     return found.group(1) if found else None
 
 
 def with_letters(text: str) -> tuple[str, str] | None:
-    """(number, unit) of `5 V` and `4 N m`, whose letters only another unit tells from symbols."""
+    """Split `5 V` or `4 N m` into number and unit; only a unit in the other answer shows that they are not symbols."""
     start = max(len(text) - MAX_UNIT_CHARS, 0)
     found = _LETTERS.search(text, start)
     if not found or not is_measure(found.group(1)):
@@ -124,7 +124,7 @@ _ARCS = {"'": "arcminute", "''": "arcsecond", '"': "arcsecond"}
 
 
 def in_parts(text: str) -> tuple[Fraction, str] | None:
-    """Return the value and first unit of `45^\\circ 30'`, `1 hour and 30 minutes`, `5 ft 6 in` or `6'`."""
+    """Return value and first unit of `45^\\circ 30'`, `1 hour and 30 minutes`, `5 ft 6 in` or `6'`; else None."""
     body, sign = text.removeprefix("-").strip(), ""
     parts: list[tuple[Fraction, str]] = []
     at = 0
@@ -144,7 +144,7 @@ def in_parts(text: str) -> tuple[Fraction, str] | None:
 
 
 def _total(parts: list[tuple[Fraction, str]]) -> Fraction | None:
-    """Return the sum in the first unit; None where a part is not whole, too large for its place, or of another kind."""
+    """Return the sum in the first unit; None if a part is not whole, too large, or of another kind."""
     total, size, unit = Fraction(0), Fraction(1), parts[0][1]
     for i, (value, name) in enumerate(parts):
         steps = 1
@@ -161,5 +161,5 @@ def _total(parts: list[tuple[Fraction, str]]) -> Fraction | None:
 
 
 def _is_due(unit: str, name: str) -> bool:
-    """Return whether a part has this unit; after degrees, `minutes` are those of an angle."""
+    """Return whether a part has this unit; after degrees, `minutes` are arc minutes."""
     return name == unit or unit == "arc" + name or {unit, name} == {"lb", "pound"}

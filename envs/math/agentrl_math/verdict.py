@@ -1,4 +1,4 @@
-"""What a verification says."""
+"""Verdicts of the verifier."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One graded response: `status`, why, and the text that was taken as its answer."""
+    """One graded response: its status, the reason, and the text that was taken as its answer."""
 
     status: Status
     reason: str = ""
@@ -24,7 +24,7 @@ class Verdict:
 
     @property
     def valid(self) -> bool:
-        """Whether this says something about the response, rather than about the gold or the verifier."""
+        """Whether this is about the response rather than about the gold or the verifier."""
         return self.status not in (Status.GOLD_INVALID, Status.VERIFIER_FAILED)
 
     @property

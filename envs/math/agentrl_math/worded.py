@@ -1,4 +1,4 @@
-"""Answers in words, and choices by their letters."""
+"""Readers of answers in words and of choices by letter."""
 # ruff: noqa: ARG001  (every reader takes the same arguments)
 
 import re
@@ -17,7 +17,7 @@ _JOINED = re.compile(
     r"[,;/|+*^=<>_]|not\W*$|(?:and|or|is|isn't|was|cannot)\b|\\(?:cup|cap|lor|ne|le|ge|approx|equiv|in|to|pm)(?![A-Za-z])"
     r"|\\text\s*\{\s*(?:not\s*\}|(?:or|and|is|isn't|was|cannot)\b)"
 )
-"""What makes of `(A) or 7`, `(A) + 1` and `(A) is wrong` something else than a label and its content."""
+"""What distinguishes `(A) or 7`, `(A) + 1` and `(A) is wrong` from a label with its content."""
 _WORDY = re.compile(r"^[A-Za-z][A-Za-z' ,.\-]*$")
 _FONT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _EXCEPT = re.compile(
@@ -29,7 +29,7 @@ _EMPTY = Items("set", ())
 
 
 def special(text: str, read: Read) -> Answer | None:
-    """No solution, does not exist, all real numbers, and their signs."""
+    """Read `no solution`, `does not exist`, `all real numbers`, and their signs."""
     if half := _HALF_LINE.fullmatch(text):
         low, high = _LINE.members
         return Items("()", (Scalar(ZERO), high) if half.group(1) == "+" else (low, Scalar(ZERO)))
@@ -49,7 +49,7 @@ def _meant(meaning: str) -> Answer | None:
 
 
 def choice(text: str, read: Read) -> Answer | None:
-    """Return the letter of a choice: (A)."""
+    """Read the letter of a choice: (A)."""
     found = _CHOICE.match(text)
     if found and (text[0] in "(\\" or text[-1] == ")"):
         return Words((found.group(1) or found.group(2)).casefold())
@@ -57,7 +57,7 @@ def choice(text: str, read: Read) -> Answer | None:
 
 
 def wordy(text: str, read: Read) -> Answer | None:
-    """Words that are no formula."""
+    """Read words that are not a formula."""
     inner = re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)
     if inner and (re.search(r"\d", inner.group(1)) or (is_formula(inner.group(1)) and words(inner.group(1)))):
         return read(inner.group(1))
@@ -69,7 +69,7 @@ def wordy(text: str, read: Read) -> Answer | None:
 
 
 def excepted(text: str, read: Read) -> Answer | None:
-    """`all real numbers except 2 and 3`."""
+    """Read `all real numbers except 2 and 3`."""
     found = _EXCEPT.fullmatch(" ".join(_FONT.sub(r" \1 ", text).split())) if "except" in text else None
     if not found:
         return None
@@ -79,7 +79,7 @@ def excepted(text: str, read: Read) -> Answer | None:
 
 
 def unlabelled(text: str) -> tuple[str, str] | None:
-    r"""`(C) 12` as its label and its content."""
+    r"""Split `(C) 12` into its label and its content, or return None."""
     found = _LABELLED.match(clean(text))
     if not found or _JOINED.match(found.group(4)):
         return None
@@ -87,6 +87,6 @@ def unlabelled(text: str) -> tuple[str, str] | None:
 
 
 def is_choice(content: str) -> bool:
-    """Return whether what follows a label is, or holds, another label: `(A) C` and `(A) 5 (C) 6` choose twice."""
+    """Return whether the text after a label is or contains another label: `(A) C` and `(A) 5 (C) 6` choose twice."""
     is_label = _CHOICE.match(content) or re.fullmatch(r"\W*[A-Za-f]\W*", content)
     return bool(is_label or re.search(r"(?:^|[\s,;{])\(?[A-F]\s*[).:]\s*\S", content))

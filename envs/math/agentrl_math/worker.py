@@ -1,4 +1,4 @@
-"""The process that computes: one request at a time, under limits, with evaluation of text switched off."""
+"""The worker process: one request at a time, under limits, with evaluation of text disabled."""
 
 import json
 import resource
@@ -22,7 +22,7 @@ _REFUSED = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "su
 
 
 class Refused(BaseException):
-    """Something in this process tried to run text as code or to reach outside."""
+    """Code in this process tried to evaluate text or to access the outside."""
 
 
 def serve(channel: socket.socket) -> None:
@@ -47,7 +47,7 @@ def _limit() -> None:
 
 
 def _limit_cpu() -> None:
-    """The parent kills at its deadline; this ends a worker whose parent is gone."""
+    """Limit the CPU time, which ends a worker whose parent is gone; otherwise the parent kills it earlier."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_SLACK_S, hard))
@@ -57,13 +57,13 @@ def _guard(event: str, args: tuple[Any, ...]) -> None:
     if event.startswith(_REFUSED):
         raise Refused(event)
     if event == "compile" and str(args[1]).startswith("<"):
-        raise Refused("text was about to be evaluated")
+        raise Refused("attempt to evaluate text")
     if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
-        raise Refused("a file was about to be written")
+        raise Refused("attempt to write a file")
 
 
 def _answer(request: dict[str, Any], judge: Any) -> dict[str, Any]:
-    """The reply: `same`, `settled` or the `error` that stood in the way. The one place that catches everything."""
+    """Return the reply: `same`, `settled` or an `error`. The only place that catches everything."""
     try:
         if request.get("alone"):
             return {"settled": all(settled(gold, judge) for gold in readings(request["gold"]))}
@@ -73,13 +73,13 @@ def _answer(request: dict[str, Any], judge: Any) -> dict[str, Any]:
     except (UndecidedError, LimitError) as problem:
         return {"error": "undecided", "reason": str(problem)}
     except Refused:
-        return {"error": "undecided", "reason": "text was about to be evaluated"}
+        return {"error": "undecided", "reason": "attempt to evaluate text"}
     except Exception as problem:  # noqa: BLE001  (the boundary)
         return {"error": "failed", "reason": f"{type(problem).__name__}: {problem}"[:500]}
 
 
 def _is_same(request: dict[str, Any], comparison: Comparison) -> bool:
-    """Return whether any reading of any candidate is the gold; an undecided pair counts only when none is."""
+    """Return whether any reading of any candidate is the gold; raise UndecidedError only if none is."""
     undecided: UndecidedError | None = None
     for gold in readings(request["gold"]):
         for text in request["given"]:

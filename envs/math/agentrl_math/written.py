@@ -1,4 +1,4 @@
-"""Numbers inside a formula: decimals that repeat or go on, powers of ten, mixed numbers."""
+"""Numbers in a formula: repeating and unfinished decimals, powers of ten, mixed numbers."""
 
 import re
 from fractions import Fraction
@@ -13,11 +13,11 @@ _DOTTED = re.compile(r"\\dot\s*(?:\{\s*(\d+)\s*\}|(\d))(?:\s*(\d*)\s*\\dot\s*(?:
 _ELLIPSIS = re.compile(r"\s*(?:\.\.\.|\\ldots)")
 _MIXED = re.compile(r"\s*\\frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))|\s+(\d+)\s*/\s*(\d+)")
 MAX_CYCLE_DIGITS = 60
-"""How many digits are searched for a cycle, which takes their cube."""
+"""Maximum digits that are searched for a cycle, which takes cubic time."""
 
 
 def number_at(text: str, at: int) -> tuple[Node, int]:
-    """Return the number that starts at a position, and where it ends; ParseError where there is none."""
+    """Return the number at a position and where it ends; ParseError if there is none."""
     found = _NUMBER.match(text, at)
     if not found:
         raise ParseError("no number")
@@ -39,7 +39,7 @@ def number_at(text: str, at: int) -> tuple[Node, int]:
 
 
 def _mixed(whole: Node, text: str, at: int) -> tuple[Node, int]:
-    r"""`1\frac{1}{2}` and `1 1/2` are one and a half."""
+    r"""Read `1\frac{1}{2}` and `1 1/2` as one and a half."""
     found = _MIXED.match(text, at)
     parts = [int(part) for part in found.groups() if part] if found else []
     if not found or not 0 < parts[0] < parts[1] or text[found.end() : found.end() + 1].isdigit():
@@ -54,11 +54,11 @@ def _repeating(text: str, cycle: str) -> Fraction:
 
 
 def _endless(text: str) -> Fraction:
-    """0.333... is a third, 0.1818... two elevenths; which digits 3.14... goes on with nobody knows."""
+    """Read 0.333... as 1/3 and 0.1818... as 2/11; ParseError for 3.14..., whose next digits are unknown."""
     digits = text.partition(".")[2]
     if len(digits) > MAX_CYCLE_DIGITS:
         raise ParseError("too many digits before an ellipsis")
     tail = re.fullmatch(r"(\d*?)(\d+?)\2+", digits)
     if not tail or 2 * len(tail.group(1)) > len(digits):
-        raise ParseError("digits left open by an ellipsis")
+        raise ParseError("unknown digits after an ellipsis")
     return _repeating(text[: len(text) - len(digits)] + tail.group(1), tail.group(2))

@@ -91,5 +91,5 @@ def test_a_verdict_reads_well():
 
 @pytest.mark.parametrize("response", [None, 5, b"5", ["5"]])
 def test_a_response_that_is_no_text_is_refused_by_name(response):
-    with pytest.raises(TypeError, match=rf"str; {type(response).__name__} was given"):
+    with pytest.raises(TypeError, match=rf"type str, not {type(response).__name__}"):
         verify(response, "5")

@@ -23,7 +23,7 @@ def jsonl(path, rows):
 
 def test_gsm8k_and_math_columns_are_understood(tmp_path):
     rows = jsonl(tmp_path / "gsm8k.jsonl", GSM8K).rows()
-    assert [(row.place, row.question, row.answer) for row in rows] == [
+    assert [(row.location, row.question, row.answer) for row in rows] == [
         ("gsm8k.jsonl:1", "Two and two?", GSM8K[0]["answer"]),
         ("gsm8k.jsonl:2", "One and a thousand?", GSM8K[1]["answer"]),
     ]
@@ -71,7 +71,7 @@ def test_missing_empty_and_strange_files_are_errors(tmp_path):
     with pytest.raises(DataError, match=r"no such file\. Did you mean .*train\.jsonl"):
         Source(str(tmp_path / "trian.jsonl")).rows()
     (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(DataError, match="holds no rows"):
+    with pytest.raises(DataError, match="there are no rows"):
         Source(str(tmp_path / "empty.jsonl")).rows()
     (tmp_path / "a.parquet").write_text("not parquet")
     with pytest.raises(DataError, match="not a Parquet file"):
@@ -115,7 +115,7 @@ def test_a_dataset_id_is_read_through_datasets(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", Fake)
     assert len(Source("openai/gsm8k", subset="main").rows()) == 2
     assert calls == [("openai/gsm8k", "main", "train")]
-    with pytest.raises(DataError, match="neither a file nor a dataset"):
+    with pytest.raises(DataError, match="neither a file nor a loadable dataset"):
         Source("no/such").rows()
 
 

@@ -195,6 +195,12 @@ def test_unknown_keys_and_values_are_refused():
         env_config(MathEnv, {"level": 9})
 
 
+def test_a_template_without_the_question_is_refused_when_the_config_is_made():
+    with pytest.raises(ConfigError, match=r"template.*'Solve it\.' does not contain \{question\}"):
+        env_config(MathEnv, {"template": "Solve it."})
+    assert env_config(MathEnv, {"template": "Solve {question}"}).template == "Solve {question}"
+
+
 def test_every_key_is_documented():
     assert all(field.description for field in MathEnv.Config.model_fields.values())
 

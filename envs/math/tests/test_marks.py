@@ -4,6 +4,7 @@ import cases_beside as near
 import cases_marks as rows
 import pytest
 from agentrl_math import verify
+from agentrl_math.neighbours import WORD_FONTS
 
 
 @pytest.mark.parametrize("response", rows.UNSTATED)
@@ -75,6 +76,11 @@ def test_a_unit_beside_a_box_belongs_to_it(response, gold, reward):
 @pytest.mark.parametrize(("response", "gold"), rows.CHANGED_NUMBERS)
 def test_a_number_that_is_an_operand_or_a_label_is_no_answer(response, gold):
     assert verify(response, gold, fallback="number").reward == 0.0
+
+
+@pytest.mark.parametrize("font", sorted(WORD_FONTS))
+def test_a_word_in_any_font_is_no_value_and_replaces_no_mark(font):
+    assert verify(f"\\boxed{{5}}\n\nAnswer: \\{font}{{unique}}", "5").status == "correct"
 
 
 def test_there_are_hundreds_of_sentences():
