@@ -29,7 +29,7 @@ from agentrl.report.terminal import TerminalView
 from agentrl.rollout.schedule import stable_hash
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.inputs import RunInputs
-from agentrl.training.setup import examined, schedule_of
+from agentrl.training.setup import open_evaluation, schedule_of
 from agentrl.types import Batch, Trajectory, Version
 from benchmarks.arms import Arm
 from benchmarks.raw import RawBatch, RawRequest, RawVllm
@@ -82,7 +82,7 @@ async def path_of(config: Config, out: Path) -> AsyncIterator[RolloutPath]:
     journal = RunJournal(folder)
     journal.ledger.begin_incarnation()
     try:
-        async with examined(config, RunInputs.of(config), folder, Stop(), TerminalView(1)) as (team, _):
+        async with open_evaluation(config, RunInputs.of(config), folder, Stop(), TerminalView(1)) as (team, _):
             path = RolloutPath(config, team, journal, await team.workers.task_count("train"))
             yield path
             await path.scheduler.stop()

@@ -33,7 +33,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.report.terminal import TerminalView
 from agentrl.training.inputs import RunInputs
 from agentrl.training.session import Session
-from agentrl.training.setup import opened
+from agentrl.training.setup import open_run
 from agentrl.types import Batch, SampleId, TrainSequence
 from benchmarks.arms import Arm
 from benchmarks.learner import Bare, free_port
@@ -146,7 +146,7 @@ class Ours:
 @asynccontextmanager
 async def training(config: Config, out: Path) -> AsyncIterator[Ours]:
     """A run without evaluation and checkpoints."""
-    async with opened(config, RunInputs.of(config), RunFolder(out), Stop(), TerminalView(config.steps), None) as run:
+    async with open_run(config, RunInputs.of(config), RunFolder(out), Stop(), TerminalView(config.steps), None) as run:
         yield Ours(run)
         await run.scheduler.stop()
 

@@ -20,7 +20,7 @@ from agentrl.report.words import score_words, time_words
 from agentrl.training.finish import finish
 from agentrl.training.inputs import RunInputs
 from agentrl.training.session import Session
-from agentrl.training.setup import examined, opened
+from agentrl.training.setup import open_evaluation, open_run
 from agentrl.types import Version
 
 
@@ -53,7 +53,7 @@ async def train(
     view.start(f"The run's folder is {folder.path}.")
     try:
         with stop.on_signals():
-            async with opened(config, inputs, folder, stop, view, resumed_at) as run, closing(run):
+            async with open_run(config, inputs, folder, stop, view, resumed_at) as run, closing(run):
                 await loop(run)
         return finish(folder, inputs.model, view, f"{FINISHED} {config.steps} steps")
     except (AgentRLError, Stopped, asyncio.CancelledError) as error:
@@ -89,7 +89,7 @@ async def evaluate(config: Config, inputs: RunInputs, folder: RunFolder, timer: 
     view.note(f"Evaluating {name} in {config.env.name}; the run's folder is {folder.path}.")
     try:
         with stop.on_signals():
-            async with examined(config, inputs, folder, stop, view) as (team, evaluation):
+            async with open_evaluation(config, inputs, folder, stop, view) as (team, evaluation):
                 timer.enter("evaluate")
                 work = evaluation.run(team.workers, 0, version, folder.evaluated(0))
                 record = await stop.cut(work)

@@ -38,7 +38,7 @@ CANARY_TEXT = "The quick brown fox jumps over the lazy dog. 12 + 34 = 46, and 7 
 
 
 @asynccontextmanager
-async def opened(
+async def open_run(
     config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView, resumed_at: int | None
 ) -> AsyncIterator[Session]:
     """Open a run, ready for its loop; `resumed_at` is the step from which it continues, None for a new run."""
@@ -67,7 +67,9 @@ async def opened(
                 learners=team.learners,
                 publisher=publisher,
                 scheduler=await _scheduler(config, team.workers, journal, version, step),
-                evaluation=await _evaluation(config, team.workers) if config.eval.tasks else None,
+                evaluation=evaluation_of(config, await team.workers.task_count(HELD_OUT))
+                if config.eval.tasks
+                else None,
                 version=version,
                 step=step,
             )
@@ -79,10 +81,10 @@ async def opened(
 
 
 @asynccontextmanager
-async def examined(
+async def open_evaluation(
     config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView
 ) -> AsyncIterator[tuple[Actors, Evaluation]]:
-    """Start engines that serve the model as it is in its folder, and say what to evaluate; there is no learner."""
+    """Open an evaluation: engines that serve the weights of the model folder, without a learner."""
     weights = config.weights.model_copy(update={"transfer": "shm"})
     config = config.model_copy(update={"weights": weights})
     async with actors(config, inputs.model, folder, stop, view.timer, view.note, learns=False) as team:
@@ -91,7 +93,7 @@ async def examined(
         team.watch(publisher.refill, stop)
         async with publisher.lock:
             await stop.cut(publisher.publish(Version(0, 0)))
-        yield team, await _evaluation(config, team.workers)
+        yield team, evaluation_of(config, await team.workers.task_count(HELD_OUT))
 
 
 async def _scheduler(config: Config, workers: Workers, journal: RunJournal, version: Version, step: int) -> Scheduler:
@@ -109,14 +111,9 @@ async def _scheduler(config: Config, workers: Workers, journal: RunJournal, vers
     )
 
 
-async def _evaluation(config: Config, workers: Workers) -> Evaluation:
-    return evaluation_of(config, await workers.task_count(HELD_OUT))
-
-
 def schedule_of(config: Config, tasks: int | None) -> Schedule:
-    """Return the scheduler's rules, from the configuration and the length of the training split."""
+    """Return the scheduler's rules; `tasks` is the length of the training split, None if it is endless."""
     rollout = config.rollout
-    least = max(algorithm(config.algorithm.name).needs.min_group_size, min(2, rollout.group_size))
     return Schedule(
         seed=config.seed,
         prompts=rollout.prompts,
@@ -125,7 +122,7 @@ def schedule_of(config: Config, tasks: int | None) -> Schedule:
         max_staleness=rollout.max_staleness,
         on_stale=rollout.on_stale,
         max_invalid=rollout.max_invalid,
-        min_valid=least,
+        min_valid=max(algorithm(config.algorithm.name).needs.min_group_size, min(2, rollout.group_size)),
         max_filtered_batches=config.algorithm.max_filtered_batches,
         steps=config.steps,
         tasks=tasks,
@@ -134,15 +131,15 @@ def schedule_of(config: Config, tasks: int | None) -> Schedule:
 
 
 def evaluation_of(config: Config, available: int | None) -> Evaluation:
-    """Return what is evaluated; `available` is the length of the held-out split, None when it is endless."""
-    wanted = config.eval
+    """Return what to evaluate; `available` is the length of the held-out split, None if it is endless."""
+    section = config.eval
     return Evaluation(
         split=HELD_OUT,
-        tasks=wanted.tasks if available is None else min(wanted.tasks, available),
-        samples=wanted.samples,
-        k=wanted.k,
+        tasks=section.tasks if available is None else min(section.tasks, available),
+        samples=section.samples,
+        k=section.k,
         seed=config.seed,
-        episode=replace(episode_settings(config), temperature=wanted.temperature, asks_success=True),
+        episode=replace(episode_settings(config), temperature=section.temperature, asks_success=True),
     )
 
 

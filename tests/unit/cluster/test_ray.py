@@ -18,7 +18,9 @@ TIMED_OUT = Exception(
 
 
 @pytest.mark.parametrize("error", [TIMED_OUT, ConnectionError("no GCS"), SystemExit(1)], ids=repr)
-def test_ray_that_does_not_start_is_told_with_what_to_do(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_that_does_not_start_is_reported_with_what_to_do(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[bool] = []
 
     def init(**_: Any) -> None:
@@ -46,7 +48,7 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
         Cluster("test")
 
 
-def test_an_address_where_nothing_listens_is_told_before_ray_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_where_nothing_listens_is_reported_before_ray_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:  # bound and not listening: a connection to it is refused
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""The shipped fake keeps the Engine contract, and answers as its script says."""
+"""The shipped fake keeps the Engine contract, and follows its script."""
 
 from __future__ import annotations
 
@@ -91,10 +91,14 @@ class TestScriptedConforms(EngineConformance):
     pass
 
 
-async def test_texts_are_said_in_order_with_the_stop_token_and_start_over() -> None:
+async def test_texts_are_sampled_in_order_with_the_stop_token_and_start_over() -> None:
     engine = await ScriptedEngine.ready(["ab", "c"])
-    said = [await engine.generate(PROMPT, Sampling(8, stop_token_ids=(0, 9)), 1.0) for _ in range(3)]
-    assert [(c.ids, c.finish_reason) for c in said] == [((97, 98, 0), "stop"), ((99, 0), "stop"), ((97, 98, 0), "stop")]
+    sampled = [await engine.generate(PROMPT, Sampling(8, stop_token_ids=(0, 9)), 1.0) for _ in range(3)]
+    assert [(c.ids, c.finish_reason) for c in sampled] == [
+        ((97, 98, 0), "stop"),
+        ((99, 0), "stop"),
+        ((97, 98, 0), "stop"),
+    ]
 
 
 async def test_ids_are_given_verbatim_up_to_max_tokens_or_a_stop_token() -> None:
@@ -113,8 +117,8 @@ async def test_a_stop_string_ends_a_text() -> None:
 
 async def test_a_callable_script_sees_the_prompt_and_the_number_of_the_request() -> None:
     engine = await ScriptedEngine.ready(lambda prompt, number: f"{sum(prompt)}:{number}")
-    said = [bytes((await engine.generate(PROMPT, Sampling(8), 1.0)).ids) for _ in range(2)]
-    assert said == [b"6:0", b"6:1"]
+    texts = [bytes((await engine.generate(PROMPT, Sampling(8), 1.0)).ids) for _ in range(2)]
+    assert texts == [b"6:0", b"6:1"]
 
 
 async def test_the_encoding_is_the_callers() -> None:

@@ -130,10 +130,10 @@ def test_an_evaluation_says_what_it_scored_and_where_it_is_kept(
             return dataclasses.replace(record, step=0)
 
     @asynccontextmanager
-    async def examined(*_: object) -> AsyncIterator[tuple[SimpleNamespace, Found]]:
+    async def open_evaluation(*_: object) -> AsyncIterator[tuple[SimpleNamespace, Found]]:
         yield SimpleNamespace(workers=None), Found()
 
-    monkeypatch.setattr(loop, "examined", examined)
+    monkeypatch.setattr(loop, "open_evaluation", open_evaluation)
     model, out = tmp_path / inside, tmp_path / "scored"
     config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model)}, "out": out})
     folder = launch.new_folder(config)

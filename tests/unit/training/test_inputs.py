@@ -20,6 +20,7 @@ from agentrl.config.machine import detect
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
+from agentrl.env import resolve
 from agentrl.env.tryout import process
 from agentrl.env.tryout.verdict import TryoutRequest, TryoutResult
 from agentrl.errors import ConfigError
@@ -522,3 +523,28 @@ def test_a_resume_tells_what_has_changed_before_anything_heavy_is_loaded(tmp_pat
         assert answer.returncode == 7, answer.stderr
         assert "Changed since the run started: source: mine.py." in answer.stdout
     assert len(list(run.path.glob("manifest-*.json"))) == 2
+
+
+MANIFEST_ENV = """
+from agentrl.env import Env, Task
+class Mine(Env):
+    def tasks(self, split): return [Task("a")]
+    def setup(self, task, ctx): return []
+"""
+
+
+def test_a_resume_names_which_of_its_inputs_changed(tmp_path: Path) -> None:
+    source, data, model = tmp_path / "mine.py", tmp_path / "rows.jsonl", tmp_path / "model"
+    source.write_text(MANIFEST_ENV)
+    data.write_text("{}")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    config = Config.model_validate({"env": {"name": str(source), "files": [str(data)]}})
+    inputs, run = RunInputs(resolve(str(source)), model, ""), RunFolder(tmp_path)
+    assert inputs.write_manifest(config, run) == ""
+    assert inputs.write_manifest(config, run) == ""
+    source.write_text(MANIFEST_ENV + "# another\n")
+    data.write_text("[]")
+    note = inputs.write_manifest(config, run)
+    assert note == "Changed since the run started: source: mine.py; data: rows.jsonl."
+    assert (tmp_path / "manifest-1.json").is_file()

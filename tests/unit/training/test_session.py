@@ -41,16 +41,16 @@ CONFIG = Config.model_validate(
 
 
 class Learner:
-    """Says of each step what `says` holds: whether there was an update, or that its gradient was not finite."""
+    """A learner with a script: each step is an update, silent (no signal), nan (no finite gradient) or both."""
 
     def __init__(self) -> None:
-        self.says: list[str] = []
+        self.script: list[str] = []
 
     async def step(self, batch: list[TrainSequence], deadline_s: float) -> list[StepReport]:
-        said, samples = self.says.pop(0), tuple(dict.fromkeys(s.sample for s in batch))
+        outcome, samples = self.script.pop(0), tuple(dict.fromkeys(s.sample for s in batch))
         return [
-            StepReport(0.0, 1.0, 1e-5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 4, int(said in ("update", "both")), samples, 0.1,
-                       skipped_steps=int(said == "silent"), nonfinite_steps=int(said in ("nan", "both")))
+            StepReport(0.0, 1.0, 1e-5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 4, int(outcome in ("update", "both")), samples, 0.1,
+                       skipped_steps=int(outcome == "silent"), nonfinite_steps=int(outcome in ("nan", "both")))
         ]  # fmt: skip
 
 
@@ -95,10 +95,10 @@ class Run:
             (TokenSequence((Segment((1, 2), False), action)),), (), (Signal("right", reward),), StopReason.ENV_DONE,
         )  # fmt: skip
 
-    async def step(self, said: str) -> None:
+    async def step(self, outcome: str) -> None:
         if self.session.step == 0:
             self.session.scheduler.start()
-        self.learner.says.append(said)
+        self.learner.script.append(outcome)
         batch = await self.session.sample()
         self.session.record(batch, await self.session.update(batch))
 
@@ -115,7 +115,7 @@ async def run(tmp_path: Path) -> Any:
     await made.close()
 
 
-async def test_a_step_that_moves_no_weight_publishes_nothing(run: Run):
+async def test_a_step_that_moves_no_weight_publishes_nothing(run: Run) -> None:
     run.is_equal = True
     await run.step("silent")
     assert (run.publications.published, run.publications.yielded, run.publications.kept) == ([Version(0, 0)], 0, 1)
@@ -131,10 +131,10 @@ async def test_a_step_that_moves_no_weight_publishes_nothing(run: Run):
     assert [r.entropy for r in records] == [1.0] * 3
 
 
-async def test_a_resume_counts_publications_not_steps(run: Run):
-    for said in ("update", "silent", "update", "silent"):
-        run.is_equal = said == "silent"
-        await run.step(said)
+async def test_a_resume_counts_publications_not_steps(run: Run) -> None:
+    for outcome in ("update", "silent", "update", "silent"):
+        run.is_equal = outcome == "silent"
+        await run.step(outcome)
     assert run.session.version == Version(0, 2)
     await run.session.scheduler.stop()
     assert run.journal.ledger.begin_incarnation(2) == 1
@@ -142,16 +142,16 @@ async def test_a_resume_counts_publications_not_steps(run: Run):
     assert run.journal.ledger.published() == (0, 1)
 
 
-async def test_an_update_beside_one_that_was_skipped_is_no_reason_to_stop(run: Run, capsys: Any):
+async def test_an_update_beside_one_that_was_skipped_is_no_reason_to_stop(run: Run, capsys: Any) -> None:
     for _ in range(3):
         await run.step("both")
     assert run.session.unstable_steps == 0
     assert "1 of 2 updates skipped: the gradient was not finite" in " ".join(capsys.readouterr().out.split())
 
 
-async def test_gradients_that_are_not_finite_stop_the_run_after_a_few_in_a_row(run: Run):
-    for said in ("nan", "nan", "update", "nan", "nan"):
-        await run.step(said)
+async def test_gradients_that_are_not_finite_stop_the_run_after_a_few_in_a_row(run: Run) -> None:
+    for outcome in ("nan", "nan", "update", "nan", "nan"):
+        await run.step(outcome)
     with pytest.raises(
         LearnerError, match=r"not finite in 3 steps in a row, the last of them step 6: lower learner.lr"
     ):

@@ -1,34 +1,29 @@
-"""What a run is made of is written down when it begins, and told when it goes on with something else."""
+"""Training and evaluation follow the configuration."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from agentrl.config.schema import Config
-from agentrl.env import resolve
-from agentrl.records.folder import RunFolder
-from agentrl.training.inputs import RunInputs
-
-SOURCE = """
-from agentrl.env import Env, Task
-class Mine(Env):
-    def tasks(self, split): return [Task("a")]
-    def setup(self, task, ctx): return []
-"""
+from agentrl.training.setup import evaluation_of, schedule_of
 
 
-def test_a_run_that_goes_on_with_another_source_says_which(tmp_path: Path) -> None:
-    source, data, model = tmp_path / "mine.py", tmp_path / "rows.jsonl", tmp_path / "model"
-    source.write_text(SOURCE)
-    data.write_text("{}")
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    config = Config.model_validate({"env": {"name": str(source), "files": [str(data)]}})
-    inputs, run = RunInputs(resolve(str(source)), model, ""), RunFolder(tmp_path)
-    assert inputs.write_manifest(config, run) == ""
-    assert inputs.write_manifest(config, run) == ""
-    source.write_text(SOURCE + "# another\n")
-    data.write_text("[]")
-    note = inputs.write_manifest(config, run)
-    assert note == "Changed since the run started: source: mine.py; data: rows.jsonl."
-    assert (tmp_path / "manifest-1.json").is_file()
+def config(**sections: object) -> Config:
+    return Config.model_validate(sections)
+
+
+def test_an_evaluation_plays_training_episodes_at_its_own_temperature_and_asks_for_success() -> None:
+    made = config(rollout={"max_tokens": 9, "max_turns": 3, "temperature": 1.5}, eval={"temperature": 0.2})
+    training, evaluation = schedule_of(made, None).episode, evaluation_of(made, None).episode
+    assert (training.max_tokens, training.max_turns, training.temperature, training.asks_success) == (9, 3, 1.5, False)
+    assert (evaluation.max_tokens, evaluation.max_turns, evaluation.temperature) == (9, 3, 0.2)
+    assert evaluation.asks_success
+
+
+def test_an_evaluation_takes_no_more_tasks_than_the_split_has() -> None:
+    assert evaluation_of(config(eval={"tasks": 64}), 10).tasks == 10
+    assert evaluation_of(config(eval={"tasks": 64}), 100).tasks == 64
+    assert evaluation_of(config(eval={"tasks": 64}), None).tasks == 64
+
+
+def test_a_group_trains_when_it_has_as_many_members_as_the_algorithm_can_compare() -> None:
+    assert schedule_of(config(rollout={"group_size": 8}), None).min_valid == 2
+    assert schedule_of(config(rollout={"group_size": 1}, algorithm={"name": "reinforce++"}), None).min_valid == 1

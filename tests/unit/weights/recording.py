@@ -49,9 +49,9 @@ class Recording:
             raise AttributeError(name)
 
         async def call(*args: Any) -> Any:
-            *args, deadline_s = args
+            deadline_s = args[-1]
             self.calls.append(name)
-            self.args.extend(args)
+            self.args.extend(args[:-1])
             assert deadline_s > 0
             if name in self.gates:
                 await asyncio.wait_for(self.gates[name].wait(), deadline_s)

@@ -120,17 +120,17 @@ async def test_without_an_engine_that_is_up_nothing_is_staged(learner: Learner) 
 async def test_an_engine_that_was_restarted_gets_the_present_version(learner: Learner) -> None:
     publisher, engine = staged(learner, Fleet()), Recording()
     with pytest.raises(WeightsError, match="nothing was published yet"):
-        await publisher.refill(engine)  # type: ignore[arg-type]
+        await publisher.refill(engine)
     await publisher.publish(VERSION)
     async with publisher.lock:
-        refilling = asyncio.create_task(publisher.refill(engine))  # type: ignore[arg-type]
+        refilling = asyncio.create_task(publisher.refill(engine))
         await asyncio.sleep(0)
         assert learner.staged == [], "an update is under way"
     await refilling
     assert engine.calls == STAGED
     assert [staged.manifest.version for staged in learner.staged] == [VERSION]
     with pytest.raises(EngineDiedError):
-        await publisher.refill(Recording({"load": EngineDiedError("gone again")}))  # type: ignore[arg-type]
+        await publisher.refill(Recording({"load": EngineDiedError("gone again")}))
 
 
 async def test_engines_that_share_gpus_sleep_until_they_are_published_to(learner: Learner) -> None:
