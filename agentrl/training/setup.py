@@ -55,6 +55,7 @@ async def open_run(
                     await team.learners.load(folder_of(folder.checkpoints, step), config.learner.step_timeout_s)
             publisher = publisher_of(config, inputs.model, team)
             team.watch(publisher.refill, stop)
+            held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
             session = Session(
                 config=config,
                 folder=folder,
@@ -67,9 +68,7 @@ async def open_run(
                 learners=team.learners,
                 publisher=publisher,
                 scheduler=await _scheduler(config, team.workers, journal, version, step),
-                evaluation=evaluation_of(config, await team.workers.task_count(HELD_OUT))
-                if config.eval.tasks
-                else None,
+                evaluation=evaluation_of(config, held_out) if config.eval.tasks else None,
                 version=version,
                 step=step,
             )

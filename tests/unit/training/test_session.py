@@ -49,8 +49,8 @@ class Learner:
     async def step(self, batch: list[TrainSequence], deadline_s: float) -> list[StepReport]:
         outcome, samples = self.script.pop(0), tuple(dict.fromkeys(s.sample for s in batch))
         return [
-            StepReport(0.0, 1.0, 1e-5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 4, int(outcome in ("update", "both")), samples, 0.1,
-                       skipped_steps=int(outcome == "silent"), nonfinite_steps=int(outcome in ("nan", "both")))
+            StepReport(0.0, 1.0, 1e-5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 4, int(outcome in ("update", "both")), samples,
+                       0.1, skipped_steps=int(outcome == "silent"), nonfinite_steps=int(outcome in ("nan", "both")))
         ]  # fmt: skip
 
 
