@@ -43,17 +43,6 @@ ALLOWED = {  # what a file says rightly
 # How many such phrases each file still has: they may only become fewer.
 DEBTS: dict[str, int] = {
     "agentrl/env/driver/tools.py": 1,
-    "envs/math/agentrl_math/beside.py": 1,
-    "envs/math/agentrl_math/context.py": 2,
-    "envs/math/agentrl_math/data.py": 1,
-    "envs/math/agentrl_math/evaluation.py": 1,
-    "envs/math/agentrl_math/extract.py": 2,
-    "envs/math/agentrl_math/fallback.py": 1,
-    "envs/math/agentrl_math/neighbours.py": 2,
-    "envs/math/agentrl_math/numeric.py": 1,
-    "envs/math/agentrl_math/policy.py": 1,
-    "envs/math/agentrl_math/settled.py": 1,
-    "envs/math/agentrl_math/units.py": 1,
 }
 SOURCES = ("agentrl", "sandbox/agentrl_sandbox", "tools/agentrl_tools", "envs/*/agentrl_*", "benchmarks", "examples")
 TEXTS = ("README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "docs/**/*.md", "envs/*/README.md", "scripts/*")

@@ -154,7 +154,7 @@ def denies(token: str) -> bool:
 
 
 def _is_refused(tokens: list[str]) -> bool:
-    """Return whether tokens contain `I do not think that …`, `it is false that …`, `some say that …` or the like."""
+    """Return whether tokens contain `I do not think that …`, `it is false that …`, `some say that …` or similar."""
     for i, token in enumerate(tokens):
         if token in FALSITIES or denies(token):
             claim = _parted(tokens[i + 1 : i + 16], ",;:")[0]

@@ -191,7 +191,7 @@ def _with_point(text: str) -> str | None:
 
 
 def _is_computed(text: str, policy: Policy) -> bool:
-    """Return whether a text such as 30/2 may need computation although the policy wants a plain number."""
+    """Return whether a text such as 30/2 may need computation although the policy requires a plain number."""
     return policy.form == "value" and ("/" in text or "frac" in text)
 
 

@@ -46,7 +46,7 @@ def test_other_columns_go_by_name_and_numbers_are_golds(tmp_path):
 
 
 def test_a_line_that_does_not_parse_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"a\.jsonl, line 3: not JSON.*begins '\{\"question\": oops"):
+    with pytest.raises(DataError, match=r"a\.jsonl, line 3: not JSON.*begins with '\{\"question\": oops"):
         jsonl(tmp_path / "a.jsonl", [GSM8K[0], "", '{"question": oops}']).rows()
     with pytest.raises(DataError, match="line 2: must be an object"):
         jsonl(tmp_path / "b.jsonl", [GSM8K[0], "[1]"]).rows()
@@ -57,7 +57,7 @@ def test_a_line_that_does_not_parse_is_named(tmp_path):
 
 def test_missing_columns_are_named_with_the_nearest(tmp_path):
     source = jsonl(tmp_path / "a.jsonl", [{"quest": "?", "gold": "1"}])
-    with pytest.raises(DataError, match="has the columns quest, gold; say which one with env"):
+    with pytest.raises(DataError, match="the columns are quest, gold; choose one with env"):
         source.rows()
     with pytest.raises(ConfigError, match="Did you mean 'quest'"):
         Source(source.name, question_column="qest", answer_column="gold").rows()
@@ -87,7 +87,7 @@ def test_missing_empty_and_strange_files_are_errors(tmp_path):
 def test_rows_without_a_gradable_gold_are_counted_and_left_out(tmp_path, caplog):
     rows = [*GSM8K, {"question": "?", "answer": ""}, {"question": "?", "answer": None}]
     assert len(jsonl(tmp_path / "a.jsonl", rows).rows()) == 2
-    assert "2 of 4 rows cannot be graded, such as a.jsonl:3" in caplog.text
+    assert "2 of 4 rows cannot be graded, for example a.jsonl:3" in caplog.text
     with pytest.raises(DataError, match="1 of 1 rows"):
         jsonl(tmp_path / "b.jsonl", [{"question": "?", "answer": ""}]).rows()
 
