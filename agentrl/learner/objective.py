@@ -14,7 +14,7 @@ from agentrl.losses import LOSSES
 from agentrl.losses.kl import kl_k3, kl_penalty
 from agentrl.losses.policy import truncated_importance
 
-STATISTICS = ("tokens", "entropy", "mismatch_kl", "reference_kl", "clipped", "importance", "capped")
+STATISTICS = ("tokens", "entropy", "mismatch_kl", "reference_kl", "clip_fraction", "tis_mean", "tis_capped")
 
 
 @dataclass

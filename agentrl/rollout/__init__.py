@@ -1,1 +1,1 @@
-"""A task becomes a Trajectory: renderer, episode, recorder, worker, scheduler."""
+"""Rollout: runs episodes, schedules them, and turns them into groups of trajectories."""
