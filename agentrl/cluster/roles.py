@@ -132,9 +132,7 @@ def make_learner(config: Config, model: Path, staging: Path, rank: int, address:
     )
     if config.device == "cpu":
         return PolicyLearner(spec, rank, config.learner.ranks, address, port)
-    from agentrl.cluster.sending import Route, SendingLearner
+    from agentrl.cluster.gpu_learner import GpuLearner, Route
 
     backend: Literal["nccl", "ipc"] = "ipc" if config.weights.transfer == "ipc" else "nccl"
-    return SendingLearner(
-        spec, rank, address, port, Route(backend, config.learner.ranks, config.engine.tensor_parallel)
-    )
+    return GpuLearner(spec, rank, address, port, Route(backend, config.learner.ranks, config.engine.tensor_parallel))

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.engine.zipf import ZipfPolicy
+from agentrl.engine.scripted_policy import ZipfPolicy
 from agentrl.errors import DeadlineError, EngineDiedError, EngineRefusedError, WeightsError
 from agentrl.types import Completion, FinishReason, Prompt, Sampling, Version, VersionSpan, WeightManifest
 

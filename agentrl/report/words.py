@@ -75,8 +75,8 @@ def no_update_words(steps: Sequence[StepRecord]) -> str:
     reasons = [reason for reason in map(why_no_update, steps) if reason]
     if not reasons:
         return ""
-    commonest = max(dict.fromkeys(reasons), key=reasons.count).removeprefix("no update: ")
-    return f"{len(reasons)} of {len(steps)} steps: {commonest}; see {PAGE}"
+    reason = max(dict.fromkeys(reasons), key=reasons.count).removeprefix("no update: ")
+    return f"{len(reasons)} of {len(steps)} steps: {reason}; see {PAGE}"
 
 
 # --- evaluations ------------------------------------------------------------------------------------------------

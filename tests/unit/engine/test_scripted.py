@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from agentrl.engine.protocol import Engine
 from agentrl.engine.scripted import Delay, Die, Hang, Raise, ScriptedEngine
-from agentrl.engine.zipf import ZipfPolicy
+from agentrl.engine.scripted_policy import ZipfPolicy
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError, WeightsError
 from agentrl.types import Prompt, Sampling, TensorSpec, Version, WeightManifest
 from tests.conformance.engine import EngineConformance, Fault, Kit

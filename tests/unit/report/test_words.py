@@ -36,7 +36,7 @@ def test_a_step_without_an_update_says_why(moved: StepRecord) -> None:
     assert "no update: the gradient was not finite" in step_words(still(moved, nonfinite=1), 9)
 
 
-def test_the_steps_without_an_update_are_counted_by_their_commonest_reason(moved: StepRecord) -> None:
+def test_the_steps_without_an_update_are_counted_by_their_most_common_reason(moved: StepRecord) -> None:
     assert no_update_words([moved, moved]) == ""
     steps = [moved, still(moved, mean=1.0), still(moved), still(moved)]
     assert no_update_words(steps) == f"3 of 4 steps: every reward is 0, so there is nothing to compare; see {PAGE}"

@@ -25,7 +25,7 @@ class Route:
     workers_per_engine: int
 
 
-class SendingLearner(PolicyLearner):
+class GpuLearner(PolicyLearner):
     """A PolicyLearner with vLLM's trainer side of `nccl` or `ipc`; every rank calls `send` together."""
 
     def __init__(self, spec: LearnerSpec, rank: int, address: str, port: int, route: Route) -> None:
