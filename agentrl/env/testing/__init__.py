@@ -14,9 +14,11 @@ from agentrl.engine.scripted import Die, Hang, Raise
 from agentrl.env.testing.cancellation import Cancellation, cancel_everywhere, model_turns, waits
 from agentrl.env.testing.checks import (
     check_canaries,
+    check_cancellation,
     check_concurrent,
     check_environment,
     check_oracle,
+    check_tasks,
     check_twins,
     close_shared_sync,
     no_leaks,
@@ -32,9 +34,11 @@ __all__ = [
     "Raise",
     "cancel_everywhere",
     "check_canaries",
+    "check_cancellation",
     "check_concurrent",
     "check_environment",
     "check_oracle",
+    "check_tasks",
     "check_twins",
     "close_shared_sync",
     "data_file",

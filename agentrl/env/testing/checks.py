@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import pickle
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agentrl.env.base import Env, Policy
@@ -12,6 +15,7 @@ from agentrl.env.context import Episode
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.driver.resources import close_shared
+from agentrl.env.gymnasium import GymnasiumEnv
 from agentrl.env.play import aplay
 from agentrl.env.tasks import Task
 from agentrl.env.testing.cancellation import cancel_everywhere
@@ -28,31 +32,61 @@ from agentrl.env.testing.episodes import (
 from agentrl.types import TRAIN
 
 
-def check_environment(make: MakeEnv, *, tasks: int = 4, episodes: int = 32) -> None:
-    """Run every check of this kit, and Gymnasium's `check_env`. Not inside a running event loop."""
+def check_environment(make: MakeEnv, *, tasks: int = 4, episodes: int = 32, timeout_s: float = 300.0) -> None:
+    """Run every check of this kit, then Gymnasium's `check_env`; `make` is a class, or a function without arguments.
+
+    Raises AssertionError, also when the checks take longer than `timeout_s`. Works inside a running event loop.
+    """
     from gymnasium.utils.env_checker import check_env
 
-    from agentrl.env.gymnasium import GymnasiumEnv
-
+    if not callable(make):
+        raise TypeError(f"check_environment needs a class or a function that makes environments, not {make!r}")
+    _run(_check_all(make, tasks, episodes, timeout_s))
     check_env(GymnasiumEnv(make()), skip_render_check=True)
-    asyncio.run(_check_all(make, tasks, episodes))
 
 
-async def _check_all(make: MakeEnv, tasks: int, episodes: int) -> None:
-    async with no_leaks():
-        await check_oracle(make, tasks=tasks)
-        await check_canaries(make, tasks=tasks)
-        await check_concurrent(make, episodes, tasks=tasks)
-        await check_twins(make)
-    async for _ in cancel_everywhere(make):
+def _run(checks: Coroutine[Any, Any, None]) -> None:
+    """Run on a new event loop; in a thread if this one has a running loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(checks)
+    else:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, checks).result()
+
+
+async def _check_all(make: MakeEnv, tasks: int, episodes: int, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s), no_leaks():
+            await check_tasks(make, tasks=tasks)
+            await check_oracle(make, tasks=tasks)
+            await check_canaries(make, tasks=tasks)
+            await check_twins(make)
+            await check_concurrent(make, episodes, tasks=tasks)
+            await check_cancellation(make)
+    except TimeoutError as error:
+        raise AssertionError(f"the checks took longer than {timeout_s:g} s; the traceback above shows where") from error
+
+
+async def check_tasks(make: MakeEnv, *, tasks: int = 8) -> None:
+    """Tasks are the same when they are read again, as another process does."""
+    first = await _sampled(make, tasks)
+    await close_shared()
+    for one, other in zip(first, await _sampled(make, tasks), strict=True):
+        assert _is_same(one, other), f"{_named(one)} is another task when the tasks are read again: {other!r}"
+
+
+async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = oracle) -> None:
+    """An episode that is cancelled, at any place where it waits, ends and leaves no task (`cancel_everywhere`)."""
+    async for _ in cancel_everywhere(make, policy):
         pass
 
 
 async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float = 1.0) -> None:
     """Assert that the oracle of every sampled task earns at least `least`."""
-    for task, episode in [
-        (task, await _played(make, task, make().oracle(task))) for task in await _sampled(make, tasks)
-    ]:
+    for task in await _sampled(make, tasks):
+        episode = await _played(make, task, make().oracle(task))
         assert episode.reward >= least, (
             f"the oracle of {_named(task)} earns {episode.reward}, not {least}{_why(episode)}"
         )
@@ -68,8 +102,8 @@ async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) ->
 
 
 def own_evidence(env: Env, task: Task) -> list[Policy]:
-    """Return the oracle and the canaries of a task."""
-    return [env.oracle(task), *env.canaries(task).values()]
+    """Return the oracle and the canaries of a task, and a policy that says nothing."""
+    return [env.oracle(task), *env.canaries(task).values(), []]
 
 
 async def check_concurrent(
@@ -79,17 +113,21 @@ async def check_concurrent(
     *,
     tasks: int = 8,
 ) -> None:
-    """`count` episodes that are all open at once earn what each earns alone."""
+    """`count` episodes that are all open at once earn what each earns alone; group rewards are not compared."""
     source = make()
     cases = [(task, policy) for task in await _sampled(make, tasks) for policy in policies(source, task)][:count]
     # Alone in the other order: an episode that changes the next one is seen.
     alone = [await play_signals(make(), *case) for case in reversed(cases)][::-1]
     crowd = [moments(make(), *cases[number % len(cases)], member=number) for number in range(count)]
     for number, episode in enumerate(await interleave(crowd)):
+        task = cases[number % len(cases)][0]
         assert signals_of(episode) == alone[number % len(cases)], (
-            f"{_named(cases[number % len(cases)][0])} is scored otherwise among {count} episodes than alone"
+            f"{_named(task)} earns another reward when {count} episodes are open than alone: episodes share state"
         )
-    assert len({*map(str, alone)}) > 1 or count == 1, "all cases earn the same: this check could not fail"
+    assert len({*map(str, alone)}) > 1 or count == 1 or not any(alone), (
+        f"every oracle and canary of {type(source).__name__} earns the same, even silence, so that shared state "
+        "could not be seen: add a canary that earns less"
+    )
 
 
 async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle, *, tasks: int = 3) -> list[list[Any]]:
@@ -98,9 +136,11 @@ async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle, *, tasks: in
     Returns what the episodes of seeds 0 and 1, of two members each, saw.
     """
 
+    size = await EnvDriver(make()).size(TRAIN)
+
     async def life(seed: int, member: int) -> AsyncIterator[Any]:
         env = make()
-        for index in range(tasks):
+        for index in range(tasks if size is None else min(tasks, size)):
             yield (task := await EnvDriver(env).task(TRAIN, index, seed))
             async for moment in moments(env, task, policy(env, task), seed=seed, member=member):
                 yield moment
@@ -121,14 +161,16 @@ def close_shared_sync() -> None:
 
 @asynccontextmanager
 async def no_leaks() -> AsyncIterator[None]:
-    """Close what is shared at the end, and assert that no task is left."""
-    before = asyncio.all_tasks()
+    """Close what is shared at the end, and assert that no task and no thread is left, apart from daemon threads."""
+    before, threads = asyncio.all_tasks(), {*threading.enumerate()}
     try:
         yield
     finally:
         await close_shared()
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     assert not left, f"tasks were left: {left}"
+    running = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]
+    assert not running, f"threads were left: {running}"
 
 
 async def interleave(episodes: Sequence[AsyncIterator[Any]]) -> list[list[Any]]:
@@ -159,6 +201,16 @@ def _named(task: Task) -> str:
 def _why(episode: Episode) -> str:
     reasons = [f"{signal.name}: {signal.reason}" for signal in episode.signals if not signal.valid and signal.weight]
     return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def _is_same(one: Task, other: Task) -> bool:
+    """Whether two tasks are equal; data without an equality of its own is compared by its pickle."""
+    if one.id != other.id:
+        return False
+    with suppress(ValueError):  # arrays have no single truth value
+        if one.data == other.data:
+            return True
+    return pickle.dumps(one.data) == pickle.dumps(other.data)
 
 
 def _difference(one: Sequence[Any], twin: Sequence[Any]) -> str:

@@ -8,16 +8,18 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentrl.engine.scripted import Die, Hang
-from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Task, reward, text_of, tool
+from agentrl.env import Context, Env, EnvConfig, Episode, Limits, Message, Policy, Task, reward, text_of, tool
 from agentrl.env.testing import (
     cancel_everywhere,
     check_canaries,
+    check_cancellation,
     check_concurrent,
     check_environment,
     check_oracle,
@@ -156,7 +158,7 @@ def test_an_environment_without_a_fault_passes_every_check() -> None:
     [
         ("oracle", "the oracle of task 'train-0' .* earns 0.0"),
         ("canary", "canary 'all' of task 'train-0' .* earns 1.0"),
-        ("state", "rewards are not equivalent"),
+        ("state", "canary 'none' of task 'train-0' .* earns 9.0"),
         ("dice", "differ"),
         ("task", "tasks were left"),
     ],
@@ -172,7 +174,7 @@ async def test_each_check_fails_on_the_fault_it_is_there_for() -> None:
         await check_oracle(broken("oracle"))
     with pytest.raises(AssertionError, match="canary"):
         await check_canaries(broken("canary"))
-    with pytest.raises(AssertionError, match="scored otherwise among 8 episodes than alone"):
+    with pytest.raises(AssertionError, match="earns another reward when 8 episodes are open than alone"):
         await check_concurrent(broken("state"), 8)
     with pytest.raises(AssertionError, match="two episodes with seed 0 and member 0 differ"):
         await check_twins(broken("dice"))
@@ -195,6 +197,101 @@ async def test_an_episode_is_cancelled_at_every_model_turn_and_between() -> None
 async def test_signals_by_name() -> None:
     env = Sums()
     assert values(await play_signals(env, Task("x", (1, 2)), ["3"])) == {"right": 1.0}
+
+
+class Few(Sums):
+    """Has two tasks, no canaries, and a reward that compares the members of a group."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return super().tasks(split)[:2]
+
+    def canaries(self, task: Task) -> dict[str, Policy]:
+        return {}
+
+    @reward(scope="group")
+    def spoken(self, episodes: list[Episode]) -> list[float]:
+        return [float(episode.text != "") for episode in episodes]
+
+
+class OnlyGroup(Few):
+    """Is judged by its group alone."""
+
+    right = None
+
+
+class Restless(Sums):
+    """Draws its tasks anew whenever they are read."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split}-{n}", (n, random.random())) for n in range(4)]
+
+
+class Threaded(Sums):
+    """Leaves a thread."""
+
+    stop = threading.Event()
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        threading.Thread(target=self.stop.wait).start()
+        return await super().setup(task, ctx)
+
+
+class Slow(Sums):
+    """Takes its time."""
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        await asyncio.Event().wait()
+        return []
+
+
+class Untidy(Sums):
+    """Has a teardown that fails if setup did not finish."""
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        messages = await super().setup(task, ctx)
+        await asyncio.sleep(0)
+        self.db = 1
+        return messages
+
+    async def teardown(self, ctx: Context) -> None:
+        assert self.db
+
+
+@pytest.mark.parametrize("env", [Few, OnlyGroup])
+def test_few_tasks_no_canaries_and_group_rewards_are_no_fault(env: type[Env]) -> None:
+    check_environment(env)
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        (Restless, "is another task when the tasks are read again"),
+        (Threaded, "threads were left"),
+        (Untidy, "ended with EnvError.*teardown raised AttributeError"),
+    ],
+)
+def test_check_environment_fails_on_what_is_left_and_on_what_differs(env: type[Env], says: str) -> None:
+    Threaded.stop.clear()
+    with pytest.raises(AssertionError, match=says):
+        check_environment(env)
+    Threaded.stop.set()
+
+
+def test_checks_that_take_too_long_end() -> None:
+    with pytest.raises(AssertionError, match=r"the checks took longer than 0\.2 s"):
+        check_environment(Slow, timeout_s=0.2)
+
+
+async def test_check_environment_works_inside_a_running_event_loop() -> None:
+    check_environment(Sums)
+    with pytest.raises(TypeError, match="needs a class or a function that makes environments, not <"):
+        check_environment(Sums())  # type: ignore[arg-type]
+
+
+async def test_a_task_of_somebody_else_is_no_leak() -> None:
+    foreign = asyncio.create_task(asyncio.Event().wait())
+    await check_cancellation(Sums)
+    foreign.cancel()
 
 
 # ---- the packages of this repository
