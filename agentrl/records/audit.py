@@ -51,6 +51,10 @@ class AuditLog:
         r = report
         self._lines.append(_Trained(r.incarnation, r.step, r.rank, [(s.group, s.member) for s in r.samples]))
 
+    def sync(self) -> None:
+        """Wait until everything logged is on the disk itself."""
+        self._lines.sync()
+
     def close(self) -> None:
         """Close the file. Idempotent."""
         self._lines.close()

@@ -57,6 +57,7 @@ class RunJournal:
         """Wait until everything recorded is on the disk itself: for a checkpoint, not for every sample."""
         self.store.sync()
         self.ledger.sync()
+        self._audit.sync()
 
     def close(self) -> None:
         """Close every file. Idempotent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,10 @@ class JsonLines:
             self._file.write(msgspec.json.encode(_named(msgspec.to_builtins(item))) + b"\n")
         except OSError as error:
             raise explained(error, self.path) from error
+
+    def sync(self) -> None:
+        """Wait until every line is on the disk itself."""
+        fsync(self._file.fileno(), self.path)
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -87,6 +92,14 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def fsync(file: int, path: Path) -> None:
+    """Wait until what was written to an open file is on the disk itself. Raises RunError if it cannot get there."""
+    try:
+        os.fsync(file)
+    except OSError as error:
+        raise explained(error, path) from error
 
 
 def explained(error: OSError, path: Path) -> RunError:

@@ -187,7 +187,10 @@ class Ledger:
     def sync(self) -> None:
         """Wait until everything recorded is on the disk itself."""
         with self._lock:
-            self._db.execute("PRAGMA wal_checkpoint(FULL)")
+            try:
+                self._db.execute("PRAGMA wal_checkpoint(FULL)")
+            except sqlite3.Error as error:
+                raise explained(error, self.path) from error
 
     # --- the life of an attempt -----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import msgspec
 import zstandard
 
 from agentrl.errors import RunError
+from agentrl.records.jsonl import fsync
 from agentrl.types import (
     AttemptId,
     Message,
@@ -189,7 +190,7 @@ class TrajectoryStore:
     def sync(self) -> None:
         """Wait until everything appended is on the disk itself: for a checkpoint, not for every sample."""
         if self._file >= 0:
-            os.fsync(self._file)
+            fsync(self._file, self.folder)
 
     def read(self, sample: SampleId, attempt: int | None = None) -> Trajectory:
         """Return one attempt at a sample, by default the newest. Raises RunError if there is none."""
@@ -212,7 +213,7 @@ class TrajectoryStore:
     def close(self) -> None:
         """Sync and close the shard. Idempotent."""
         if self._file >= 0:
-            os.fsync(self._file)
+            fsync(self._file, self.folder)
             os.close(self._file)
             self._file = -1
 

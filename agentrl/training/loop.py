@@ -67,11 +67,14 @@ async def train(
 
 @asynccontextmanager
 async def closing(run: Session) -> AsyncIterator[None]:
-    """Keep what was trained, whatever happens inside."""
+    """Keep what was trained, whatever happens inside; an error of the closing never hides the one that ended the run."""
     try:
         yield
-    finally:
-        await run.close()
+    except BaseException:
+        with suppress(AgentRLError):
+            await run.close()
+        raise
+    await run.close()
 
 
 def _ended(reason: BaseException, folder: RunFolder) -> str:

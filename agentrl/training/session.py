@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agentrl.algorithms.base import Algorithm
@@ -142,5 +141,4 @@ class Session:
         """Cancel what is in flight, and write a checkpoint if there is time for it."""
         self.timer.enter("close")
         await self.scheduler.stop()
-        with suppress(LearnerError):
-            await self.checkpoint()
+        await self.checkpoint()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -223,6 +224,17 @@ def test_a_full_disk_is_named_and_nothing_is_half_written(ledger: Ledger) -> Non
     with pytest.raises(RunError, match=r"the disk is full.*agentrl resume"):
         ledger.dispatched([request(SampleId(100 + i, 0)) for i in range(5000)])
     assert ledger.counts() == LedgerCounts(dispatched=1, finished=1)
+
+
+def test_a_sync_that_fails_is_explained(ledger: Ledger) -> None:
+    finish(ledger, SAMPLE)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(RunError, match="the ledger cannot be used"):
+            ledger.sync()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:

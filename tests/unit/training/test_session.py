@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,12 +14,13 @@ from agentrl.cluster.learners import Learners
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
-from agentrl.errors import LearnerError
+from agentrl.errors import LearnerError, RunError
 from agentrl.metrics.trackers import Metrics, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
+from agentrl.training.loop import closing
 from agentrl.training.session import Session
 from agentrl.training.setup import schedule_of
 from agentrl.types import (
@@ -157,3 +159,27 @@ async def test_gradients_that_are_not_finite_stop_the_run_after_a_few_in_a_row(r
     ):
         await run.step("nan")
     assert len(read_steps(run.session.folder)) == 6
+
+
+async def test_a_checkpoint_that_fails_at_the_end_hides_no_reason(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RunError("the disk is full")
+
+    await run.step("update")
+    monkeypatch.setattr(run.journal, "sync", fail)
+    with pytest.raises(LearnerError, match="rank 0 died"):
+        async with closing(run.session):
+            raise LearnerError("rank 0 died")
+    with pytest.raises(RunError, match="the disk is full"):
+        async with closing(run.session):
+            pass
+
+
+async def test_a_checkpoint_follows_a_sync_of_every_record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    await run.step("update")
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
+    run.journal.sync()
+    folder = run.session.folder
+    assert str(folder.audit) in synced
+    assert any(path.startswith(str(folder.trajectories)) for path in synced)
