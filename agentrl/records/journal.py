@@ -17,9 +17,9 @@ class RunJournal:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
+        self._audit = AuditLog(folder.audit)  # first: a ledger without an audit log is of an earlier version
         self.ledger = Ledger(folder.ledger)
         self.store = TrajectoryStore(folder.trajectories)
-        self._audit = AuditLog(folder.audit)
 
     def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
         """Record attempts that are about to run."""

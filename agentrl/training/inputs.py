@@ -188,17 +188,26 @@ def paths_in(options: dict[str, Any]) -> Iterator[Path]:
                 yield Path(item)
 
 
-def check_resumable(folder: RunFolder, steps: int) -> None:
-    """Raise ConfigError if there is nothing to resume, RunError if a process drives the run. Changes nothing.
-
-    A run that trained its last step but did not finish is resumed for its last evaluation and its report.
-    """
+def check_resumable(folder: RunFolder) -> None:
+    """Raise ConfigError if this version cannot resume the run, RunError if a process drives it. Changes nothing."""
     path = folder.path
     if not folder.is_training:
         raise ConfigError(
             f"nothing was trained in {path}: start with `agentrl train --config {folder.config} --out OTHER`"
         )
+    if not folder.audit.is_file():
+        raise ConfigError(
+            f"{path} was written by an earlier version of agentrl: resume it with that version, or start a new run "
+            "with `agentrl train ... --out OTHER`"
+        )
     check_free(path)
+
+
+def check_unfinished(folder: RunFolder, steps: int) -> None:
+    """Raise ConfigError if all `steps` are done.
+
+    A run that trained its last step but did not finish is resumed for its last evaluation and its report.
+    """
     done = max(steps_in(folder.checkpoints), default=0)
     last = summary.read(folder)
     if done > steps or (done == steps and last is not None and last.is_finished):

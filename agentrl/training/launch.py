@@ -16,7 +16,7 @@ from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.checkpoints import of_newest, steps_in
 from agentrl.records.folder import RunFolder, check_out, existing_run, run_lock, taken, unwritable
 from agentrl.records.jsonl import write_atomic
-from agentrl.training.inputs import RunInputs, anchored, check_resumable
+from agentrl.training.inputs import RunInputs, anchored, check_resumable, check_unfinished
 from agentrl.types import HELD_OUT
 
 
@@ -44,8 +44,9 @@ def train(config: Config, began: float | None = None) -> RunFolder:
 def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = None) -> RunFolder:
     """Continue the run in a folder from its last checkpoint, with changed settings."""
     timer, folder = PhaseTimer(began), RunFolder(existing_run(path))
+    check_resumable(folder)  # before the configuration is read: that of an earlier version has other keys
     config = resolve_run(resumed(path, settings), detect(path))
-    check_resumable(folder, config.steps)
+    check_unfinished(folder, config.steps)
     inputs = RunInputs.again(config, folder)
     inputs.print_notice()
     from agentrl.cluster.signals import run_until_stopped

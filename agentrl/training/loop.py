@@ -67,7 +67,7 @@ async def train(
 
 @asynccontextmanager
 async def closing(run: Session) -> AsyncIterator[None]:
-    """Keep what was trained, whatever happens inside; an error of the closing never hides the one that ended the run."""
+    """Keep what was trained, whatever happens inside. An error in closing never hides the one that ended the run."""
     try:
         yield
     except BaseException:

@@ -26,6 +26,7 @@ from agentrl.env.tryout.verdict import TryoutRequest, TryoutResult
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
 from agentrl.training import inputs as inputs
+from agentrl.training import launch
 from agentrl.training.inputs import RunInputs, anchored
 
 HEAD = """
@@ -515,6 +516,7 @@ def test_a_resume_tells_what_has_changed_before_anything_heavy_is_loaded(tmp_pat
     run.path.mkdir()
     run.config.write_text(to_toml(resolve_run(config, detect())))
     run.ledger.touch()
+    run.audit.touch()
     assert RunInputs.of(config).write_manifest(config, run) == ""
     source.write_text(HEAD + "# another\n")
     words = [sys.executable, "-c", WITHOUT_WEIGHT, "resume", str(run.path)]
@@ -548,3 +550,11 @@ def test_a_resume_names_which_of_its_inputs_changed(tmp_path: Path) -> None:
     note = inputs.write_manifest(config, run)
     assert note == "Changed since the run started: source: mine.py; data: rows.jsonl."
     assert (tmp_path / "manifest-1.json").is_file()
+
+
+def test_a_run_of_an_earlier_version_is_refused_before_its_keys_are_read(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.config.write_text("[learner]\nminibatches = 2\n")
+    run.ledger.touch()
+    with pytest.raises(ConfigError, match="was written by an earlier version of agentrl: resume it with that version"):
+        launch.resume(run.path)
