@@ -5,19 +5,24 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 from agentrl.env.config import EnvConfig, Limits
+from agentrl.env.context import Context
 from agentrl.env.rewards import MARK as REWARD
 from agentrl.env.rewards import Reward
 from agentrl.env.sharing import Shared
 from agentrl.env.tools import MARK as TOOL
-from agentrl.env.tools import why_no_method
+from agentrl.env.tools import unwrapped, why_no_method
 from agentrl.env.tracebacks import defined_at
 from agentrl.errors import ConfigError
 
@@ -35,6 +40,8 @@ RESERVED = {
     "render", "metadata", "spec", "observation_space", "action_space", "np_random", "unwrapped",
 }  # fmt: skip
 """Names that mean something else to agentrl or to users of Gymnasium."""
+OURS = {"config": EnvConfig, "ctx": Context}
+"""Attributes that agentrl sets on an object, besides the values of `@shared`."""
 NEAR = 0.7
 """Similarity (`difflib`) from which a name counts as a misspelling of another: canary and canaries have 0.71."""
 SHARED_NAME = ("setter", "getter", "deleter", "overload")
@@ -47,23 +54,46 @@ def check_definition(env_class: type) -> None:
         raise ConfigError("\n".join(f"{env_class.__name__}: {fault}" for fault in faults))
 
 
-def check_object(env: Any, config: EnvConfig) -> None:
-    """Raise ConfigError if `__init__` of a new environment object has replaced what agentrl sets."""
-    name = f"{type(env).__name__}{defined_at(type(env).__init__)}"
-    if getattr(env, "config", None) is not config:
-        raise ConfigError(
-            f"{name} loses its config: write def __init__(self, config), and super().__init__(config) in it"
-        )
-    if "ctx" in vars(env):
-        raise ConfigError(
-            f"{name} sets self.ctx in __init__: `ctx` is reserved by agentrl; rename it, for example self.my_ctx"
-        )
+def check_object(env: Any, method: str, **own: Any) -> None:
+    """Raise ConfigError if attributes of an object hide what agentrl calls, or replace `own`, which agentrl set.
+
+    `method` is the author's method that ran last.
+    """
+    if faults := list(_object_faults(env, method, own)):
+        where = f"{type(env).__name__}{defined_at(getattr(type(env), method))}"
+        raise ConfigError("\n".join(f"{where} {fault}" for fault in faults))
+
+
+def _object_faults(env: Any, method: str, own: dict[str, Any]) -> Iterator[str]:
+    config = vars(env).get("config")
+    if method == "__init__" and not (isinstance(config, EnvConfig) and config is own.get("config", config)):
+        yield _lost_config(type(env))
+        return
+    for name, value in vars(env).items():
+        kind = mark_of(inspect.getattr_static(type(env), name, None))
+        is_reserved = name in HOOKS.keys() | RESERVED
+        what = "reserved by agentrl" if is_reserved else f"a @{kind} of the class"
+        is_taken = is_reserved or name in own or kind in ("reward", "tool")
+        is_ours = value is own[name] if name in own else isinstance(value, OURS.get(name, ()))
+        if is_taken and not is_ours:
+            yield f"sets self.{name} in {method}: `{name}` is {what}; rename it, for example self.my_{name}"
+    yield from _settings({"limits": env.limits, "blocking": env.blocking})
+
+
+def _lost_config(env_class: type) -> str:
+    if is_dataclass(env_class):
+        return "loses its config, because a dataclass replaces __init__: remove @dataclass, and write class Config"
+    return (
+        "loses its config: write def __init__(self, config=None, **options), "
+        "and super().__init__(config, **options) in it"
+    )
 
 
 def faults_of(env_class: type) -> Iterator[str]:
-    """Faults of what this class itself defines; its bases were checked when they were made."""
-    yield from _settings(vars(env_class))
-    for name, value in vars(env_class).items():
+    """Faults of what this class and its mix-ins define; its bases that are environments were checked when made."""
+    members = members_of(env_class)
+    yield from _settings({name: value for name, (_, value) in members.items()})
+    for name, (owner, value) in members.items():
         kind = mark_of(value)
         if name in RESERVED or (kind and name in HOOKS.keys() | SETTINGS):
             yield _reserved(name, kind)
@@ -72,9 +102,26 @@ def faults_of(env_class: type) -> Iterator[str]:
         elif kind:
             yield from _marked(name, value, kind)
         else:
-            yield from _unmarked(env_class, name, value)
+            yield from _unmarked(owner, env_class, name, value)
             yield from _misspelled(env_class, name, value)
     yield from _unread_rewards(env_class)
+
+
+def members_of(env_class: type) -> dict[str, tuple[type, Any]]:
+    """Return what a class and its mix-ins define and no other class replaces: by name, the definer and the value."""
+    mixins = [base for base in env_class.__mro__[1:] if _is_mixin(base)]
+    found = {name: (owner, value) for owner in (*mixins[::-1], env_class) for name, value in vars(owner).items()}
+    is_dunder = re.compile("__.*__").fullmatch
+    return {
+        name: (owner, value)
+        for name, (owner, value) in found.items()
+        if not is_dunder(name) and inspect.getattr_static(env_class, name) is value
+    }
+
+
+def _is_mixin(base: type) -> bool:
+    is_env = any(parent.__module__ == "agentrl.env.base" for parent in base.__mro__)
+    return not is_env and base.__module__.partition(".")[0] not in sys.stdlib_module_names
 
 
 def duplicate_methods(env_class: type) -> Iterator[str]:
@@ -100,8 +147,8 @@ def authors_classes(env_class: type) -> list[type]:
 
 def mark_of(value: Any) -> str:
     """'reward', 'tool' or 'shared' for what our decorators marked, even below another decorator; otherwise ''."""
-    inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
-    if isinstance(value, Shared):
+    inner = unwrapped(value)
+    if isinstance(inner, Shared):
         return "shared"
     return "reward" if hasattr(inner, REWARD) else "tool" if hasattr(inner, TOOL) else ""
 
@@ -120,7 +167,7 @@ def _settings(body: Any) -> Iterator[str]:
         yield "Config must derive from agentrl.env.EnvConfig, which checks the --env.* keys"
     elif "name" in schema.model_fields:
         yield "Config.name cannot be set, because --env.name selects the environment; rename the key"
-    if not (isinstance(limits, Limits) or hasattr(limits, "__get__")):
+    if not isinstance(limits, Limits | property | cached_property):
         yield f"limits is {limits!r}; write limits = Limits(max_turns=…)"
     if not isinstance(body.get("blocking", True), bool):
         yield f"blocking is {body['blocking']!r}; write True or False"
@@ -130,7 +177,7 @@ def _hook(name: str, value: Any) -> Iterator[str]:
     """Faults of an author's method: it must be plain or async, and accept its arguments."""
     function = getattr(value, "__func__", value)
     if not callable(function):
-        yield f"{name} is a {type(value).__name__}; it must be a method"
+        yield f"{name} is {a_kind(value)}; it must be a method"
     elif inspect.isasyncgenfunction(function) or (inspect.isgeneratorfunction(function) and name != "tasks"):
         yield f"{name} yields; it must return its result"
     elif inspect.iscoroutinefunction(function) and name in PLAIN:
@@ -141,9 +188,11 @@ def _hook(name: str, value: Any) -> Iterator[str]:
 
 def _marked(name: str, value: Any, kind: str) -> Iterator[str]:
     """Faults of a `@reward`, `@tool` or `@shared` method."""
-    function = getattr(value, "__func__", value)
-    if isinstance(value, classmethod | property):
-        yield f"@{kind} {name} is a {type(value).__name__}, which would not be found; make it a method"
+    function = unwrapped(value)
+    if function is not value:
+        yield f"@{kind} {name} is {a_kind(value)}, and agentrl reads methods only: remove @{type(value).__name__}"
+    elif hasattr(function, REWARD) and hasattr(function, TOOL):
+        yield f"@reward @tool {name} is both; choose one"
     elif kind != "shared" and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
         yield f"@{kind} {name} yields; it must return its value"
     elif kind == "tool" and (fault := why_no_method(value)):
@@ -156,9 +205,15 @@ def _marked(name: str, value: Any, kind: str) -> Iterator[str]:
             yield f"@reward {name} of scope {reward.scope!r} is called as {_call(name, wanted)}: {fault}"
 
 
-def _unmarked(env_class: type, name: str, value: Any) -> Iterator[str]:
+def a_kind(value: Any) -> str:
+    """'a dict', 'an int'."""
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _unmarked(owner: type, env_class: type, name: str, value: Any) -> Iterator[str]:
     """Report a method that overrides a marked one and would be ignored, because marks are not inherited."""
-    if callable(value) and (kind := mark_of(getattr(super(env_class, env_class), name, None))):
+    if callable(value) and (kind := mark_of(getattr(super(owner, env_class), name, None))):
         yield f"{name} overrides a @{kind} of a base class: decorate it too, or write {name} = None"
 
 
@@ -184,7 +239,8 @@ def _meant(name: str, value: Any) -> str:
 
 def _unread_rewards(env_class: type) -> Iterator[str]:
     """`@reward` methods of scope "episode" in a class with `score`, which is the only one that is called."""
-    if not any("score" in vars(base) for base in authors_classes(env_class)):
+    scores = [vars(base)["score"] for base in authors_classes(env_class) if "score" in vars(base)]
+    if not scores or mark_of(scores[0]):
         return
     marks = {name: getattr(value, REWARD, None) for name, value in vars(env_class).items()}
     if unread := [name for name, mark in marks.items() if isinstance(mark, Reward) and mark.scope == "episode"]:

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from agentrl.env.base import Env
-from agentrl.errors import ConfigError, ExitedError, UnknownNameError, catch_exit
+from agentrl.errors import ConfigError, ExitedError, UnknownNameError, catch_exit, did_you_mean
 
 FILES = ("env.py", "agent_func.py")
 PICKLE = ".pkl"
@@ -128,8 +128,10 @@ def env_in(module: ModuleType, path: Path, chosen: str = "") -> type[Env]:
     found: dict[str, Any] = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Env)}
     if chosen and (chosen not in found or found[chosen].__abstractmethods__):
         whole = [name for name, value in found.items() if not value.__abstractmethods__]
-        half = f"{chosen}{wanting(found[chosen])}." if chosen in found else ""
-        raise UnknownNameError(f"environment class of {path}", chosen, whole, half)
+        if chosen in found:
+            missing = " and ".join(sorted(found[chosen].__abstractmethods__))
+            raise ConfigError(f"{path}: {chosen} is abstract: define {missing}.{did_you_mean(chosen, whole)}")
+        raise UnknownNameError(f"environment class of {path}", chosen, whole)
     if chosen:
         return found[chosen]  # type: ignore[no-any-return]
     own = {value: name for name, value in found.items() if value.__module__ == module.__name__}

@@ -64,8 +64,8 @@ def reward(method: F | None = None, /, *, weight: float = 1.0, scope: Scope = "e
         raise ConfigError(f"@reward(weight={weight!r}): a weight is a finite number")
 
     def mark(method: F) -> F:
-        if not inspect.isroutine(method):
-            raise ConfigError(f"@reward on {method!r}: it marks a method; options are named, @reward(weight=0.5)")
+        if not inspect.isfunction(method):
+            raise ConfigError(f"@reward on {method!r}: it marks a plain method; options are named, @reward(weight=0.5)")
         setattr(method, MARK, Reward(method.__name__, float(weight), scope))
         return method
 

@@ -33,8 +33,8 @@ def tool(method: F) -> F:
     The first paragraph describes the tool; an `Args:` section describes its parameters. It returns text, or a value
     that JSON can represent. The model reads what it raises, unless the exception has `fault = "infra"`.
     """
-    if not inspect.isroutine(method):
-        raise ConfigError(f"@tool on {method!r}: it marks a method and has no options")
+    if not inspect.isfunction(method):
+        raise ConfigError(f"@tool on {method!r}: it marks a plain method and has no options")
     setattr(method, MARK, True)
     return method
 
@@ -93,8 +93,16 @@ def marked(owner: type, mark: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     names = dict.fromkeys(name for base in reversed(owner.__mro__) for name in vars(base))
     for name in names:
         method = inspect.getattr_static(owner, name)
-        if callable(method) and hasattr(method, mark):
-            yield name, method
+        if not hasattr(unwrapped(method), mark):
+            continue
+        if unwrapped(method) is not method:
+            raise ConfigError(f"{owner.__name__}.{name}: agentrl reads methods only: remove @{type(method).__name__}")
+        yield name, method
+
+
+def unwrapped(value: Any) -> Any:
+    """Return the function below @staticmethod, @classmethod, @property or @cached_property; anything else as it is."""
+    return next((getattr(value, name) for name in ("__func__", "fget", "func") if hasattr(value, name)), value)
 
 
 def why_no_method(method: Callable[..., Any]) -> str:
@@ -103,8 +111,7 @@ def why_no_method(method: Callable[..., Any]) -> str:
     Returns '' if it would not.
     """
     first = next(iter(inspect.signature(method).parameters.values()), None)
-    is_static = isinstance(method, staticmethod)
-    if is_static or (first and (first.name == "self" or first.annotation is first.empty)):
+    if first and (first.name == "self" or first.annotation is first.empty):
         return ""
     return f"its first parameter is {first or 'missing'}: write self before the arguments of the model"
 
@@ -134,8 +141,7 @@ def argument_model(method: Callable[..., Any], descriptions: dict[str, str], whe
     except NameError as error:
         raise ConfigError(f"{where}: {error}; annotations must be names of its module") from error
     fields: dict[str, Any] = {}
-    own = 0 if isinstance(method, staticmethod) else 1
-    for number, parameter in enumerate(list(inspect.signature(method).parameters.values())[own:]):
+    for number, parameter in enumerate(list(inspect.signature(method).parameters.values())[1:]):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise ConfigError(f"{where}: parameter {parameter} cannot be given by name; write plain parameters")
         if parameter.name not in hints:

@@ -96,7 +96,7 @@ def env_of(config: Config) -> Env:
             f"{env_class.__name__} cannot be made: {describe_error(made.error, env_class.__init__)}"
         ) from made.error
     env: Env = made.value
-    check_object(env, settings)
+    check_object(env, "__init__", config=settings)
     return env
 
 

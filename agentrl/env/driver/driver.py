@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from agentrl.env.base import Env
 from agentrl.env.context import Context, Episode, Reply, Start, StepResult, Turn
+from agentrl.env.definition import check_object
 from agentrl.env.driver.resources import Resources, resources_of
 from agentrl.env.driver.scoring import Scorer
 from agentrl.env.driver.tools import Toolbox
@@ -15,7 +16,7 @@ from agentrl.env.driver.user_code import UserCode
 from agentrl.env.messages import checked_messages, short
 from agentrl.env.rewards import rewards_of
 from agentrl.env.tasks import IndexedTasks, Task
-from agentrl.errors import EnvError
+from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Message, Signal, StopReason
 
 
@@ -26,7 +27,12 @@ class EnvDriver:
     """
 
     def __init__(self, env: Env, max_turns: int = 0) -> None:
+        if not isinstance(env, Env):
+            name = getattr(env, "__name__", "")
+            raise ConfigError(f"{name or short(env)} is not an object of an environment; pass {name or 'MyEnv'}()")
+        check_object(env, "__init__")
         self.env = env
+        self._config = env.config
         self._max_turns = max_turns
         self._code = UserCode.of(env)
         self._scorer = Scorer(env, self._code)
@@ -59,7 +65,7 @@ class EnvDriver:
     async def reset(self, task: Task, *, seed: int = 0, member: int = 0, deadline_s: float = 3600.0) -> Start:
         """Begin an episode of `task` as member `member` of its group; it should end within `deadline_s` seconds."""
         await self.close()
-        await self._share()
+        shared = (await self._share()).values
         env = self.env
         env.ctx = ctx = Context.begin(task, seed, member, deadline_s)
         self._toolbox, self._is_open = Toolbox(env, self._code), True
@@ -68,6 +74,7 @@ class EnvDriver:
         self._is_set_up = True
         name = f"{type(env).__name__}.setup"
         returned = await self._code.call(env.setup, task, ctx, timeout_s=env.limits.setup_timeout_s)
+        check_object(env, "setup", config=self._config, ctx=ctx, **shared)
         messages = checked_messages(returned, name)
         if not messages:
             raise EnvError(f"{name} returned no message; the model needs one to answer")

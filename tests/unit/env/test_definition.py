@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from agentrl.env import EnvDriver, Limits, Task, resolve
+from agentrl.env import EnvDriver, GymnasiumEnv, Limits, Task, play, resolve, shared, tool
 from agentrl.env.definition import HOOKS, SETTINGS
 from agentrl.errors import ConfigError
 from tests.unit.env.worlds import Echo
@@ -68,7 +69,32 @@ REFUSED = {
     ),
     "a reward that yields": ("@reward\ndef a(self, ctx): yield 1", "@reward a yields"),
     "a reward that is a class method": ("@classmethod\n@reward\ndef a(cls, ctx): return 1", "a is a classmethod"),
-    "a tool that is a property": ("@property\n@tool\ndef a(self): return 1", "a is a property"),
+    "a tool that is a property": (
+        "@property\n@tool\ndef a(self): return 1",
+        "@tool a is a property, and agentrl reads methods only: remove @property",
+    ),
+    "a static reward": (
+        "@staticmethod\n@reward\ndef a(ctx): return 1",
+        "@reward a is a staticmethod, .*: remove @static",
+    ),
+    "a static tool": ("@staticmethod\n@tool\ndef a(n: int): return 1", "@tool a is a staticmethod"),
+    "a static shared": ("@staticmethod\n@shared\ndef a(): return 1", "@shared a is a staticmethod"),
+    "a reward of a class method": ("@reward\n@classmethod\ndef a(cls, ctx): return 1", "@reward on .*a plain method"),
+    "a reward of a static method": ("@reward\n@staticmethod\ndef a(ctx): return 1", "@reward on .*a plain method"),
+    "a partial reward": ("from functools import partialmethod\na = reward(partialmethod(print))", "a plain method"),
+    "a reward that is a tool": ("@reward\n@tool\ndef a(self, ctx): return 1", "@reward @tool a is both; choose one"),
+    "a reward named score": ("@reward\ndef score(self, ctx): return 1", "`score` is reserved .*score_reward$"),
+    "a score that is a number": ("score = 1", "score is an int; it must be a method"),
+    "limits that are a method": ("def limits(self): return Limits()", "write limits = Limits"),
+    "a mix-in's hook": ("pass\nclass Mix:\n tasks = 5\nclass Mine(Mix, Base):\n pass", "Mine: tasks is an int"),
+    "a mix-in's step": (
+        "pass\nclass Mix:\n @tool\n def step(self): return 1\nclass Mine(Base, Mix):\n pass",
+        "@tool step",
+    ),
+    "a mix-in without the mark": (
+        "pass\nclass Mix:\n def right(self, ctx): return 1\nclass Mine(Mix, Base):\n pass",
+        "right overrides a @reward",
+    ),
     "a reward named code": (
         "@reward\ndef code(self, ctx): return 1",
         "Mine: @reward code: `code` is reserved by agentrl; rename the method, for example code_reward$",
@@ -134,8 +160,8 @@ ACCEPTED = {
     "a reward that is dropped on purpose": "right = None",
     "a reward decorated again": "@reward(weight=2)\ndef right(self, ctx): return 1",
     "a score instead of inherited rewards": "def score(self, ctx): return 1",
-    "a static reward": "@staticmethod\n@reward\ndef a(ctx): return 1",
-    "a static tool": "@staticmethod\n@tool\ndef a(first: int): return first",
+    "a mix-in's reward": "pass\nclass Mix:\n @reward\n def a(self, ctx): return 1\nclass Mine(Mix, Base):\n pass",
+    "a mix-in that another class corrects": "pass\nclass Mix:\n tasks = 5\nclass Mine(Base, Mix):\n pass",
     "a tool whose self has another name": "@tool\ndef a(this, first: int): return first",
     "more parameters with defaults": "def setup(self, task, ctx, greeting='hi'): return []",
     "limits that depend on the config": "@property\ndef limits(self): return Limits(max_turns=3)",
@@ -153,6 +179,70 @@ def test_a_valid_class_is_accepted(case: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEAD + "".join(f" {line}\n" for line in ACCEPTED[case].split("\n")))
     assert resolve(f"{file}:Mine").__name__ == "Mine"
+
+
+OWN = {
+    "tasks": ("__init__", [], "`tasks` is reserved by agentrl; rename it, for example self.my_tasks"),
+    "right": ("__init__", 0, "`right` is a @reward of the class"),
+    "look": ("setup", 0, "`look` is a @tool of the class"),
+    "book": ("setup", 0, "`book` is a @shared of the class"),
+    "success": ("setup", False, "`success` is reserved"),
+    "teardown": ("setup", None, "`teardown` is reserved"),
+    "ctx": ("setup", {}, "`ctx` is reserved"),
+    "config": ("setup", {}, "`config` is reserved"),
+    "code": ("setup", "", "`code` is reserved"),
+    "limits": ("__init__", 9, r"limits is 9; write limits = Limits"),
+    "blocking": ("__init__", "no", "blocking is 'no'"),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+async def test_an_attribute_that_hides_what_agentrl_calls_is_rejected(name: str) -> None:
+    method, value, message = OWN[name]
+
+    class Mine(Echo):
+        def __init__(self, config=None, **options) -> None:
+            super().__init__(config, **options)
+            if method == "__init__":
+                setattr(self, name, value)
+
+        def setup(self, task, ctx):
+            if method == "setup":
+                setattr(self, name, value)
+            return super().setup(task, ctx)
+
+        @tool
+        def look(self) -> str:
+            return ""
+
+        @shared
+        def book(self) -> str:
+            return "book"
+
+    with pytest.raises(ConfigError, match=rf"^Mine \(test_definition\.py:\d+\) .*{message}"):
+        await EnvDriver(Mine()).reset(Task("t"))
+
+
+def test_an_object_without_its_config_is_rejected_with_an_init_that_works() -> None:
+    class Lost(Echo):
+        def __init__(self) -> None:
+            pass
+
+    @dataclass
+    class Data(Echo):
+        size: int = 3
+
+    with pytest.raises(ConfigError, match=r"loses its config: write def __init__\(self, config=None, \*\*options\)"):
+        EnvDriver(Lost())
+    with pytest.raises(ConfigError, match=r"loses its config, because a dataclass replaces __init__"):
+        EnvDriver(Data())
+
+
+def test_a_class_in_place_of_an_object_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"Echo is not an object of an environment; pass Echo\(\)"):
+        play(Echo, ["1"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"pass Echo\(\)"):
+        GymnasiumEnv(Echo)  # type: ignore[arg-type]
 
 
 async def test_an_environment_object_holds_only_what_an_author_writes() -> None:

@@ -215,7 +215,7 @@ def test_errors_of_keys_read_like_those_of_a_run(options: dict[str, object], mes
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("{}:Env", r"Known: Guess\. Env lacks setup and tasks\.$"),
+        ("{}:Env", r"mine\.py: Env is abstract: define setup and tasks\. Known: Guess\.$"),
         ("{}::Guess", r"write one colon before the class, as in .*mine\.py:Guess$"),
     ],
 )
