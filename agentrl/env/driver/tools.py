@@ -46,7 +46,7 @@ class Toolbox:
     async def answers(self, calls: Sequence[ToolCall]) -> tuple[Message, ...]:
         """Run the calls of a turn in order, each to one tool message; calls beyond the first 64 are rejected.
 
-        The model is told what it got wrong. Raises only errors with `fault = "infra"`.
+        The model reads what it got wrong. Raises only errors with `fault = "infra"`.
         """
         ran = [await self._answer(call) for call in calls[:MAX_CALLS]]
         too_many = f"{TOOL_ERROR}not run: a turn may make {MAX_CALLS} calls"

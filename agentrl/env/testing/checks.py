@@ -70,7 +70,7 @@ async def _check_all(make: MakeEnv, tasks: int, episodes: int, timeout_s: float)
 
 
 async def check_tasks(make: MakeEnv, *, tasks: int = 8) -> None:
-    """Tasks are the same when they are read again, as another process does."""
+    """Assert that tasks are the same when they are read again, as another process does."""
     first = await _sampled(make, tasks)
     await close_shared()
     for one, other in zip(first, await _sampled(make, tasks), strict=True):
@@ -78,7 +78,7 @@ async def check_tasks(make: MakeEnv, *, tasks: int = 8) -> None:
 
 
 async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = oracle) -> None:
-    """An episode that is cancelled, at any place where it waits, ends and leaves no task (`cancel_everywhere`)."""
+    """Assert that an episode cancelled at any place where it waits ends and leaves no task (`cancel_everywhere`)."""
     async for _ in cancel_everywhere(make, policy):
         pass
 
@@ -113,7 +113,7 @@ async def check_concurrent(
     *,
     tasks: int = 8,
 ) -> None:
-    """`count` episodes that are all open at once earn what each earns alone; group rewards are not compared."""
+    """Assert that `count` episodes that are open at once earn what each earns alone; skips group rewards."""
     source = make()
     cases = [(task, policy) for task in await _sampled(make, tasks) for policy in policies(source, task)][:count]
     # Alone in the other order: an episode that changes the next one is seen.
@@ -206,7 +206,7 @@ def _why(episode: Episode) -> str:
 
 
 def _is_same(one: Task, other: Task) -> bool:
-    """Whether two tasks are equal; data without an equality of its own is compared by its pickle."""
+    """Return whether two tasks are equal; data without an equality of its own is compared by its pickle."""
     if one.id != other.id:
         return False
     with suppress(ValueError):  # arrays have no single truth value
