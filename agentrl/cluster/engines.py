@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from itertools import count
 from typing import Any, Protocol
 
 from agentrl.cluster.ray import ActorSpec, Cluster
 from agentrl.config.schema import EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
-from agentrl.errors import AgentRLError, RunError
+from agentrl.errors import AgentRLError, RunError, acatch
 
 HEARTBEAT_S = 2.0
 ANSWER_S = 120.0
@@ -50,7 +51,7 @@ class Engines:
         self._down: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
-        self._deaths = 0
+        self._deaths = count(1)
         self._refill: Callable[[Engine], Awaitable[None]] | None = None
         self._events: Events | None = None
 
@@ -74,7 +75,9 @@ class Engines:
             self._run(self._heartbeats(engine_id))
 
     def replace(self, engine_id: int, engine: Engine, why: str) -> None:
-        """Replace `engine` in the background, unless that was done or is under way."""
+        """Replace `engine` in the background, unless that was done or is under way. Raises RunError before `watch`."""
+        if self._events is None:
+            raise RunError(f"engine {engine_id} failed before the run began: {why}")
         if self._is_closing or engine_id in self._down or self._engines[engine_id] is not engine:
             return
         self._down.add(engine_id)
@@ -120,24 +123,23 @@ class Engines:
                 self.replace(engine_id, engine, str(error))
 
     async def _replace(self, engine_id: int, why: str) -> None:
-        assert self._events is not None, "engines are replaced after `watch`"
-        while engine_id in self._down:
-            self._deaths += 1
+        assert self._events is not None, "`replace` has checked it"
+        for death in self._deaths:
             await self._events.lost(engine_id, why)
-            if self._deaths > self._section.restarts:
+            if death > self._section.restarts:
                 raise RunError(
-                    f"engines died {self._deaths} times (engine.restarts = {self._section.restarts}); the last: {why}"
+                    f"engines died {death} times (engine.restarts = {self._section.restarts}); the last: {why}"
                 )
-            try:
-                await self._restart(engine_id)
-            except RunError:
-                raise
-            except AgentRLError as error:
-                why = str(error)
+            error = (await acatch(self._restart(engine_id))).error
+            if error is None:
+                break
+            if isinstance(error, RunError):
+                raise error
+            why = _reason(error)
         await self._events.restarted(engine_id, self._engines[engine_id])
 
     async def _restart(self, engine_id: int) -> None:
-        assert self._refill is not None, "engines are replaced after `watch`"
+        assert self._refill is not None, "`replace` has checked it"
         await self._end(self._engines[engine_id])
         engine = self._spawned(engine_id)
         try:
@@ -164,4 +166,8 @@ class Engines:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and self._events is not None:
-            self._events.failed(error)
+            self._events.failed(error if isinstance(error, AgentRLError) else RunError(_reason(error)))
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, AgentRLError) else f"{type(error).__name__}: {error}"

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -122,6 +122,8 @@ class ActorHandle:
             raise self._unwrapped(error, method) from error
         except RayActorError as error:
             raise self._died(f"{self.name}: its process died during {method} ({_first_line(error)})") from None
+        except RayError as error:
+            raise self._died(f"{self.name}: {method} failed ({_first_line(error)})") from error
 
     def _unwrapped(self, error: RayTaskError, method: str) -> BaseException:
         cause = getattr(error, "cause", None)

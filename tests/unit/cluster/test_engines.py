@@ -132,10 +132,28 @@ async def test_more_deaths_than_restarts_fail_the_run(run: Run) -> None:
     assert list(run.engines.serving()) == [1]
 
 
-async def test_a_bug_fails_the_run_at_once(run: Run) -> None:
+async def test_a_fault_that_nobody_foresaw_is_a_failed_attempt(run: Run) -> None:
     run.faults = [TypeError("a bug")]
     run.replace(0, "it died")
-    assert isinstance(await asyncio.wait_for(run.failures.get(), 5.0), TypeError)
+    assert await run.events(3) == [("lost: it died", 0), ("lost: TypeError: a bug", 0), ("restarted", 0)]
+
+
+async def test_a_fault_outside_a_restart_fails_the_run_with_an_error_of_agentrl(run: Run) -> None:
+    async def lost(engine_id: int, why: str) -> None:
+        raise TypeError("a bug")
+
+    run.lost = lost  # type: ignore[method-assign]
+    run.replace(0, "it died")
+    error = await asyncio.wait_for(run.failures.get(), 5.0)
+    assert isinstance(error, RunError)
+    assert str(error) == "TypeError: a bug"
+
+
+async def test_an_engine_that_fails_before_the_run_began_is_an_error() -> None:
+    run = Run()
+    with pytest.raises(RunError, match="engine 0 failed before the run began: it died"):
+        run.replace(0, "it died")
+    assert list(run.engines.serving()) == [0]
 
 
 async def test_a_dead_engine_is_found_by_its_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:

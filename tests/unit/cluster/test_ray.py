@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
+from ray.exceptions import RuntimeEnvSetupError
 
-from agentrl.cluster.ray import Cluster
-from agentrl.errors import RunError
+from agentrl.cluster.ray import ActorHandle, Cluster
+from agentrl.errors import EngineDiedError, RunError
 
 TIMED_OUT = Exception(
     "The current node timed out during startup. This could happen because some of the raylet failed to startup."
@@ -56,3 +59,11 @@ def test_an_address_where_nothing_listens_is_reported_before_ray_waits(monkeypat
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(RunError, match=rf"Connection refused\. RAY_ADDRESS is {address}: check that cluster"):
             Cluster("test")
+
+
+async def test_whatever_ray_raises_for_a_call_is_an_error_of_agentrl() -> None:
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    answer.set_exception(RuntimeEnvSetupError("no such variable"))
+    actor = SimpleNamespace(make=SimpleNamespace(remote=lambda: answer))
+    with pytest.raises(EngineDiedError, match="engine 0: start failed"):
+        await ActorHandle("engine 0", actor, EngineDiedError).make(deadline_s=5.0)
