@@ -105,18 +105,26 @@ _stops: list[Callable[[signal.Signals], None]] = []
 def _handlers() -> Iterator[None]:
     """Handlers that stop every run; a no-op outside the main thread, where Python accepts no handlers.
 
-    They answer at once, even while something blocks the event loop, as the start of Ray does for seconds.
+    While there is no run to stop, the earlier handlers have their effect. They answer at once, even while something blocks the event loop, as the start of Ray does for seconds.
     """
     if current_thread() is not main_thread():
         yield
         return
 
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
     def handle(number: int, _: object) -> None:
+        if not _stops:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+            return
         os.write(2, STOPPING.format(signal.Signals(number).name).encode())  # print is not safe in a handler
         for stop in _stops:
             stop(signal.Signals(number))
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in numbers:
+        signal.signal(number, handle)
     try:
         yield
     finally:

@@ -37,7 +37,7 @@ def train(config: Config, began: float | None = None) -> RunFolder:
     config = anchored(config)
     folder = new_folder(config)
     with run_lock(folder.path):
-        run_until_stopped(loop.train(config, inputs, folder, timer))
+        run_until_stopped(loop.run_training(config, inputs, folder, timer))
     return folder
 
 
@@ -55,7 +55,7 @@ def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = N
     with run_lock(path):
         write_atomic(folder.config, to_toml(config).encode())
         last = max(steps_in(folder.checkpoints), default=0)
-        run_until_stopped(loop.train(config, inputs, folder, timer, resumed_at=last))
+        run_until_stopped(loop.run_training(config, inputs, folder, timer, resumed_at=last))
     return folder
 
 
@@ -71,7 +71,7 @@ def evaluate(config: Config, began: float | None = None) -> EvaluationRecord:
     config = anchored(config)
     folder = new_folder(config)
     with run_lock(folder.path):
-        return run_until_stopped(loop.evaluate(config, inputs, folder, timer))
+        return run_until_stopped(loop.run_evaluation(config, inputs, folder, timer))
 
 
 def default_out(name: str) -> Path:

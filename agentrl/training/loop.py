@@ -44,7 +44,7 @@ async def loop(run: Session) -> None:
     await run.evaluate()
 
 
-async def train(
+async def run_training(
     config: Config, inputs: RunInputs, folder: RunFolder, timer: PhaseTimer, resumed_at: int | None = None
 ) -> Summary:
     """Run the loop in `folder`, from the checkpoint of step `resumed_at` if given, and finish the run."""
@@ -83,25 +83,36 @@ def _ended(reason: BaseException, folder: RunFolder) -> str:
     return str(reason) if hint in str(reason) else f"{reason}; go on with `{hint}`"
 
 
-async def evaluate(config: Config, inputs: RunInputs, folder: RunFolder, timer: PhaseTimer) -> EvaluationRecord:
+async def run_evaluation(config: Config, inputs: RunInputs, folder: RunFolder, timer: PhaseTimer) -> EvaluationRecord:
     """Score the model of `inputs` on held-out tasks; `folder` keeps the trajectories."""
-    view, stop, version = TerminalView(0, timer=timer), Stop(), Version(0, 0)
+    view, stop = TerminalView(0, timer=timer), Stop()
     timer.parts["program"] = timer.seconds_in_phase()
-    metrics = Metrics(folder, config)
-    name = config.model.name or inputs.model
-    view.note(f"Evaluating {name} in {config.env.name}; the run's folder is {folder.path}.")
+    view.note(
+        f"Evaluating {config.model.name or inputs.model} in {config.env.name}; the run's folder is {folder.path}."
+    )
     try:
         with stop.on_signals():
-            async with open_evaluation(config, inputs, folder, stop, view) as (team, evaluation):
-                timer.enter("evaluate")
-                work = evaluation.run(team.workers, 0, version, folder.evaluated(0))
-                record = await stop.cut(work)
-                timer.enter("close")
-        metrics.evaluation(record)
+            record = await _evaluated(config, inputs, folder, stop, view)
         step = step_of(inputs.model)
         view.note(f"evaluation{'' if step is None else f' after step {step}'} · {score_words(record)}")
         view.note(f"took {time_words(timer.spent(), timer.parts)}")
         return record
+    except asyncio.CancelledError as error:
+        raise stop.reason(error) from None
+    finally:
+        view.close()
+
+
+async def _evaluated(
+    config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView
+) -> EvaluationRecord:
+    metrics = Metrics(folder, config)
+    try:
+        async with open_evaluation(config, inputs, folder, stop, view) as (team, evaluation):
+            view.timer.enter("evaluate")
+            record = await stop.cut(evaluation.run(team.workers, 0, Version(0, 0), folder.evaluated(0)))
+            view.timer.enter("close")
+        metrics.evaluation(record)
+        return record
     finally:
         metrics.close()
-        view.close()

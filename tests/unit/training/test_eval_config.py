@@ -137,7 +137,7 @@ def test_an_evaluation_says_what_it_scored_and_where_it_is_kept(
     model, out = tmp_path / inside, tmp_path / "scored"
     config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model)}, "out": out})
     folder = launch.new_folder(config)
-    asyncio.run(loop.evaluate(config, RunInputs(resolve("guess"), model, ""), folder, PhaseTimer()))
+    asyncio.run(loop.run_evaluation(config, RunInputs(resolve("guess"), model, ""), folder, PhaseTimer()))
     what, score, _ = capsys.readouterr().out.splitlines()
     assert what == f"Evaluating {model} in guess; the run's folder is {out}."
     assert score.startswith(said)
