@@ -105,7 +105,8 @@ _stops: list[Callable[[signal.Signals], None]] = []
 def _handlers() -> Iterator[None]:
     """Handlers that stop every run; a no-op outside the main thread, where Python accepts no handlers.
 
-    While there is no run to stop, the earlier handlers have their effect. They answer at once, even while something blocks the event loop, as the start of Ray does for seconds.
+    They answer at once, even while something blocks the event loop, as the start of Ray does for seconds. Without a run
+    to stop, the earlier handlers have their effect.
     """
     if current_thread() is not main_thread():
         yield
