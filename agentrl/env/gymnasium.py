@@ -12,13 +12,14 @@ from agentrl.env.base import Env
 from agentrl.env.context import Start, StepResult
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
-from agentrl.env.messages import is_message
+from agentrl.env.messages import is_message, short
 from agentrl.env.registry import announced, make_env
-from agentrl.errors import VerifierError
-from agentrl.types import Message, Signal, StopReason
+from agentrl.errors import EnvError, UnknownNameError, VerifierError
+from agentrl.types import HELD_OUT, TRAIN, Message, Signal, StopReason
 
 ENDLESS_SAMPLE = 1024
 """Number of tasks to draw from if there are endlessly many."""
+OPTIONS = ("index", "split", "member")
 WORDS = ("yes", "no", "1", "2", "3", "higher", "lower", "I", "think", "the", "answer", "is")
 
 
@@ -63,13 +64,16 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
         self.observation_space = MessagesSpace()
         self.action_space = TurnSpace()
         self._driver = EnvDriver(env)
-        self._split = split
+        self._split = known_split(split)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
         """Begin an episode; `options` may set `index`, `split` and `member`. `info` has the task and the tools."""
         super().reset(seed=seed)
+        for name in options or {}:
+            if name not in OPTIONS:
+                raise UnknownNameError("option of reset", name, OPTIONS)
         start = run_on_private_loop(self._begin(**(options or {})))
         task = self._driver.ctx.task
         info = {"task": task.id, "split": task.split, "index": task.index, "tools": list(start.tools)}
@@ -77,6 +81,8 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
 
     def step(self, action: Message | str) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
         """Take the assistant's turn. An invalid signal with a weight raises VerifierError: it never counts as 0."""
+        if not self.action_space.contains(action):
+            raise EnvError(f"step takes text or an assistant message, not {short(action)}")
         result, signals, stop_reason = run_on_private_loop(self._advance(action))
         for signal in signals:
             if signal.weight and not signal.valid:
@@ -90,7 +96,7 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
         run_on_private_loop(self._driver.close())
 
     async def _begin(self, index: int | None = None, split: str = "", member: int = 0) -> Start:
-        split = split or self._split
+        split = known_split(split or self._split)
         size = await self._driver.size(split)
         drawn = int(self.np_random.integers(size or ENDLESS_SAMPLE))
         seed = int(self.np_random.integers(2**31))
@@ -108,6 +114,13 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
             signals = (await driver.finish(stop_reason))[paid:]
             await driver.close()
         return result, signals, stop_reason
+
+
+def known_split(split: str) -> str:
+    """Return the split; raises UnknownNameError unless agentrl uses it."""
+    if split not in (TRAIN, HELD_OUT):
+        raise UnknownNameError("split", split, (TRAIN, HELD_OUT))
+    return split
 
 
 def make(name: str, split: str = "train", **options: Any) -> GymnasiumEnv:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agentrl.env.base import Env, Policy
 from agentrl.env.context import Episode
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.tasks import Task
+from agentrl.errors import EnvError
 from agentrl.types import Message, StopReason
 
 SILENCE = ""
+TOOL_CALL = "<tool_call>"
+CALLING = "a turn that calls tools is a message: Message(role='assistant', content='', tool_calls=[…])"
 
 
 def play(env: Env, *policies: Policy, index: int = 0, split: str = "train", seed: int = 0) -> list[Episode]:
@@ -57,5 +62,13 @@ async def _converse(driver: EnvDriver, policy: Policy) -> StopReason:
 def turn_of(policy: Policy, turn: int, messages: list[Message]) -> Message | str:
     """Return the policy's next turn; a list that has ended gives empty ones."""
     if callable(policy):
-        return policy(list(messages))
-    return policy[turn] if turn < len(policy) else SILENCE
+        text = policy(list(messages))
+    elif isinstance(policy, str):
+        raise EnvError(f"a policy is a list of turns: write [{policy!r}]")
+    elif isinstance(policy, Sequence):
+        text = policy[turn] if turn < len(policy) else SILENCE
+    else:
+        raise EnvError(f"a policy is a list of turns, or a function of the messages so far; this is {policy!r}")
+    if isinstance(text, str) and TOOL_CALL in text:
+        raise EnvError(f"only rehearse reads calls in text: here, {CALLING}")
+    return text

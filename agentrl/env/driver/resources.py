@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
@@ -16,6 +17,7 @@ from agentrl.env.tasks import IndexedTasks
 from agentrl.env.tracebacks import describe_error
 from agentrl.errors import Caught, EnvError
 
+Closer = Callable[[Any], Callable[..., Any] | None]
 CLOSE_TIMEOUT_S = 10.0
 
 
@@ -69,18 +71,45 @@ class Resources:
 
     async def _make(self, item: Shared[Any]) -> Any:
         name = item.make.__name__
-        call = partial(self._code.call, timeout_s=self._home.limits.load_timeout_s, name=name)
-        closing = partial(self._code.attempt, timeout_s=CLOSE_TIMEOUT_S, name=name)
-        value = made = await call(item.make, self._home)
+
+        async def call(function: Callable[..., Any], *args: Any, closer: Closer) -> Any:
+            kept = self._kept(name, function, closer)
+            return await self._code.call(kept, *args, timeout_s=self._home.limits.load_timeout_s, name=name)
+
+        made = await call(item.make, self._home, closer=own_close)
         if isinstance(made, AbstractAsyncContextManager):
-            value = await call(made.__aenter__)
-            self._closers.append(partial(closing, made.__aexit__, None, None, None))
-        elif isinstance(made, AbstractContextManager):
-            value = await call(made.__enter__)
-            self._closers.append(partial(closing, made.__exit__, None, None, None))
-        elif callable(close := getattr(made, "aclose", None) or getattr(made, "close", None)):
-            self._closers.append(partial(closing, close))
-        return value
+            return await call(made.__aenter__, closer=lambda _: partial(made.__aexit__, None, None, None))
+        if isinstance(made, AbstractContextManager):
+            return await call(made.__enter__, closer=lambda _: partial(made.__exit__, None, None, None))
+        return made
+
+    def _kept(self, name: str, function: Callable[..., Any], closer: Closer) -> Callable[..., Any]:
+        """Return `function`, which keeps how to close its value before a cancellation could lose it."""
+
+        def keep(value: Any) -> Any:
+            if close := closer(value):
+                self._closers.append(partial(self._code.attempt, close, timeout_s=CLOSE_TIMEOUT_S, name=name))
+            return value
+
+        async def awaited(value: Awaitable[Any]) -> Any:
+            return keep(await value)
+
+        async def kept(*args: Any) -> Any:
+            return keep(await function(*args))
+
+        def plainly_kept(*args: Any) -> Any:
+            value = function(*args)
+            return awaited(value) if inspect.isawaitable(value) else keep(value)
+
+        return kept if inspect.iscoroutinefunction(function) else plainly_kept
+
+
+def own_close(value: Any) -> Callable[[], Any] | None:
+    """Return the `aclose` or `close` of a value; None for a context manager, which is left instead."""
+    if isinstance(value, AbstractAsyncContextManager | AbstractContextManager):
+        return None
+    close = getattr(value, "aclose", None) or getattr(value, "close", None)
+    return close if callable(close) else None
 
 
 def failed(task: asyncio.Task[Any]) -> bool:

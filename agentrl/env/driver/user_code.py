@@ -11,7 +11,7 @@ from typing import Any
 from agentrl.env.base import Env
 from agentrl.env.driver.threads import THREADS
 from agentrl.env.tracebacks import describe_error
-from agentrl.errors import Caught, DeadlineError, EnvError, Fault, acatch, catch
+from agentrl.errors import Caught, DeadlineError, EnvError, ExitedError, Fault, acatch, catch
 
 GRACE_S = 1.0
 
@@ -61,8 +61,15 @@ class UserCode:
 
 async def in_thread(function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float, what: str) -> Caught:
     """Run a plain function in a thread, which is abandoned at the deadline."""
+
+    def run() -> Caught:
+        try:
+            return catch(function, *args)
+        except (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit) as error:
+            return Caught(error=ExitedError(error))  # the author's own: none of these reaches a thread from outside
+
     try:
-        return await THREADS.run(lambda: catch(function, *args), timeout_s, what)  # type: ignore[no-any-return]
+        return await THREADS.run(run, timeout_s, what)  # type: ignore[no-any-return]
     except DeadlineError as error:
         return Caught(error=AuthorDeadlineError(str(error)))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import gymnasium
 import pytest
@@ -10,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 import agentrl.env
 from agentrl.env import GymnasiumEnv
-from agentrl.errors import VerifierError
+from agentrl.errors import ConfigError, EnvError, VerifierError
 from tests.unit.env.worlds import Desk, Echo, Inline, Talk
 
 
@@ -90,6 +92,30 @@ async def test_the_synchronous_interface_works_inside_a_running_loop() -> None:
     assert env.observation_space.contains(observation)
     assert env.step("a")[2] is False
     env.close()
+
+
+@pytest.mark.parametrize("action", [5, {"role": "user", "content": "x"}, None])
+def test_an_action_that_is_no_turn_of_the_assistant_is_rejected(action: object) -> None:
+    env = GymnasiumEnv(Echo())
+    env.reset(seed=1)
+    with pytest.raises(EnvError, match=r"step takes text or an assistant message, not "):
+        env.step(action)  # type: ignore[arg-type]
+    env.close()
+
+
+def test_unknown_options_and_splits_are_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"unknown option of reset 'idx'.*'index'.*Known: index, member, split"):
+        GymnasiumEnv(Echo()).reset(options={"idx": 3})
+    with pytest.raises(ConfigError, match=r"unknown split 'val'.*Known: test, train"):
+        GymnasiumEnv(Echo(), split="val")
+    with pytest.raises(ConfigError, match=r"unknown split 'val'"):
+        GymnasiumEnv(Echo()).reset(options={"split": "val"})
+
+
+def test_gymnasium_imports_the_registration_by_itself() -> None:
+    code = "import gymnasium\nprint(gymnasium.make('agentrl.env:agentrl/guess-v0', high=20).reset(seed=0)[1]['split'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "train\n", done.stderr
 
 
 def test_spaces_hold_their_own_samples() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentrl.env import Context, Message, StopReason, play
+from agentrl.env import Context, Limits, Message, StopReason, play, reward
 from agentrl.errors import EnvError
 from tests.unit.env.worlds import Desk, Echo, Talk
 
@@ -66,3 +68,29 @@ def test_errors_are_raised_and_failing_rewards_say_why() -> None:
     assert yes.success is not None
     assert no.success is not None
     assert (yes.success.value, no.success.value) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("0 is it", r"a policy is a list of turns: write \['0 is it'\]"),
+        (None, "a policy is a list of turns, or a function of the messages so far; this is None"),
+        (['<tool_call>{"name": "add"}</tool_call>'], "a turn that calls tools is a message: Message"),
+    ],
+)
+def test_a_policy_that_cannot_be_played_is_rejected(policy: Any, message: str) -> None:
+    with pytest.raises(EnvError, match=message):
+        play(Desk(), policy)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
+def test_an_interrupt_that_a_reward_raises_itself_ends_it_at_once(error: type[BaseException]) -> None:
+    class Interrupted(Echo):
+        limits = Limits(score_timeout_s=2.0)
+
+        @reward
+        def broken(self, ctx: Context) -> float:
+            raise error
+
+    (episode,) = play(Interrupted(), ["0"])
+    assert error.__name__ in (episode.signals[1].reason or "")

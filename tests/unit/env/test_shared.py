@@ -146,6 +146,28 @@ async def test_a_resource_that_fails_to_open_is_not_closed(log: list[str]) -> No
     assert log == []
 
 
+async def test_a_value_whose_making_ends_as_everything_closes_is_closed(log: list[str]) -> None:
+    made = asyncio.Event()
+
+    class Late(Echo):
+        @shared
+        async def value(self) -> Closable:
+            await asyncio.sleep(0)
+            made.set()
+            return Closable()
+
+        @shared
+        async def never(self) -> None:
+            log.append("too late")
+
+    begun = asyncio.create_task(EnvDriver(Late()).reset(Task("t")))
+    await made.wait()
+    await close_shared()
+    assert log == ["close value"]
+    with pytest.raises(asyncio.CancelledError):
+        await begun
+
+
 def test_reading_a_resource_too_early_is_explained() -> None:
     with pytest.raises(
         EnvError, match=r"@shared Library\.books is not available yet: it is made when the first episode begins"
