@@ -6,6 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agentrl import env as env
+    from agentrl import errors as errors
+    from agentrl import types as types
     from agentrl.config.schema import Config
     from agentrl.report.export import export
     from agentrl.report.run import Run
@@ -24,9 +27,13 @@ _HOMES = {
     "train": "agentrl.training.api",
 }
 """Each name and its module, which is imported when the name is first used."""
+_MODULES = ("env", "errors", "types")
+"""Modules of this package that are attributes without an import."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"agentrl.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'agentrl' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
@@ -34,4 +41,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

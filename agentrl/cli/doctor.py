@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-
+from agentrl.cli.flags import Parser
 from agentrl.config.doctor import examine
 from agentrl.config.machine import detect
 
 
 def run(words: list[str]) -> int:
     """Print every check. Returns 1 if something that training needs is missing."""
-    argparse.ArgumentParser(prog="agentrl doctor", description="Check this machine.").parse_args(words)
+    Parser(prog="agentrl doctor", description="Check this machine.").parse_args(words)
     checks = examine(detect())
     width = max(len(check.name) for check in checks)
     for check in checks:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
+from agentrl.cli.flags import Parser
 from agentrl.report.export import FORMATS, export
 
 
 def run(words: list[str]) -> int:
     """Write the trajectories and print the file's path."""
-    parser = argparse.ArgumentParser(
-        prog="agentrl export", description="Write a run's trajectories as JSON lines or Parquet.", allow_abbrev=False
-    )
+    parser = Parser(prog="agentrl export", description="Write a run's trajectories as JSON lines or Parquet.")
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the file (default: in the run folder)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the file (default: RUN/trajectories.jsonl)")
     parser.add_argument(
         "--format", choices=list(FORMATS), help="the format (default: by the suffix of --out, else jsonl)"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NoReturn
 
 from pydantic.fields import FieldInfo
 
@@ -16,6 +17,17 @@ ENV, MODEL = "env", "model"
 """The flag whose value may stand alone after the command."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are ConfigErrors, which the command prints like any other."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError."""
+        raise ConfigError(f"{message} (see `{self.prog} --help`)")
+
+
 def parse(
     command: str, meaning: str, words: list[str], subject: str, flags: Mapping[str, str] = SHORT_FLAGS
 ) -> tuple[Path | None, list[Setting]]:
@@ -23,13 +35,12 @@ def parse(
 
     `--help` prints `flags`, a mapping of names to keys, and exits.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"agentrl {command}",
         usage=f"agentrl {command} [{subject.upper()}] [--config FILE] [--FLAG VALUE ...] [--SECTION.KEY VALUE ...]",
         description=meaning,
         epilog=_flag_help(flags),
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with the same keys; flags override it")
     parser.add_argument("subject", nargs="?", metavar=subject.upper(), help=f"same as --{subject}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from importlib import metadata
 
+from agentrl.cli.flags import Parser
 from agentrl.errors import catch_exit
 
 CLEANUPS_GROUP = "agentrl.cleanups"
+MEANING = """\
+Remove what killed runs left on this machine: the processes, control groups, folders and containers of sandboxes whose
+owner is gone, and what the cleanups of installed packages find. Running runs are not touched."""
 
 
 def run(words: list[str]) -> int:
@@ -15,9 +18,7 @@ def run(words: list[str]) -> int:
 
     A cleanup is a callable without arguments that removes what no living process owns and returns a line per removal.
     """
-    argparse.ArgumentParser(prog="agentrl gc", description="Remove what killed runs left on this machine.").parse_args(
-        words
-    )
+    Parser(prog="agentrl gc", description=MEANING).parse_args(words)
     status = 0
     lines: list[str] = []
     for point in metadata.entry_points(group=CLEANUPS_GROUP):

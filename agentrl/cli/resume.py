@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from agentrl.cli.flags import split
+from agentrl.cli.flags import Parser, split
 from agentrl.config.loading import of_flags
 
 
 def run(words: list[str]) -> int:
     """Resume the run in a folder, with the changes that a resume allows."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="agentrl resume",
         usage="agentrl resume RUN [--steps N] [--SECTION.KEY VALUE ...]",
         description="Continue a run from its last checkpoint.",
         epilog="These may change: steps, eval.every, checkpoint.*, track.*, engine.*, rollout.workers and deadlines "
         "(*_timeout_s).",
-        allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     own, pairs = split(words)

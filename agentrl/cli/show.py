@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+from agentrl.cli.flags import Parser
 from agentrl.config.loading import load
 from agentrl.config.models import locate
 from agentrl.errors import ConfigError
@@ -24,7 +24,7 @@ SAMPLE = (
 def run(words: list[str]) -> int:
     """Print a line for each trajectory, or one in full."""
     description = "List the trajectories of a run, or show one in full."
-    parser = argparse.ArgumentParser(prog="agentrl show", description=description)
+    parser = Parser(prog="agentrl show", description=description)
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     parser.add_argument("sample", nargs="?", metavar="SAMPLE", help=SAMPLE)
     arguments = parser.parse_args(words)

@@ -62,6 +62,11 @@ def keys_in(section: str) -> list[str]:
     return [key for key in keys() if key.startswith(f"{section}.")]
 
 
+def renamed(name: str) -> str:
+    """Return the present name of a key of an earlier version, which may lack its section; "" if there is none."""
+    return next((now for old, now in RENAMED.items() if name in (old, old.rpartition(".")[2])), "")
+
+
 def value_of(config: Config, key: str) -> Any:
     """Return the value of a dotted key."""
     value: Any = config

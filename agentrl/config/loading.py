@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from agentrl.config.keys import RENAMED, RESUMABLE, SHORT_FLAGS, key_of, keys, keys_in
+from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys, keys_in, renamed
 from agentrl.config.schema import Config
 from agentrl.config.values import plain
 from agentrl.errors import ConfigError, did_you_mean
@@ -94,13 +94,26 @@ def of_flags(flags: Iterable[tuple[str, str]]) -> list[Setting]:
 
 
 def of_arguments(arguments: Mapping[str, Any]) -> list[Setting]:
-    """Settings from keyword arguments: short flags (lr, group_size), keys, or sections as dicts. None sets nothing."""
-    settings = []
+    """Settings from keyword arguments: short flags (lr, group_size), keys, or sections as dicts. None sets nothing.
+
+    Raises ConfigError for two values of one key.
+    """
+    settings: list[Setting] = []
     for name, value in arguments.items():
         if isinstance(value, Mapping):
             settings += of_section(name, value, f"argument {name}")
         elif value is not None:
             settings.append(_from_argument(key_of(name), value, f"argument {name}"))
+    return distinct(settings)
+
+
+def distinct(settings: list[Setting]) -> list[Setting]:
+    """Return the settings. Raises ConfigError if two of them set the same key."""
+    first: dict[str, Setting] = {}
+    for setting in settings:
+        other = first.setdefault(setting.key, setting)
+        if other is not setting:
+            raise ConfigError(f"{setting.key} is set twice ({other.source}, {setting.source}): leave one out")
     return settings
 
 
@@ -185,8 +198,8 @@ def _unknown(setting: Setting) -> str:
     key = setting.key
     if key in known or (key.startswith("env.") and key.count(".") and not key.endswith(".")):
         return ""
-    if key in RENAMED:
-        return f"{key} ({setting.source}) is now called {RENAMED[key]}."
+    if now := renamed(key):
+        return f"{key} ({setting.source}) is now called {now}."
     sections = sorted({k.partition(".")[0] for k in known if "." in k})
     if key in sections:
         return f"{key!r} ({setting.source}) is a section, not a key: set one of {', '.join(keys_in(key))}."
@@ -209,6 +222,7 @@ def _explain(detail: ErrorDetails, sources: dict[str, str]) -> str:
     known = keys()
     key = next((k for k in (".".join(map(str, detail["loc"][:n])) for n in (1, 2)) if k in known), "")
     what = re.sub("^Input should be a valid (?=[aeiou])", "must be an ", detail["msg"])
+    what = re.sub("^Input is not a valid path.*", "must be a path", what)
     what = what.replace("Input should be a valid", "must be a").replace("Input should", "must")
     where = f" ({sources[key]})" if key in sources else ""
     meaning = f". Meaning: {known[key].description}." if key in known else ""

@@ -34,7 +34,8 @@ class Keys(BaseModel):
         """Refuse a decimal point in an integer."""
         field = cls.model_fields.get(info.field_name or "")
         if field is not None and field.annotation is int and isinstance(value, float | bool):
-            raise PydanticCustomError("whole", "Input should be a whole number, without a point")
+            point = "" if isinstance(value, bool) else ", without a point"
+            raise PydanticCustomError("whole", f"Input should be a whole number{point}")
         return value
 
 
@@ -189,7 +190,7 @@ class EvalSection(Section):
     tasks: int = Field(64, ge=0, description="held-out tasks; 0: no evaluation")
     samples: int = Field(16, ge=1, description="samples per task")
     temperature: float = Field(1.0, ge=0, le=10, description="sampling temperature in evaluation")
-    k: Annotated[int, Unset("eval.samples")] = Field(0, ge=0, description="k of pass@k")
+    k: Annotated[int, Unset("same as eval.samples")] = Field(0, ge=0, description="k of pass@k")
 
 
 class CheckpointSection(Section):

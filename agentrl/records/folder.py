@@ -102,8 +102,18 @@ class RunFolder:
         return self.path / "report.html"
 
 
-def existing_run(path: Path) -> Path:
+def path_of(value: object, name: str) -> Path:
+    """Return the argument `name` as a path; raises ConfigError if it is none."""
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigError(f"{name} must be a path, got {value!r}")
+    if not os.fspath(value):
+        raise ConfigError(f"{name}: the path is empty")
+    return Path(value)
+
+
+def existing_run(path: Path | str) -> Path:
     """`path` if it is the folder of a run, else a ConfigError with the nearest run."""
+    path = path_of(path, "path")
     if RunFolder(path).config.is_file():
         return path
     runs = [str(file.parent) for folder in (path, path.parent) for file in folder.glob("*/config.toml")]

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from agentrl.errors import RunError
+from agentrl.errors import RunError, catch
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class JsonLines:
 def read_jsonl(path: Path, kind: type[T]) -> list[T]:
     """Read the lines of a file as objects of `kind`; empty if there is no file. Torn lines are skipped.
 
-    Raises RunError for a whole line that is not of `kind`.
+    Raises RunError for a whole line that is not of `kind`, and for one that is not JSON.
     """
     if not path.exists():
         return []
@@ -59,9 +59,15 @@ def read_jsonl(path: Path, kind: type[T]) -> list[T]:
             out.append(decoder.decode(line))
         except msgspec.ValidationError as error:
             raise RunError(f"{path}, line {number}: {error}. It was written by another version of agentrl.") from error
-        except msgspec.DecodeError:
-            continue
+        except msgspec.DecodeError as error:
+            if not _is_torn(line):
+                raise RunError(f"{path}, line {number}: {error}. Delete the line to read the others.") from error
     return out
+
+
+def _is_torn(line: bytes) -> bool:
+    """True for the beginning of a JSON text; for the parser a number cut at its point or sign is no number at all."""
+    return "truncated" in str(catch(msgspec.json.decode, line.rstrip(b"+-.0123456789eE")).error)
 
 
 def _named(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 
 from agentrl.errors import ConfigError, UnknownNameError
-from agentrl.records.folder import RunFolder, existing_run, unwritable
+from agentrl.records.folder import RunFolder, existing_run, path_of, unwritable
 from agentrl.records.jsonl import atomic
 from agentrl.records.ledger import Ledger
 from agentrl.records.store import scan
@@ -74,19 +74,28 @@ def export(
     of `out`, else "jsonl"; the default `out` is a file in the run's folder. Rows are written one by one, and `out`
     appears when it is complete. Works while the run is going. Raises ConfigError if there is no such run or evaluation.
     """
-    run = RunFolder(existing_run(Path(path)))
-    chosen = format or ("parquet" if out is not None and Path(out).suffix == ".parquet" else "jsonl")
+    run = RunFolder(existing_run(path))
+    target = path_of(out, "out") if out is not None else None
+    chosen = format or _format_of(target)
     if chosen not in FORMATS:
         raise UnknownNameError("format", chosen, FORMATS)
-    stem = "trajectories" if evaluation is None else f"evaluation-{evaluation:06d}"
-    file = Path(out) if out is not None else run.path / f"{stem}.{chosen}"
     written = rows(run, evaluation)
+    stem = "trajectories" if evaluation is None else f"evaluation-{evaluation:06d}"
+    file = target or run.path / f"{stem}.{chosen}"
     try:
         with atomic(file) as stream:
             FORMATS[chosen](stream, written)
     except OSError as error:
         raise unwritable(file, error) from error
     return file
+
+
+def _format_of(out: Path | None) -> str:
+    suffix = out.suffix.removeprefix(".") if out else ""
+    if suffix and suffix not in FORMATS:
+        known = " or ".join(f".{name}" for name in FORMATS)
+        raise ConfigError(f"the suffix of {out} names no format: write {known}, or choose a format")
+    return suffix or "jsonl"
 
 
 def rows(run: RunFolder, evaluation: int | None = None) -> Iterator[Row]:
@@ -102,10 +111,13 @@ def stored(run: RunFolder, evaluation: int | None = None) -> Path:
     """
     if evaluation is None and (run.is_training or not run.evaluated(0).is_dir()):
         return run.trajectories
+    if not isinstance(evaluation or 0, int):
+        raise ConfigError(f"evaluation must be the number of a step, got {evaluation!r}")
     folder = run.evaluated(evaluation or 0)
     if not folder.is_dir():
-        known = ", ".join(str(step) for step in run.evaluated_steps()) or "no step"
-        raise ConfigError(f"{run.path} has no evaluation after step {evaluation}, only after {known}")
+        known = ", ".join(str(step) for step in run.evaluated_steps())
+        other = f" after step {evaluation}, only after {known}" if known else "s"
+        raise ConfigError(f"{run.path} has no evaluation{other}")
     return folder
 
 

@@ -34,7 +34,7 @@ class Run:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.path = existing_run(Path(path))
+        self.path = existing_run(path)
         self._folder = RunFolder(self.path)
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.errors import RunError
 from agentrl.metrics.step import EvaluationRecord, PhaseSeconds, StepRecord
 from agentrl.records.conservation import ConservationResult
 from agentrl.records.folder import RunFolder
@@ -89,8 +90,13 @@ def write(folder: RunFolder, summary: Summary) -> None:
 
 
 def read(folder: RunFolder) -> Summary | None:
-    """Return the summary of a run, None if it has not ended."""
-    return msgspec.json.decode(folder.summary.read_bytes(), type=Summary) if folder.summary.exists() else None
+    """Return the summary of a run, None if it has not ended. Raises RunError if the file is damaged."""
+    if not folder.summary.exists():
+        return None
+    try:
+        return msgspec.json.decode(folder.summary.read_bytes(), type=Summary)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunError(f"{folder.summary} cannot be read ({error}): delete it to read the rest of the run") from error
 
 
 def closing(summary: Summary, folder: RunFolder) -> RenderableType:

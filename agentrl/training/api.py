@@ -7,13 +7,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from agentrl.config.loading import Setting, load, of_arguments, of_section
+from agentrl.config.loading import Setting, distinct, load, of_arguments, of_section
 from agentrl.config.schema import Config
 from agentrl.env import Env
 from agentrl.env.pickles import dump, name_of
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import EvaluationRecord
-from agentrl.records.folder import RunFolder, check_out
+from agentrl.records.folder import RunFolder, check_out, path_of
 from agentrl.report.run import Run
 from agentrl.training import launch
 from agentrl.training.eval_config import evaluation_config
@@ -37,7 +37,7 @@ def train(
     Works inside a running event loop. Raises what ended the run before its last step, and KeyboardInterrupt when it is
     interrupted; `resume` continues it.
     """
-    with _arguments(env, env_options, settings, out=config.out if config else None) as arguments:
+    with _arguments(env, env_options, settings, out=_out_of(config)) as arguments:
         return Run(launch.train(load(config, arguments)).path)
 
 
@@ -47,7 +47,7 @@ def resume(path: Path | str, **settings: Any) -> Run:
     Of its settings only `steps`, `eval={"every": …}`, the sections checkpoint, track and engine, the number of workers
     and the deadlines may change.
     """
-    return Run(launch.resume(Path(path), of_arguments(settings)).path)
+    return Run(launch.resume(path_of(path, "path"), of_arguments(settings)).path)
 
 
 def evaluate(
@@ -62,7 +62,7 @@ def evaluate(
 
     A run's model is scored in the run's environment with the run's settings, unless `config` or `env` is given.
     """
-    with _arguments(env, env_options, settings | {"model": model}, out=config.out if config else None) as arguments:
+    with _arguments(env, env_options, settings | {"model": model}, out=_out_of(config)) as arguments:
         return launch.evaluate(evaluation_config(config, arguments))
 
 
@@ -75,14 +75,36 @@ def load_config(
 ) -> Config:
     """Return the configuration of a run from a TOML file and from settings, which override it (see `train`).
 
-    Raises one ConfigError that lists every unknown key and wrong value.
+    Keys and types are checked here, the environment's own options and combinations of keys by `train` and `evaluate`.
+    A class that other processes cannot import is refused: pass it to `train` or `evaluate`. Raises one ConfigError that
+    lists every unknown key and wrong value.
     """
+    _check_env(env)
     if isinstance(env, type) and not name_of(env):
+        name = env.__name__
         raise ConfigError(
-            f"{env.__name__} is not in a file of its own: pass the class to agentrl.train or agentrl.evaluate"
+            f"other processes cannot import the class {name}, so a configuration cannot name it: pass it later, as in "
+            f'`agentrl.train(config, env={name})`, or move it into a file of its own and pass env="./file.py:{name}"'
         )
     with _arguments(env, env_options, settings) as arguments:
-        return load(Path(toml) if toml is not None else None, arguments)
+        return load(path_of(toml, "toml") if toml is not None else None, arguments)
+
+
+def _out_of(config: Config | None) -> Path | None:
+    """Return the run folder of the configuration; raises ConfigError if it is none."""
+    if config is not None and not isinstance(config, Config):
+        raise ConfigError(f"config must be an agentrl.Config, got {config!r}: load_config reads a file")
+    return config.out if config else None
+
+
+def _check_env(env: object) -> None:
+    if isinstance(env, type) and not issubclass(env, Env):
+        raise ConfigError(f"env is the class {env.__name__}, which is no agentrl.env.Env")
+    if isinstance(env, Env):
+        name = type(env).__name__
+        raise ConfigError(
+            f"env is an object of the class {name}: pass the class {name}; its options go into env_options"
+        )
 
 
 @contextmanager
@@ -90,22 +112,27 @@ def _arguments(
     env: EnvName | None, options: Mapping[str, Any] | None, settings: Mapping[str, Any], out: Path | None = None
 ) -> Iterator[list[Setting]]:
     """Yield the settings that arguments make; a class without a name is pickled into the run folder."""
+    _check_env(env)
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError(f"env_options must be a dict, got {options!r}")
     rest = of_section("env", options or {}, "argument env_options") + of_arguments(settings)
     if not isinstance(env, type):
-        yield of_arguments({"env": env.absolute() if isinstance(env, Path) else env}) + rest
+        yield distinct(of_arguments({"env": env.absolute() if isinstance(env, Path) else env}) + rest)
         return
     if name := name_of(env):
-        yield [Setting("env.name", name, "argument env"), *rest]
+        yield distinct([Setting("env.name", name, "argument env"), *rest])
         return
     folder = Path(settings.get("out") or out or launch.default_out(env.__name__)).absolute()
     with _pickled(env, folder) as path:
-        yield [Setting("env.name", str(path), "argument env"), *rest, Setting("out", folder, "argument out")]
+        named = distinct([Setting("env.name", str(path), "argument env"), *rest])
+        yield [*named, Setting("out", folder, "argument out")]
 
 
 @contextmanager
 def _pickled(env: type[Env], folder: Path) -> Iterator[Path]:
-    """Yield the class pickled into the run folder; removed if no run starts there."""
+    """Yield the class pickled into the run folder; removed if no run starts there, with the folders made for it."""
     check_out(folder)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PICKLE
     try:
@@ -114,5 +141,6 @@ def _pickled(env: type[Env], folder: Path) -> Iterator[Path]:
     finally:
         if not RunFolder(folder).config.exists():
             path.unlink(missing_ok=True)
-            with suppress(OSError):  # the user's own files are in it
-                folder.rmdir()
+            with suppress(OSError):  # somebody's files are in it
+                for parent in made:
+                    parent.rmdir()

@@ -24,7 +24,15 @@ def test_mypy_sees_each_name_where_it_is_imported_from() -> None:
     tree = ast.parse(Path(agentrl.__file__).read_text())
     seen = {a.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for a in node.names}
     assert {name: seen[name] for name in agentrl._HOMES} == agentrl._HOMES
+    assert {name: seen[name] for name in agentrl._MODULES} == dict.fromkeys(agentrl._MODULES, "agentrl")
     assert agentrl._HOMES.keys() == set(EXPORTED) - {"__version__"}
+
+
+@pytest.mark.parametrize("name", ["env", "errors", "types"])
+def test_the_modules_that_users_need_are_attributes(name: str) -> None:
+    code = f"import agentrl\nprint('{name}' in dir(agentrl), agentrl.{name}.__name__)"
+    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=30)
+    assert answer.stdout == f"True agentrl.{name}\n"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from agentrl.config.keys import RENAMED, SHORT_FLAGS, keys, value_of
-from agentrl.config.loading import load, of_flags, read, resumed
+from agentrl.config.loading import load, of_arguments, of_flags, read, resumed
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
 from agentrl.env import EnvConfig
@@ -106,7 +106,7 @@ def test_an_unknown_key_of_a_file_is_refused_with_its_line(toml: Path) -> None:
         ("algorithm.clip_low", "1.5", "algorithm.clip_low must be less than or equal to 1"),
         ("learner.weight-decay", "5", "learner.weight_decay must be less than or equal to 1"),
         ("max-tokens", "1.000", "rollout.max_tokens must be a whole number, without a point, got 1.0 (--max-tokens)"),
-        ("steps", "true", "steps must be a whole number, without a point, got True (--steps)"),
+        ("steps", "true", "steps must be a whole number, got True (--steps)"),
         ("env.name.x", "1", "env.name must be a string"),
     ],
 )
@@ -131,6 +131,17 @@ def test_a_broken_file_is_refused_with_its_name(toml: Path, text: str, words: st
     message = refusal(toml)
     assert words in message
     assert str(toml) in message
+
+
+def test_a_path_of_another_type_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"out must be a path, got 3 \(argument out\)"):
+        load(None, of_arguments({"out": 3}))
+
+
+def test_two_values_for_one_key_are_refused() -> None:
+    words = r"learner.lr is set twice \(argument lr, argument learner\['lr'\]\): leave one out"
+    with pytest.raises(ConfigError, match=words):
+        of_arguments({"lr": 1e-5, "learner": {"lr": 2e-5}})
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
@@ -199,3 +210,5 @@ def test_a_table_of_the_env_is_written_as_it_was_given(way: str, toml: Path, tmp
 def test_a_key_of_an_earlier_version_is_refused_with_its_present_name(old: str, new: str) -> None:
     assert new in keys()
     assert refusal(None, (old, "1")) == f"{old} (--{old}) is now called {new}."
+    bare = old.rpartition(".")[2]
+    assert refusal(None, (bare, "1")) == f"{bare} (--{bare}) is now called {new}."

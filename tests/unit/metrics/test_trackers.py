@@ -89,6 +89,28 @@ def test_a_whole_line_of_another_kind_is_an_error(tmp_path: Path) -> None:
         read_steps(folder)
 
 
+def test_a_line_that_is_no_json_is_an_error_with_its_number(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    metrics = Metrics(folder, Config())
+    metrics.evaluation(evaluation(1))
+    metrics.close()
+    with folder.evaluations.open("ab") as file:
+        file.write(b"garbage")
+    with pytest.raises(RunError, match=r"evaluations.jsonl, line 2: .*Delete the line"):
+        read_evaluations(folder)
+
+
+def test_a_line_torn_anywhere_is_skipped(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    metrics = Metrics(folder, Config())
+    metrics.evaluation(dataclasses.replace(evaluation(1), signals={"größe → 1": 0.5}))
+    metrics.close()
+    line = folder.evaluations.read_bytes().rstrip()
+    for size in range(len(line)):
+        folder.evaluations.write_bytes(line[:size])
+        assert read_evaluations(folder) == []
+
+
 def test_every_sampled_token_is_counted_trained_or_dropped() -> None:
     r = dataclasses.replace(record(1), dropped_tokens=50)
     assert r.sampled_tokens == 150

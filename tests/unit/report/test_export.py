@@ -145,6 +145,11 @@ def test_errors_say_what_to_do(run: RunFolder, tmp_path: Path, monkeypatch: pyte
         export(tmp_path)
     with pytest.raises(ConfigError, match=r"cannot write .*x.jsonl: No such file or directory; choose another --out"):
         export(run.path, tmp_path / "nowhere" / "x.jsonl")
+    with pytest.raises(
+        ConfigError, match=r"the suffix of .*o.csv names no format: write .jsonl or .parquet, or choose a"
+    ):
+        export(run.path, tmp_path / "o.csv")
+    assert not (tmp_path / "o.csv").exists()
     with pytest.raises(ConfigError, match=r"unknown format 'csv'\. .*Known: jsonl, parquet"):
         export(run.path, tmp_path / "x", format="csv")  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, RunError
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import Ledger, State
 from agentrl.records.store import TrajectoryStore
@@ -65,8 +65,24 @@ def test_reading_changes_nothing(folder: RunFolder) -> None:
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, folder: RunFolder) -> None:
     with pytest.raises(ConfigError, match=r"no run in .*: it has no config.toml"):
         Run(tmp_path)
-    with pytest.raises(ConfigError, match=r"has no evaluation after step 3, only after no step"):
+    with pytest.raises(ConfigError, match=r"has no evaluations$"):
         Run(folder.path).trajectories(evaluation=3)
+
+
+def test_a_path_or_step_of_another_type_is_refused(folder: RunFolder) -> None:
+    with pytest.raises(ConfigError, match="path must be a path, got None"):
+        Run(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="path: the path is empty"):
+        Run("")
+    with pytest.raises(ConfigError, match="evaluation must be the number of a step, got 'x'"):
+        Run(folder.path).trajectories("x")  # type: ignore[arg-type]
+
+
+def test_a_damaged_summary_is_named(folder: RunFolder, tmp_path: Path) -> None:
+    RunFolder(tmp_path).config.touch()
+    RunFolder(tmp_path).summary.write_bytes(folder.summary.read_bytes()[:100])
+    with pytest.raises(RunError, match=r"summary.json cannot be read \(.*\): delete it"):
+        assert Run(tmp_path).summary
 
 
 def test_a_frame_without_pandas_says_what_to_install(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

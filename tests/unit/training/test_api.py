@@ -91,6 +91,14 @@ def test_settings_override_the_file_and_none_sets_nothing(tmp_path: Path) -> Non
         ({"rollout": 3}, "'rollout' (argument rollout) is a section, not a key"),
         ({"learner": {"minibatches": 2}}, "learner.minibatches (argument learner['minibatches']) is now called"),
         ({"steps": 1.5}, "steps must be a whole number, without a point, got 1.5 (argument steps)"),
+        ({"steps": True}, "steps must be a whole number, got True (argument steps)"),
+        ({"toml": {"steps": 3}}, "toml must be a path, got {'steps': 3}"),
+        ({"toml": ""}, "toml: the path is empty"),
+        ({"env_options": [1]}, "env_options must be a dict, got [1]"),
+        (
+            {"env": {"high": 1}, "env_options": {"high": 2}},
+            "env.high is set twice (argument env['high'], argument env_",
+        ),
         ({"env_options": {"x": object()}}, "env.x (argument env_options['x']) has the type object, which"),
     ],
 )
@@ -154,8 +162,39 @@ def test_a_refusal_leaves_no_pickle_and_another_run_untouched(monkeypatch: pytes
     assert (tmp_path / "run/env.pkl").read_text() == "of that run"
 
 
+@pytest.mark.parametrize("function", [agentrl.train, agentrl.load_config])
+def test_what_is_no_environment_class_is_refused(function: Any, tmp_path: Path, launched: Launched) -> None:
+    assert not launched
+    with pytest.raises(ConfigError, match=r"^env is the class int, which is no agentrl.env.Env$"):
+        function(env=int)
+    with pytest.raises(
+        ConfigError, match="env is an object of the class Sums: pass the class Sums; its options go into"
+    ):
+        function(env=Sums(Sums.Config()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_leaves_no_folder(launched: Launched, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"learner\.lr must be"):
+        agentrl.train(env=_local(), lr=-1)
+    assert (launched, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_a_configuration_that_is_a_path_is_refused(launched: Launched) -> None:
+    with pytest.raises(
+        ConfigError, match=r"config must be an agentrl.Config, got 'run.toml': load_config reads a file"
+    ):
+        agentrl.train("run.toml")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"config must be an agentrl.Config"):
+        agentrl.evaluate("owner/name", config={"steps": 3})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="path must be a path, got None"):
+        agentrl.resume(None)  # type: ignore[arg-type]
+    assert launched == []
+
+
 def test_a_configuration_alone_holds_no_class() -> None:
-    with pytest.raises(ConfigError, match="Local is not in a file of its own: pass the class to agentrl"):
+    words = r"other processes cannot import the class Local.*`agentrl.train\(config, env=Local\)`, or move it"
+    with pytest.raises(ConfigError, match=words):
         agentrl.load_config(env=_local())
 
 
