@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from agentrl.errors import RunError, catch
+from agentrl.errors import RunError
 
 T = TypeVar("T")
 
@@ -67,7 +67,11 @@ def read_jsonl(path: Path, kind: type[T]) -> list[T]:
 
 def _is_torn(line: bytes) -> bool:
     """True for the beginning of a JSON text; for the parser a number cut at its point or sign is no number at all."""
-    return "truncated" in str(catch(msgspec.json.decode, line.rstrip(b"+-.0123456789eE")).error)
+    try:
+        msgspec.json.decode(line.rstrip(b"+-.0123456789eE"))
+    except msgspec.DecodeError as error:
+        return "truncated" in str(error)
+    return False
 
 
 def _named(value: Any) -> Any:

@@ -62,6 +62,7 @@ def evaluate(
 
     A run's model is scored in the run's environment with the run's settings, unless `config` or `env` is given.
     """
+    path_of(model, "model")  # only checked: ./mine and mine are two names
     with _arguments(env, env_options, settings | {"model": model}, out=_out_of(config)) as arguments:
         return launch.evaluate(evaluation_config(config, arguments))
 
@@ -122,7 +123,7 @@ def _arguments(
     if name := name_of(env):
         yield distinct([Setting("env.name", name, "argument env"), *rest])
         return
-    folder = Path(settings.get("out") or out or launch.default_out(env.__name__)).absolute()
+    folder = path_of(settings.get("out") or out or launch.default_out(env.__name__), "out").absolute()
     with _pickled(env, folder) as path:
         named = distinct([Setting("env.name", str(path), "argument env"), *rest])
         yield [*named, Setting("out", folder, "argument out")]

@@ -187,6 +187,10 @@ def test_a_configuration_that_is_a_path_is_refused(launched: Launched) -> None:
         agentrl.train("run.toml")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"config must be an agentrl.Config"):
         agentrl.evaluate("owner/name", config={"steps": 3})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="model must be a path, got None"):
+        agentrl.evaluate(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="out must be a path, got 3"):
+        agentrl.train(env=_local(), out=3)
     with pytest.raises(ConfigError, match="path must be a path, got None"):
         agentrl.resume(None)  # type: ignore[arg-type]
     assert launched == []
