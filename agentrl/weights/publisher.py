@@ -13,7 +13,7 @@ from agentrl.engine.protocol import Engine
 from agentrl.errors import AgentRLError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.canary import LogprobCanary
-from agentrl.weights.transfer import Load, Stopwatch, Transfer, TransferError
+from agentrl.weights.transfer import Load, Transfer, TransferError
 
 
 class Fleet(Protocol):
@@ -132,8 +132,7 @@ class Publisher:
     async def _update(
         self, engine: Engine, load: Load, expected: Sequence[float], shared: PublishTimings
     ) -> PublishTimings:
-        watch, difference = Stopwatch(self._deadline_s), 0.0
-        await load(engine, watch)
+        watch, difference = await load(engine), 0.0
         await watch.lap("resume_s", engine.resume)
         if self._canary is not None:
             # First after resume: until it passes, nothing that this version samples may be trained.

@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """The seconds of the parts of a publication, under one deadline."""
+    """The seconds of the parts of a publication, under one deadline, which counts from `began` (default: now)."""
 
-    def __init__(self, deadline_s: float) -> None:
+    def __init__(self, deadline_s: float, began: float | None = None) -> None:
         self.seconds: dict[str, float] = {}
         self._deadline_s = deadline_s
-        self._ends_at = time.monotonic() + deadline_s
+        self._ends_at = (time.monotonic() if began is None else began) + deadline_s
 
     async def lap(self, part: str, call: Callable[[float], Awaitable[T]]) -> T:
         """Return the result of `call(seconds left)`, a part; raises DeadlineError when no time is left."""
@@ -36,8 +36,8 @@ class Stopwatch:
             self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - began
 
 
-Load = Callable[[Engine, Stopwatch], Awaitable[None]]
-"""Let one engine hold the new version, paused."""
+Load = Callable[[Engine], Awaitable[Stopwatch]]
+"""Let one engine hold the new version, paused; returns the stopwatch for the rest of its publication."""
 
 
 class TransferError(WeightsError):
@@ -64,17 +64,19 @@ class StagedTransfer:
         """Stage the weights, and discard them afterwards."""
         staged = await self._stage(version, deadline_s)
         try:
-            yield partial(_load, staged)
+            yield partial(_load, staged, deadline_s)
         finally:
             staged.discard()
 
 
-async def _load(staged: Staged, engine: Engine, watch: Stopwatch) -> None:
+async def _load(staged: Staged, deadline_s: float, engine: Engine) -> Stopwatch:
+    watch = Stopwatch(deadline_s)
     await watch.lap("pause_s", engine.pause)
     await watch.lap("load_s", engine.start_update)
     for bucket in staged.buckets:
         await watch.lap("load_s", partial(engine.load, bucket))
     await watch.lap("verify_s", partial(engine.finish_update, staged.manifest))
+    return watch
 
 
 class CollectiveTransfer:
@@ -86,6 +88,7 @@ class CollectiveTransfer:
     @asynccontextmanager
     async def opened(self, engines: Sequence[Engine], version: Version, deadline_s: float) -> AsyncIterator[Load]:
         """Pause every engine and send. Raises TransferError: a broken collective leaves no engine whole."""
+        began = time.monotonic()
         try:
             async with asyncio.timeout(deadline_s):
                 await asyncio.gather(*(engine.pause(deadline_s) for engine in engines))
@@ -94,8 +97,9 @@ class CollectiveTransfer:
             raise TransferError(str(error)) from error
         except TimeoutError:
             raise TransferError(f"sending version {version} took longer than {deadline_s:g} s") from None
-        yield _nothing_to_load
+        yield partial(_loaded, deadline_s, began)
 
 
-async def _nothing_to_load(_engine: Engine, _watch: Stopwatch) -> None:
-    """Do nothing: the collective send has updated the engine."""
+async def _loaded(deadline_s: float, began: float, _engine: Engine) -> Stopwatch:
+    """Load nothing: the collective send has updated the engine, and spent a part of the deadline."""
+    return Stopwatch(deadline_s, began)

@@ -174,3 +174,17 @@ async def test_a_collective_send_updates_all_engines_or_none(learner: Learner) -
     assert fleet.engines[0].calls == ["pause"]
     fleet = await publish(hang, 0.02)
     assert fleet.replaced == dict.fromkeys((0, 1), "sending version 0.1 took longer than 0.02 s")
+
+
+async def test_a_collective_send_and_what_follows_share_one_deadline() -> None:
+    left: list[float] = []
+
+    class Timed(Recording):
+        async def resume(self, deadline_s: float) -> None:
+            left.append(deadline_s)
+
+    async def send(*_: object) -> None:
+        await asyncio.sleep(0.05)
+
+    await Publisher(Fleet(Timed()), CollectiveTransfer(send), 10.0).publish(VERSION)
+    assert left[0] < 9.96
