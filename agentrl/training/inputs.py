@@ -60,7 +60,7 @@ class RunInputs:
         return cls(type(env), model, " ".join(notes))
 
     @classmethod
-    def again(cls, config: Config, folder: RunFolder) -> RunInputs:
+    def for_resume(cls, config: Config, folder: RunFolder) -> RunInputs:
         """Return the inputs of the run in `folder`, which is resumed.
 
         The notice names what changed since it started.

@@ -43,16 +43,16 @@ def train(config: Config, began: float | None = None) -> RunFolder:
 
 def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = None) -> RunFolder:
     """Continue the run in a folder from its last checkpoint, with changed settings."""
-    timer, folder = PhaseTimer(began), RunFolder(existing_run(path))
+    timer, folder = PhaseTimer(began), RunFolder(existing_run(path).absolute())
     check_resumable(folder)  # before the configuration is read: that of an earlier version has other keys
     config = resolve_run(resumed(path, settings), detect(path))
     check_unfinished(folder, config.steps)
-    inputs = RunInputs.again(config, folder)
-    inputs.print_notice()
-    from agentrl.cluster.signals import run_until_stopped
-    from agentrl.training import loop
+    with run_lock(folder.path):
+        inputs = RunInputs.for_resume(config, folder)
+        inputs.print_notice()
+        from agentrl.cluster.signals import run_until_stopped
+        from agentrl.training import loop
 
-    with run_lock(path):
         write_atomic(folder.config, to_toml(config).encode())
         last = max(steps_in(folder.checkpoints), default=0)
         run_until_stopped(loop.run_training(config, inputs, folder, timer, resumed_at=last))

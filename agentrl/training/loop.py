@@ -80,7 +80,7 @@ async def closing(run: Session) -> AsyncIterator[None]:
 def _ended(reason: BaseException, folder: RunFolder) -> str:
     """Return why a run ended and how to resume it, said once."""
     hint = f"agentrl resume {folder.path}"
-    return str(reason) if hint in str(reason) else f"{reason}; go on with `{hint}`"
+    return str(reason) if hint in str(reason) else f"{str(reason).rstrip('.')}; go on with `{hint}`"
 
 
 async def run_evaluation(config: Config, inputs: RunInputs, folder: RunFolder, timer: PhaseTimer) -> EvaluationRecord:

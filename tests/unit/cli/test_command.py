@@ -330,7 +330,7 @@ def going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     def reached(*_: object) -> None:
         raise ReachedError
 
-    monkeypatch.setattr("agentrl.training.inputs.RunInputs.again", reached)
+    monkeypatch.setattr("agentrl.training.inputs.RunInputs.for_resume", reached)
     folder = synthetic_run(tmp_path / "run", steps=2)
     folder.config.write_text('steps = 2\n[env]\nname = "guess"\n')
     (folder.checkpoints / "step-000002").mkdir(parents=True)

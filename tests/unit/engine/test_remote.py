@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pickle
 from typing import Any
 
@@ -38,6 +39,15 @@ def test_every_method_is_there(protocol: type) -> None:
     methods = {name for name in vars(protocol) if not name.startswith("_")}
     assert methods
     assert methods <= vars(RemoteEngine).keys()
+
+
+def test_the_methods_without_a_deadline_are_a_named_few() -> None:
+    methods = {
+        name: method for protocol in (Engine, Transport) for name, method in vars(protocol).items() if name[0] != "_"
+    }
+    last = {name: [*inspect.signature(method).parameters][-1] for name, method in methods.items()}
+    untimed = {name for name, parameter in last.items() if parameter not in ("deadline_s", "timeout_s")}
+    assert untimed == {"version", "close", "submit", "cancel"}
 
 
 async def test_a_call_carries_its_deadline_and_waits_a_little_longer() -> None:

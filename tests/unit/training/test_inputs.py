@@ -23,8 +23,8 @@ from agentrl.config.toml import to_toml
 from agentrl.env import resolve
 from agentrl.env.tryout import process
 from agentrl.env.tryout.verdict import TryoutRequest, TryoutResult
-from agentrl.errors import ConfigError
-from agentrl.records.folder import RunFolder
+from agentrl.errors import ConfigError, RunError
+from agentrl.records.folder import RunFolder, check_free
 from agentrl.training import inputs as inputs
 from agentrl.training import launch
 from agentrl.training.inputs import RunInputs, anchored
@@ -558,3 +558,22 @@ def test_a_run_of_an_earlier_version_is_refused_before_its_keys_are_read(tmp_pat
     run.ledger.touch()
     with pytest.raises(ConfigError, match="was written by an earlier version of agentrl: resume it with that version"):
         launch.resume(run.path)
+
+
+def test_a_resume_writes_nothing_without_the_lock_and_leaves_no_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def for_resume(_: Config, folder: RunFolder) -> RunInputs:
+        assert folder == run
+        with pytest.raises(RunError, match="is in use by process"):
+            check_free(folder.path)
+        raise ConfigError("as far as this")
+
+    run = RunFolder(tmp_path)
+    run.config.write_text('[env]\nname = "guess"\n')
+    run.ledger.touch()
+    run.audit.touch()
+    monkeypatch.setattr(RunInputs, "for_resume", for_resume)
+    monkeypatch.chdir(tmp_path.parent)
+    with pytest.raises(ConfigError, match="as far as this"):
+        launch.resume(Path(tmp_path.name))

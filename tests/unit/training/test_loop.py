@@ -13,6 +13,7 @@ import pytest
 from agentrl.cluster.signals import Stopped
 from agentrl.config.schema import Config
 from agentrl.env.registry import resolve
+from agentrl.errors import RunError
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
 from agentrl.training import loop
@@ -36,3 +37,20 @@ async def test_an_evaluation_that_is_stopped_twice_ends_with_the_signal(
     evaluating = asyncio.create_task(loop.run_evaluation(CONFIG, inputs, RunFolder(tmp_path), PhaseTimer()))
     with pytest.raises(Stopped, match="SIGINT"):
         await evaluating
+
+
+async def test_the_reason_of_an_end_and_how_to_continue_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def opened(*_: object) -> AsyncIterator[None]:
+        raise RunError("engines died.")
+        yield
+
+    ended: list[object] = []
+    monkeypatch.setattr(loop, "open_run", opened)
+    monkeypatch.setattr(loop, "finish", lambda *args: ended.append(args[-1]))
+    inputs = RunInputs(resolve("guess"), tmp_path, "")
+    with pytest.raises(RunError, match="engines died"):
+        await loop.run_training(CONFIG, inputs, RunFolder(tmp_path), PhaseTimer())
+    assert ended == [f"engines died; go on with `agentrl resume {tmp_path}`"]
