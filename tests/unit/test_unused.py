@@ -12,7 +12,6 @@ from tests.unit.house.names import Definition, unread
 from tests.unit.house.source import ROOT, author_sources, source, sources
 
 OVERRIDES = {  # names that another library calls or reads
-    "contains": "gymnasium.Space",
     "field_title_should_be_set": "pydantic's JSON schema",
     "held_names": "vLLM's weight source",
     "init_info_cls": "vLLM's weight transfer",
