@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -111,11 +110,10 @@ def members_of(env_class: type) -> dict[str, tuple[type, Any]]:
     """Return what a class and its mix-ins define and no other class replaces: by name, the definer and the value."""
     mixins = [base for base in env_class.__mro__[1:] if _is_mixin(base)]
     found = {name: (owner, value) for owner in (*mixins[::-1], env_class) for name, value in vars(owner).items()}
-    is_dunder = re.compile("__.*__").fullmatch
     return {
         name: (owner, value)
         for name, (owner, value) in found.items()
-        if not is_dunder(name) and inspect.getattr_static(env_class, name) is value
+        if not (name.startswith("__") and name.endswith("__")) and inspect.getattr_static(env_class, name) is value
     }
 
 
