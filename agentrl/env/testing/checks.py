@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -161,18 +160,14 @@ def close_shared_sync() -> None:
 
 @asynccontextmanager
 async def no_leaks() -> AsyncIterator[None]:
-    """Close what is shared at the end, and assert that no task and no thread is left, apart from daemon threads."""
-    before, threads = asyncio.all_tasks(), {*threading.enumerate()}
+    """Close what is shared at the end, and assert that no task is left."""
+    before = asyncio.all_tasks()
     try:
         yield
     finally:
         await close_shared()
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     assert not left, f"tasks were left: {left}"
-    # The event loop's own pool ends with the loop.
-    ours = (thread for thread in threading.enumerate() if not (thread.daemon or thread.name.startswith("asyncio_")))
-    running = [thread for thread in ours if thread not in threads]
-    assert not running, f"threads were left: {running}"
 
 
 async def interleave(episodes: Sequence[AsyncIterator[Any]]) -> list[list[Any]]:

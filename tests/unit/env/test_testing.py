@@ -8,7 +8,6 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -226,16 +225,6 @@ class Restless(Sums):
         return [Task(f"{split}-{n}", (n, random.random())) for n in range(4)]
 
 
-class Threaded(Sums):
-    """Leaves a thread."""
-
-    stop = threading.Event()
-
-    async def setup(self, task: Task, ctx: Context) -> list[Message]:
-        threading.Thread(target=self.stop.wait).start()
-        return await super().setup(task, ctx)
-
-
 class Slow(Sums):
     """Takes its time."""
 
@@ -266,15 +255,12 @@ def test_few_tasks_no_canaries_and_group_rewards_are_no_fault(env: type[Env]) ->
     ("env", "says"),
     [
         (Restless, "is another task when the tasks are read again"),
-        (Threaded, "threads were left"),
         (Untidy, "ended with EnvError.*teardown raised AttributeError"),
     ],
 )
 def test_check_environment_fails_on_what_is_left_and_on_what_differs(env: type[Env], says: str) -> None:
-    Threaded.stop.clear()
     with pytest.raises(AssertionError, match=says):
         check_environment(env)
-    Threaded.stop.set()
 
 
 def test_checks_that_take_too_long_end() -> None:
