@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,26 +88,27 @@ def env_of(config: Config) -> Env:
     """Make one object of the environment that `config` names. Raises ConfigError."""
     env_class = resolve(config.env.name)
     settings = env_config(env_class, config.env.options)
-    made = catch_exit(env_class, settings)
-    if isinstance(made.error, AgentRLError):
-        raise made.error
-    if made.error:
-        raise ConfigError(
-            f"{env_class.__name__} cannot be made: {describe_error(made.error, env_class.__init__)}"
-        ) from made.error
-    env: Env = made.value
+    env: Env = _called(f"{env_class.__name__} cannot be made", env_class, settings, at=env_class.__init__)
     check_object(env, "__init__", config=settings)
     return env
 
 
 def _preflight(env: Env) -> str:
     """Return the summary of the environment's preflight; ConfigError for whatever it raises."""
-    found = catch_exit(env.preflight)
-    if isinstance(found.error, AgentRLError):
-        raise found.error
-    if found.error:
-        raise ConfigError(f"{type(env).__name__} cannot run here: {describe_error(found.error)}") from found.error
-    return str(found.value or "")
+    return str(_called(f"{type(env).__name__} cannot run here", env.preflight) or "")
+
+
+def _called(failure: str, function: Callable[..., Any], *args: Any, at: object = None) -> Any:
+    """Call an author's code. Errors of agentrl are raised as they are, all others as ConfigError that says `failure`.
+
+    `at` is the function whose line the error names where none of the author's code was reached.
+    """
+    outcome = catch_exit(function, *args)
+    if isinstance(outcome.error, AgentRLError):
+        raise outcome.error
+    if outcome.error:
+        raise ConfigError(f"{failure}: {describe_error(outcome.error, at)}") from outcome.error
+    return outcome.value
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from agentrl.config.loading import Setting, resumed
@@ -34,9 +35,7 @@ def train(config: Config, began: float | None = None) -> RunFolder:
     from agentrl.cluster.signals import run_until_stopped
     from agentrl.training import loop
 
-    config = anchored(config)
-    folder = new_folder(config)
-    with run_lock(folder.path):
+    with _new_run(config) as (config, folder):
         run_until_stopped(loop.run_training(config, inputs, folder, timer))
     return folder
 
@@ -68,10 +67,17 @@ def evaluate(config: Config, began: float | None = None) -> EvaluationRecord:
     from agentrl.cluster.signals import run_until_stopped
     from agentrl.training import loop
 
+    with _new_run(config) as (config, folder):
+        return run_until_stopped(loop.run_evaluation(config, inputs, folder, timer))
+
+
+@contextmanager
+def _new_run(config: Config) -> Iterator[tuple[Config, RunFolder]]:
+    """Make the folder of a new run and lock it; paths in the configuration become absolute."""
     config = anchored(config)
     folder = new_folder(config)
     with run_lock(folder.path):
-        return run_until_stopped(loop.run_evaluation(config, inputs, folder, timer))
+        yield config, folder
 
 
 def default_out(name: str) -> Path:
