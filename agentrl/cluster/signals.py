@@ -7,14 +7,16 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from socket import socketpair
 from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 PATIENCE_S = 15.0
+WAKE_S = 0.5
 STOPPING = "\n{}: stopping, this may take a few seconds; press again to skip the checkpoint\n"
 
 
@@ -41,7 +43,7 @@ class Stop:
 
         _stops.append(stop)
         try:
-            with _handlers():
+            with _woken(loop), _handlers():
                 yield
         finally:
             _stops.remove(stop)
@@ -133,6 +135,30 @@ def _handlers() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def _woken(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Wake the loop when a signal arrives: a handler runs between two lines of Python only, which a wait can hold off.
+
+    Without it a signal is not answered until the next event if it arrives just before the wait, or on another thread.
+    A no-op outside the main thread.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    ours, theirs = socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        loop.add_reader(ours, ours.recv, 4096)
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(ours)
+
+
 def run_until_stopped(main: Coroutine[Any, Any, T]) -> T:
     """Run `main`, in a thread of its own if this one already runs an event loop, as in a notebook.
 
@@ -142,7 +168,10 @@ def run_until_stopped(main: Coroutine[Any, Any, T]) -> T:
         if not _has_loop():
             return asyncio.run(main)
         with ThreadPoolExecutor(1, "agentrl") as thread, _handlers():
-            return thread.submit(asyncio.run, main).result()
+            run = thread.submit(asyncio.run, main)
+            while not run.done():
+                wait([run], WAKE_S)  # a handler runs between two waits
+            return run.result()
     except Stopped as stopped:
         raise KeyboardInterrupt(str(stopped)) from None
 
