@@ -24,7 +24,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 from agentrl.config.schema import LearnerSection
-from agentrl.learner.policy import PolicyLearner
+from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import SampleId, TrainSequence
 

@@ -26,8 +26,8 @@ from agentrl.engine.vllm import VllmSpec, environment
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
-from agentrl.rollout.schedule import stable_hash
 from agentrl.rollout.scheduler import Scheduler
+from agentrl.rollout.task_order import stable_hash
 from agentrl.training.inputs import RunInputs
 from agentrl.training.setup import open_evaluation, schedule_of
 from agentrl.types import Batch, Trajectory, Version

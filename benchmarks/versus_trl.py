@@ -54,7 +54,7 @@ class OurLoss:
     """agentrl's loss and gradient on a fixed batch."""
 
     def __init__(self, model: Path) -> None:
-        from agentrl.learner.policy import PolicyLearner
+        from agentrl.learner.policy_learner import PolicyLearner
         from agentrl.learner.spec import LearnerSpec
 
         spec = LearnerSpec(model, 100, dtype="float32", learner=LearnerSection(lr=1e-9, schedule="constant"))

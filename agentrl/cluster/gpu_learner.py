@@ -10,7 +10,7 @@ from typing import Literal
 
 from agentrl.cluster.ray import free_port
 from agentrl.engine.remote import RemoteEngine
-from agentrl.learner.policy import PolicyLearner
+from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import Version
 from agentrl.weights.collective import GpuSender, Rendezvous, Source, SyncClient

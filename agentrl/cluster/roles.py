@@ -116,7 +116,7 @@ def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> Actor
 
 def make_learner(config: Config, model: Path, staging: Path, rank: int, address: str, port: int) -> Learner:
     """Make a learner rank."""
-    from agentrl.learner.policy import PolicyLearner
+    from agentrl.learner.policy_learner import PolicyLearner
     from agentrl.learner.spec import LearnerSpec
 
     spec = LearnerSpec(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentrl.losses.policy import entropy
+from agentrl.losses.policy_loss import entropy
 
 ChunkLoss = Callable[[slice, Tensor, Tensor], Tensor]
 """(chunk of the actions, logprobs_C, entropy_C) -> the summed loss of the chunk, differentiable in the logprobs."""

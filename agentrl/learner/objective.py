@@ -12,7 +12,7 @@ from agentrl.config.schema import AlgorithmSection
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.losses import LOSSES
 from agentrl.losses.kl import kl_k3, kl_penalty
-from agentrl.losses.policy import truncated_importance
+from agentrl.losses.policy_loss import truncated_importance
 
 STATISTICS = ("tokens", "entropy", "mismatch_kl", "reference_kl", "clip_fraction", "tis_mean", "tis_capped")
 

@@ -13,7 +13,7 @@ from agentrl.errors import EngineError
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
 from agentrl.rollout.recorder import Recorder
 from agentrl.rollout.renderer import Renderer
-from agentrl.rollout.schedule import stable_hash
+from agentrl.rollout.task_order import stable_hash
 from agentrl.types import (
     Completion,
     EpisodeRequest,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentrl.rollout.faults import fault_of
-from agentrl.rollout.schedule import Schedule
+from agentrl.rollout.task_order import Schedule
 from agentrl.types import AttemptId, Batch, DropReason, EpisodeRequest, Group, Trajectory, Version, age
 
 

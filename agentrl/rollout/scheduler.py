@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from agentrl.errors import DeadlineError, WorkerLostError
 from agentrl.rollout.faults import FaultMonitor
 from agentrl.rollout.groups import AttemptLog, GroupBuffer, OpenGroup, without_group_rewards
-from agentrl.rollout.schedule import Schedule
+from agentrl.rollout.task_order import Schedule
 from agentrl.types import AttemptId, Batch, EpisodeRequest, Group, SampleId, StopReason, Trajectory, Version
 
 GroupScore = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Trajectory]]]

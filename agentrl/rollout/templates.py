@@ -11,8 +11,8 @@ from renderers import ParsedResponse, ToolCallParseStatus, create_renderer
 
 from agentrl.env.arguments import as_unicode, why_unsendable
 from agentrl.errors import ConfigError
+from agentrl.rollout.byte_renderer import flattened, readable, with_tools_as_text
 from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, call_id, is_name, parse_reply
-from agentrl.rollout.plain import flattened, readable, with_tools_as_text
 from agentrl.types import FunctionCall, Message, TokenIds, ToolCall, ToolSpec
 
 _MALFORMED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)

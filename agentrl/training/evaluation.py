@@ -17,7 +17,7 @@ from agentrl.metrics.statistics import pass_at_k_interval
 from agentrl.metrics.step import EvaluationRecord, signal_means, tool_use
 from agentrl.records.store import TrajectoryStore
 from agentrl.rollout.faults import SampleFault, fault_of, most_common
-from agentrl.rollout.schedule import stable_hash
+from agentrl.rollout.task_order import stable_hash
 from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, StopReason, Trajectory, Version
 
 T = TypeVar("T")

@@ -23,8 +23,8 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.records.manifest import read_manifest
 from agentrl.report.terminal import TerminalView
-from agentrl.rollout.schedule import Schedule
 from agentrl.rollout.scheduler import Scheduler
+from agentrl.rollout.task_order import Schedule
 from agentrl.training.evaluation import Evaluation
 from agentrl.training.inputs import RunInputs
 from agentrl.training.session import Session

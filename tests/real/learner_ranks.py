@@ -16,7 +16,7 @@ import torch
 from agentrl.algorithms import algorithm
 from agentrl.errors import AgentRLError
 from agentrl.learner.batch import train_sequences
-from agentrl.learner.policy import PolicyLearner
+from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory, Version
 from agentrl.weights.digest import tensor_digest

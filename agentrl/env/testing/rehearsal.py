@@ -14,10 +14,10 @@ from agentrl.env.base import Env, Policy
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.errors import EngineRefusedError, EnvError
-from agentrl.rollout import plain
+from agentrl.rollout import byte_renderer
+from agentrl.rollout.byte_renderer import ByteRenderer
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
 from agentrl.rollout.parsing import write_calls
-from agentrl.rollout.plain import PlainRenderer
 from agentrl.types import TRAIN, EpisodeRequest, EpisodeSettings, Message, SampleId, Trajectory, text_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class _Rehearsal:
 def _coding(tokenizer: str | Path | None) -> tuple[Renderer, Callable[[str], Sequence[int]], int]:
     """Return the renderer, what encodes a turn, and the number of tokens."""
     if tokenizer is None:
-        return PlainRenderer(), plain.encode, plain.VOCAB_SIZE
+        return ByteRenderer(), byte_renderer.encode, byte_renderer.VOCAB_SIZE
     from transformers import AutoTokenizer
 
     from agentrl.rollout.renderer import load_renderer

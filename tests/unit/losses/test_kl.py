@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.losses.kl import LOGRATIO_BOUND, kl_k3, kl_penalty
-from agentrl.losses.policy import truncated_importance
+from agentrl.losses.policy_loss import truncated_importance
 
 
 def test_k3_estimates_the_divergence_without_bias():

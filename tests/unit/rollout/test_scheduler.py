@@ -11,8 +11,8 @@ import pytest
 
 from agentrl.errors import DeadlineError, RunError, WorkerLostError
 from agentrl.rollout.faults import UNANSWERED_BATCHES
-from agentrl.rollout.schedule import Schedule
 from agentrl.rollout.scheduler import Scheduler
+from agentrl.rollout.task_order import Schedule
 from agentrl.types import (
     Batch,
     DropReason,

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.env import EnvDriver
 from agentrl.errors import EnvError
+from agentrl.rollout.byte_renderer import END, VOCAB_SIZE, ByteRenderer, encode
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
 from agentrl.rollout.parsing import write_calls
-from agentrl.rollout.plain import END, VOCAB_SIZE, PlainRenderer, encode
 from agentrl.types import Message, StopReason, ToolCall, ToolSpec
 from tests.unit.rollout.cases import Chat, Listening, check_law_1, request
 
-RENDERER = PlainRenderer()
+RENDERER = ByteRenderer()
 TEXT = st.text(st.characters(exclude_characters="\0"))
 TOOL = ToolSpec(name="add", description="Add.", parameters={"type": "object", "properties": {"a": {"type": "integer"}}})
 CALL = ToolCall(id="call00300", type="function", function={"name": "add", "arguments": {"a": 1}})

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from agentrl.losses.policy import entropy, ppo_clip, truncated_importance
+from agentrl.losses.policy_loss import entropy, ppo_clip, truncated_importance
 
 
 def log(*values: float) -> torch.Tensor:

@@ -16,7 +16,7 @@ UNREADABLE = "unreadable"
 """The key under which a template sees arguments that are not a JSON object."""
 
 
-class PlainRenderer:
+class ByteRenderer:
     """A `Renderer` without a tokenizer, for rehearsals. Tokens are the bytes of UTF-8.
 
     A message is `role: text` and END, with tool calls as Hermes blocks in the text.
