@@ -24,7 +24,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from agentrl.cluster.ray import ActorSpec, Cluster
-from agentrl.cluster.roles import worker_spec
+from agentrl.cluster.specs import worker_spec
 from agentrl.cluster.workers import Workers
 from agentrl.config.machine import detect
 from agentrl.config.models import locate

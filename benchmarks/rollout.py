@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from agentrl.cluster.actors import Actors
-from agentrl.cluster.roles import vllm_spec
 from agentrl.cluster.signals import Stop
+from agentrl.cluster.specs import vllm_spec
 from agentrl.config.machine import detect
 from agentrl.config.models import locate
 from agentrl.config.resolve import resolve_run

@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentrl.cluster.roles import vllm_spec
 from agentrl.cluster.signals import Stop
+from agentrl.cluster.specs import vllm_spec
 from agentrl.config.models import locate
 from agentrl.config.schema import CheckpointSection, Config, EvalSection, LearnerSection
 from agentrl.engine.vllm import VllmSpec

@@ -16,8 +16,8 @@ from agentrl.cluster.learners import Learners
 from agentrl.cluster.placement import bundles
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import Cluster
-from agentrl.cluster.roles import engine_spec, learner_spec, worker_spec
 from agentrl.cluster.signals import Stop
+from agentrl.cluster.specs import engine_spec, learner_spec, worker_spec
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
 from agentrl.engine.protocol import Engine
