@@ -2,7 +2,7 @@
 
 from agentrl.env.arguments import BadCallError, as_unicode, why_unsendable
 from agentrl.env.base import Env, Policy
-from agentrl.env.config import EnvConfig, Limits, env_config
+from agentrl.env.config import EnvConfig, Limits, QuestionTemplate, env_config
 from agentrl.env.context import Context, Episode, Reply, Start, StepResult, Turn
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
@@ -30,6 +30,7 @@ __all__ = [
     "Limits",
     "Message",
     "Policy",
+    "QuestionTemplate",
     "Reply",
     "Signal",
     "Start",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import AfterValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from agentrl.config.schema import Config, Keys
@@ -21,6 +21,16 @@ class EnvConfig(Keys):
     """Base of every environment's `class Config`: rejects unknown keys and validates values and defaults."""
 
     model_config = ConfigDict(validate_default=True)
+
+
+def _check_question(template: str) -> str:
+    if template and "{question}" not in template:
+        raise ValueError("does not contain {question}; add it where the question belongs")
+    return template
+
+
+QuestionTemplate: TypeAlias = Annotated[str, AfterValidator(_check_question)]
+"""Type of a config key for a user message that contains `{question}`, or is empty for a default."""
 
 
 @dataclass(frozen=True, slots=True)

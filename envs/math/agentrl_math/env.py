@@ -11,7 +11,20 @@ from typing import Any, Literal, Self
 from agentrl_tools import sandboxes, split_names, toolsets, where
 from pydantic import Field, field_validator, model_validator
 
-from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Signal, Task, Tasks, reward, shared
+from agentrl.env import (
+    Context,
+    Env,
+    EnvConfig,
+    Limits,
+    Message,
+    Policy,
+    QuestionTemplate,
+    Signal,
+    Task,
+    Tasks,
+    reward,
+    shared,
+)
 from agentrl_math import generator
 from agentrl_math.data import Row, Source, is_held_out
 from agentrl_math.extract import from_gold
@@ -36,7 +49,9 @@ class MathConfig(EnvConfig):
     question_column: str = Field("", description="column of the question; '' finds those of GSM8K and MATH")
     answer_column: str = Field("", description="column of the gold; '' finds those of GSM8K and MATH")
     system: str = Field("", description="system message; '' sends none")
-    template: str = Field("", description="user message that contains {question}; '' asks for a box if `data` is set")
+    template: QuestionTemplate = Field(
+        "", description="user message that contains {question}; '' asks for a box if `data` is set"
+    )
     form: Literal["auto", "any", "value"] = Field("auto", description="auto: value for levels, any for `data`")
     percent: Literal["optional", "value", "required"] = Field("optional", description="see agentrl_math.Policy")
     units: Literal["optional", "required", "ignore"] = Field("optional", description="see agentrl_math.Policy")
@@ -58,13 +73,6 @@ class MathConfig(EnvConfig):
     @classmethod
     def _split_tools(cls, names: Any) -> Any:
         return split_names(names) if isinstance(names, str) else names
-
-    @field_validator("template")
-    @classmethod
-    def _check_template(cls, template: str) -> str:
-        if template and "{question}" not in template:
-            raise ValueError(f"{template[:80]!r} does not contain {{question}}; add it where the question belongs")
-        return template
 
     @model_validator(mode="after")
     def _check_tools(self) -> Self:

@@ -196,7 +196,7 @@ def test_unknown_keys_and_values_are_refused():
 
 
 def test_a_template_without_the_question_is_refused_when_the_config_is_made():
-    with pytest.raises(ConfigError, match=r"template.*'Solve it\.' does not contain \{question\}"):
+    with pytest.raises(ConfigError, match=r"env\.template: does not contain \{question\}.*'Solve it\.'"):
         env_config(MathEnv, {"template": "Solve it."})
     assert env_config(MathEnv, {"template": "Solve {question}"}).template == "Solve {question}"
 

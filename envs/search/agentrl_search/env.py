@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 
 from agentrl_tools import Document, HttpSearch, Index, Search, read_corpus
 from agentrl_tools.search import Retriever
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, Signal, Task, reward, shared
+from agentrl.env import Context, Env, EnvConfig, Limits, Message, Policy, QuestionTemplate, Signal, Task, reward, shared
 from agentrl.types import ToolCall
 from agentrl_search import world
 from agentrl_search.answers import exact_match, f1, given_answer, normalised
@@ -35,15 +35,7 @@ class SearchConfig(EnvConfig):
     max_characters: int = Field(1000, ge=50, description="characters of a document that a search shows")
     searches: int = Field(4, ge=1, le=32, description="searches per episode; further ones are rejected")
     score: Literal["exact", "f1"] = Field("exact", description="reward `right`: exact match, or F1 of words")
-    template: str = Field(TEMPLATE, description="user message, which contains {question}")
-
-    @field_validator("template")
-    @classmethod
-    def asks(cls, template: str) -> str:
-        """Reject a template without the question."""
-        if "{question}" not in template:
-            raise ValueError("write {question} where the question belongs")
-        return template
+    template: QuestionTemplate = Field(TEMPLATE, min_length=1, description="user message that contains {question}")
 
 
 class SearchEnv(Env):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any
 
@@ -87,86 +86,63 @@ async def test_a_host_that_hangs_over_one_scheme_is_asked_over_the_other_meanwhi
     assert met == ["http"]
 
 
-Say = Callable[[bytes], Awaitable[bytes]]
+class Service(httpx.AsyncBaseTransport):
+    """A service in this process: its first requests get these statuses, or no answer for None, and all others 200."""
+
+    last_url = httpx.URL("http://svc/slow")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *first: int | None) -> None:
+        self.first, self.came = iter(first), list[str]()
+        monkeypatch.setattr("agentrl_tools.http.CheckedTransport", lambda _: self)
+        monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", lambda _, sent: self._answer(sent))
+        monkeypatch.setattr(known_good, "RETRY_S", 30.0)
+        monkeypatch.setattr(known_good, "PAUSE_S", 0.01)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.came.append(request.url.path)
+        if (status := next(self.first, 200)) is None:
+            await asyncio.Event().wait()
+        return httpx.Response(status or 200, stream=httpx.ByteStream(b"[]"))
+
+    handle_async_request = _answer
 
 
-@pytest.fixture
-def again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_good, "RETRY_S", 30.0)
-    monkeypatch.setattr(known_good, "PAUSE_S", 0.01)
+async def ask_http(timeout_s: float) -> str:
+    tool = Http(["svc"], timeout_s=timeout_s, known_good={"svc": "http://svc/health"})
+    return await answer_of(tool.http("http://svc/slow"))
 
 
-@asynccontextmanager
-async def one_at_a_time(say: Say, third: asyncio.Event | None = None) -> AsyncIterator[str]:
-    """A server that reads a request once the one before is answered; `third` is set when the third has come."""
-    came, turn = list[object](), asyncio.Lock()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came.append(writer)
-        if third and len(came) == 3:
-            third.set()
-        async with turn:
-            status = await say(await reader.readline())
-            writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n[]")
-            writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        if third:
-            third.set()
-        if others := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(others, timeout=20)
+async def ask_search(timeout_s: float) -> str:
+    return await answer_of(HttpSearch("http://svc/{query}", "", timeout_s=timeout_s).find("slow", 1))
 
 
-async def ask_http(place: str) -> str:
-    known = {place: f"http://{place}/health"}
-    tool = Http([place], networks=["127.0.0.0/8"], timeout_s=0.3, known_good=known)
-    return await asked(tool.http(f"http://{place}/slow"))
-
-
-async def ask_search(place: str) -> str:
-    return await asked(HttpSearch(f"http://{place}/{{query}}", "", timeout_s=0.3).find("slow", 1))
-
-
-async def asked(answer: Awaitable[object]) -> str:
-    """The answer, or what the model is told instead."""
+async def answer_of(call: Awaitable[object]) -> str:
+    """The result of the call, or the error that the model reads instead."""
     try:
-        return str(await answer)
+        return str(await call)
     except BadCallError as error:
         return f"error: {error}"
 
 
-@pytest.mark.parametrize("ask", [ask_http, ask_search])
+both = pytest.mark.parametrize(("ask", "health"), [(ask_http, "/health"), (ask_search, "/water")])
+
+
+@both
 async def test_a_request_that_keeps_the_service_busy_for_a_while_is_the_models(
-    ask: Callable[[str], Awaitable[str]], again: None
+    ask: Callable[[float], Awaitable[str]], health: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    third, came = asyncio.Event(), list[bytes]()
-
-    async def say(line: bytes) -> bytes:
-        came.append(line)
-        if b"slow" in line:
-            await third.wait()
-        return b"200 OK"
-
-    async with one_at_a_time(say, third) as place:
-        assert (await ask(place)).startswith("error: ")
-    assert b"slow" in came[0]
-    assert len(came) >= 3
+    service = Service(monkeypatch, None, None)
+    assert (await ask(0.1)).startswith("error: ")
+    assert service.came == ["/slow", health, health]
 
 
-@pytest.mark.parametrize("ask", [ask_http, ask_search])
+@both
 async def test_a_request_that_ends_a_service_which_starts_again_is_the_models(
-    ask: Callable[[str], Awaitable[str]], again: None
+    ask: Callable[[float], Awaitable[str]], health: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    came = list[bytes]()
-
-    async def say(line: bytes) -> bytes:
-        came.append(line)
-        return b"503 Gone" if len(came) < 4 else b"200 OK"
-
-    async with one_at_a_time(say) as place:
-        assert "503" in await ask(place)
-    assert len(came) == 4
+    service = Service(monkeypatch, 503, 503, 503)
+    assert "503" in await ask(20.0)
+    assert service.came == ["/slow", health, health, health]
 
 
 async def test_who_asks_while_a_known_good_request_runs_shares_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +168,7 @@ async def test_who_asks_while_a_known_good_request_runs_shares_its_answer(monkey
 class Brief(Env):
     """Has one tool, whose call fails, and which proves slowly that the call was at fault."""
 
-    limits = Limits(max_turns=2, setup_timeout_s=0.5, tool_timeout_s=0.5)
+    limits = Limits(max_turns=2, tool_timeout_s=0.1)
 
     def tasks(self, split: str) -> list[Task]:
         return [Task("t")]
@@ -202,7 +178,7 @@ class Brief(Env):
             raise ServiceError("gone")
 
         async def blame() -> str:
-            await asyncio.sleep(2.5)
+            await asyncio.sleep(0.5)
             return "it was you"
 
         return [Tool({"name": "f", "description": "", "parameters": {}}, fail, blame=blame)]
