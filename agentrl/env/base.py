@@ -6,8 +6,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
+from agentrl.env.attributes import check_assignment, checked_names
 from agentrl.env.config import EnvConfig, Limits, env_config
 from agentrl.env.context import Context, Reply, Turn
 from agentrl.env.definition import check_definition
@@ -48,7 +49,14 @@ class Env(ABC):
         check_definition(cls)
 
     def __init__(self, config: EnvConfig | None = None, **options: Any) -> None:
-        self.config = config if config is not None else env_config(type(self), options)
+        vars(self)["config"] = config if config is not None else env_config(type(self), options)
+
+    if not TYPE_CHECKING:  # type checkers accept every attribute of a class with __setattr__
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in checked_names(type(self)):
+                check_assignment(self, name, value)
+            super().__setattr__(name, value)
 
     def preflight(self) -> str:
         """Check that this machine can run the environment. Returns a one-line summary, or an empty string.

@@ -106,21 +106,18 @@ def unwrapped(value: Any) -> Any:
 
 
 def why_no_method(method: Callable[..., Any]) -> str:
-    """Return why the first parameter of a `@tool` would receive the object instead of an argument.
-
-    Returns '' if it would not.
-    """
+    """Return what is wrong with a `@tool` whose first parameter is not the object; '' if it is."""
     first = next(iter(inspect.signature(method).parameters.values()), None)
     if first and (first.name == "self" or first.annotation is first.empty):
         return ""
-    return f"its first parameter is {first or 'missing'}: write self before the arguments of the model"
+    return f"has {first or 'nothing'} as its first parameter: write self before the arguments of the model"
 
 
 def describe_tool(owner: type, name: str, method: Callable[..., Any]) -> Tool:
     """Build a tool from a method's signature; raises ConfigError for a missing or unusable annotation."""
     where = f"@tool {owner.__name__}.{name}"
     if fault := why_no_method(method):
-        raise ConfigError(f"{where}: {fault}")
+        raise ConfigError(f"{where} {fault}")
     summary, descriptions = read_docstring(method)
     arguments = argument_model(method, descriptions, where)
     try:

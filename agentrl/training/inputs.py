@@ -11,9 +11,9 @@ from typing import Any
 
 from agentrl.config.models import locate
 from agentrl.config.schema import Config
+from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
-from agentrl.env.definition import check_object
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.files import absolute, is_path
 from agentrl.env.registry import resolve
@@ -89,7 +89,7 @@ def env_of(config: Config) -> Env:
     env_class = resolve(config.env.name)
     settings = env_config(env_class, config.env.options)
     env: Env = _called(f"{env_class.__name__} cannot be made", env_class, settings, at=env_class.__init__)
-    check_object(env, "__init__", config=settings)
+    check_made(env, settings)
     return env
 
 

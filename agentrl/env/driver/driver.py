@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 
+from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
 from agentrl.env.context import Context, Episode, Reply, Start, StepResult, Turn
-from agentrl.env.definition import check_object
 from agentrl.env.driver.resources import Resources, resources_of
 from agentrl.env.driver.scoring import Scorer
 from agentrl.env.driver.tools import Toolbox
@@ -30,9 +30,8 @@ class EnvDriver:
         if not isinstance(env, Env):
             name = getattr(env, "__name__", "")
             raise ConfigError(f"{name or short(env)} is not an object of an environment; pass {name or 'MyEnv'}()")
-        check_object(env, "__init__")
+        check_made(env)
         self.env = env
-        self._config = env.config
         self._max_turns = max_turns
         self._code = UserCode.of(env)
         self._scorer = Scorer(env, self._code)
@@ -65,16 +64,15 @@ class EnvDriver:
     async def reset(self, task: Task, *, seed: int = 0, member: int = 0, deadline_s: float = 3600.0) -> Start:
         """Begin an episode of `task` as member `member` of its group; it should end within `deadline_s` seconds."""
         await self.close()
-        shared = (await self._share()).values
+        await self._share()
         env = self.env
-        env.ctx = ctx = Context.begin(task, seed, member, deadline_s)
+        vars(env)["ctx"] = ctx = Context.begin(task, seed, member, deadline_s)
         self._toolbox, self._is_open = Toolbox(env, self._code), True
         ctx.tools = self._toolbox.tools
         await self._toolbox.fill()
         self._is_set_up = True
         name = f"{type(env).__name__}.setup"
         returned = await self._code.call(env.setup, task, ctx, timeout_s=env.limits.setup_timeout_s)
-        check_object(env, "setup", config=self._config, ctx=ctx, **shared)
         messages = checked_messages(returned, name)
         if not messages:
             raise EnvError(f"{name} returned no message; the model needs one to answer")

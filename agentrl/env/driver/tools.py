@@ -11,7 +11,7 @@ from agentrl.env.arguments import BadCallError
 from agentrl.env.base import Env
 from agentrl.env.driver.user_code import AuthorDeadlineError, UserCode
 from agentrl.env.tools import Tool, as_text, bound_tools, tool_message, unknown_tool
-from agentrl.errors import Caught, DeadlineError, EnvError, catch
+from agentrl.errors import Caught, ConfigError, DeadlineError, EnvError, catch
 from agentrl.types import TOOL_ERROR, Message, ToolCall
 
 MAX_CALLS = 64
@@ -46,7 +46,7 @@ class Toolbox:
     async def answers(self, calls: Sequence[ToolCall]) -> tuple[Message, ...]:
         """Run the calls of a turn in order, each to one tool message; calls beyond the first 64 are rejected.
 
-        The model reads what it got wrong. Raises only errors with `fault = "infra"`.
+        The model reads what it got wrong. Raises errors with `fault = "infra"`, and ConfigError.
         """
         ran = [await self._answer(call) for call in calls[:MAX_CALLS]]
         too_many = f"{TOOL_ERROR}not run: a turn may make {MAX_CALLS} calls"
@@ -137,7 +137,7 @@ def infrastructure(outcome: Caught, tool: Tool) -> Exception | None:
     error = outcome.error
     if isinstance(error, AuthorDeadlineError):
         return DeadlineError(str(error)) if tool.silence == "infra" else None
-    return error if getattr(error, "fault", None) == "infra" else None
+    return error if getattr(error, "fault", None) == "infra" or isinstance(error, ConfigError) else None
 
 
 def answer_text(outcome: Caught, tool: Tool) -> str:

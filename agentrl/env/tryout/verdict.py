@@ -12,7 +12,6 @@ from typing import Any
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
 from agentrl.env.context import Episode
-from agentrl.env.definition import duplicate_methods
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.play import SILENCE, aplay
@@ -21,6 +20,7 @@ from agentrl.env.tasks import Task
 from agentrl.env.tools import read_docstring, tools_of
 from agentrl.env.tracebacks import authors_traceback, describe_error
 from agentrl.env.tryout.completeness import MORE_TURNS, unread_tools
+from agentrl.env.tryout.duplicates import duplicate_methods
 from agentrl.env.tryout.observed import observed
 from agentrl.env.tryout.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_ids
 from agentrl.errors import AgentRLError, ConfigError, acatch, catch

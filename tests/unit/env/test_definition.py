@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import timeit
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from agentrl.env import EnvDriver, GymnasiumEnv, Limits, Task, play, resolve, shared, tool
-from agentrl.env.definition import HOOKS, SETTINGS
+from agentrl.env import (
+    EnvConfig,
+    EnvDriver,
+    GymnasiumEnv,
+    Limits,
+    Message,
+    StopReason,
+    Task,
+    play,
+    resolve,
+    reward,
+    shared,
+    tool,
+)
+from agentrl.env.definition import SETTINGS
+from agentrl.env.signatures import HOOKS
 from agentrl.errors import ConfigError
+from agentrl.types import ToolCall
 from tests.unit.env.worlds import Echo
 
 HEAD = """
@@ -60,12 +76,12 @@ REFUSED = {
     "tasks without a split": ("def tasks(self): return []", r"tasks is called as tasks\(split\)"),
     "a respond of the context alone": ("def respond(self, ctx): return None", r"respond\(turn, ctx\)"),
     "an async preflight": ("async def preflight(self): return ''", "`def preflight` instead of `async def preflight`"),
-    "a hook that is a value": ("canaries = {}", "canaries is a dict; it must be a method"),
-    "a reward that takes nothing": ("@reward\ndef a(self): return 1", r"a of scope 'episode' is called as a\(ctx\)"),
+    "a hook that is a value": ("canaries = {}", "canaries is {}; it must be a method"),
+    "a reward that takes nothing": ("@reward\ndef a(self): return 1", r"a is called as a\(ctx\)"),
     "a group reward of two": ("@reward(scope='group')\ndef a(self, task, episodes): return []", r"a\(episodes\)"),
     "a group reward of the context": (
         "@reward(scope='group')\ndef a(self, ctx): return 1.0",
-        r"'group' is called as a\(episodes\): it takes the finished",
+        r"@reward a has scope 'group' and takes finished episodes instead of ctx: write def a\(self, episodes\)",
     ),
     "a reward that yields": ("@reward\ndef a(self, ctx): yield 1", "@reward a yields"),
     "a reward that is a class method": ("@classmethod\n@reward\ndef a(cls, ctx): return 1", "a is a classmethod"),
@@ -82,11 +98,11 @@ REFUSED = {
     "a reward of a class method": ("@reward\n@classmethod\ndef a(cls, ctx): return 1", "@reward on .*a plain method"),
     "a reward of a static method": ("@reward\n@staticmethod\ndef a(ctx): return 1", "@reward on .*a plain method"),
     "a partial reward": ("from functools import partialmethod\na = reward(partialmethod(print))", "a plain method"),
-    "a reward that is a tool": ("@reward\n@tool\ndef a(self, ctx): return 1", "@reward @tool a is both; choose one"),
-    "a reward named score": ("@reward\ndef score(self, ctx): return 1", "`score` is reserved .*score_reward$"),
-    "a score that is a number": ("score = 1", "score is an int; it must be a method"),
+    "a reward that is a tool": ("@reward\n@tool\ndef a(self, ctx): return 1", "@reward a is a @tool too; choose one"),
+    "a reward named score": ("@reward\ndef score(self, ctx): return 1", "@reward score is reserved .*my_score$"),
+    "a score that is a number": ("score = 1", "score is 1; it must be a method"),
     "limits that are a method": ("def limits(self): return Limits()", "write limits = Limits"),
-    "a mix-in's hook": ("pass\nclass Mix:\n tasks = 5\nclass Mine(Mix, Base):\n pass", "Mine: tasks is an int"),
+    "a mix-in's hook": ("pass\nclass Mix:\n tasks = 5\nclass Mine(Mix, Base):\n pass", "Mine: tasks is 5"),
     "a mix-in's step": (
         "pass\nclass Mix:\n @tool\n def step(self): return 1\nclass Mine(Base, Mix):\n pass",
         "@tool step",
@@ -97,34 +113,34 @@ REFUSED = {
     ),
     "a reward named code": (
         "@reward\ndef code(self, ctx): return 1",
-        "Mine: @reward code: `code` is reserved by agentrl; rename the method, for example code_reward$",
+        "Mine: @reward code is reserved by agentrl; rename it, for example my_code$",
     ),
     "a shared named resources": (
         "@shared\ndef resources(self): return 1",
-        "@shared resources: `resources` is reserved by agentrl; rename the method, for example resources_shared$",
+        "@shared resources is reserved by agentrl; rename it, for example my_resources$",
     ),
     "a tool named close": (
         "@tool\ndef close(self): return 1",
-        "@tool close: `close` is reserved by agentrl; rename the method, for example close_tool$",
+        "@tool close is reserved by agentrl; rename it, for example my_close$",
     ),
-    "a reward over a hook": ("@reward\ndef teardown(self, ctx): return 1", "@reward teardown: `teardown` is reserved"),
-    "a tool over a setting": ("@tool\ndef limits(self): return 1", "@tool limits: `limits` is reserved"),
-    "a tool named config": ("@tool\ndef config(self): return 1", "@tool config: `config` is reserved"),
-    "a shared named ctx": ("@shared\ndef ctx(self): return 1", "@shared ctx: `ctx` is reserved"),
+    "a reward over a hook": ("@reward\ndef teardown(self, ctx): return 1", "@reward teardown is reserved"),
+    "a tool over a setting": ("@tool\ndef limits(self): return 1", "@tool limits is reserved"),
+    "a tool named config": ("@tool\ndef config(self): return 1", "@tool config is reserved"),
+    "a shared named ctx": ("@shared\ndef ctx(self): return 1", "@shared ctx is reserved"),
     "a method named code": (
         "def code(self): return 1",
-        "code: `code` is reserved by agentrl; rename it, for .* my_code$",
+        "Mine: code is reserved by agentrl; rename it, for .* my_code$",
     ),
-    "resources in a list": ("resources = ['a']", "resources: `resources` is reserved"),
-    "a property named ctx": ("@property\ndef ctx(self): return 1", "ctx: `ctx` is reserved"),
-    "a config that is an object": ("config = EnvConfig()", "config: `config` is reserved"),
-    "Gymnasium's render": ("def render(self): return None", "render: `render` is reserved"),
-    "Gymnasium's metadata": ("metadata = {'render_modes': []}", "metadata: `metadata` is reserved"),
+    "resources in a list": ("resources = ['a']", "resources is reserved"),
+    "a property named ctx": ("@property\ndef ctx(self): return 1", "ctx is reserved"),
+    "a config that is an object": ("config = EnvConfig()", "config is reserved"),
+    "Gymnasium's render": ("def render(self): return None", "render is reserved"),
+    "Gymnasium's metadata": ("metadata = {'render_modes': []}", "metadata is reserved"),
     "a tool without self": (
         "@tool\ndef a(first: int): return first",
-        "@tool a: its first parameter is first: int: write self before",
+        "@tool a has first: int as its first parameter: write self before",
     ),
-    "a tool of nothing": ("@tool\ndef a(): return 1", "@tool a: its first parameter is missing: write self"),
+    "a tool of nothing": ("@tool\ndef a(): return 1", "@tool a has nothing as its first parameter: write self"),
     "a shared of the context": ("@shared\ndef a(self, ctx): return 1", r"@shared a is called as a\(\): missing.*'ctx'"),
     "a reward that lost its mark": ("def right(self, ctx): return 1", "right overrides a @reward of a base class"),
     "a tool that lost its mark": ("def look(self): return 1", "look overrides a @tool of a base class"),
@@ -181,46 +197,102 @@ def test_a_valid_class_is_accepted(case: str, tmp_path: Path) -> None:
     assert resolve(f"{file}:Mine").__name__ == "Mine"
 
 
-OWN = {
-    "tasks": ("__init__", [], "`tasks` is reserved by agentrl; rename it, for example self.my_tasks"),
-    "right": ("__init__", 0, "`right` is a @reward of the class"),
-    "look": ("setup", 0, "`look` is a @tool of the class"),
-    "book": ("setup", 0, "`book` is a @shared of the class"),
-    "success": ("setup", False, "`success` is reserved"),
-    "teardown": ("setup", None, "`teardown` is reserved"),
-    "ctx": ("setup", {}, "`ctx` is reserved"),
-    "config": ("setup", {}, "`config` is reserved"),
-    "code": ("setup", "", "`code` is reserved"),
-    "limits": ("__init__", 9, r"limits is 9; write limits = Limits"),
-    "blocking": ("__init__", "no", "blocking is 'no'"),
+HIDING = {
+    "tasks": ([], "sets self.tasks, which is reserved by agentrl; rename it, for example self.my_tasks"),
+    "right": (0, "which is a @reward of the class"),
+    "look": (0, "which is a @tool of the class"),
+    "book": (0, "which is a @shared of the class"),
+    "success": (False, "reserved"),
+    "teardown": (None, "reserved"),
+    "ctx": ({}, "reserved"),
+    "config": ({}, "reserved"),
+    "code": ("", "reserved"),
+    "limits": (9, r"limits is 9; write limits = Limits"),
+    "blocking": ("no", "blocking is 'no'"),
 }
+METHODS = ("__init__", "setup", "look", "respond", "right", "teardown")
 
 
-@pytest.mark.parametrize("name", OWN)
-async def test_an_attribute_that_hides_what_agentrl_calls_is_rejected(name: str) -> None:
-    method, value, message = OWN[name]
+class Hiding(Echo):
+    """Sets an attribute in one of its methods."""
 
-    class Mine(Echo):
-        def __init__(self, config=None, **options) -> None:
-            super().__init__(config, **options)
-            if method == "__init__":
-                setattr(self, name, value)
+    class Config(EnvConfig):
+        method: str
+        attribute: str = "tasks"
 
+    def __init__(self, config=None, **options) -> None:
+        super().__init__(config, **options)
+        self._hide("__init__")
+
+    def _hide(self, method) -> None:
+        if method == self.config.method:
+            setattr(self, self.config.attribute, HIDING[self.config.attribute][0])
+
+    def setup(self, task, ctx):
+        self._hide("setup")
+        return super().setup(task, ctx)
+
+    @tool
+    def look(self) -> str:
+        self._hide("look")
+        return ""
+
+    def respond(self, turn, ctx):
+        self._hide("respond")
+        return super().respond(turn, ctx)
+
+    @reward
+    def right(self, ctx):
+        self._hide("right")
+        return 1.0
+
+    @shared
+    def book(self) -> str:
+        return "book"
+
+    def teardown(self, ctx):
+        self._hide("teardown")
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_an_attribute_that_hides_what_agentrl_calls_is_rejected_where_it_is_set(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^Hiding \(test_definition\.py:\d+\) .*{HIDING[name][1]}"):
+        Hiding(method="__init__", attribute=name)
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_every_method_is_rejected_that_hides_what_agentrl_calls(method: str) -> None:
+    call = ToolCall(function={"name": "look", "arguments": {}})
+
+    async def episode() -> None:
+        driver = EnvDriver(Hiding(method=method))
+        await driver.reset(Task("t"))
+        await driver.step(Message(role="assistant", content="", tool_calls=[call]))
+        for signal in await driver.finish(StopReason.ENV_DONE):
+            if signal.reason:
+                raise ConfigError(signal.reason)
+        await driver.close()
+
+    with pytest.raises(ConfigError, match=r"Hiding \(test_definition\.py:\d+\) sets self\.tasks"):
+        await episode()
+
+
+async def test_an_object_may_set_again_what_it_holds() -> None:
+    class Same(Echo):
         def setup(self, task, ctx):
-            if method == "setup":
-                setattr(self, name, value)
+            self.ctx, self.config, self.mine = ctx, self.config, task
+            self.limits = Limits(max_turns=7)
             return super().setup(task, ctx)
 
-        @tool
-        def look(self) -> str:
-            return ""
+    driver = EnvDriver(Same())
+    await driver.reset(Task("t"))
+    assert (driver.env.mine.id, driver.max_turns) == ("t", 7)
 
-        @shared
-        def book(self) -> str:
-            return "book"
 
-    with pytest.raises(ConfigError, match=rf"^Mine \(test_definition\.py:\d+\) .*{message}"):
-        await EnvDriver(Mine()).reset(Task("t"))
+def test_setting_an_attribute_takes_less_than_two_microseconds() -> None:
+    env = Echo()
+    taken = min(timeit.repeat("env.mine = 1", globals={"env": env}, number=10_000, repeat=5))
+    assert taken / 10_000 < 2e-6
 
 
 def test_an_object_without_its_config_is_rejected_with_an_init_that_works() -> None:

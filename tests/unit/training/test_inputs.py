@@ -165,7 +165,7 @@ REFUSED = {
     ),
     "a context of its own": (
         "def __init__(self, config): super().__init__(config); self.ctx = {}", "Whole",
-        r"^Mine \(mine\.py:22\) sets self\.ctx in __init__: `ctx` is reserved by agentrl; rename it",
+        r"^Mine \(mine\.py:22\) sets self\.ctx, which is reserved by agentrl; rename it",
     ),
     "two rewards of one name": (
         "@reward\ndef a(self, ctx): return 1\n@reward\ndef a(self, ctx): return 2", "Whole",

@@ -1,0 +1,60 @@
+"""Rules for the attributes of an author's object: none may hide what agentrl calls."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from agentrl.env.config import EnvConfig
+from agentrl.env.definition import RESERVED, SETTINGS, settings_faults
+from agentrl.env.signatures import HOOKS, mark_of
+from agentrl.env.tracebacks import defined_at
+from agentrl.errors import ConfigError
+
+
+@cache
+def checked_names(env_class: type) -> dict[str, str]:
+    """Return the names whose assignments are checked, each with what it is in agentrl or in the class."""
+    names = {name for base in env_class.__mro__ for name in vars(base)}
+    kinds = {name: mark_of(inspect.getattr_static(env_class, name)) for name in names}
+    marked = {name: f"a @{kind} of the class" for name, kind in kinds.items() if kind}
+    return dict.fromkeys((*HOOKS, *RESERVED, *SETTINGS), "reserved by agentrl") | marked
+
+
+def check_assignment(env: Any, name: str, value: Any) -> None:
+    """Raise ConfigError if `self.name = value` hides what agentrl calls; called by `Env.__setattr__`.
+
+    An object may set what it holds already, as in `self.ctx = ctx`, and a config that it makes itself.
+    """
+    env_class: type = type(env)
+    held = vars(env)
+    if held[name] is value if name in held else name == "config" and isinstance(value, EnvConfig):
+        return
+    if name in ("limits", "blocking"):
+        fault = next(settings_faults({name: value}), "")
+    else:
+        fault = f"sets self.{name}, which is {checked_names(env_class)[name]}; rename it, for example self.my_{name}"
+    if fault:
+        frame = sys._getframe(2)  # the assignment
+        where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        raise ConfigError(f"{env_class.__name__} ({where}) {fault}")
+
+
+def check_made(env: Any, config: EnvConfig | None = None) -> None:
+    """Raise ConfigError if an object lost its config, the given one if there is one, or if its limits are no Limits."""
+    env_class, held = type(env), vars(env).get("config")
+    if isinstance(held, EnvConfig) and held is (config or held):
+        fault = next(settings_faults({"limits": env.limits}), "")
+    elif is_dataclass(env_class):
+        fault = "loses its config, because a dataclass replaces __init__: remove @dataclass, and write class Config"
+    else:
+        fault = (
+            "loses its config: write def __init__(self, config=None, **options), "
+            "and super().__init__(config, **options) in it"
+        )
+    if fault:
+        raise ConfigError(f"{env_class.__name__}{defined_at(env_class.__init__)} {fault}")

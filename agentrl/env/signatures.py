@@ -1,0 +1,74 @@
+"""How agentrl calls an author's methods, and what is wrong with one that it cannot call."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from agentrl.env.messages import short
+from agentrl.env.rewards import MARK as REWARD
+from agentrl.env.sharing import Shared
+from agentrl.env.tools import MARK as TOOL
+from agentrl.env.tools import unwrapped, why_no_method
+
+HOOKS = {
+    "preflight": (), "tasks": ("split",), "tools": ("ctx",), "setup": ("task", "ctx"), "respond": ("turn", "ctx"),
+    "score": ("ctx",), "success": ("ctx",), "teardown": ("ctx",), "oracle": ("task",), "canaries": ("task",),
+}  # fmt: skip
+"""The author's methods and their arguments."""
+PLAIN = ("preflight", "oracle", "canaries")
+"""The methods that are called without an event loop."""
+
+
+def mark_of(value: Any) -> str:
+    """'reward', 'tool' or 'shared' for what our decorators marked, even below another decorator; otherwise ''."""
+    inner = unwrapped(value)
+    if isinstance(inner, Shared):
+        return "shared"
+    return "reward" if hasattr(inner, REWARD) else "tool" if hasattr(inner, TOOL) else ""
+
+
+def hook_fault(name: str, value: Any) -> str:
+    """Return what is wrong with a class attribute as the method `name`; '' if nothing is."""
+    function = getattr(value, "__func__", value)
+    if not callable(function):
+        return f"is {short(value)}; it must be a method"
+    if inspect.iscoroutinefunction(function) and name in PLAIN:
+        return f"is called without an event loop: write `def {name}` instead of `async def {name}`"
+    may_yield = name == "tasks" and not inspect.isasyncgenfunction(function)
+    return (not may_yield and yields(function)) or unfit(name, value, HOOKS[name])
+
+
+def marked_fault(name: str, value: Any) -> str:
+    """Return what is wrong with a `@reward`, `@tool` or `@shared` method; '' if nothing is."""
+    if unwrapped(value) is not value:
+        kind = type(value).__name__
+        return f"is a {kind}, and agentrl reads methods only: remove @{kind}"
+    if isinstance(value, Shared):
+        return unfit(name, value.make, ())
+    mark = getattr(value, REWARD, None)
+    if mark is None:
+        return yields(value) or why_no_method(value)
+    if hasattr(value, TOOL):
+        return "is a @tool too; choose one"
+    if mark.scope == "group" and "ctx" in inspect.signature(value).parameters:
+        return f"has scope 'group' and takes finished episodes instead of ctx: write def {name}(self, episodes)"
+    return yields(value) or unfit(name, value, ("episodes",) if mark.scope == "group" else ("ctx",))
+
+
+def yields(function: Any) -> str:
+    """Return what is wrong with a generator function; '' for any other function."""
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    return "yields; it must return its result" if is_generator else ""
+
+
+def unfit(name: str, value: Any, arguments: tuple[str, ...]) -> str:
+    """Return why a method cannot be called with these arguments; '' if it can."""
+    bound = arguments if isinstance(value, staticmethod) else ("self", *arguments)
+    try:
+        inspect.signature(getattr(value, "__func__", value)).bind(*bound)
+    except TypeError as error:
+        return f"is called as {name}({', '.join(arguments)}): {error}"
+    except ValueError:  # a callable without a signature
+        return ""
+    return ""
