@@ -37,7 +37,7 @@ from agentrl.errors import EngineDiedError
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.rollout.scheduler import Scheduler
-from agentrl.training.setup import schedule_of
+from agentrl.training.setup import rollout_settings
 from agentrl.types import Version, WeightManifest
 from benchmarks.timing import cpu_seconds, last_line, median, memory_bytes
 
@@ -98,8 +98,8 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
         pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start())
         names[pid] = "engine"
         await publish_nothing(engine)
-        schedule = schedule_of(config, await team.task_count("train"))
-        yield Scheduler(schedule, team.dispatch, journal, VERSION), names
+        settings = rollout_settings(config, await team.task_count("train"))
+        yield Scheduler(settings, team.dispatch, journal, VERSION), names
     finally:
         cluster.close()
         journal.close()

@@ -1,19 +1,16 @@
-"""Messages as plain text, and a renderer that needs no tokenizer."""
+"""A renderer that needs no tokenizer: tokens are the bytes of UTF-8."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentrl.env.arguments import as_unicode
-from agentrl.errors import EnvError
-from agentrl.rollout.parsing import parse_reply, tool_instructions, write_calls
-from agentrl.types import Message, TokenIds, ToolCall, ToolSpec, text_of
+from agentrl.rollout.formatting import flattened, with_tools_as_text
+from agentrl.rollout.parsing import parse_reply
+from agentrl.types import Message, TokenIds, ToolSpec, text_of
 
 END = 0
 """The token that ends a message: NUL, which no text contains."""
 VOCAB_SIZE = 256
-UNREADABLE = "unreadable"
-"""The key under which a template sees arguments that are not a JSON object."""
 
 
 class ByteRenderer:
@@ -60,44 +57,3 @@ def _written(messages: Sequence[Message]) -> TokenIds:
     """Return the messages, and the beginning of the assistant's next one."""
     written = ((*f"{message['role']}: {text_of(message)}".encode(), END) for message in messages)
     return (*(token for tokens in written for token in tokens), *b"assistant: ")
-
-
-def flattened(message: Message) -> Message:
-    """Return the message with text as content. Raises EnvError if it holds an image."""
-    content = message["content"]
-    if not isinstance(content, str) and any(part["type"] == "image" for part in content):
-        raise EnvError(f"a {message['role']} message holds an image, and this model's chat template takes text only")
-    return readable({**message, "content": text_of(message)})
-
-
-def readable(message: Message) -> Message:
-    """Return the message as every tokenizer and template reads it: Unicode text, objects as arguments of tool calls."""
-    content = message["content"]
-    result: Message = {**message, "content": as_unicode(content) if isinstance(content, str) else content}
-    if "tool_calls" in message:
-        result["tool_calls"] = [_with_object(call) for call in message["tool_calls"]]
-    return result
-
-
-def with_tools_as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
-    """Return the messages for a template without tools: specifications in the system message, calls in the content."""
-    written = [_with_calls_as_text(message) for message in messages]
-    if not tools:
-        return written
-    has_system = written[0]["role"] == "system"
-    system = f"{written[0]['content']}\n\n" if has_system else ""
-    return [Message(role="system", content=system + tool_instructions(tools)), *written[has_system:]]
-
-
-def _with_object(call: ToolCall) -> ToolCall:
-    """Return the call; text that the model wrote instead of an object becomes the only entry of one."""
-    arguments = call["function"]["arguments"]
-    if isinstance(arguments, dict):
-        return call
-    return {**call, "function": {**call["function"], "arguments": {UNREADABLE: arguments}}}
-
-
-def _with_calls_as_text(message: Message) -> Message:
-    if not message.get("tool_calls"):
-        return message
-    return {**message, "content": f"{message['content']}{write_calls(message['tool_calls'])}"}

@@ -5,11 +5,59 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from agentrl.rollout.faults import fault_of
-from agentrl.rollout.task_order import Schedule
-from agentrl.types import AttemptId, Batch, DropReason, EpisodeRequest, Group, Trajectory, Version, age
+from agentrl.rollout.task_order import stable_hash, task_of
+from agentrl.types import (
+    TRAIN,
+    AttemptId,
+    Batch,
+    DropReason,
+    EpisodeRequest,
+    EpisodeSettings,
+    Group,
+    SampleId,
+    Trajectory,
+    Version,
+    age,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """What all groups of a run have in common. `tasks` is the length of the split, None if it is endless.
+
+    For each batch, at most `max_filtered_batches` times its number of groups are replaced for having no signal.
+    """
+
+    seed: int
+    prompts: int
+    group_size: int
+    episode: EpisodeSettings
+    max_staleness: int
+    on_stale: Literal["drop", "wait"]
+    max_invalid: float
+    min_valid: int = 2
+    max_filtered_batches: int = 0
+    steps: int = 1 << 30
+    tasks: int | None = None
+    max_attempts: int = 3
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in a batch."""
+        return self.prompts * self.group_size
+
+    def capacity(self, trained: int) -> int:
+        """Groups that may be outstanding after `trained` steps: in flight, buffered, or in the batch in training."""
+        return min(self.max_staleness + 1, self.steps - trained) * self.prompts
+
+    def request(self, sample: SampleId, attempt: int) -> EpisodeRequest:
+        """Return the request for an attempt. Later epochs over the same tasks draw fresh randomness."""
+        epoch, task_index = task_of(self.seed, sample.group, self.tasks)
+        seed = self.seed if epoch == 0 else stable_hash(self.seed, "epoch", epoch)
+        return EpisodeRequest(sample, attempt, TRAIN, task_index, seed, self.episode)
 
 
 class AttemptLog(Protocol):
@@ -55,14 +103,14 @@ class GroupBuffer:
 
     def __init__(
         self,
-        schedule: Schedule,
+        settings: RolloutSettings,
         log: AttemptLog,
         version: Version,
         forks: tuple[int, ...],
         has_signal: Callable[[Group], bool] | None,
     ) -> None:
         self.version = version
-        self._schedule, self._log, self._forks, self._has_signal = schedule, log, forks, has_signal
+        self._settings, self._log, self._forks, self._has_signal = settings, log, forks, has_signal
         self._groups: dict[int, Group] = {}
         self._replaced = 0  # groups without a signal, since the last batch
         self._dropped: list[tuple[DropReason, str, int]] = []
@@ -99,7 +147,7 @@ class GroupBuffer:
 
     def drop_stale(self) -> None:
         """Drop samples that are older than `max_staleness`, and groups that are too small without them."""
-        bound = self._schedule.max_staleness
+        bound = self._settings.max_staleness
         for group in list(self._groups.values()):
             stale = [t for t in group.trajectories if self._age(t) > bound]
             if stale:
@@ -112,12 +160,12 @@ class GroupBuffer:
 
         `first_open` is the oldest open group's id.
         """
-        schedule = self._schedule
+        settings = self._settings
         candidates = sorted(self._groups.values(), key=lambda group: group.id)
-        if schedule.on_stale == "wait" or schedule.max_staleness == 0:
+        if settings.on_stale == "wait" or settings.max_staleness == 0:
             # In order of dispatch: because `capacity` holds at dispatch, every sample is within the bound.
             candidates = [group for group in candidates if group.id < first_open]
-        return candidates[: schedule.prompts] if len(candidates) >= schedule.prompts else None
+        return candidates[: settings.prompts] if len(candidates) >= settings.prompts else None
 
     def take(self, chosen: Sequence[Group]) -> Batch:
         """Remove the chosen groups; the batch lists all samples dropped since the one before."""
@@ -130,7 +178,7 @@ class GroupBuffer:
         return batch
 
     def _admit(self, group: Group) -> None:
-        if len(group.trajectories) < self._schedule.min_valid:
+        if len(group.trajectories) < self._settings.min_valid:
             self.drop(group.trajectories, "filtered", "too few members to compare")
         elif self._is_replaced(group):
             self._replaced += 1
@@ -140,7 +188,7 @@ class GroupBuffer:
 
     def _is_replaced(self, group: Group) -> bool:
         """True if another group is to be sampled in place of this one."""
-        most = self._schedule.max_filtered_batches * self._schedule.prompts
+        most = self._settings.max_filtered_batches * self._settings.prompts
         return self._has_signal is not None and self._replaced < most and not self._has_signal(group)
 
     def _age(self, trajectory: Trajectory) -> int:

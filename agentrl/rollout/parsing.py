@@ -14,10 +14,6 @@ from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 THINK, THINK_END, CALL, CALL_END = MARKERS
 FENCE, LANGUAGES = "```", ("json", "tool_call")
-_INSTRUCTIONS = (
-    "You may call these tools, one JSON object with a description each:\n<tools>\n{tools}\n</tools>\n"
-    'To call one, answer with <tool_call>{{"name": NAME, "arguments": OBJECT}}</tool_call>.'
-)
 
 
 def parse_reply(text: str, tools: Sequence[ToolSpec], turn: int, is_thinking: bool = False) -> Message:
@@ -134,13 +130,3 @@ def read_call(block: str) -> FunctionCall:
 def is_name(name: str) -> bool:
     """True if a tool can have this name."""
     return len(name) <= MAX_NAME_CHARS and is_unicode(name)
-
-
-def tool_instructions(tools: Sequence[ToolSpec]) -> str:
-    """Instructions for a model whose chat template has no tools; `parse_reply` reads the calls it writes."""
-    return _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
-
-
-def write_calls(calls: Sequence[ToolCall]) -> str:
-    """Write calls as text that `find_tool_calls` reads, for templates without tool calls."""
-    return "".join(f"\n<tool_call>{json.dumps(call['function'], ensure_ascii=False)}</tool_call>" for call in calls)

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
 from agentrl.errors import DeadlineError, WorkerLostError
 from agentrl.rollout.faults import FaultMonitor
-from agentrl.rollout.groups import AttemptLog, GroupBuffer, OpenGroup, without_group_rewards
-from agentrl.rollout.task_order import Schedule
+from agentrl.rollout.groups import AttemptLog, GroupBuffer, OpenGroup, RolloutSettings, without_group_rewards
 from agentrl.types import AttemptId, Batch, EpisodeRequest, Group, SampleId, StopReason, Trajectory, Version
 
 GroupScore = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Trajectory]]]
@@ -27,7 +26,7 @@ class Scheduler:
 
     def __init__(
         self,
-        schedule: Schedule,
+        settings: RolloutSettings,
         dispatch: Callable[[EpisodeRequest], Awaitable[Trajectory]],
         log: AttemptLog,
         version: Version,
@@ -37,17 +36,17 @@ class Scheduler:
         has_signal: Callable[[Group], bool] | None = None,
         trained: int = 0,
     ) -> None:
-        self.schedule, self.next_group = schedule, next_group
+        self.settings, self.next_group = settings, next_group
         self._dispatch, self._log, self._score_group, self._trained = dispatch, log, score_group, trained
         self._restored: collections.deque[tuple[OpenGroup, list[EpisodeRequest]]] = collections.deque()
         self._open: dict[int, OpenGroup] = {}
-        self._buffer = GroupBuffer(schedule, log, version, forks, has_signal)
+        self._buffer = GroupBuffer(settings, log, version, forks, has_signal)
         self._in_training = 0  # groups
         self._in_flight: set[AttemptId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
-        self._monitor = FaultMonitor(schedule.samples, schedule.max_invalid)
+        self._monitor = FaultMonitor(settings.samples, settings.max_invalid)
         self._running = False
 
     # --- for the run ----------------------------------------------------------------------------------------
@@ -74,9 +73,9 @@ class Scheduler:
         for sample in unanswered:
             groups[sample.group].given_up.add(sample.member)
         for group in groups.values():
-            samples = [SampleId(group.id, m) for m in range(self.schedule.group_size) if m not in group.settled]
+            samples = [SampleId(group.id, m) for m in range(self.settings.group_size) if m not in group.settled]
             if samples:
-                requests = [self.schedule.request(sample, attempts.get(sample, -1) + 1) for sample in samples]
+                requests = [self.settings.request(sample, attempts.get(sample, -1) + 1) for sample in samples]
                 self._restored.append((group, requests))
             else:
                 self._open[group.id] = group
@@ -94,7 +93,7 @@ class Scheduler:
                     await self._changed.wait()
         except TimeoutError:
             raise DeadlineError(
-                f"no batch of {self.schedule.prompts} groups within {deadline_s:.0f} s: {self.status_line()}. "
+                f"no batch of {self.settings.prompts} groups within {deadline_s:.0f} s: {self.status_line()}. "
                 "Raise rollout.episode_timeout_s, or look at the newest trajectories with `agentrl show`."
             ) from None
         self._in_training = len(chosen)
@@ -140,7 +139,7 @@ class Scheduler:
 
     def _fill(self) -> None:
         """Open groups up to the capacity."""
-        while self._running and self.outstanding < self.schedule.capacity(self._trained):
+        while self._running and self.outstanding < self.settings.capacity(self._trained):
             group, requests = self._restored.popleft() if self._restored else self._new_group()
             self._open[group.id] = group
             self._launch(requests)
@@ -148,7 +147,7 @@ class Scheduler:
     def _new_group(self) -> tuple[OpenGroup, list[EpisodeRequest]]:
         group = OpenGroup(self.next_group)
         self.next_group += 1
-        return group, [self.schedule.request(SampleId(group.id, m), 0) for m in range(self.schedule.group_size)]
+        return group, [self.settings.request(SampleId(group.id, m), 0) for m in range(self.settings.group_size)]
 
     def _launch(self, requests: list[EpisodeRequest]) -> None:
         self._log.dispatched(requests)
@@ -194,7 +193,7 @@ class Scheduler:
         self._monitor.note(trajectory)
 
     def _retry(self, request: EpisodeRequest) -> None:
-        if request.attempt + 1 < self.schedule.max_attempts:
+        if request.attempt + 1 < self.settings.max_attempts:
             self._launch([dataclasses.replace(request, attempt=request.attempt + 1)])
             return
         group = self._open[request.sample.group]
@@ -204,7 +203,7 @@ class Scheduler:
     # --- groups ---------------------------------------------------------------------------------------------
 
     def _close_if_settled(self, group: OpenGroup) -> None:
-        if len(group.settled) < self.schedule.group_size:
+        if len(group.settled) < self.settings.group_size:
             return
         if self._score_group is None or group.is_scored or not group.unrecorded:
             self._close(group)
@@ -234,7 +233,7 @@ class Scheduler:
         for trajectory in members:
             del group.back[trajectory.sample.member]
         for trajectory in members:
-            self._retry(self.schedule.request(trajectory.sample, trajectory.attempt))
+            self._retry(self.settings.request(trajectory.sample, trajectory.attempt))
 
     def _close(self, group: OpenGroup) -> None:
         del self._open[group.id]

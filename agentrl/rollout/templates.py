@@ -11,7 +11,7 @@ from renderers import ParsedResponse, ToolCallParseStatus, create_renderer
 
 from agentrl.env.arguments import as_unicode, why_unsendable
 from agentrl.errors import ConfigError
-from agentrl.rollout.byte_renderer import flattened, readable, with_tools_as_text
+from agentrl.rollout.formatting import flattened, readable, with_tools_as_text
 from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, call_id, is_name, parse_reply
 from agentrl.types import FunctionCall, Message, TokenIds, ToolCall, ToolSpec
 

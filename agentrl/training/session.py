@@ -71,7 +71,7 @@ class Session:
     async def sample(self) -> Batch:
         """Collect complete groups for one batch, within the staleness bound."""
         with self.timer.phase("rollout"):
-            patience_s = self.config.rollout.episode_timeout_s * self.scheduler.schedule.max_attempts + SLACK_S
+            patience_s = self.config.rollout.episode_timeout_s * self.scheduler.settings.max_attempts + SLACK_S
             return await self.stop.cut(self.scheduler.next_batch(patience_s))
 
     async def update(self, batch: Batch) -> Learned:

@@ -23,8 +23,8 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.records.manifest import read_manifest
 from agentrl.report.terminal import TerminalView
+from agentrl.rollout.groups import RolloutSettings
 from agentrl.rollout.scheduler import Scheduler
-from agentrl.rollout.task_order import Schedule
 from agentrl.training.evaluation import Evaluation
 from agentrl.training.inputs import RunInputs
 from agentrl.training.session import Session
@@ -98,7 +98,7 @@ async def open_evaluation(
 async def _scheduler(config: Config, workers: Workers, journal: RunJournal, version: Version, step: int) -> Scheduler:
     has_signal = algorithm(config.algorithm.name).has_signal
     return Scheduler(
-        schedule_of(config, await workers.task_count(TRAIN)),
+        rollout_settings(config, await workers.task_count(TRAIN)),
         workers.dispatch,
         journal,
         version,
@@ -110,10 +110,10 @@ async def _scheduler(config: Config, workers: Workers, journal: RunJournal, vers
     )
 
 
-def schedule_of(config: Config, tasks: int | None) -> Schedule:
-    """Return the scheduler's rules; `tasks` is the length of the training split, None if it is endless."""
+def rollout_settings(config: Config, tasks: int | None) -> RolloutSettings:
+    """Return the settings of the scheduler; `tasks` is the length of the training split, None if it is endless."""
     rollout = config.rollout
-    return Schedule(
+    return RolloutSettings(
         seed=config.seed,
         prompts=rollout.prompts,
         group_size=rollout.group_size,
@@ -125,7 +125,6 @@ def schedule_of(config: Config, tasks: int | None) -> Schedule:
         max_filtered_batches=config.algorithm.max_filtered_batches,
         steps=config.steps,
         tasks=tasks,
-        split=TRAIN,
     )
 
 

@@ -17,7 +17,7 @@ from agentrl.errors import EngineRefusedError, EnvError
 from agentrl.rollout import byte_renderer
 from agentrl.rollout.byte_renderer import ByteRenderer
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
-from agentrl.rollout.parsing import write_calls
+from agentrl.rollout.formatting import write_calls
 from agentrl.types import TRAIN, EpisodeRequest, EpisodeSettings, Message, SampleId, Trajectory, text_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from agentrl.env import EnvDriver
 from agentrl.errors import EnvError
 from agentrl.rollout.byte_renderer import END, VOCAB_SIZE, ByteRenderer, encode
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
-from agentrl.rollout.parsing import write_calls
+from agentrl.rollout.formatting import write_calls
 from agentrl.types import Message, StopReason, ToolCall, ToolSpec
 from tests.unit.rollout.cases import Chat, Listening, check_law_1, request
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from agentrl.rollout.formatting import with_tools_as_text, write_calls
 from agentrl.rollout.parsing import (
     call_id,
     find_tool_calls,
     parse_reply,
     split_thinking,
-    tool_instructions,
-    write_calls,
 )
 from agentrl.types import ToolSpec
 
@@ -76,7 +75,7 @@ def test_without_tools_nothing_is_a_call() -> None:
 def test_calls_written_out_are_read_back() -> None:
     reply = parse_reply('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', [TOOL], 0)
     assert find_tool_calls(write_calls(reply["tool_calls"]), {"add"})[0] == [OK]
-    assert '"add"' in tool_instructions([TOOL])
+    assert '"add"' in with_tools_as_text([{"role": "user", "content": "1+2?"}], [TOOL])[0]["content"]
 
 
 def test_every_call_of_a_turn_has_an_id_of_nine_characters() -> None:

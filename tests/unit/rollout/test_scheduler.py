@@ -11,8 +11,8 @@ import pytest
 
 from agentrl.errors import DeadlineError, RunError, WorkerLostError
 from agentrl.rollout.faults import UNANSWERED_BATCHES
+from agentrl.rollout.groups import RolloutSettings
 from agentrl.rollout.scheduler import Scheduler
-from agentrl.rollout.task_order import Schedule
 from agentrl.types import (
     Batch,
     DropReason,
@@ -103,7 +103,7 @@ def trajectory(request: EpisodeRequest, version: Version = V0, **changes: object
     )
 
 
-def schedule(**changes: object) -> Schedule:
+def settings(**changes: object) -> RolloutSettings:
     fields: dict[str, object] = {
         "seed": 1,
         "prompts": 2,
@@ -113,7 +113,7 @@ def schedule(**changes: object) -> Schedule:
         "on_stale": "drop",
         "max_invalid": 0.5,
     }
-    return Schedule(**(fields | changes))  # type: ignore[arg-type]
+    return RolloutSettings(**(fields | changes))  # type: ignore[arg-type]
 
 
 async def settle_down() -> None:
@@ -126,7 +126,7 @@ def make(
     has_signal: Callable[[Group], bool] | None = None, **changes: object
 ) -> tuple[Scheduler, Workers, MemoryJournal]:
     workers, journal = Workers(), MemoryJournal()
-    return Scheduler(schedule(**changes), workers, journal, V0, has_signal=has_signal), workers, journal
+    return Scheduler(settings(**changes), workers, journal, V0, has_signal=has_signal), workers, journal
 
 
 async def test_synchronous_sampling_waits_for_the_publication() -> None:
@@ -307,7 +307,7 @@ async def test_a_run_whose_prompts_are_all_too_long_stops_and_names_their_length
         r"is 1,024. Shorten the prompts, or raise --model.max_context",
     ):
         waiting.result()
-    assert 0 <= groups - 2 * UNANSWERED_BATCHES <= scheduler.schedule.prompts
+    assert 0 <= groups - 2 * UNANSWERED_BATCHES <= scheduler.settings.prompts
 
 
 async def test_a_run_goes_on_while_any_prompt_can_be_answered() -> None:
@@ -371,7 +371,7 @@ async def test_stopping_settles_every_open_attempt_and_keeps_the_finished() -> N
 async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
     scheduler, workers, journal = make()
     sample = SampleId(7, 0)
-    done = trajectory(scheduler.schedule.request(sample, 0))
+    done = trajectory(scheduler.settings.request(sample, 0))
     journal.state[sample, 0] = "finished"
     journal.state[SampleId(7, 1), 0] = "lost"
     scheduler.next_group = 8
@@ -387,7 +387,7 @@ async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
 async def test_a_resumed_group_does_not_run_unanswered_samples_again() -> None:
     scheduler, workers, journal = make(group_size=3)
     samples = [SampleId(7, member) for member in range(3)]
-    done = [trajectory(scheduler.schedule.request(sample, 0)) for sample in samples[:2]]
+    done = [trajectory(scheduler.settings.request(sample, 0)) for sample in samples[:2]]
     journal.state |= {(t.sample, 0): "finished" for t in done}
     scheduler.next_group = 8
     scheduler.restore(done, dict.fromkeys(samples, 0), {samples[2]})
@@ -402,7 +402,7 @@ async def test_a_resumed_group_does_not_run_unanswered_samples_again() -> None:
 async def test_a_finished_sample_without_tokens_is_settled_on_resume() -> None:
     scheduler, workers, journal = make(group_size=2)
     samples = [SampleId(7, member) for member in range(2)]
-    mute = [trajectory(scheduler.schedule.request(sample, 0), sequences=()) for sample in samples]
+    mute = [trajectory(scheduler.settings.request(sample, 0), sequences=()) for sample in samples]
     journal.state |= {(t.sample, 0): "finished" for t in mute}
     scheduler.next_group = 8
     scheduler.restore(mute, dict.fromkeys(samples, 0))
@@ -425,7 +425,7 @@ async def test_a_group_that_was_cancelled_before_anything_came_back_runs_again()
 
 async def test_a_resumed_run_dispatches_no_more_than_its_bound() -> None:
     scheduler, workers, journal = make()
-    done = [trajectory(scheduler.schedule.request(SampleId(group, member), 0)) for group in (3, 4) for member in (0, 1)]
+    done = [trajectory(scheduler.settings.request(SampleId(group, member), 0)) for group in (3, 4) for member in (0, 1)]
     journal.state |= {(t.sample, 0): "finished" for t in done}
     journal.state |= {(SampleId(5, member), 0): "cancelled" for member in (0, 1)}
     scheduler.next_group = 6
@@ -445,7 +445,7 @@ async def test_a_journal_that_fails_stops_the_run() -> None:
             raise RunError("the disk is full")
 
     workers = Workers()
-    scheduler = Scheduler(schedule(), workers, FullDisk(), V0)
+    scheduler = Scheduler(settings(), workers, FullDisk(), V0)
     scheduler.start()
     await settle_down()
     workers.finish_group(0)
@@ -460,7 +460,7 @@ async def test_group_rewards_are_added_before_a_sample_counts_as_finished() -> N
         assert journal.count("finished") == 0
         return [dataclasses.replace(t, signals=(*t.signals, Signal("rank", 1.0, scope="group"))) for t in members]
 
-    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=add_rank)
+    scheduler = Scheduler(settings(prompts=1), workers, journal, V0, score_group=add_rank)
     scheduler.start()
     await settle_down()
     workers.finish_group(0)
@@ -478,7 +478,7 @@ async def test_a_worker_lost_while_scoring_a_group_loses_the_group_not_the_sampl
             raise failure
         return members
 
-    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=score)
+    scheduler = Scheduler(settings(prompts=1), workers, journal, V0, score_group=score)
     scheduler.start()
     await settle_down()
     workers.finish_group(0)
@@ -497,7 +497,7 @@ def ranked(members: Sequence[Trajectory]) -> list[Trajectory]:
 
 def stored(scheduler: Scheduler, journal: MemoryJournal, *members: int) -> list[Trajectory]:
     """Members of group 0 that an earlier incarnation scored."""
-    requests = [scheduler.schedule.request(SampleId(0, member), 0) for member in members]
+    requests = [scheduler.settings.request(SampleId(0, member), 0) for member in members]
     journal.dispatched(requests)
     back = ranked([trajectory(request) for request in requests])
     for one in back:
@@ -511,7 +511,7 @@ async def test_a_resume_does_not_score_a_group_again() -> None:
     async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
         raise AssertionError("every member was scored before the resume")
 
-    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=score, next_group=1)
+    scheduler = Scheduler(settings(prompts=1), workers, journal, V0, score_group=score, next_group=1)
     back = stored(scheduler, journal, 0, 1)
     scheduler.restore(back, {t.sample: 0 for t in back})
     scheduler.start()
@@ -523,7 +523,7 @@ async def test_a_resume_does_not_score_a_group_again() -> None:
 async def test_restored_tokens_are_counted_apart_from_those_sampled_now(bound: int, dropped: int) -> None:
     workers, journal = Workers(), MemoryJournal()
     changes = {"prompts": 2, "group_size": 1, "min_valid": 1, "max_staleness": bound, "on_stale": "wait"}
-    scheduler = Scheduler(schedule(**changes), workers, journal, Version(1, 3), (0, 3), next_group=1)
+    scheduler = Scheduler(settings(**changes), workers, journal, Version(1, 3), (0, 3), next_group=1)
     [back] = stored(scheduler, journal, 0)
     newer = Segment((5, 6, 7), True, (-0.5,) * 3, (VersionSpan(Version(0, 4), 0, 3),))
     scheduler.restore([dataclasses.replace(back, sequences=(TokenSequence((newer,)),))], {back.sample: 0})
@@ -555,7 +555,7 @@ async def test_a_group_that_is_partly_back_scores_its_new_members_and_keeps_the_
         seen.append(len(members))
         return ranked(members)
 
-    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=score, next_group=1)
+    scheduler = Scheduler(settings(prompts=1), workers, journal, V0, score_group=score, next_group=1)
     scheduler.restore(stored(scheduler, journal, 0), {SampleId(0, 0): 0})
     scheduler.start()
     await settle_down()
@@ -571,7 +571,7 @@ async def test_a_group_that_every_member_gave_up_has_nothing_to_score() -> None:
     async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
         return ranked([members[0], *members[1:]])
 
-    scheduler = Scheduler(schedule(prompts=1, max_attempts=1, max_invalid=1.0), workers, journal, V0, score_group=score)
+    scheduler = Scheduler(settings(prompts=1, max_attempts=1, max_invalid=1.0), workers, journal, V0, score_group=score)
     scheduler.start()
     await settle_down()
     workers.finish_group(0, signals=(), stop_reason=StopReason.INFRA_ERROR, error="step: the service is down")
@@ -584,7 +584,7 @@ async def test_a_group_that_every_member_gave_up_has_nothing_to_score() -> None:
 async def test_a_sample_is_as_old_as_the_farthest_of_its_versions() -> None:
     """Incarnation 0 got to version 5; incarnation 1 began at its version 3. Version 0.5 is farther away than 0.4."""
     workers, journal = Workers(), MemoryJournal()
-    scheduler = Scheduler(schedule(prompts=1, max_staleness=2), workers, journal, Version(1, 3), (0, 3), next_group=1)
+    scheduler = Scheduler(settings(prompts=1, max_staleness=2), workers, journal, Version(1, 3), (0, 3), next_group=1)
     back = []
     for one in stored(scheduler, journal, 0, 1):
         segments = [Segment((1, 2), False)]
@@ -605,7 +605,7 @@ async def test_stopping_before_a_group_is_scored_settles_its_members() -> None:
     async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
         raise AssertionError("the group is not complete")
 
-    scheduler = Scheduler(schedule(prompts=1), workers, journal, V0, score_group=score)
+    scheduler = Scheduler(settings(prompts=1), workers, journal, V0, score_group=score)
     scheduler.start()
     await settle_down()
     workers.finish(SampleId(0, 0))
@@ -615,9 +615,9 @@ async def test_stopping_before_a_group_is_scored_settles_its_members() -> None:
 
 
 def test_the_same_seed_gives_the_same_tasks_and_epochs_differ() -> None:
-    first, again, other = schedule(tasks=5), schedule(tasks=5), schedule(tasks=5, seed=2)
+    first, again, other = settings(tasks=5), settings(tasks=5), settings(tasks=5, seed=2)
 
-    def visited(of: Schedule, groups: range) -> list[int]:
+    def visited(of: RolloutSettings, groups: range) -> list[int]:
         return [of.request(SampleId(group, 0), 0).task_index for group in groups]
 
     assert visited(first, range(10)) == visited(again, range(10)) != visited(other, range(10))

@@ -22,7 +22,7 @@ from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.loop import closing
 from agentrl.training.session import Session
-from agentrl.training.setup import schedule_of
+from agentrl.training.setup import rollout_settings
 from agentrl.types import (
     EpisodeRequest,
     Segment,
@@ -80,7 +80,7 @@ class Run:
         self.journal = RunJournal(RunFolder(folder))
         self.journal.ledger.begin_incarnation()
         self.metrics = Metrics(RunFolder(folder), CONFIG)
-        scheduler = Scheduler(schedule_of(CONFIG, None), self.sample, self.journal, Version(0, 0))
+        scheduler = Scheduler(rollout_settings(CONFIG, None), self.sample, self.journal, Version(0, 0))
         self.session = Session(
             config=CONFIG, folder=RunFolder(folder), algorithm=algorithm("grpo"), journal=self.journal,
             metrics=self.metrics, view=TerminalView(6), stop=Stop(), workers=cast(Workers, None),
