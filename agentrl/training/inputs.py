@@ -15,12 +15,12 @@ from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
 from agentrl.env.driver.driver import EnvDriver
+from agentrl.env.dry_run.completeness import check_complete
+from agentrl.env.dry_run.process import dry_run
+from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.files import absolute, is_path
 from agentrl.env.registry import resolve
 from agentrl.env.tracebacks import describe_error
-from agentrl.env.tryout.completeness import check_complete
-from agentrl.env.tryout.process import try_out
-from agentrl.env.tryout.verdict import TryoutRequest
 from agentrl.errors import AgentRLError, ConfigError, catch, catch_exit
 from agentrl.records.checkpoints import steps_in
 from agentrl.records.folder import RunFolder, check_free
@@ -53,7 +53,7 @@ class RunInputs:
         check_complete(EnvDriver(env, max_turns))
         notice = _preflight(env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
-        tried = try_out(TryoutRequest(config.env.name, config.env.options, wanted, config.seed, max_turns))
+        tried = dry_run(DryRunRequest(config.env.name, config.env.options, wanted, config.seed, max_turns))
         model = locate(config.model.name)
         _check_context(config, model)
         notes = filter(None, [notice, *tried.notes, prompt_note(tried.prompt, config, model)])

@@ -47,7 +47,7 @@ class StagedEnv(Env):
         return [Message(role="user", content=f"Say {task.data}.")]
 
     def respond(self, turn: Turn, ctx: Context) -> Reply:
-        if turn.index or "agentrl.env.tryout.process" in sys.orig_argv:
+        if turn.index or "agentrl.env.dry_run.process" in sys.orig_argv:
             return Reply.end()
         card = Path(self.config.stage, uuid.uuid4().hex)
         card.touch()

@@ -142,7 +142,7 @@ PLANTED = [
     ("examples/a.py", "from agentrl.env.base import Env", "reaches into agentrl.env.base"),
     ("docs/a.md", "```python\nfrom agentrl.env.base import Env\n```", "reaches into agentrl.env.base"),
     ("agentrl/cli/a.py", "from agentrl.env.driver.loop import run", "imports agentrl.env.driver.loop.run, a closed"),
-    ("agentrl/report/a.py", "from agentrl.env import tryout", "imports agentrl.env.tryout, a closed room"),
+    ("agentrl/report/a.py", "from agentrl.env import dry_run", "imports agentrl.env.dry_run, a closed room"),
     ("agentrl/cli/a.py", "from agentrl.config._toml import write", "private to agentrl.config"),
     ("agentrl/cli/a.py", "from agentrl.config.toml import _write", "private to agentrl.config.toml"),
     ("agentrl/cluster/a.py", "import psutil", "a.py: imports psutil"),

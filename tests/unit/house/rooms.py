@@ -35,7 +35,7 @@ ROOMS["cli"] = set(ROOMS) - {"env.testing"}
 PUBLIC = {"agentrl", "agentrl.env", "agentrl.env.testing", "agentrl.types", "agentrl.errors"}
 CLOSED = {  # folders that only these rooms of agentrl import
     "agentrl.env.driver": {"agentrl.env", "agentrl.env.testing", "agentrl.rollout", "agentrl.training"},
-    "agentrl.env.tryout": {"agentrl.env", "agentrl.rollout", "agentrl.training"},
+    "agentrl.env.dry_run": {"agentrl.env", "agentrl.training"},
 }
 LIBRARIES = {
     "deepspeed": ("agentrl/learner/deepspeed.py",),

@@ -21,8 +21,8 @@ from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
 from agentrl.env import resolve
-from agentrl.env.tryout import process
-from agentrl.env.tryout.verdict import TryoutRequest, TryoutResult
+from agentrl.env.dry_run import process
+from agentrl.env.dry_run.verdict import DryRunRequest, DryRunResult
 from agentrl.errors import ConfigError, RunError
 from agentrl.records.folder import RunFolder, check_free
 from agentrl.training import inputs as inputs
@@ -55,15 +55,15 @@ Check = Callable[..., RunInputs]
 
 @pytest.fixture
 def check(apart: Check, monkeypatch: pytest.MonkeyPatch) -> Check:
-    """The same, tried out in this process: a second less for each."""
+    """The same, with the dry run in this process: a second less for each."""
 
-    def try_out(request: TryoutRequest) -> TryoutResult:
+    def dry_run(request: DryRunRequest) -> DryRunResult:
         result = asyncio.run(process.verdict(request))
         if result.fault:
             raise ConfigError(result.fault)
         return result
 
-    monkeypatch.setattr(inputs, "try_out", try_out)
+    monkeypatch.setattr(inputs, "dry_run", dry_run)
     return apart
 
 
@@ -232,14 +232,14 @@ def test_an_environment_that_ends_its_process_is_refused(apart: Check) -> None:
         apart("def setup(self, task, ctx): os._exit(3)")
 
 
-def test_a_tryout_may_print_more_than_a_pipe_holds(apart: Check) -> None:
+def test_a_dry_run_may_print_more_than_a_pipe_holds(apart: Check) -> None:
     [said] = apart(
         "def setup(self, task, ctx): return [Message(role='user', content='word ' * 60_000)]"
     ).notice.splitlines()
     assert "leaves 0 of model.max_context 1024" in said
 
 
-def test_a_tryout_in_its_own_process_finds_the_same(apart: Check) -> None:
+def test_a_dry_run_in_its_own_process_finds_the_same(apart: Check) -> None:
     with pytest.raises(ConfigError, match="the role 'human'"):
         apart("def setup(self, task, ctx): print('hello'); return [{'role': 'human', 'content': ''}]")
     assert apart("def preflight(self): return 'Here.'").notice == "Here."

@@ -1,4 +1,4 @@
-"""A tryout before a run, in its own process and within seconds: the first tasks, and one group of empty answers."""
+"""A dry run in its own process, within seconds: it reads the first tasks and plays one group of empty answers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from tempfile import TemporaryFile
 
-from agentrl.env.tryout.verdict import TryoutRequest, TryoutResult, verdict
+from agentrl.env.dry_run.verdict import DryRunRequest, DryRunResult, verdict
 from agentrl.errors import ConfigError
 
 PATIENCE_S = 20.0
 
 
-def try_out(request: TryoutRequest) -> TryoutResult:
+def dry_run(request: DryRunRequest) -> DryRunResult:
     """Read the first task of each split and play one with empty answers. Returns what the user should know.
 
     Raises ConfigError for what every episode of the run would meet: no tasks, a method that raises, a reward without a
     value. An environment that takes longer than PATIENCE_S is not checked, and failures of a service or of the machine
     are not faults.
     """
-    command = [sys.executable, "-P", "-m", "agentrl.env.tryout.process"]
+    command = [sys.executable, "-P", "-m", "agentrl.env.dry_run.process"]
     paths = os.pathsep.join(filter(None, sys.path))
     with TemporaryFile("w+") as answer:  # a child would block on a pipe whose buffer is full
         with _interrupts_blocked():
@@ -38,7 +38,7 @@ def try_out(request: TryoutRequest) -> TryoutResult:
             child.communicate(json.dumps(asdict(request), default=str), PATIENCE_S)
         except subprocess.TimeoutExpired:
             late = f"The first episode takes longer than {PATIENCE_S:g} s, so the environment was not checked."
-            return TryoutResult(notes=(late,))
+            return DryRunResult(notes=(late,))
         finally:
             _end(child)
         answer.seek(0)
@@ -65,11 +65,11 @@ def _end(child: subprocess.Popen[str]) -> None:
         child.wait()
 
 
-def _read(text: str, code: int) -> TryoutResult:
+def _read(text: str, code: int) -> DryRunResult:
     if not text:
         raise ConfigError(f"the environment ended its process with code {code} while its first task was played")
     fields = json.loads(text)
-    result = TryoutResult(fields["fault"], tuple(fields["notes"]), fields["prompt"])
+    result = DryRunResult(fields["fault"], tuple(fields["notes"]), fields["prompt"])
     if result.fault:
         raise ConfigError(result.fault)
     return result
@@ -79,10 +79,10 @@ def _read(text: str, code: int) -> TryoutResult:
 
 
 def main() -> None:
-    """Read a TryoutRequest from stdin; write the TryoutResult to the file descriptor in argv."""
+    """Read a DryRunRequest from stdin; write the DryRunResult to the file descriptor in argv."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    result = asyncio.run(verdict(TryoutRequest(**json.load(sys.stdin))))
+    result = asyncio.run(verdict(DryRunRequest(**json.load(sys.stdin))))
     with os.fdopen(int(sys.argv[1]), "w") as answer:
         json.dump(asdict(result), answer)
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Checks of tasks in a tryout: a split has some, they are the same when read again, and their ids differ."""
+"""Checks of tasks in a dry run: a split has some, they are the same when read again, and their ids differ."""
 
 from __future__ import annotations
 

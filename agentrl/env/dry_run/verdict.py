@@ -1,4 +1,4 @@
-"""The tryout of an environment: what every episode would meet is a fault, what its author should know is a note."""
+"""The dry run of an environment: what every episode would meet is a fault, what its author should know is a note."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from agentrl.env.config import env_config
 from agentrl.env.context import Episode
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
+from agentrl.env.dry_run.completeness import MORE_TURNS, unread_tools
+from agentrl.env.dry_run.duplicates import duplicate_methods
+from agentrl.env.dry_run.observed import observed
+from agentrl.env.dry_run.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_ids
 from agentrl.env.play import SILENCE, aplay
 from agentrl.env.registry import resolve
 from agentrl.env.tasks import Task
 from agentrl.env.tools import read_docstring, tools_of
 from agentrl.env.tracebacks import authors_traceback, describe_error
-from agentrl.env.tryout.completeness import MORE_TURNS, unread_tools
-from agentrl.env.tryout.duplicates import duplicate_methods
-from agentrl.env.tryout.observed import observed
-from agentrl.env.tryout.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_ids
 from agentrl.errors import AgentRLError, ConfigError, acatch, catch
 from agentrl.types import Message, Signal, StopReason, text_of
 
@@ -35,8 +35,8 @@ ASK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class TryoutRequest:
-    """What to try out: an environment with its options, the splits to read, and the run's seed and `max_turns`."""
+class DryRunRequest:
+    """What to check: an environment with its options, the splits to read, and the run's seed and `max_turns`."""
 
     name: str
     options: dict[str, Any]
@@ -47,30 +47,30 @@ class TryoutRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TryoutResult:
-    """Result of a tryout: a fault ("" if the run may begin), notes, and the text of the first prompt, maybe cut."""
+class DryRunResult:
+    """Result of a dry run: a fault ("" if the run may begin), notes, and the text of the first prompt, maybe cut."""
 
     fault: str = ""
     notes: tuple[str, ...] = ()
     prompt: str = ""
 
 
-async def verdict(request: TryoutRequest) -> TryoutResult:
-    """Try an environment out; errors become faults, or notes if the environment is not to blame."""
-    outcome = await acatch(_try_out(request))
+async def verdict(request: DryRunRequest) -> DryRunResult:
+    """Check an environment; errors become faults, or notes if the environment is not to blame."""
+    outcome = await acatch(_dry_run(request))
     await acatch(close_shared())
     error = outcome.error
     if error is None:
-        found: TryoutResult = outcome.value
+        found: DryRunResult = outcome.value
         return found
     text = str(error) if isinstance(error, AgentRLError) else describe_error(error)
     if getattr(error, "fault", "program") == "infra":
-        return TryoutResult(notes=(f"The first episode failed, but not because of the environment: {text}.",))
+        return DryRunResult(notes=(f"The first episode failed, but not because of the environment: {text}.",))
     is_raised = error.__cause__ is not None or not isinstance(error, AgentRLError)
-    return TryoutResult(f"{text}\n\n{authors_traceback(error)}" if is_raised else text)
+    return DryRunResult(f"{text}\n\n{authors_traceback(error)}" if is_raised else text)
 
 
-async def _try_out(request: TryoutRequest) -> TryoutResult:
+async def _dry_run(request: DryRunRequest) -> DryRunResult:
     env_class, seed = resolve(request.name), request.seed
     if methods := ", ".join(duplicate_methods(env_class)):
         raise ConfigError(f"{methods} is defined twice, and Python keeps only the last definition: rename one")
@@ -84,7 +84,7 @@ async def _try_out(request: TryoutRequest) -> TryoutResult:
     notes += [*overlap(read), *(note for ids in read for note in duplicate_ids(ids)), *_undocumented(env_class)]
     for ids in read if is_quick else ():
         await check_reread(driver.env, ids, seed)
-    return TryoutResult("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS])
+    return DryRunResult("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS])
 
 
 async def _check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None:

@@ -1,1 +1,0 @@
-"""Tries an environment out before a run. Internal: nothing outside agentrl imports it."""
