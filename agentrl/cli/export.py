@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from agentrl.cli.flags import Parser
+from agentrl.cli.flags import Parser, path
 from agentrl.report.export import FORMATS, export
 
 
 def run(words: list[str]) -> int:
     """Write the trajectories and print the file's path."""
     parser = Parser(prog="agentrl export", description="Write a run's trajectories as JSON lines or Parquet.")
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the file (default: RUN/trajectories.jsonl)")
+    parser.add_argument("run", type=path, metavar="RUN", help="the run folder")
+    parser.add_argument("--out", type=path, metavar="FILE", help="the file (default: RUN/trajectories.jsonl)")
     parser.add_argument(
         "--format", choices=list(FORMATS), help="the format (default: by the suffix of --out, else jsonl)"
     )

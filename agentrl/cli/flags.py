@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +29,13 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message} (see `{self.prog} --help`)")
 
 
+def path(text: str) -> Path:
+    """Return a word of the command line as a path; argparse says which word is empty."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
+
+
 def parse(
     command: str, meaning: str, words: list[str], subject: str, flags: Mapping[str, str] = SHORT_FLAGS
 ) -> tuple[Path | None, list[Setting]]:
@@ -42,7 +50,7 @@ def parse(
         epilog=_flag_help(flags),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with the same keys; flags override it")
+    parser.add_argument("--config", type=path, metavar="FILE", help="TOML file with the same keys; flags override it")
     parser.add_argument("subject", nargs="?", metavar=subject.upper(), help=f"same as --{subject}")
     own, pairs = split(words)
     parsed = parser.parse_args(own)
@@ -66,7 +74,7 @@ def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         name, equals, text = word.removeprefix("--").partition("=")
         if not word.startswith("--") or name in ("help", "config"):
             own.append(word)
-            own += [next(rest, "")] if word == "--config" else []
+            own += islice(rest, 1 if word == "--config" else 0)
             continue
         value = text if equals else next(rest, "--")
         if not equals and value.startswith("--"):

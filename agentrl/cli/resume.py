@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from agentrl.cli.flags import Parser, split
+from agentrl.cli.flags import Parser, path, split
 from agentrl.config.loading import of_flags
 
 
@@ -17,7 +15,7 @@ def run(words: list[str]) -> int:
         epilog="These may change: steps, eval.every, checkpoint.*, track.*, engine.*, rollout.workers and deadlines "
         "(*_timeout_s).",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    parser.add_argument("run", type=path, metavar="RUN", help="the run folder")
     own, pairs = split(words)
     folder = parser.parse_args(own).run
     from agentrl.metrics.timer import process_began

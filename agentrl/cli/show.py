@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agentrl.cli.flags import Parser
+from agentrl.cli.flags import Parser, path
 from agentrl.config.loading import load
 from agentrl.config.models import locate
 from agentrl.errors import ConfigError
@@ -25,7 +25,7 @@ def run(words: list[str]) -> int:
     """Print a line for each trajectory, or one in full."""
     description = "List the trajectories of a run, or show one in full."
     parser = Parser(prog="agentrl show", description=description)
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    parser.add_argument("run", type=path, metavar="RUN", help="the run folder")
     parser.add_argument("sample", nargs="?", metavar="SAMPLE", help=SAMPLE)
     arguments = parser.parse_args(words)
     folder = existing_run(arguments.run)

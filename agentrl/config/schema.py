@@ -40,15 +40,23 @@ class Keys(BaseModel):
 
 
 class Section(Keys):
-    """A group of keys of a run."""
+    """A group of keys of a run. Empty text sets no key: leave it out for its default."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def named(cls, value: Any) -> Any:
+        """Refuse an empty path or name."""
+        if isinstance(value, str) and not value.strip():
+            raise PydanticCustomError("empty", "Input should not be empty")
+        return value
 
-class EnvSection(BaseModel):
+
+class EnvSection(Section):
     """The environment; every other key of this section belongs to the environment's own `class Config`."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")
     name: str = Field("math", description="environment: a name, owner/name[@version], ./file.py[:Class] or ./folder")
 
     @property

@@ -103,12 +103,10 @@ class RunFolder:
 
 
 def path_of(value: object, name: str) -> Path:
-    """Return the argument `name` as a path; raises ConfigError if it is none."""
-    if not isinstance(value, str | os.PathLike):
-        raise ConfigError(f"{name} must be a path, got {value!r}")
-    if not os.fspath(value):
-        raise ConfigError(f"{name}: the path is empty")
-    return Path(value)
+    """Return the argument `name` as a path; raises ConfigError if it is none or empty."""
+    if isinstance(value, os.PathLike) or (isinstance(value, str) and value.strip()):
+        return Path(value)
+    raise ConfigError(f"argument {name} must be a non-empty path, got {value!r}")
 
 
 def existing_run(path: Path | str) -> Path:

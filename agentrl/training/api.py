@@ -99,13 +99,12 @@ def _out_of(config: Config | None) -> Path | None:
 
 
 def _check_env(env: object) -> None:
-    if isinstance(env, type) and not issubclass(env, Env):
-        raise ConfigError(f"env is the class {env.__name__}, which is no agentrl.env.Env")
-    if isinstance(env, Env):
-        name = type(env).__name__
-        raise ConfigError(
-            f"env is an object of the class {name}: pass the class {name}; its options go into env_options"
-        )
+    if issubclass(env, Env) if isinstance(env, type) else isinstance(env, str | Path | Mapping | None):
+        return
+    got = f"the class {env.__name__}" if isinstance(env, type) else f"an object of the class {type(env).__name__}"
+    raise ConfigError(
+        f"env is {got}: pass a subclass of agentrl.env.Env (its options go into env_options), a name, a path or a dict"
+    )
 
 
 @contextmanager
@@ -123,7 +122,8 @@ def _arguments(
     if name := name_of(env):
         yield distinct([Setting("env.name", name, "argument env"), *rest])
         return
-    folder = path_of(settings.get("out") or out or launch.default_out(env.__name__), "out").absolute()
+    chosen = next(path for path in (settings.get("out"), out, launch.default_out(env.__name__)) if path is not None)
+    folder = path_of(chosen, "out").absolute()
     with _pickled(env, folder) as path:
         named = distinct([Setting("env.name", str(path), "argument env"), *rest])
         yield [*named, Setting("out", folder, "argument out")]

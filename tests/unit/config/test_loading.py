@@ -108,6 +108,7 @@ def test_an_unknown_key_of_a_file_is_refused_with_its_line(toml: Path) -> None:
         ("max-tokens", "1.000", "rollout.max_tokens must be a whole number, without a point, got 1.0 (--max-tokens)"),
         ("steps", "true", "steps must be a whole number, got True (--steps)"),
         ("env.name.x", "1", "env.name must be a string"),
+        ("env", "", "env.name must not be empty, got '' (--env). Meaning: environment: a name, owner/name"),
     ],
 )
 def test_a_wrong_value_is_refused_with_key_value_place_and_meaning(name: str, text: str, words: str) -> None:

@@ -70,9 +70,9 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, folder: RunFolder) -
 
 
 def test_a_path_or_step_of_another_type_is_refused(folder: RunFolder) -> None:
-    with pytest.raises(ConfigError, match="path must be a path, got None"):
+    with pytest.raises(ConfigError, match="argument path must be a non-empty path, got None"):
         Run(None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="path: the path is empty"):
+    with pytest.raises(ConfigError, match="argument path must be a non-empty path, got ''"):
         Run("")
     with pytest.raises(ConfigError, match="evaluation must be the number of a step, got 'x'"):
         Run(folder.path).trajectories("x")  # type: ignore[arg-type]

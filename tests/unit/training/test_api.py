@@ -92,8 +92,11 @@ def test_settings_override_the_file_and_none_sets_nothing(tmp_path: Path) -> Non
         ({"learner": {"minibatches": 2}}, "learner.minibatches (argument learner['minibatches']) is now called"),
         ({"steps": 1.5}, "steps must be a whole number, without a point, got 1.5 (argument steps)"),
         ({"steps": True}, "steps must be a whole number, got True (argument steps)"),
-        ({"toml": {"steps": 3}}, "toml must be a path, got {'steps': 3}"),
-        ({"toml": ""}, "toml: the path is empty"),
+        ({"toml": {"steps": 3}}, "argument toml must be a non-empty path, got {'steps': 3}"),
+        ({"toml": ""}, "argument toml must be a non-empty path, got ''"),
+        ({"env": ""}, "env.name must not be empty, got '' (argument env)"),
+        ({"out": " "}, "out must not be empty, got ' ' (argument out)"),
+        ({"model": ""}, "model.name must not be empty, got '' (argument model)"),
         ({"env_options": [1]}, "env_options must be a dict, got [1]"),
         (
             {"env": {"high": 1}, "env_options": {"high": 2}},
@@ -165,12 +168,9 @@ def test_a_refusal_leaves_no_pickle_and_another_run_untouched(monkeypatch: pytes
 @pytest.mark.parametrize("function", [agentrl.train, agentrl.load_config])
 def test_what_is_no_environment_class_is_refused(function: Any, tmp_path: Path, launched: Launched) -> None:
     assert not launched
-    with pytest.raises(ConfigError, match=r"^env is the class int, which is no agentrl.env.Env$"):
-        function(env=int)
-    with pytest.raises(
-        ConfigError, match="env is an object of the class Sums: pass the class Sums; its options go into"
-    ):
-        function(env=Sums(Sums.Config()))
+    for env, kind in ((int, "the class int"), (Sums(Sums.Config()), "an object of the class Sums"), (sys, "an object")):
+        with pytest.raises(ConfigError, match=f"^env is {kind}.*: pass a subclass of agentrl.env.Env"):
+            function(env=env)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -180,19 +180,23 @@ def test_a_refusal_leaves_no_folder(launched: Launched, tmp_path: Path) -> None:
     assert (launched, list(tmp_path.iterdir())) == ([], [])
 
 
-def test_a_configuration_that_is_a_path_is_refused(launched: Launched) -> None:
+def test_a_configuration_or_a_path_of_another_type_is_refused(launched: Launched) -> None:
     with pytest.raises(
         ConfigError, match=r"config must be an agentrl.Config, got 'run.toml': load_config reads a file"
     ):
         agentrl.train("run.toml")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"config must be an agentrl.Config"):
         agentrl.evaluate("owner/name", config={"steps": 3})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="model must be a path, got None"):
+    with pytest.raises(ConfigError, match="argument model must be a non-empty path, got None"):
         agentrl.evaluate(None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="out must be a path, got 3"):
+    with pytest.raises(ConfigError, match="argument out must be a non-empty path, got 3"):
         agentrl.train(env=_local(), out=3)
-    with pytest.raises(ConfigError, match="path must be a path, got None"):
+    with pytest.raises(ConfigError, match="argument out must be a non-empty path, got ''"):
+        agentrl.train(env=_local(), out="")
+    with pytest.raises(ConfigError, match="argument path must be a non-empty path, got None"):
         agentrl.resume(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="argument path must be a non-empty path, got ''"):
+        agentrl.resume("")
     assert launched == []
 
 
