@@ -18,11 +18,13 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
 
+from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import ActorSpec, Cluster
 from agentrl.cluster.specs import worker_spec
 from agentrl.cluster.workers import Workers
@@ -36,6 +38,7 @@ from agentrl.engine.server import EngineServer
 from agentrl.errors import EngineDiedError
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
+from agentrl.records.restarts import Restarts
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.setup import rollout_settings
 from agentrl.types import Version, WeightManifest
@@ -82,21 +85,15 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
     folder = RunFolder(out)
     journal = RunJournal(folder)
     journal.ledger.begin_incarnation()
-    cluster = Cluster("agentrl-overhead")
+    registry = ProcessRegistry(out)
+    cluster = Cluster("agentrl-overhead", registry)
     names = {os.getpid(): "driver"}
     try:
         spec = ActorSpec("engine", make_scripted, (str(model), REPLY), died=EngineDiedError)
         engine = RemoteEngine(cluster.spawn(spec))
-        team = Workers(
-            cluster,
-            lambda worker_id: worker_spec(config, model, [engine], worker_id),
-            workers,
-            0,
-            lambda _, pid: names.update({pid: "workers"}),
-            lambda _name, _why: None,
-        )
-        pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start())
-        names[pid] = "engine"
+        team = Workers(cluster, partial(worker_spec, config, model), workers, 0, Restarts(folder, print))
+        pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start([engine]))
+        names |= {process.pid: "workers" for process in registry.registered()} | {pid: "engine"}
         await publish_nothing(engine)
         settings = rollout_settings(config, await team.task_count("train"))
         yield Scheduler(settings, team.dispatch, journal, VERSION), names

@@ -79,10 +79,9 @@ class Load:
 async def at_work(config: Config, model: Path) -> AsyncIterator[tuple[Actors, Publications]]:
     """Start a run's actors and publish once, which calibrates the canary."""
     with tempfile.TemporaryDirectory() as out:
-        stop = Stop()
-        async with actors(config, model, RunFolder(Path(out)), stop, PhaseTimer(), print) as team:
+        async with actors(config, model, RunFolder(Path(out)), Stop(), PhaseTimer(), print) as team:
             publisher = publisher_of(config, model, team)
-            team.watch(publisher.refill, stop)
+            team.engines.watch(publisher.refill)
             publications = Publications(publisher)
             print(f"first publication: {await publications.publish()}", flush=True)
             yield team, publications

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +20,6 @@ from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import engine_spec, learner_spec, worker_spec
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
-from agentrl.engine.protocol import Engine
-from agentrl.engine.remote import RemoteEngine
 from agentrl.errors import RunError
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
@@ -29,21 +27,6 @@ from agentrl.records.restarts import Restarts
 from agentrl.weights.staging import discard_leftovers, folder_key
 
 END_S = 10.0
-
-Register = Callable[[str, int], None]
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Processes that are lost and replaced: shown to the user, and recorded for the summary."""
-
-    restarts: Restarts
-    note: Callable[[str], None]
-
-    def add(self, process: str, why: str) -> None:
-        """Show and record a loss."""
-        self.note(f"{process} is lost and will be replaced: {why}")
-        self.restarts.add(process, why)
 
 
 @dataclass(frozen=True)
@@ -53,34 +36,6 @@ class Actors:
     engines: Engines
     workers: Workers
     learners: Learners
-    losses: Losses
-
-    def watch(self, refill: Callable[[Engine], Awaitable[None]], stop: Stop) -> None:
-        """Replace lost engines from now on; `refill` publishes the present weights to an engine."""
-        self.engines.watch(refill, EngineEvents(self.workers, self.losses, stop))
-
-
-@dataclass(frozen=True)
-class EngineEvents:
-    """Connects the engines to the rest of the run: the user, the rollout workers and the end of the run."""
-
-    workers: Workers
-    losses: Losses
-    stop: Stop
-
-    async def lost(self, engine_id: int, why: str) -> None:
-        """Record the loss, and let the workers send the engine's requests elsewhere."""
-        self.losses.add(f"engine {engine_id}", why)
-        await self.workers.broadcast("engine_lost", engine_id, why)
-
-    async def restarted(self, engine_id: int, engine: RemoteEngine) -> None:
-        """Let the workers send requests to the new engine."""
-        self.losses.note(f"engine {engine_id} is back")
-        await self.workers.broadcast("engine_restarted", engine_id, engine)
-
-    def failed(self, error: BaseException) -> None:
-        """Stop the run."""
-        self.stop.call(error)
 
 
 @asynccontextmanager
@@ -97,14 +52,11 @@ async def actors(
     """Start the actors; on exit every process has ended. `note` shows the user which processes are replaced."""
     registry = ProcessRegistry(folder.path)
     with timer.part("ray"):
-        cluster = Cluster(f"agentrl-{folder.path.name}", bundles(config))
-    register = registry.register if cluster.is_local else _ends_with_its_node
+        cluster = Cluster(f"agentrl-{folder.path.name}", registry, bundles(config))
     try:
-        for pid in cluster.pids():
-            register("ray", pid)
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
-        with closing(Restarts(folder)) as restarts:
-            team = _spawned(cluster, config, model, folder.path, register, Losses(restarts, note), learns=learns)
+        with closing(Restarts(folder, note)) as restarts:
+            team = _spawned(cluster, config, model, folder.path, restarts, stop, learns=learns)
             try:
                 await stop.cut(_started(team, timer, learns=learns))
                 yield team
@@ -119,25 +71,23 @@ async def actors(
 
 
 def _spawned(
-    cluster: Cluster, config: Config, model: Path, folder: Path, register: Register, losses: Losses, *, learns: bool
+    cluster: Cluster, config: Config, model: Path, folder: Path, restarts: Restarts, stop: Stop, *, learns: bool
 ) -> Actors:
-    engines = Engines(cluster, partial(engine_spec, config, model, scratch_of(folder)), config.engine, register)
+    spec_of = partial(worker_spec, config, model)
+    workers = Workers(cluster, spec_of, config.rollout.workers, config.engine.restarts, restarts)
+    engine_spec_of = partial(engine_spec, config, model, scratch_of(folder))
+    engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop)
     ranks = range(config.learner.ranks if learns else 0)
-    learners = Learners(cluster, [learner_spec(config, model, folder, rank) for rank in ranks], register)
-    workers = Workers(
-        cluster,
-        lambda worker_id: worker_spec(config, model, engines.current, worker_id),
-        config.rollout.workers,
-        config.engine.restarts,
-        register,
-        losses.add,
-    )
-    return Actors(engines, workers, learners, losses)
+    learners = Learners(cluster, [learner_spec(config, model, folder, rank) for rank in ranks])
+    return Actors(engines, workers, learners)
 
 
 async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
     """Start all actors side by side; the first failure cancels the others."""
-    parts = [timer.timed("engines", team.engines.start()), timer.timed("workers", team.workers.start())]
+    parts = [
+        timer.timed("engines", team.engines.start()),
+        timer.timed("workers", team.workers.start(team.engines.current)),
+    ]
     if learns:
         parts.append(timer.timed("learner", team.learners.start()))
     tasks = [asyncio.create_task(part) for part in parts]
@@ -147,10 +97,6 @@ async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _ends_with_its_node(role: str, pid: int) -> None:
-    """Register nothing: a process on another machine ends with its Ray node, which outlives this run."""
 
 
 def scratch_of(folder: Path) -> Path:

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.signals import Stop
+from agentrl.cluster.workers import Workers
 from agentrl.config.schema import EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
 from agentrl.errors import AgentRLError, RunError, acatch
+from agentrl.records.restarts import Restarts
+from agentrl.weights.publisher import Refill
 
 HEARTBEAT_S = 2.0
 ANSWER_S = 120.0
 END_S = 6.0
 
 
-class Events(Protocol):
-    """The rest of the run, as far as it must know what happens to engines."""
-
-    async def lost(self, engine_id: int, why: str) -> None:
-        """Called when an engine is gone and will be replaced."""
-
-    async def restarted(self, engine_id: int, engine: RemoteEngine) -> None:
-        """Called when `engine` replaces a lost one and serves the present weights."""
-
-    def failed(self, error: BaseException) -> None:
-        """Called when an engine cannot be replaced: the run cannot continue."""
-
-
 class Engines:
     """All engines of a run: a `Fleet` to the publisher.
 
-    `spec_of(engine_id)` specifies an engine and `register` records its processes. An engine that dies, does not answer
-    or does not hold the published weights is replaced, at most `engine.restarts` times in a run.
+    `spec_of(engine_id)` specifies an engine. An engine that dies, does not answer or does not hold the published
+    weights is replaced, and the workers send its requests elsewhere. More than `engine.restarts` deaths stop the run.
     """
 
     def __init__(
@@ -44,16 +35,17 @@ class Engines:
         cluster: Cluster,
         spec_of: Callable[[int], ActorSpec],
         section: EngineSection,
-        register: Callable[[str, int], None],
+        workers: Workers,
+        restarts: Restarts,
+        stop: Stop,
     ) -> None:
-        self._cluster, self._spec_of, self._section, self._register = cluster, spec_of, section, register
+        self._cluster, self._spec_of, self._section = cluster, spec_of, section
+        self._workers, self._restarts, self._stop = workers, restarts, stop
         self._engines = [self._spawned(engine_id) for engine_id in range(section.count)]
         self._down: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self._deaths = count(1)
-        self._refill: Callable[[Engine], Awaitable[None]] | None = None
-        self._events: Events | None = None
 
     @property
     def current(self) -> list[RemoteEngine]:
@@ -68,20 +60,17 @@ class Engines:
         """Wait until every engine has loaded the model."""
         await asyncio.gather(*(self._start(engine) for engine in self._engines))
 
-    def watch(self, refill: Callable[[Engine], Awaitable[None]], events: Events) -> None:
-        """Replace engines from now on; `refill` publishes the present weights to one of them."""
-        self._refill, self._events = refill, events
+    def watch(self, refill: Refill) -> None:
+        """Replace engines that die, from now on; `refill` publishes the present weights to one of them."""
         for engine_id in range(len(self._engines)):
-            self._run(self._heartbeats(engine_id))
+            self._run(self._heartbeats(engine_id, refill))
 
-    def replace(self, engine_id: int, engine: Engine, why: str) -> None:
-        """Replace `engine` in the background, unless that was done or is under way. Raises RunError before `watch`."""
-        if self._events is None:
-            raise RunError(f"engine {engine_id} failed before the run began: {why}")
+    def replace(self, engine_id: int, engine: Engine, why: str, refill: Refill) -> None:
+        """Replace `engine` in the background, unless that was done or is under way."""
         if self._is_closing or engine_id in self._down or self._engines[engine_id] is not engine:
             return
         self._down.add(engine_id)
-        self._run(self._replace(engine_id, why))
+        self._run(self._replace(engine_id, why, refill))
 
     async def sleep(self, deadline_s: float) -> None:
         """Free the GPUs for the learner that shares them."""
@@ -109,9 +98,9 @@ class Engines:
         await engine.actor.make(deadline_s=self._section.start_timeout_s)
         await engine.start(self._section.start_timeout_s)
         for pid in await engine.pids():
-            self._register(engine.actor.name, pid)
+            self._cluster.register(engine.actor.name, pid)
 
-    async def _heartbeats(self, engine_id: int) -> None:
+    async def _heartbeats(self, engine_id: int, refill: Refill) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             if engine_id in self._down:
@@ -120,31 +109,31 @@ class Engines:
             try:
                 await engine.check(ANSWER_S)
             except AgentRLError as error:
-                self.replace(engine_id, engine, str(error))
+                self.replace(engine_id, engine, str(error), refill)
 
-    async def _replace(self, engine_id: int, why: str) -> None:
-        assert self._events is not None, "`replace` has checked it"
+    async def _replace(self, engine_id: int, why: str, refill: Refill) -> None:
         for death in self._deaths:
-            await self._events.lost(engine_id, why)
+            self._restarts.lost(f"engine {engine_id}", why)
+            self._run(self._workers.engine_lost(engine_id, why))
             if death > self._section.restarts:
                 raise RunError(
                     f"engines died {death} times (engine.restarts = {self._section.restarts}); the last: {why}"
                 )
-            error = (await acatch(self._restart(engine_id))).error
+            error = (await acatch(self._restart(engine_id, refill))).error
             if error is None:
                 break
             if isinstance(error, RunError):
                 raise error
             why = _reason(error)
-        await self._events.restarted(engine_id, self._engines[engine_id])
+        self._restarts.back(f"engine {engine_id}")
+        self._run(self._workers.engine_restarted(engine_id, self._engines[engine_id]))
 
-    async def _restart(self, engine_id: int) -> None:
-        assert self._refill is not None, "`replace` has checked it"
+    async def _restart(self, engine_id: int, refill: Refill) -> None:
         await self._end(self._engines[engine_id])
         engine = self._spawned(engine_id)
         try:
             await self._start(engine)
-            await self._refill(engine)
+            await refill(engine)
         except BaseException:
             await self._end(engine)
             raise
@@ -165,8 +154,8 @@ class Engines:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and self._events is not None:
-            self._events.failed(error if isinstance(error, AgentRLError) else RunError(_reason(error)))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._stop.call(error if isinstance(error, AgentRLError) else RunError(_reason(error)))
 
 
 def _reason(error: BaseException) -> str:

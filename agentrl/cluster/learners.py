@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ NOTICE_S = 5.0  # Ray may notice a dead process later than its peers do
 class Learners:
     """All ranks of the learner. If a rank fails or does not answer, the call raises LearnerError naming it."""
 
-    def __init__(self, cluster: Cluster, specs: list[ActorSpec], register: Callable[[str, int], None]) -> None:
-        self._cluster, self._register = cluster, register
+    def __init__(self, cluster: Cluster, specs: list[ActorSpec]) -> None:
+        self._cluster = cluster
         self._ranks: list[ActorHandle] = [cluster.spawn(spec) for spec in specs]
 
     async def start(self) -> None:
@@ -29,7 +29,7 @@ class Learners:
         address = await self._ranks[0].address(START_S)
         starts = (self._within(rank.make(*address, deadline_s=START_S), rank.name) for rank in self._ranks)
         for rank, pid in zip(self._ranks, await asyncio.gather(*starts), strict=True):
-            self._register(rank.name, pid)
+            self._cluster.register(rank.name, pid)
 
     async def step(self, batch: list[TrainSequence], deadline_s: float) -> list[StepReport]:
         """Train one global batch; returns the report of each rank."""

@@ -21,6 +21,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from agentrl.cluster.processes import ProcessRegistry
 from agentrl.errors import AgentRLError, DeadlineError, RunError, catch
 
 CONCURRENT_CALLS = 100_000
@@ -136,7 +137,10 @@ class ActorHandle:
 class Cluster:
     """The Ray side of one run: a cluster of its own on this machine, or the one that RAY_ADDRESS names."""
 
-    def __init__(self, namespace: str, bundles: list[dict[str, float]] | None = None) -> None:
+    def __init__(
+        self, namespace: str, registry: ProcessRegistry, bundles: list[dict[str, float]] | None = None
+    ) -> None:
+        self._registry = registry
         _quiet()
         if not self.is_local:
             _check_reached(os.environ["RAY_ADDRESS"])
@@ -148,7 +152,9 @@ class Cluster:
         self._group: PlacementGroup | None = placement_group(bundles, strategy="PACK") if bundles else None
 
     async def ready(self, deadline_s: float) -> None:
-        """Wait until the cluster has reserved the bundles."""
+        """Register Ray's own processes, and wait until the cluster has reserved the bundles."""
+        for child in psutil.Process().children(recursive=True):
+            self.register("ray", child.pid)
         if self._group is None:
             return
         try:
@@ -178,9 +184,10 @@ class Cluster:
         """Whether this run started Ray, on this machine alone."""
         return not os.environ.get("RAY_ADDRESS")
 
-    def pids(self) -> list[int]:
-        """Return Ray's own processes, if this run started them."""
-        return [child.pid for child in psutil.Process().children(recursive=True)] if self.is_local else []
+    def register(self, role: str, pid: int) -> None:
+        """Register a process of the run on this machine; on another one it ends with its Ray node."""
+        if self.is_local:
+            self._registry.register(role, pid)
 
     def share(self, value: Any) -> Any:
         """Put a value where every actor can read it, without sending it twice; pass the result as an argument."""

@@ -8,7 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
+from agentrl.engine.wire import Transport
 from agentrl.errors import AgentRLError, DeadlineError, RunError, WorkerLostError
+from agentrl.records.restarts import Restarts
 from agentrl.types import TRAIN, EpisodeRequest, SampleId, Trajectory
 
 GRACE_S = 60.0
@@ -19,27 +21,28 @@ END_S = 6.0
 class Workers:
     """All rollout workers of a run. Groups go to the workers in turn; the members of a group share one.
 
-    `spec_of(worker_id)` specifies a worker; `register(name, pid)` records each process, and `lost(name, why)` each that
-    is replaced. The run stops after more than `restarts` deaths.
+    `spec_of(engines, worker_id)` specifies a worker. The run stops after more than `max_restarts` deaths.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        spec_of: Callable[[int], ActorSpec],
+        spec_of: Callable[[Sequence[Transport], int], ActorSpec],
         count: int,
-        restarts: int,
-        register: Callable[[str, int], None],
-        lost: Callable[[str, str], None],
+        max_restarts: int,
+        restarts: Restarts,
     ) -> None:
-        self._cluster, self._spec_of, self._restarts = cluster, spec_of, restarts
-        self._register, self._lost = register, lost
-        self._workers = [cluster.spawn(spec_of(worker_id)) for worker_id in range(count)]
+        self._cluster, self._spec_of = cluster, spec_of
+        self._max_restarts, self._restarts = max_restarts, restarts
+        self._engines: list[Transport] = []
+        self._workers: list[ActorHandle] = []
         self._locks = [asyncio.Lock() for _ in range(count)]
         self._deaths = 0
 
-    async def start(self) -> None:
-        """Wait until every worker has its environment, tokenizer and tasks."""
+    async def start(self, engines: Sequence[Transport]) -> None:
+        """Wait until every worker has its environment, tokenizer and tasks; all of them sample from `engines`."""
+        self._engines = list(engines)
+        self._workers = [self._spawned(worker_id) for worker_id in range(len(self._locks))]
         await asyncio.gather(*(self._make(worker) for worker in self._workers))
         await asyncio.gather(*(w.call("task_count", TRAIN, deadline_s=START_S) for w in self._workers))
 
@@ -74,14 +77,27 @@ class Workers:
         with suppress(AgentRLError):
             await worker.call("close", deadline_s=END_S)
 
-    async def broadcast(self, method: str, *args: Any) -> None:
-        """Call a method of every worker, except those that are dying: their successors start with the present state."""
-        await asyncio.gather(*(self._notify(worker, method, *args) for worker in self._workers))
+    async def engine_lost(self, engine_id: int, why: str) -> None:
+        """Let every worker send the engine's requests elsewhere."""
+        await self._broadcast("engine_lost", engine_id, why)
 
-    @staticmethod
-    async def _notify(worker: ActorHandle, method: str, *args: Any) -> None:
-        with suppress(WorkerLostError, DeadlineError):
+    async def engine_restarted(self, engine_id: int, engine: Transport) -> None:
+        """Let every worker send requests to `engine`, which replaces a lost one and serves weights."""
+        self._engines[engine_id] = engine
+        await self._broadcast("engine_restarted", engine_id, engine)
+
+    async def _broadcast(self, method: str, *args: Any) -> None:
+        """Call a method of every worker; those that fail are replaced."""
+        await asyncio.gather(*(self._notify(worker_id, method, *args) for worker_id in range(len(self._workers))))
+
+    async def _notify(self, worker_id: int, method: str, *args: Any) -> None:
+        async with self._locks[worker_id]:  # a worker that is being started is called afterwards
+            worker = self._workers[worker_id]
+        try:
             await worker.call(method, *args, deadline_s=GRACE_S)
+        except AgentRLError as error:
+            with suppress(WorkerLostError):  # its next episode replaces it again
+                await self._replace(worker_id, worker, str(error))
 
     async def _ask(self, sample: SampleId, method: str, *args: Any, deadline_s: float) -> Any:
         """Call the sample's worker, and replace it if it died or missed the deadline."""
@@ -98,12 +114,17 @@ class Workers:
             if self._workers[worker_id] is not dead:
                 return
             self._deaths += 1
-            if self._deaths > self._restarts:
-                raise RunError(f"rollout workers died {self._deaths} times (engine.restarts = {self._restarts}): {why}")
-            self._lost(dead.name, why)
+            if self._deaths > self._max_restarts:
+                raise RunError(
+                    f"rollout workers died {self._deaths} times (engine.restarts = {self._max_restarts}): {why}"
+                )
+            self._restarts.lost(dead.name, why)
             dead.kill()
-            self._workers[worker_id] = worker = self._cluster.spawn(self._spec_of(worker_id))
+            self._workers[worker_id] = worker = self._spawned(worker_id)
             await self._make(worker)
 
+    def _spawned(self, worker_id: int) -> ActorHandle:
+        return self._cluster.spawn(self._spec_of(self._engines, worker_id))
+
     async def _make(self, worker: ActorHandle) -> None:
-        self._register(worker.name, await worker.make(deadline_s=START_S))
+        self._cluster.register(worker.name, await worker.make(deadline_s=START_S))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentrl.records.folder import RunFolder
@@ -19,14 +20,19 @@ class Restart:
 
 
 class Restarts:
-    """Appends to restarts.jsonl in a run folder."""
+    """Appends to restarts.jsonl in a run folder; `note` shows the user what is lost and what is back."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._lines = JsonLines(folder.restarts)
+    def __init__(self, folder: RunFolder, note: Callable[[str], None]) -> None:
+        self._lines, self._note = JsonLines(folder.restarts), note
 
-    def add(self, process: str, why: str) -> None:
-        """Record that `process` is replaced, with the reason."""
+    def lost(self, process: str, why: str) -> None:
+        """Show and record that `process` is lost, and why."""
+        self._note(f"{process} is lost and will be replaced: {why}")
         self._lines.append(Restart(time.time(), process, why))
+
+    def back(self, process: str) -> None:
+        """Show that `process` has been replaced."""
+        self._note(f"{process} is back")
 
     def close(self) -> None:
         """Close the file. Idempotent."""

@@ -54,7 +54,7 @@ async def open_run(
                 with view.timer.part("checkpoint"):
                     await team.learners.load(folder_of(folder.checkpoints, step), config.learner.step_timeout_s)
             publisher = publisher_of(config, inputs.model, team)
-            team.watch(publisher.refill, stop)
+            team.engines.watch(publisher.refill)
             held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
             session = Session(
                 config=config,
@@ -89,7 +89,7 @@ async def open_evaluation(
     async with actors(config, inputs.model, folder, stop, view.timer, view.note, learns=False) as team:
         transfer = StagedTransfer(partial(stage_folder, inputs.model, folder.path, weights.bucket_mib << 20))
         publisher = Publisher(team.engines, transfer, weights.publish_timeout_s)
-        team.watch(publisher.refill, stop)
+        team.engines.watch(publisher.refill)
         async with publisher.lock:
             await stop.cut(publisher.publish(Version(0, 0)))
         yield team, evaluation_of(config, await team.workers.task_count(HELD_OUT))

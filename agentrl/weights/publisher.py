@@ -15,6 +15,8 @@ from agentrl.types import Version
 from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.transfer import Load, Transfer, TransferError
 
+Refill = Callable[[Engine], Awaitable[None]]
+
 
 class Fleet(Protocol):
     """The engines of a run: `agentrl.cluster.engines.Engines`."""
@@ -22,8 +24,8 @@ class Fleet(Protocol):
     def serving(self) -> Mapping[int, Engine]:
         """Return the engines that are up, by engine id."""
 
-    def replace(self, engine_id: int, engine: Engine, why: str) -> None:
-        """Start a new engine in the place of `engine`, in the background; `Publisher.refill` fills it."""
+    def replace(self, engine_id: int, engine: Engine, why: str, refill: Refill) -> None:
+        """Start a new engine in the place of `engine`, in the background, and `refill` it."""
 
     async def sleep(self, deadline_s: float) -> None:
         """Free the GPUs for the learner that shares them."""
@@ -93,7 +95,7 @@ class Publisher:
         outcomes = await self._publish(list(engines.values()), version)
         for (engine_id, engine), outcome in zip(engines.items(), outcomes, strict=True):
             if isinstance(outcome, AgentRLError):
-                self._fleet.replace(engine_id, engine, str(outcome))
+                self._fleet.replace(engine_id, engine, str(outcome), self.refill)
         return _slowest([outcome for outcome in outcomes if isinstance(outcome, PublishTimings)])
 
     async def keep(self) -> None:

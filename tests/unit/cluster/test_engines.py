@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,33 +12,39 @@ import pytest
 from agentrl.cluster import engines as engines_module
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.signals import Stop
+from agentrl.cluster.workers import Workers
 from agentrl.config.schema import EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
 from agentrl.engine.scripted import ScriptedEngine
-from agentrl.errors import EngineRefusedError, RunError, WeightsError
+from agentrl.errors import AgentRLError, EngineRefusedError, RunError, WeightsError
+from agentrl.records.folder import RunFolder
+from agentrl.records.restarts import Restarts, read_restarts
 
 
 class Process:
-    """An actor whose engine lives in this process."""
+    """An actor whose object lives in this process."""
 
     key = ""
 
     def __init__(self, spec: ActorSpec) -> None:
-        self.name = spec.name
-        self.engine: Any = None
+        self.spec, self.name = spec, spec.name
+        self.object: Any = None
+        self.is_killed = False
 
     async def make(self, *args: Any, deadline_s: float) -> int:
         await asyncio.sleep(0)
-        self.engine = ScriptedEngine()
+        self.object = self.spec.factory(*self.spec.args)
         return 1
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
-        return [1] if method == "pids" else await getattr(self.engine, method)(*args)
+        return [1] if method == "pids" else await getattr(self.object, method)(*args)
 
     def kill(self) -> None:
-        if self.engine is not None:
-            self.engine.kill()
+        self.is_killed = True
+        if isinstance(self.object, ScriptedEngine):
+            self.object.kill()
 
 
 class Processes:
@@ -50,68 +57,88 @@ class Processes:
         self.spawned.append(Process(spec))
         return self.spawned[-1]
 
+    def register(self, role: str, pid: int) -> None: ...
+
 
 class Run:
-    """Engines, and what the rest of the run learns of them."""
+    """Engines, a rollout worker that hears of them, and the records of the run."""
 
-    def __init__(self, count: int = 1, restarts: int = 5) -> None:
-        self.processes = Processes()
+    def __init__(self, folder: Path, count: int = 1, restarts: int = 5) -> None:
+        self.processes, self.stop, self.folder = Processes(), Stop(), RunFolder(folder)
         self.heard: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-        self.failures: asyncio.Queue[BaseException] = asyncio.Queue()
         self.refilled: list[Engine] = []
         self.faults: list[Exception] = []
+        self.deaf: list[Exception] = []
+        self.records = Restarts(self.folder, lambda _: None)
+        cluster = cast(Cluster, self.processes)
+        self.workers = Workers(cluster, lambda *_: ActorSpec("worker", lambda: self), 1, restarts, self.records)
         self.engines = Engines(
-            cast(Cluster, self.processes),
+            cluster,
             lambda engine_id: ActorSpec(f"engine {engine_id}", ScriptedEngine),
             EngineSection(count=count, restarts=restarts),
-            lambda name, pid: None,
+            self.workers,
+            self.records,
+            self.stop,
         )
+
+    async def start(self) -> None:
+        await asyncio.gather(self.engines.start(), self.workers.start(self.engines.current))
+        self.engines.watch(self.refill)
 
     async def refill(self, engine: Engine) -> None:
         self.refilled.append(engine)
         if self.faults:
             raise self.faults.pop(0)
 
-    async def lost(self, engine_id: int, why: str) -> None:
+    async def task_count(self, split: str) -> None:
+        """As of a rollout worker; so are the next two."""
+
+    async def engine_lost(self, engine_id: int, why: str) -> None:
+        if self.deaf:
+            raise self.deaf.pop(0)
         self.heard.put_nowait((f"lost: {why}", engine_id))
 
-    async def restarted(self, engine_id: int, engine: RemoteEngine) -> None:
+    async def engine_restarted(self, engine_id: int, engine: RemoteEngine) -> None:
         assert self.engines.serving()[engine_id] is engine
         self.heard.put_nowait(("restarted", engine_id))
 
-    def failed(self, error: BaseException) -> None:
-        self.failures.put_nowait(error)
-
     def replace(self, engine_id: int, why: str) -> RemoteEngine:
         engine = self.engines.current[engine_id]
-        self.engines.replace(engine_id, engine, why)
+        self.engines.replace(engine_id, engine, why, self.refill)
         return engine
 
     async def events(self, count: int) -> list[tuple[str, int]]:
         return [await asyncio.wait_for(self.heard.get(), 5.0) for _ in range(count)]
 
+    async def end(self) -> None:
+        """Wait for what stops the run, and raise it."""
+        await asyncio.wait_for(self.stop.cut(asyncio.Event().wait()), 5.0)
+
+    async def close(self) -> None:
+        await self.engines.close()
+        self.records.close()
+
 
 @pytest.fixture
-async def run() -> AsyncIterator[Run]:
-    run = Run(count=2, restarts=2)
-    await run.engines.start()
-    run.engines.watch(run.refill, run)
+async def run(tmp_path: Path) -> AsyncIterator[Run]:
+    run = Run(tmp_path, count=2, restarts=2)
+    await run.start()
     yield run
-    await run.engines.close()
+    await run.close()
 
 
 async def test_an_engine_that_failed_is_replaced_refilled_and_announced(run: Run) -> None:
     old = run.replace(1, "the canary")
     assert list(run.engines.serving()) == [0]
     assert run.engines.current[1] is old, "workers keep to the lost one until the new one serves"
-    run.engines.replace(1, old, "again")
+    run.engines.replace(1, old, "again", run.refill)
     assert await run.events(2) == [("lost: the canary", 1), ("restarted", 1)]
     [new] = run.refilled
     assert [run.engines.serving()[1], run.engines.current[1]] == [new, new]
-    run.engines.replace(1, old, "a late fault of the old one")
+    run.engines.replace(1, old, "a late fault of the old one", run.refill)
     assert list(run.engines.serving()) == [0, 1]
     assert run.heard.empty()
-    assert old.actor.engine._dead  # type: ignore[attr-defined]
+    assert old.actor.object._dead  # type: ignore[attr-defined]
 
 
 async def test_an_engine_that_cannot_be_refilled_is_replaced_again(run: Run) -> None:
@@ -120,15 +147,14 @@ async def test_an_engine_that_cannot_be_refilled_is_replaced_again(run: Run) -> 
     assert await run.events(3) == [("lost: it died", 0), ("lost: tensor 'a' did not arrive", 0), ("restarted", 0)]
     first, second = run.refilled
     assert run.engines.serving()[0] is second
-    assert first.actor.engine._dead  # type: ignore[attr-defined]
+    assert first.actor.object._dead  # type: ignore[attr-defined]
 
 
 async def test_more_deaths_than_restarts_fail_the_run(run: Run) -> None:
     run.faults = [EngineRefusedError("no"), EngineRefusedError("never")]
     run.replace(0, "it died")
-    error = await asyncio.wait_for(run.failures.get(), 5.0)
-    assert isinstance(error, RunError)
-    assert str(error) == "engines died 3 times (engine.restarts = 2); the last: never"
+    with pytest.raises(RunError, match=r"^engines died 3 times \(engine.restarts = 2\); the last: never$"):
+        await run.end()
     assert list(run.engines.serving()) == [1]
 
 
@@ -139,29 +165,26 @@ async def test_a_fault_that_nobody_foresaw_is_a_failed_attempt(run: Run) -> None
 
 
 async def test_a_fault_outside_a_restart_fails_the_run_with_an_error_of_agentrl(run: Run) -> None:
-    async def lost(engine_id: int, why: str) -> None:
-        raise TypeError("a bug")
-
-    run.lost = lost  # type: ignore[method-assign]
+    run.deaf = [TypeError("a bug")]
     run.replace(0, "it died")
-    error = await asyncio.wait_for(run.failures.get(), 5.0)
-    assert isinstance(error, RunError)
-    assert str(error) == "TypeError: a bug"
+    with pytest.raises(RunError, match=r"^TypeError: a bug$"):
+        await run.end()
 
 
-async def test_an_engine_that_fails_before_the_run_began_is_an_error() -> None:
-    run = Run()
-    with pytest.raises(RunError, match="engine 0 failed before the run began: it died"):
-        run.replace(0, "it died")
-    assert list(run.engines.serving()) == [0]
+async def test_a_worker_that_fails_at_the_loss_of_an_engine_is_replaced_and_the_run_goes_on(run: Run) -> None:
+    run.deaf = [AgentRLError("worker: engine_lost raised KeyError: 0")]
+    run.replace(0, "it died")
+    assert await run.events(1) == [("restarted", 0)]
+    assert not run.stop.is_called
+    assert [process.is_killed for process in run.processes.spawned if process.name == "worker"] == [True, False]
+    assert [restart.process for restart in read_restarts(run.folder)] == ["engine 0", "worker"]
 
 
-async def test_a_dead_engine_is_found_by_its_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dead_engine_is_found_by_its_heartbeat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(engines_module, "HEARTBEAT_S", 0.01)
-    run = Run()
-    await run.engines.start()
-    run.engines.watch(run.refill, run)
+    run = Run(tmp_path)
+    await run.start()
     run.processes.spawned[0].kill()
     assert [what[:8] for what, _ in await run.events(2)] == ["lost: th", "restarte"]
-    await run.engines.close()
-    assert all(process.engine._dead for process in run.processes.spawned)
+    await run.close()
+    assert all(p.object._dead for p in run.processes.spawned if p.name == "engine 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import ray
 from ray.exceptions import RuntimeEnvSetupError
 
+from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import ActorHandle, Cluster
 from agentrl.errors import EngineDiedError, RunError
 
@@ -35,7 +37,7 @@ def test_ray_that_does_not_start_is_reported_with_what_to_do(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(RunError, match=r"Ray did not start: .*agentrl doctor.*start the command again"):
-        Cluster("test")
+        Cluster("test", ProcessRegistry(Path()))
     assert ended
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -48,7 +50,7 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(socket, "create_connection", lambda *_: socket.socket())
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     with pytest.raises(RunError, match=r"Ray did not start: no route\. RAY_ADDRESS is head:6379: check that cluster"):
-        Cluster("test")
+        Cluster("test", ProcessRegistry(Path()))
 
 
 def test_an_address_where_nothing_listens_is_reported_before_ray_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +60,7 @@ def test_an_address_where_nothing_listens_is_reported_before_ray_waits(monkeypat
         monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(RunError, match=rf"Connection refused\. RAY_ADDRESS is {address}: check that cluster"):
-            Cluster("test")
+            Cluster("test", ProcessRegistry(Path()))
 
 
 async def test_whatever_ray_raises_for_a_call_is_an_error_of_agentrl() -> None:

@@ -19,7 +19,7 @@ class Fleet:
     def serving(self) -> dict[int, Any]:
         return self.engines
 
-    def replace(self, engine_id: int, engine: Engine, why: str) -> None:
+    def replace(self, engine_id: int, engine: Engine, why: str, refill: object) -> None:
         assert self.engines[engine_id] is engine
         self.replaced[engine_id] = why
 
