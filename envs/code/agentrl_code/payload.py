@@ -9,7 +9,10 @@ from pathlib import Path
 _BOTH = ("values", "inside.channel", "inside.trace")
 MODULES = {
     "candidate": (*_BOTH, "inside.candidate"),
-    "judge": (*_BOTH, "inside.errors", "inside.arguments", "inside.standins", "inside.judge"),
+    "judge": (
+        *_BOTH,
+        *(f"inside.{name}" for name in ("errors", "arguments", "references", "trust", "standins", "judge")),
+    ),
 }
 """Each module imports only earlier ones."""
 

@@ -14,8 +14,10 @@ import sys
 from agentrl_code.inside.arguments import FILE, SETUP_FILE
 from agentrl_code.inside.channel import Channel, text
 from agentrl_code.inside.errors import ForeignError, ProgramError, TestError, UnsentError, refusals
-from agentrl_code.inside.standins import answers, facts, frames, is_function, is_instance, of_name
+from agentrl_code.inside.references import facts, is_function
+from agentrl_code.inside.standins import answers, frames, of_name
 from agentrl_code.inside.trace import last_line
+from agentrl_code.inside.trust import is_instance
 from agentrl_code.values import UnreadableError
 
 TYPE_CHECKING = False  # typing is not loaded inside
