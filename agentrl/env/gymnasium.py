@@ -12,7 +12,7 @@ from agentrl.env.base import Env
 from agentrl.env.context import Start, StepResult
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
-from agentrl.env.messages import is_message, short
+from agentrl.env.messages import is_message, is_turn, short
 from agentrl.env.registry import announced, make_env
 from agentrl.errors import EnvError, UnknownNameError, VerifierError
 from agentrl.types import HELD_OUT, TRAIN, Message, Signal, StopReason
@@ -43,7 +43,7 @@ class TurnSpace(Space[Message | str]):
 
     def contains(self, x: Any) -> bool:
         """True for text and for an assistant message."""
-        return isinstance(x, str) or (is_message(x) and x["role"] == "assistant")
+        return is_turn(x)
 
     def sample(self, mask: Any = None, probability: Any = None) -> Message | str:  # noqa: ARG002
         """Return a few random words, as text."""

@@ -23,6 +23,11 @@ def is_message(value: Any) -> bool:
     return isinstance(content, str) or (isinstance(content, list) and all(map(is_part, content)))
 
 
+def is_turn(value: Any) -> bool:
+    """True for a turn of the assistant: text, or its message."""
+    return isinstance(value, str) or (is_message(value) and value["role"] == "assistant")
+
+
 def is_part(value: Any) -> bool:
     """True for a content part such as {"type": "text", "text": "…"}: its type is also the key of its text."""
     return isinstance(value, dict) and value.get("type") in PARTS and isinstance(value.get(value["type"]), str)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator
 
 from agentrl.env.base import Env, Policy
-from agentrl.env.context import Episode
+from agentrl.env.context import Episode, Start, StepResult
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
+from agentrl.env.policies import checked_policy, turn_of
 from agentrl.env.tasks import Task
-from agentrl.errors import EnvError
-from agentrl.types import Message, StopReason
-
-SILENCE = ""
-TOOL_CALL = "<tool_call>"
-CALLING = "a turn that calls tools is a message: Message(role='assistant', content='', tool_calls=[…])"
+from agentrl.types import Signal, StopReason
 
 
 def play(env: Env, *policies: Policy, index: int = 0, split: str = "train", seed: int = 0) -> list[Episode]:
@@ -42,33 +38,28 @@ async def aplay(env: Env, policies: tuple[Policy, ...], task: Task, seed: int = 
 
 async def _episode(driver: EnvDriver, policy: Policy, task: Task, seed: int, member: int) -> Episode:
     try:
-        await driver.reset(task, seed=seed, member=member)
-        stop_reason = await _converse(driver, policy)
-        signals = await driver.finish(stop_reason)
-        is_judged = all(signal.valid or not signal.weight for signal in signals)
-        success = await driver.success() if signals and is_judged else None
-        return Episode(task, member, tuple(driver.ctx.messages), signals, stop_reason, success)
+        async for _ in walk(driver, policy, task, seed=seed, member=member):
+            pass
+        ctx = driver.ctx
+        is_judged = all(signal.valid or not signal.weight for signal in ctx.signals)
+        success = await driver.success() if ctx.signals and is_judged else None
+        assert ctx.stop_reason is not None, "the episode has ended"
+        return Episode(task, member, tuple(ctx.messages), tuple(ctx.signals), ctx.stop_reason, success)
     finally:
         await driver.close()
 
 
-async def _converse(driver: EnvDriver, policy: Policy) -> StopReason:
+async def walk(
+    driver: EnvDriver, policy: Policy, task: Task, *, seed: int = 0, member: int = 0
+) -> AsyncGenerator[Start | StepResult | tuple[Signal, ...], None]:
+    """Play an episode; yield what the environment returns at the reset, after each turn and at the final scoring."""
+    checked_policy(policy)
+    yield await driver.reset(task, seed=seed, member=member)
+    stop_reason = StopReason.MAX_TURNS
     for turn in range(driver.max_turns):
-        if (await driver.step(turn_of(policy, turn, driver.ctx.messages))).done:
-            return StopReason.ENV_DONE
-    return StopReason.MAX_TURNS
-
-
-def turn_of(policy: Policy, turn: int, messages: list[Message]) -> Message | str:
-    """Return the policy's next turn; a list that has ended gives empty ones."""
-    if callable(policy):
-        text = policy(list(messages))
-    elif isinstance(policy, str):
-        raise EnvError(f"a policy is a list of turns: write [{policy!r}]")
-    elif isinstance(policy, Sequence):
-        text = policy[turn] if turn < len(policy) else SILENCE
-    else:
-        raise EnvError(f"a policy is a list of turns, or a function of the messages so far; this is {policy!r}")
-    if isinstance(text, str) and TOOL_CALL in text:
-        raise EnvError(f"only rehearse reads calls in text: here, {CALLING}")
-    return text
+        result = await driver.step(turn_of(policy, turn, driver.ctx.messages))
+        yield result
+        if result.done:
+            stop_reason = StopReason.ENV_DONE
+            break
+    yield await driver.finish(stop_reason)

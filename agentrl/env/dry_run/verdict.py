@@ -18,7 +18,8 @@ from agentrl.env.dry_run.completeness import MORE_TURNS, unread_tools
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.observed import observed
 from agentrl.env.dry_run.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_ids
-from agentrl.env.play import SILENCE, aplay
+from agentrl.env.play import aplay
+from agentrl.env.policies import SILENCE
 from agentrl.env.registry import resolve
 from agentrl.env.tasks import Task
 from agentrl.env.tools import read_docstring, tools_of

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from agentrl.env.base import Env
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
-from agentrl.env.testing.episodes import ChoosePolicy, MakeEnv, moments, oracle
+from agentrl.env.policies import oracle_of
+from agentrl.env.testing.episodes import ChoosePolicy, MakeEnv, moments
 from agentrl.types import TRAIN
 
 MOST_S = 30.0
@@ -53,7 +54,7 @@ async def _models_turn() -> None:
 
 
 async def cancel_everywhere(
-    make: MakeEnv, policy: ChoosePolicy = oracle, *, is_loaded: bool = False
+    make: MakeEnv, policy: ChoosePolicy = oracle_of, *, is_loaded: bool = False
 ) -> AsyncIterator[Cancellation]:
     """Play episodes, each cancelled at the first place where none was cancelled before, until one finishes.
 

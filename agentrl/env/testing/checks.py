@@ -16,6 +16,7 @@ from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.gymnasium import GymnasiumEnv
 from agentrl.env.play import aplay
+from agentrl.env.policies import canaries_of, oracle_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.cancellation import cancel_everywhere
 from agentrl.env.testing.episodes import (
@@ -23,7 +24,6 @@ from agentrl.env.testing.episodes import (
     MakeEnv,
     Moment,
     moments,
-    oracle,
     play_signals,
     sample_tasks,
     signals_of,
@@ -76,7 +76,7 @@ async def check_tasks(make: MakeEnv, *, tasks: int = 8) -> None:
         assert _is_same(one, other), f"{_named(one)} is another task when the tasks are read again: {other!r}"
 
 
-async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = oracle) -> None:
+async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = oracle_of) -> None:
     """Assert that an episode cancelled at any place where it waits ends and leaves no task (`cancel_everywhere`)."""
     async for _ in cancel_everywhere(make, policy):
         pass
@@ -85,7 +85,7 @@ async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = oracle) -> No
 async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float = 1.0) -> None:
     """Assert that the oracle of every sampled task earns at least `least`."""
     for task in await _sampled(make, tasks):
-        episode = await _played(make, task, make().oracle(task))
+        episode = await _played(make, task, oracle_of(make(), task))
         assert episode.reward >= least, (
             f"the oracle of {_named(task)} earns {episode.reward}, not {least}{_why(episode)}"
         )
@@ -94,7 +94,7 @@ async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float = 1.0) -> 
 async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) -> None:
     """Assert that every canary of every sampled task earns at most `most`."""
     for task in await _sampled(make, tasks):
-        for name, policy in make().canaries(task).items():
+        for name, policy in canaries_of(make(), task).items():
             episode = await _played(make, task, policy)
             assert episode.reward <= most, f"canary {name!r} of {_named(task)} earns {episode.reward}, more than {most}"
             assert not _why(episode), f"canary {name!r} of {_named(task)} is not scored{_why(episode)}"
@@ -102,7 +102,7 @@ async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) ->
 
 def own_evidence(env: Env, task: Task) -> list[Policy]:
     """Return the oracle and the canaries of a task, and a policy that says nothing."""
-    return [env.oracle(task), *env.canaries(task).values(), []]
+    return [oracle_of(env, task), *canaries_of(env, task).values(), []]
 
 
 async def check_concurrent(
@@ -129,7 +129,7 @@ async def check_concurrent(
     )
 
 
-async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle, *, tasks: int = 3) -> list[list[Any]]:
+async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle_of, *, tasks: int = 3) -> list[list[Any]]:
     """Episodes with the same seed and member see and draw the same, in turns with each other; all others draw others.
 
     Returns what the episodes of seeds 0 and 1, of two members each, saw.

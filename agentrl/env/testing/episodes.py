@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
 from agentrl.env.base import Env, Policy
 from agentrl.env.context import Start, StepResult
 from agentrl.env.driver.driver import EnvDriver
-from agentrl.env.play import turn_of
+from agentrl.env.play import walk
 from agentrl.env.tasks import Task
-from agentrl.types import HELD_OUT, TRAIN, Signal, StopReason
+from agentrl.types import HELD_OUT, TRAIN, Signal
 
 ChoosePolicy = Callable[[Env, Task], Policy]
 """Chooses who plays the assistant in a task."""
@@ -25,11 +26,6 @@ class Moment(NamedTuple):
 
     result: Start | StepResult | tuple[Signal, ...]
     random: float
-
-
-def oracle(env: Env, task: Task) -> Policy:
-    """Return the environment's own solution."""
-    return env.oracle(task)
 
 
 async def sample_tasks(env: Env, count: int) -> list[Task]:
@@ -48,15 +44,9 @@ async def moments(
     """Play an episode and yield after the reset, after each turn, and after the final scoring."""
     driver = EnvDriver(env)
     try:
-        yield Moment(await driver.reset(task, seed=seed, member=member), env.ctx.rng.random())
-        stop_reason = StopReason.MAX_TURNS
-        for turn in range(driver.max_turns):
-            result = await driver.step(turn_of(policy, turn, env.ctx.messages))
-            yield Moment(result, env.ctx.rng.random())
-            if result.done:
-                stop_reason = StopReason.ENV_DONE
-                break
-        yield Moment(await driver.finish(stop_reason), env.ctx.rng.random())
+        async with aclosing(walk(driver, policy, task, seed=seed, member=member)) as walking:
+            async for result in walking:
+                yield Moment(result, env.ctx.rng.random())
     finally:
         await driver.close()
 

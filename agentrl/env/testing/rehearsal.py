@@ -54,6 +54,8 @@ def rehearse(
     What the environment raises is in `error` and `stop_reason`, as in training. Raises EnvError when the episode asks
     for more turns than the script has.
     """
+    if isinstance(turns, str):
+        raise EnvError(f"rehearse: the turns are a list: write [{turns!r}]")
     settings = EpisodeSettings(1.0, max_tokens, max_turns, timeout_s, timeout_s / 2)
     request = EpisodeRequest(SampleId(0, member), 0, split, index, seed, settings)
     return run_on_private_loop(_Rehearsal(env, turns, tokenizer, max_context).run(request))

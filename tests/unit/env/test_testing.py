@@ -125,6 +125,11 @@ def test_a_script_that_ends_too_early_is_an_error_that_says_where() -> None:
         rehearse(Sums(), [tool_call("add", a=1, b=2)])
 
 
+def test_a_text_in_place_of_the_turns_is_an_error() -> None:
+    with pytest.raises(EnvError, match=r"rehearse: the turns are a list: write \['9'\]"):
+        rehearse(Sums(), "9")
+
+
 def test_what_the_environment_raises_is_in_the_trajectory() -> None:
     trajectory = rehearse(Sums(), ["9"], index=99)
     assert trajectory.stop_reason is StopReason.ENV_ERROR
@@ -178,6 +183,36 @@ async def test_each_check_fails_on_the_fault_it_is_there_for() -> None:
     with pytest.raises(AssertionError, match="two episodes with seed 0 and member 0 differ"):
         await check_twins(broken("dice"))
     Sums.seen.clear()
+
+
+@pytest.mark.parametrize(
+    ("canaries", "says"),
+    [
+        (None, r" returned None; return a dict from names to policies: \{'silence': \[\]\}"),
+        ({1: []}, r" returned \{1: \[\]\}; return a dict from names"),
+        ({"junk": "junk"}, r": 'junk': a policy is a list of turns: write \['junk'\]"),
+        ({"junk": [None]}, ": 'junk': a turn is text or an assistant message, not None"),
+    ],
+)
+async def test_canaries_that_cannot_be_played_are_an_error_that_says_where(canaries: Any, says: str) -> None:
+    class Mine(Sums):
+        def canaries(self, task: Task) -> Any:
+            return canaries
+
+    for check in (check_canaries(Mine), check_concurrent(Mine, 2)):
+        with pytest.raises(EnvError, match=rf"^Mine\.canaries \(test_testing\.py:\d+\){says}"):
+            await check
+
+
+@pytest.mark.parametrize(("oracle", "says"), [("7", r"write \['7'\]"), (None, "this is None"), ([7], "not 7")])
+async def test_an_oracle_that_cannot_be_played_is_an_error_that_says_where(oracle: Any, says: str) -> None:
+    class Mine(Sums):
+        def oracle(self, task: Task) -> Any:
+            return oracle
+
+    for check in (check_oracle(Mine), check_twins(Mine), check_cancellation(Mine)):
+        with pytest.raises(EnvError, match=rf"^Mine\.oracle \(test_testing\.py:\d+\): .*{says}"):
+            await check
 
 
 async def test_a_task_that_is_left_is_a_leak() -> None:

@@ -1,0 +1,62 @@
+"""The assistant's side of episodes without a model: its turns, and the policies that an environment brings itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentrl.env.base import Env, Policy
+from agentrl.env.messages import is_turn, short
+from agentrl.env.tasks import Task
+from agentrl.env.tracebacks import defined_at
+from agentrl.errors import EnvError
+from agentrl.types import Message
+
+SILENCE = ""
+TOOL_CALL = "<tool_call>"
+CALLING = "a turn that calls tools is a message: Message(role='assistant', content='', tool_calls=[…])"
+
+
+def oracle_of(env: Env, task: Task) -> Policy:
+    """Return the environment's solution of a task. Raises EnvError if it is not a policy."""
+    return checked_policy(env.oracle(task), f"{type(env).__name__}.oracle{defined_at(env.oracle)}")
+
+
+def canaries_of(env: Env, task: Task) -> dict[str, Policy]:
+    """Return the environment's canaries of a task by name. Raises EnvError for anything but a dict of policies."""
+    canaries: Any = env.canaries(task)
+    where = f"{type(env).__name__}.canaries{defined_at(env.canaries)}"
+    if not isinstance(canaries, Mapping) or not all(isinstance(name, str) for name in canaries):
+        raise EnvError(f"{where} returned {short(canaries)}; return a dict from names to policies: {{'silence': []}}")
+    return {name: checked_policy(policy, f"{where}: {name!r}") for name, policy in canaries.items()}
+
+
+def checked_policy(policy: Any, where: str = "play") -> Policy:
+    """Return the policy. Raises EnvError if it is neither a list of turns nor a function."""
+    if callable(policy):
+        return policy  # type: ignore[no-any-return]
+    if isinstance(policy, str):
+        raise EnvError(f"{where}: a policy is a list of turns: write [{policy!r}]")
+    if not isinstance(policy, Sequence):
+        raise EnvError(
+            f"{where}: a policy is a list of turns, or a function of the messages so far; this is {short(policy)}"
+        )
+    for turn in policy:
+        _check_turn(turn, where)
+    return policy
+
+
+def turn_of(policy: Policy, turn: int, messages: list[Message]) -> Message | str:
+    """Return the policy's next turn; a list that has ended gives empty ones."""
+    if not callable(policy):
+        return policy[turn] if turn < len(policy) else SILENCE
+    chosen = policy(list(messages))
+    _check_turn(chosen, f"the policy{defined_at(policy)}")
+    return chosen
+
+
+def _check_turn(turn: Any, where: str) -> None:
+    if isinstance(turn, str) and TOOL_CALL in turn:
+        raise EnvError(f"{where}: only rehearse reads calls in text; here, {CALLING}")
+    if not is_turn(turn):
+        raise EnvError(f"{where}: a turn is text or an assistant message, not {short(turn)}")
