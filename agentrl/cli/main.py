@@ -43,11 +43,11 @@ def main(argv: list[str] | None = None) -> int:
     except AgentRLError as error:
         if is_debug:
             raise
-        print(_red(f"error: {error}"), file=sys.stderr)
+        print(_red(f"error: {error}{_notes(error)}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt as stopped:
         name = str(stopped) or "SIGINT"
-        print(f"stopped by {name}", file=sys.stderr)
+        print(f"stopped by {name}{_notes(stopped)}", file=sys.stderr)
         return 128 + signal.Signals[name]
     except BrokenPipeError:
         # The reader of the output (`| head`) is gone; keep the interpreter from complaining when it flushes.
@@ -81,6 +81,11 @@ def _run(words: list[str]) -> int:
         raise UnknownNameError("command", command, COMMANDS)
     status: int = import_module(f"agentrl.cli.{command}").run(words[1:])
     return status
+
+
+def _notes(error: BaseException) -> str:
+    """Return what failed after `error`, one line each."""
+    return "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
 
 
 def _red(text: str) -> str:

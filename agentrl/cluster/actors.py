@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from agentrl.config.schema import Config
 from agentrl.errors import RunError
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
+from agentrl.records.jsonl import closing
 from agentrl.records.restarts import Restarts
 from agentrl.weights.staging import discard_leftovers, folder_key
 

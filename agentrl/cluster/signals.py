@@ -92,7 +92,8 @@ class Stop:
 
     def reason(self, error: BaseException) -> BaseException:
         """Return why the run ended: the reason of a stop in place of the cancellation that it caused."""
-        return self._reason if isinstance(error, asyncio.CancelledError) and self._called.is_set() else error
+        is_ours = isinstance(error, asyncio.CancelledError) and self._called.is_set()
+        return _noted(self._reason, error) if is_ours else error
 
     def _cancel(self) -> None:
         if self._main is not None:
@@ -173,7 +174,14 @@ def run_until_stopped(main: Coroutine[Any, Any, T]) -> T:
                 wait([run], WAKE_S)  # a handler runs between two waits
             return run.result()
     except Stopped as stopped:
-        raise KeyboardInterrupt(str(stopped)) from None
+        raise _noted(KeyboardInterrupt(str(stopped)), stopped) from None
+
+
+def _noted(error: BaseException, other: BaseException) -> BaseException:
+    """Return `error` with the notes of `other`."""
+    for note in getattr(other, "__notes__", ()):
+        error.add_note(note)
+    return error
 
 
 def _has_loop() -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from agentrl.records.audit import AuditLog, RankReport, read_audit
 from agentrl.records.conservation import ConservationResult, TrainedStep, check
 from agentrl.records.folder import RunFolder
+from agentrl.records.jsonl import closing
 from agentrl.records.ledger import Ledger, State
 from agentrl.records.store import TrajectoryStore
 from agentrl.types import AttemptId, DropReason, EpisodeRequest, SampleId, Trajectory, Version
@@ -61,6 +62,5 @@ class RunJournal:
 
     def close(self) -> None:
         """Close every file. Idempotent."""
-        self._audit.close()
-        self.store.close()
-        self.ledger.close()
+        with closing(self.ledger), closing(self.store):
+            self._audit.close()

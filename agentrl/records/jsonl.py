@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import msgspec
 
 from agentrl.errors import RunError
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Closeable")
 
 
 class JsonLines:
@@ -48,6 +49,7 @@ class JsonLines:
 def read_jsonl(path: Path, kind: type[T]) -> list[T]:
     """Read the lines of a file as objects of `kind`; empty if there is no file. Torn lines are skipped.
 
+    A kill leaves the beginning of a line, a power loss zero bytes behind it.
     Raises RunError for a whole line that is not of `kind`, and for one that is not JSON.
     """
     if not path.exists():
@@ -55,6 +57,7 @@ def read_jsonl(path: Path, kind: type[T]) -> list[T]:
     decoder = msgspec.json.Decoder(kind, strict=False)  # "nan" and "inf" are text
     out = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        line = line.rstrip(b"\0")
         try:
             out.append(decoder.decode(line))
         except msgspec.ValidationError as error:
@@ -90,6 +93,27 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise explained(error, path) from error
+
+
+class Closeable(Protocol):
+    """A file, or an object that owns files."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+@contextmanager
+def closing(item: C) -> Iterator[C]:
+    """Close `item` when the block ends; if the block has failed, an error in closing becomes a note of that failure."""
+    try:
+        yield item
+    except BaseException as error:
+        try:
+            item.close()
+        except (RunError, OSError) as second:
+            error.add_note(f"closing failed too: {second}")
+        raise
+    item.close()
 
 
 @contextmanager

@@ -213,9 +213,11 @@ class TrajectoryStore:
     def close(self) -> None:
         """Sync and close the shard. Idempotent."""
         if self._file >= 0:
-            fsync(self._file, self.folder)
-            os.close(self._file)
-            self._file = -1
+            file, self._file = self._file, -1
+            try:
+                fsync(file, self.folder)
+            finally:
+                os.close(file)
 
     # --- inside ---------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
+from agentrl.records.jsonl import closing
 from agentrl.records.manifest import packages
 from agentrl.records.restarts import read_restarts
 from agentrl.report import summary
@@ -34,8 +35,7 @@ def finish(folder: RunFolder, model: Path, view: TerminalView, ended: str) -> Su
 
 def _summarize(folder: RunFolder, timer: PhaseTimer, ended: str) -> Summary:
     steps = read_steps(folder)
-    journal = RunJournal(folder)
-    try:
+    with closing(RunJournal(folder)) as journal:
         return summary.summarize(
             ended=ended,
             seconds=timer.spent(),
@@ -48,5 +48,3 @@ def _summarize(folder: RunFolder, timer: PhaseTimer, ended: str) -> Summary:
             packages=packages(),
             restarts=len(read_restarts(folder)),
         )
-    finally:
-        journal.close()

@@ -21,6 +21,7 @@ from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import folder_of
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
+from agentrl.records.jsonl import closing
 from agentrl.records.manifest import read_manifest
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.groups import RolloutSettings
@@ -43,8 +44,7 @@ async def open_run(
 ) -> AsyncIterator[Session]:
     """Open a run, ready for its loop; `resumed_at` is the step from which it continues, None for a new run."""
     await clean_up(folder.path)
-    journal, metrics = RunJournal(folder), Metrics(folder, config)
-    try:
+    with closing(RunJournal(folder)) as journal, closing(Metrics(folder, config)) as metrics:
         if read_manifest(folder) is None:  # a resume has compared its inputs before anything was loaded
             await asyncio.to_thread(inputs.write_manifest, config, folder)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
@@ -74,9 +74,6 @@ async def open_run(
             )
             await stop.cut(session.open(*journal.restored()))
             yield session
-    finally:
-        metrics.close()
-        journal.close()
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from agentrl.cluster.signals import Stopped, run_until_stopped
 from agentrl.config.keys import SHORT_FLAGS
 from agentrl.config.loading import load, of_flags
 from agentrl.config.resolve import resolve_run
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, RunError
 from agentrl.records.folder import RunFolder
 from agentrl.report.run import Run
 from tests.tiny import tiny_model
@@ -191,6 +191,21 @@ def test_a_run_that_a_signal_ended_says_so_and_exits_with_its_code(
     monkeypatch.setattr(entry, "_run", lambda _: run_until_stopped(stopped()))
     assert main(["train"]) == code
     assert capsys.readouterr().err == f"stopped by {name}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(RunError("no memory"), "error: no memory"), (Stopped("SIGINT"), "stopped by SIGINT")]
+)
+def test_what_failed_after_the_error_is_shown_below_it(
+    error: Exception, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def ended() -> None:
+        error.add_note("closing failed too: the disk is full")
+        raise error
+
+    monkeypatch.setattr(entry, "_run", lambda _: run_until_stopped(ended()))
+    main(["train"])
+    assert capsys.readouterr().err == f"{text}\nclosing failed too: the disk is full\n"
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
