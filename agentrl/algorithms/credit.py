@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from agentrl.types import Group, Trajectory
 
@@ -57,9 +57,12 @@ def is_equal(values: Sequence[float]) -> bool:
     return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
-def per_token(trajectory: Trajectory, value: Callable[[int], float]) -> list[list[float]]:
-    """[sequence][token]: `value(turn)` on the action tokens of each turn, 0.0 on context tokens."""
+def per_token(group: Group, by_turn: dict[int, list[float]]) -> list[list[list[float]]]:
+    """[member][sequence][token]: `by_turn[turn][member]` on the action tokens of each turn, 0.0 on context tokens."""
     return [
-        [v for s in sequence.segments for v in [value(s.turn) if s.is_action else 0.0] * len(s.ids)]
-        for sequence in trajectory.sequences
+        [
+            [v for s in sequence.segments for v in [by_turn[s.turn][member] if s.is_action else 0.0] * len(s.ids)]
+            for sequence in trajectory.sequences
+        ]
+        for member, trajectory in enumerate(group.trajectories)
     ]

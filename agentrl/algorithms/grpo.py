@@ -39,7 +39,4 @@ class GRPO(Algorithm):
         by_turn = {turn: centred(values) for turn, values in returns_by_turn(group).items()}
         squares = math.fsum(value * value for values in by_turn.values() for value in values)
         scale = math.sqrt(squares / max(1, len(by_turn) * (len(group.trajectories) - 1))) + EPSILON
-        return [
-            per_token(trajectory, lambda turn, m=member: by_turn[turn][m] / scale)  # type: ignore[misc]
-            for member, trajectory in enumerate(group.trajectories)
-        ]
+        return per_token(group, {turn: [value / scale for value in values] for turn, values in by_turn.items()})

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from agentrl.algorithms.base import Advantages, Algorithm
-from agentrl.algorithms.credit import episode_reward, is_equal, per_token, reward_to_go, turn_rewards
-from agentrl.types import Group, Trajectory
+from agentrl.algorithms.credit import is_equal, per_token, returns_by_turn
+from agentrl.types import Group
 
 EPSILON = 1e-8
 
@@ -25,23 +25,24 @@ class ReinforcePP(Algorithm):
     """
 
     name = "reinforce++"
-
     compares = "batch"
 
     def advantages(self, groups: Sequence[Group]) -> Advantages:
         """Returns of each turn, normalised over all action tokens of all groups."""
-        members = [(t, _returns(t)) for group in groups for t in group.trajectories]
+        returns = [(group, returns_by_turn(group)) for group in groups]
         normalise = normaliser(
-            [(by_turn[s.turn], len(s.ids)) for t, by_turn in members for s in t.segments if s.is_action]
+            [
+                (by_turn[segment.turn][member], len(segment.ids))
+                for group, by_turn in returns
+                for member, trajectory in enumerate(group.trajectories)
+                for segment in trajectory.segments
+                if segment.is_action
+            ]
         )
-        rows = iter([per_token(t, lambda turn, r=by_turn: normalise(r[turn])) for t, by_turn in members])  # type: ignore[misc]
-        return [[next(rows) for _ in group.trajectories] for group in groups]
-
-
-def _returns(trajectory: Trajectory) -> dict[int, float]:
-    """Compute the return from each turn in which the policy acted."""
-    outcome, turns = episode_reward(trajectory), turn_rewards(trajectory)
-    return {s.turn: outcome + reward_to_go(turns, s.turn) for s in trajectory.segments if s.is_action}
+        return [
+            per_token(group, {turn: [normalise(value) for value in values] for turn, values in by_turn.items()})
+            for group, by_turn in returns
+        ]
 
 
 def normaliser(weighted: list[tuple[float, int]]) -> Callable[[float], float]:

@@ -26,14 +26,9 @@ class RLOO(Algorithm):
 
     def advantages(self, groups: Sequence[Group]) -> Advantages:
         """Compute the return of each turn minus the mean return of the other members."""
-        return [self._group(group) for group in groups]
-
-    @staticmethod
-    def _group(group: Group) -> list[list[list[float]]]:
-        by_turn = {turn: minus_mean_of_others(values) for turn, values in returns_by_turn(group).items()}
         return [
-            per_token(trajectory, lambda turn, m=member: by_turn[turn][m])  # type: ignore[misc]
-            for member, trajectory in enumerate(group.trajectories)
+            per_token(group, {turn: minus_mean_of_others(values) for turn, values in returns_by_turn(group).items()})
+            for group in groups
         ]
 
 

@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus
 from agentrl.cluster.ray import ActorSpec
@@ -16,8 +16,10 @@ from agentrl.engine.server import EngineServer
 from agentrl.engine.vllm import VllmEngine, VllmSpec, environment
 from agentrl.engine.wire import Transport
 from agentrl.errors import EngineDiedError, LearnerDiedError, WorkerLostError
-from agentrl.learner.protocol import Learner
 from agentrl.rollout.worker import RolloutWorker
+
+if TYPE_CHECKING:
+    from agentrl.learner.policy_learner import PolicyLearner
 
 
 def engine_spec(config: Config, model: Path, scratch: Path, engine_id: int) -> ActorSpec:
@@ -114,7 +116,7 @@ def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> Actor
     )
 
 
-def make_learner(config: Config, model: Path, staging: Path, rank: int, address: str, port: int) -> Learner:
+def make_learner(config: Config, model: Path, staging: Path, rank: int, address: str, port: int) -> PolicyLearner:
     """Make a learner rank."""
     from agentrl.learner.policy_learner import PolicyLearner
     from agentrl.learner.spec import LearnerSpec

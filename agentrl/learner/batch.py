@@ -113,15 +113,12 @@ def _part(tree: PrefixTree, start: int, stop: int) -> PrefixTree:
 # --------------------------------------------------------------------------------------------------------------
 # The plan: every rank runs the same number of micro-batches.
 
-MicroBatchPlan = list[list[list[PrefixTree]]]
-"""[rank][micro-batch][tree]"""
 
-
-def plan_micro_batches(trees: Sequence[PrefixTree], ranks: int, budget: int) -> MicroBatchPlan:
+def plan_micro_batches(trees: Sequence[PrefixTree], ranks: int, budget: int) -> list[list[list[PrefixTree]]]:
     """Distribute trees over as few, evenly filled micro-batches of at most `budget` tokens as possible.
 
-    Every rank computes the same plan. A micro-batch is empty if there are fewer trees than ranks, and exceeds the
-    budget if a single branch does.
+    The plan is indexed by [rank][micro-batch][tree]; every rank computes the same. A micro-batch is empty if there are
+    fewer trees than ranks, and exceeds the budget if a single branch does.
     """
     parts = [part for tree in trees for part in split_tree(tree, budget)]
     while len(parts) < ranks and any(len(part.members) > 1 for part in parts):

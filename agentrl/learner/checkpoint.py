@@ -15,7 +15,7 @@ from torch import Tensor
 
 from agentrl.errors import RunError
 
-MODEL, STATE = "model", "state"
+MODEL, STATE, PROGRESS = "model", "state", "progress.json"
 WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
 CACHE_FILES = {"agentrl.json"}
 """Digests of the files of the initial model."""
@@ -53,19 +53,13 @@ def is_copied(file: Path) -> bool:
     return not (is_weights or file.name.startswith(".") or file.name in CACHE_FILES)
 
 
-def write_progress(folder: Path, progress: Progress) -> None:
-    """Write the progress, the last file of a checkpoint."""
-    (folder / "progress.json").write_text(json.dumps(asdict(progress)))
-
-
 def read_progress(folder: Path, ranks: int, zero: int) -> Progress:
     """Return the progress in `folder`. Raises RunError if there is none, or if it was written with other ranks."""
-    path = folder / "progress.json"
     try:
-        progress = Progress(**json.loads(path.read_text()))
+        progress = Progress(**json.loads((folder / PROGRESS).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise RunError(
-            f"checkpoint {folder} cannot be read: {path.name}: {error}. Delete it to continue from the previous one."
+            f"checkpoint {folder} cannot be read: {PROGRESS}: {error}. Delete it to continue from the previous one."
         ) from error
     if (progress.ranks, progress.zero) != (ranks, zero):
         raise RunError(
@@ -86,9 +80,10 @@ def partial(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.partial")
 
 
-def commit(folder: Path) -> None:
-    """Sync the partial checkpoint to disk and rename it to `folder`, which is replaced if it exists."""
+def commit(folder: Path, progress: Progress) -> None:
+    """Add the progress to the partial checkpoint, sync it to disk and rename it to `folder`, which is replaced."""
     complete = partial(folder)
+    (complete / PROGRESS).write_text(json.dumps(asdict(progress)))
     for path in (*complete.rglob("*"), complete):
         _sync(path)
     if folder.exists():

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,15 +17,11 @@ from agentrl.losses.policy_loss import truncated_importance
 STATISTICS = ("tokens", "entropy", "mismatch_kl", "reference_kl", "clip_fraction", "tis_mean", "tis_capped")
 
 
-@dataclass
 class TokenSums:
     """Sums over tokens, in the order of STATISTICS, over chunks, micro-batches, optimizer steps and ranks."""
 
-    device: torch.device
-    sums: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sums = torch.zeros(len(STATISTICS), dtype=torch.float64, device=self.device)
+    def __init__(self, device: torch.device) -> None:
+        self.sums = torch.zeros(len(STATISTICS), dtype=torch.float64, device=device)
 
     def __iadd__(self, other: TokenSums) -> TokenSums:
         self.sums += other.sums
@@ -36,10 +32,10 @@ class TokenSums:
         """Number of tokens that went through the model, without those of dummy micro-batches."""
         return int(self.sums[0])
 
-    def mean(self, name: str) -> float:
-        """Mean over those tokens; 0.0 if there are none."""
-        tokens = float(self.sums[0])
-        return float(self.sums[STATISTICS.index(name)]) / tokens if tokens else 0.0
+    def means(self) -> dict[str, float]:
+        """Mean of each statistic over those tokens; 0.0 if there are none."""
+        tokens, *sums = self.sums.tolist()
+        return {name: value / tokens if tokens else 0.0 for name, value in zip(STATISTICS[1:], sums, strict=True)}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +48,10 @@ class _Updates:
 
 
 class PolicyLearner:
-    """A `Learner` on a `DeepSpeedModel`, with a frozen reference model if `algorithm.kl_coef` is positive."""
+    """One rank of the learner; all ranks are called together, with the same arguments.
+
+    It has a frozen reference model if `algorithm.kl_coef` is positive.
+    """
 
     def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
         self.spec, self.rank, self.world_size = spec, rank, world_size
@@ -67,11 +69,8 @@ class PolicyLearner:
         model = load_model(self.spec.model, self.spec.compute)
         return model.to(self._device).eval().requires_grad_(False)
 
-    # ----------------------------------------------------------------------------------------------------------
-    # Training.
-
     def step(self, batch: list[TrainSequence]) -> StepReport:
-        """Take `learner.updates_per_batch` optimizer steps.
+        """Train on one global batch, in `learner.updates_per_batch` optimizer steps.
 
         A sequence whose advantages are all 0 counts among the tokens but needs no forward pass unless there is a KL
         term: its loss and gradient are exactly 0. An update without any signal is skipped, because momentum must not
@@ -82,29 +81,26 @@ class PolicyLearner:
             updates = self._update(split_updates(batch, self.spec.learner.updates_per_batch))
             dist.all_reduce(updates.loss)
             dist.all_reduce(updates.sums.sums)
-        samples, sums = self._share(batch), updates.sums
+        # Each rank reports a share of the samples, whichever rank their tokens went through.
+        samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
+        own = set(samples)
         return StepReport(
             loss=float(updates.loss),
             grad_norm=sum(updates.norms) / max(1, len(updates.norms)),
             lr=updates.lr,
-            entropy=sums.mean("entropy"),
-            mismatch_kl=sums.mean("mismatch_kl"),
-            reference_kl=sums.mean("reference_kl"),
-            clip_fraction=sums.mean("clip_fraction"),
-            tis_mean=sums.mean("tis_mean"),
-            tis_capped=sums.mean("tis_capped"),
-            tokens=sum(sum(sequence.mask) for sequence in batch if sequence.sample in samples),
+            tokens=sum(sum(sequence.mask) for sequence in batch if sequence.sample in own),
             optimizer_steps=len(updates.norms),
             samples=tuple(samples),
             seconds=time.monotonic() - started,
             skipped_steps=updates.skipped,
             nonfinite_steps=updates.nonfinite,
-            learned_tokens=sums.tokens,
+            learned_tokens=updates.sums.tokens,
+            **updates.sums.means(),
         )
 
     def _update(self, parts: Sequence[Sequence[TrainSequence]]) -> _Updates:
         """Take one optimizer step for each part that has a signal."""
-        micro_batches = [self._micro_batches(part, self._with_gradient(part)) for part in parts]
+        micro_batches = [self._micro_batches(part) for part in parts]
         old_logprobs = self._old_logprobs(micro_batches)
         updates = _Updates(TokenSums(self._device), torch.zeros((), device=self._device))
         section = self.spec.learner
@@ -130,18 +126,10 @@ class PolicyLearner:
             return [[] for _ in micro_batches]
         return [[], *([self._model.logprobs(one) for one in update] for update in micro_batches[1:])]
 
-    def _share(self, batch: Sequence[TrainSequence]) -> dict[SampleId, None]:
-        """Return the samples that this rank reports, whichever rank their tokens went through."""
-        samples = list({sequence.sample: None for sequence in batch})
-        return dict.fromkeys(samples[self.rank :: self.world_size])
-
-    def _with_gradient(self, part: Sequence[TrainSequence]) -> list[int]:
-        """Indices of the sequences that have a gradient; with a reference, all of them."""
+    def _micro_batches(self, part: Sequence[TrainSequence]) -> list[MicroBatch]:
+        """Return this rank's micro-batches of the sequences with a gradient; every rank has the same number of them."""
         has_reference = self._reference is not None
-        return [index for index, sequence in enumerate(part) if has_reference or sequence.has_signal]
-
-    def _micro_batches(self, part: Sequence[TrainSequence], indices: Sequence[int]) -> list[MicroBatch]:
-        """Return this rank's micro-batches of the sequences at `indices`; every rank has the same number of them."""
+        indices = [index for index, sequence in enumerate(part) if has_reference or sequence.has_signal]
         if not indices:
             return []
         trees = build_trees(part, indices)
@@ -156,23 +144,13 @@ class PolicyLearner:
         total = torch.zeros((), device=self._device)
         for index, micro_batch in enumerate(micro_batches):
             old = old_logprobs[index] if old_logprobs else None
-            reference = self._reference_logprobs(micro_batch)
+            reference = self._reference(micro_batch) if self._reference is not None else None
             objective = Objective(self.spec.algorithm, self._loss, micro_batch, scale, sums, old, reference)
             total += self._model.backward(micro_batch, objective, is_last=index == len(micro_batches) - 1)
         return total
 
-    def _reference_logprobs(self, micro_batch: MicroBatch) -> Tensor | None:
-        if self._reference is None:
-            return None
-        with torch.no_grad():
-            logprobs: Tensor = self._reference(micro_batch)
-            return logprobs
-
-    # ----------------------------------------------------------------------------------------------------------
-    # Weights, for canaries, engines and checkpoints.
-
     def logprobs(self, ids: list[list[int]], temperature: float = 1.0) -> list[list[float]]:
-        """Logprobs of ids[1:] for each sequence; every rank computes all of them."""
+        """Logprobs of ids[1:] for each sequence, in the compute type of training; every rank computes all of them."""
         batch = [
             TrainSequence(
                 SampleId(n, 0), row, [0] + [1] * (len(row) - 1), [0.0] * len(row), [0.0] * len(row), temperature
@@ -190,20 +168,20 @@ class PolicyLearner:
         return out
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Return every tensor under its checkpoint name, in the compute type; all ranks must iterate together."""
+        """Return every tensor under its checkpoint name, in the compute type."""
         return self._model.weights()
 
     def stage(self, version: Version) -> Staged | None:
         """Write the current weights to shared memory, on rank 0; the other ranks return None."""
         with self._named("stage"):
             named = self.weights()
-            if self.rank == 0:
-                return stage(named, version, self.spec.staging, self.spec.bucket_bytes)
-            collections.deque(named, maxlen=0)
-            return None
+            return stage(named, version, self.spec.staging, self.spec.bucket_bytes) if self.rank == 0 else None
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint under a temporary name, and rename it when all ranks have written their part."""
+        """Write model, optimizer and schedule as one checkpoint, renamed when all ranks have written their part.
+
+        Raises LearnerError, and writes nothing, if a weight is not finite.
+        """
         with self._named("save"):
             named = list(self.weights())
             _refuse_nonfinite(named)
@@ -215,8 +193,7 @@ class PolicyLearner:
             if self.rank == 0:
                 checkpoint.write_model(self.spec.model, named, self.spec.compute, partial)
                 progress = checkpoint.Progress(self._updates, self.world_size, self.spec.learner.zero_stage)
-                checkpoint.write_progress(partial, progress)
-                checkpoint.commit(folder)
+                checkpoint.commit(folder, progress)
             dist.barrier()
 
     def load(self, folder: Path) -> None:
