@@ -57,11 +57,6 @@ class EpisodeRunner:
     cancellation is raised. The env is torn down in every case.
     """
 
-    __slots__ = (
-        "_driver", "_failed_teardown", "_is_begun", "_messages", "_phase", "_recorder", "_request", "_runtime",
-        "_signals", "_since", "_spent", "_success", "_task_id", "_tools", "_turns",
-    )  # fmt: skip
-
     def __init__(self, request: EpisodeRequest, runtime: EpisodeRuntime) -> None:
         self._request, self._runtime = request, runtime
         self._driver: EnvDriver | None = None
@@ -114,14 +109,6 @@ class EpisodeRunner:
             self._extend(prompt, completion, reply, result.messages)
         return StopReason.CONTEXT_OVERFLOW
 
-    def _no_room(self) -> Ending:
-        """Return the ending of an episode whose first prompt fills the context; it is not scored."""
-        error = (
-            f"the prompt has {len(self._recorder.prompt):,} tokens and model.max_context is "
-            f"{self._runtime.max_context:,}: no room is left for an answer"
-        )
-        return Ending(StopReason.CONTEXT_OVERFLOW, error)
-
     async def _begin(self) -> EnvDriver:
         request = self._request
         self._driver = driver = self._runtime.make_driver(request.settings.max_turns)
@@ -172,7 +159,11 @@ class EpisodeRunner:
         if self._driver is None or not self._is_begun:
             return end
         if end.stop_reason is StopReason.CONTEXT_OVERFLOW and self._turns == 0:
-            return self._no_room()
+            prompt, context = len(self._recorder.prompt), self._runtime.max_context
+            error = (
+                f"the prompt has {prompt:,} tokens and model.max_context is {context:,}: no room is left for an answer"
+            )
+            return Ending(StopReason.CONTEXT_OVERFLOW, error)
         self._enter(Phase.SCORE)
         self._signals = await self._driver.finish(end.stop_reason)
         failure = undecided(self._signals)

@@ -26,13 +26,16 @@ def parse_reply(text: str, tools: Sequence[ToolSpec], turn: int, is_thinking: bo
     calls: list[FunctionCall] = []
     if tools:
         calls, content = find_tool_calls(content, {tool["name"] for tool in tools})
+    return assistant(content, thinking, [(call_id(turn, n), call) for n, call in enumerate(calls)])
+
+
+def assistant(content: str, thinking: str | None = None, calls: Sequence[tuple[str, FunctionCall]] = ()) -> Message:
+    """Return an assistant message; `calls` holds (id, call)."""
     message = Message(role="assistant", content=content)
     if thinking is not None:
         message["reasoning_content"] = thinking
     if calls:
-        message["tool_calls"] = [
-            ToolCall(id=call_id(turn, n), type="function", function=call) for n, call in enumerate(calls)
-        ]
+        message["tool_calls"] = [ToolCall(id=name, type="function", function=call) for name, call in calls]
     return message
 
 

@@ -29,7 +29,7 @@ class Recorder:
 
     def action(self, completion: Completion, turn: int) -> None:
         """Append what the engine sampled after `prompt`; raises EngineError if its parts do not match."""
-        check(completion)
+        _check(completion)
         self.prompt += completion.ids
         self._sequences[-1].append(Segment(completion.ids, True, completion.logprobs, completion.versions, turn))
 
@@ -39,7 +39,7 @@ class Recorder:
         return tuple(TokenSequence(segments) for segments in trimmed if segments)
 
 
-def check(completion: Completion) -> None:
+def _check(completion: Completion) -> None:
     """Check for one logprob per id, and for version spans that cover all ids in order without gaps."""
     length = len(completion.ids)
     starts = [0, *(span.end for span in completion.versions)]

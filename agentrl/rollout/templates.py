@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 from jinja2 import TemplateError
-from renderers import ParsedResponse, ToolCallParseStatus, create_renderer
+from renderers import ToolCallParseStatus, create_renderer
 
 from agentrl.env.arguments import as_unicode, why_unsendable
 from agentrl.errors import ConfigError
 from agentrl.rollout.formatting import flattened, readable, with_tools_as_text
-from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, call_id, is_name, parse_reply
-from agentrl.types import FunctionCall, Message, TokenIds, ToolCall, ToolSpec
+from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, assistant, call_id, is_name, parse_reply
+from agentrl.types import FunctionCall, Message, TokenIds, ToolSpec
 
 _MALFORMED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
 """Errors that parsers of `renderers` raise on malformed calls, such as JSON that is nested too deep."""
@@ -56,8 +56,9 @@ class FamilyRenderer:
         try:
             parsed = self._renderer.parse_response(list(sampled), tools=_schemas(tools), prompt_ids=list(prompt))
         except _MALFORMED:
-            return _assistant(self._tokenizer.decode(list(sampled)))
-        return _message(parsed, turn)
+            return assistant(self._tokenizer.decode(list(sampled)))
+        calls = [(call.id or call_id(turn, n), _call(call)) for n, call in enumerate(parsed.tool_calls or ())]
+        return assistant(parsed.content, parsed.reasoning_content, calls)
 
 
 class TemplateRenderer:
@@ -79,7 +80,7 @@ class TemplateRenderer:
         self._encode_first = lru_cache(maxsize=64)(lambda text: tuple(self._encode(text)))
         self._knows_tools = True
         self._knows_tools = self._render(_PROBE) != self._render(_PROBE, (_PROBE_TOOL,))
-        answered = self._render([*_PROBE, _assistant(_ANSWER)])
+        answered = self._render([*_PROBE, assistant(_ANSWER)])
         if _ANSWER not in answered:
             raise ConfigError(f"the chat template of {name!r} leaves out the assistant's messages: it cannot be used")
         self._closing = answered.rpartition(_ANSWER)[2]
@@ -144,24 +145,8 @@ class TemplateRenderer:
         return ids
 
 
-def _assistant(content: str) -> Message:
-    return Message(role="assistant", content=content)
-
-
 def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:
     return [{"type": "function", "function": tool} for tool in tools] or None
-
-
-def _message(parsed: ParsedResponse, turn: int) -> Message:
-    message = Message(role="assistant", content=parsed.content)
-    if parsed.reasoning_content is not None:
-        message["reasoning_content"] = parsed.reasoning_content
-    if parsed.tool_calls:
-        message["tool_calls"] = [
-            ToolCall(id=call.id or call_id(turn, n), type="function", function=_call(call))
-            for n, call in enumerate(parsed.tool_calls)
-        ]
-    return message
 
 
 def _call(call: Any) -> FunctionCall:
