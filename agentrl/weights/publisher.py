@@ -7,14 +7,16 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from agentrl.engine.protocol import Engine
-from agentrl.errors import AgentRLError, WeightsError
+from agentrl.errors import AgentRLError, DeadlineError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.canary import LogprobCanary
-from agentrl.weights.transfer import Load, Transfer, TransferError
+from agentrl.weights.staging import Staged
+from agentrl.weights.transfer import Transfer, TransferError
 
+T = TypeVar("T")
 Refill = Callable[[Engine], Awaitable[None]]
 
 
@@ -49,6 +51,24 @@ class PublishTimings:
     resume_s: float = 0.0
     canary_s: float = 0.0
     canary: float = 0.0
+
+
+class Stopwatch:
+    """The seconds of each part of an engine's update, under one deadline that counts from `since`."""
+
+    def __init__(self, deadline_s: float, since: float) -> None:
+        self.seconds: dict[str, float] = {}
+        self._deadline_s, self._ends_at = deadline_s, since + deadline_s
+
+    async def lap(self, part: str, call: Callable[[float], Awaitable[T]]) -> T:
+        """Return the result of `call(seconds left)`, a part; raises DeadlineError when no time is left."""
+        began = time.monotonic()
+        if began >= self._ends_at:
+            raise DeadlineError(f"publishing took longer than {self._deadline_s:g} s")
+        try:
+            return await call(self._ends_at - began)
+        finally:
+            self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - began
 
 
 class Publisher:
@@ -120,9 +140,11 @@ class Publisher:
         expected = await self._expected()
         scored = time.monotonic()
         try:
-            async with self._transfer.opened(engines, version, self._deadline_s) as load:
-                shared = PublishTimings(scored - began, time.monotonic() - scored)
-                updates = (self._update(engine, load, expected, shared) for engine in engines)
+            async with self._transfer.opened(engines, version, self._deadline_s) as staged:
+                opened = time.monotonic()
+                shared = PublishTimings(scored - began, opened - scored)
+                since = scored if staged is None else opened  # a send has spent a part of the deadline
+                updates = (self._update(engine, staged, since, expected, shared) for engine in engines)
                 return [_checked(outcome) for outcome in await asyncio.gather(*updates, return_exceptions=True)]
         except TransferError as error:
             return [error for _ in engines]
@@ -132,9 +154,15 @@ class Publisher:
         return await self._score(self._canary.ids, self._deadline_s) if self._canary and self._score else ()
 
     async def _update(
-        self, engine: Engine, load: Load, expected: Sequence[float], shared: PublishTimings
+        self, engine: Engine, staged: Staged | None, since: float, expected: Sequence[float], shared: PublishTimings
     ) -> PublishTimings:
-        watch, difference = await load(engine), 0.0
+        watch, difference = Stopwatch(self._deadline_s, since), 0.0
+        if staged is not None:
+            await watch.lap("pause_s", engine.pause)
+            await watch.lap("load_s", engine.start_update)
+            for bucket in staged.buckets:
+                await watch.lap("load_s", partial(engine.load, bucket))
+            await watch.lap("verify_s", partial(engine.finish_update, staged.manifest))
         await watch.lap("resume_s", engine.resume)
         if self._canary is not None:
             # First after resume: until it passes, nothing that this version samples may be trained.
