@@ -12,10 +12,10 @@ from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from agentrl.env.base import Env
-from agentrl.errors import ConfigError, ExitedError, UnknownNameError, catch_exit, did_you_mean
+from agentrl.env.tracebacks import describe_error
+from agentrl.errors import Caught, ConfigError, ExitedError, UnknownNameError, catch_exit, did_you_mean
 
 FILES = ("env.py", "agent_func.py")
 PICKLE = ".pkl"
@@ -95,11 +95,15 @@ def load_file(path: Path) -> ModuleType:
 @cache
 def load_pickle(path: Path, _mtime_ns: int) -> type[Env]:
     """Return the class in a file that `agentrl.train(env=Class)` wrote; raises ConfigError."""
-    loaded = catch_exit(pickle.loads, path.read_bytes())
+    return loaded_class(catch_exit(pickle.loads, path.read_bytes()), str(path))
+
+
+def loaded_class(loaded: Caught, where: str) -> type[Env]:
+    """Return the class that was loaded; ConfigError for an error, and for anything but an Env class."""
     if loaded.error is not None:
-        raise ConfigError(f"{path} cannot be loaded: {type(loaded.error).__name__}: {loaded.error}") from loaded.error
+        raise ConfigError(f"{where} cannot be loaded: {describe_error(loaded.error)}") from loaded.error
     if not (isinstance(loaded.value, type) and issubclass(loaded.value, Env)):
-        raise ConfigError(f"{path} is not an agentrl.env.Env class")
+        raise ConfigError(f"{where} is not an agentrl.env.Env class")
     return loaded.value
 
 
@@ -125,30 +129,30 @@ def failing_line(error: BaseException, path: Path) -> str:
 
 def env_in(module: ModuleType, path: Path, chosen: str = "") -> type[Env]:
     """Return the Env subclass with this name, or the only one that the module itself defines."""
-    found: dict[str, Any] = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Env)}
-    if chosen and (chosen not in found or found[chosen].__abstractmethods__):
-        whole = [name for name, value in found.items() if not value.__abstractmethods__]
-        if chosen in found:
-            missing = " and ".join(sorted(found[chosen].__abstractmethods__))
-            raise ConfigError(f"{path}: {chosen} is abstract: define {missing}.{did_you_mean(chosen, whole)}")
+    found = {name: value for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Env)}
+    whole = [name for name, value in found.items() if not value.__abstractmethods__]
+    if chosen and chosen not in found:
         raise UnknownNameError(f"environment class of {path}", chosen, whole)
+    if chosen and chosen not in whole:
+        raise ConfigError(
+            f"{path}: {chosen} is abstract: define {missing(found[chosen])}.{did_you_mean(chosen, whole)}"
+        )
     if chosen:
-        return found[chosen]  # type: ignore[no-any-return]
+        return found[chosen]
     own = {value: name for name, value in found.items() if value.__module__ == module.__name__}
     concrete = [value for value in own if not value.__abstractmethods__]
     if len(concrete) == 1:
-        return concrete[0]  # type: ignore[no-any-return]
+        return concrete[0]
     if concrete:
         several = sorted(value.__name__ for value in concrete)
         raise ConfigError(f"{path} defines {', '.join(several)}: name one of them, as in {path.name}:{several[0]}")
-    half = "; ".join(f"{name}{wanting(value)}" for value, name in own.items()) or "none"
-    raise ConfigError(f"{path} must define an agentrl.env.Env subclass with tasks and setup; found: {half}")
+    abstract = "; ".join(f"{name} lacks {missing(value)}" for value, name in own.items()) or "none"
+    raise ConfigError(f"{path} must define an agentrl.env.Env subclass with tasks and setup; found: {abstract}")
 
 
-def wanting(env_class: type[Env] | None) -> str:
-    """' lacks setup' for a class with missing abstract methods, else ''."""
-    missing = sorted(env_class.__abstractmethods__) if env_class else []
-    return f" lacks {' and '.join(missing)}" if missing else ""
+def missing(env_class: type[Env]) -> str:
+    """Return the abstract methods that a class lacks: 'setup and tasks'."""
+    return " and ".join(sorted(env_class.__abstractmethods__))
 
 
 def announced_target(folder: Path, chosen: str = "") -> str:
@@ -172,9 +176,4 @@ def load_target(folder: Path, target: str) -> type[Env]:
     """Import the class of an environment package from its source folder."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    outcome = catch_exit(EntryPoint("env", target, "agentrl.envs").load)
-    if outcome.error is not None:
-        raise ConfigError(f"{folder}: {target}: {type(outcome.error).__name__}: {outcome.error}") from outcome.error
-    if not (isinstance(outcome.value, type) and issubclass(outcome.value, Env)):
-        raise ConfigError(f"{folder}: {target} is not an agentrl.env.Env class")
-    return outcome.value
+    return loaded_class(catch_exit(EntryPoint("env", target, "agentrl.envs").load), f"{folder}: {target}")

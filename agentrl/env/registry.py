@@ -10,8 +10,7 @@ from typing import Any
 
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
-from agentrl.env.files import is_path, load_path
-from agentrl.env.tracebacks import describe_error
+from agentrl.env.files import is_path, load_path, loaded_class
 from agentrl.errors import ConfigError, UnknownNameError, catch_exit
 
 GROUP = "agentrl.envs"
@@ -87,17 +86,8 @@ def package_name(name: str) -> str:
 
 def load(item: Announced) -> type[Env]:
     """Import the class; raises ConfigError with the package and the error of the import."""
-    outcome = catch_exit(item.entry.load)
-    if outcome.error is not None:
-        raise ConfigError(
-            f"environment {item.name!r} of {item.distribution} {item.version} ({item.target}) does not import: "
-            f"{describe_error(outcome.error)}"
-        ) from outcome.error
-    if not (isinstance(outcome.value, type) and issubclass(outcome.value, Env)):
-        raise ConfigError(
-            f"environment {item.name!r}: {item.target} of {item.distribution} is not an agentrl.env.Env class"
-        )
-    return outcome.value
+    where = f"environment {item.name!r} of {item.distribution} {item.version} ({item.target})"
+    return loaded_class(catch_exit(item.entry.load), where)
 
 
 def make_env(name: str, **options: Any) -> Env:

@@ -10,9 +10,10 @@ from functools import cache
 from typing import Any, TypeVar, get_args, overload
 
 from agentrl.env.tools import marked
-from agentrl.env.tracebacks import describe_error, evidence_of
+from agentrl.env.tracebacks import describe_error, traced
 from agentrl.errors import ConfigError, did_you_mean
 from agentrl.types import Scope, Signal
+from agentrl.types.trajectory import TRACEBACK
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARK = "__agentrl_reward__"
@@ -30,19 +31,8 @@ class Reward:
     scope: Scope
     verifier: str = ""
 
-    def signal(self, value: Any, turn: int | None = None) -> Signal:
-        """Return the signal of a returned value; a value that is not a finite number makes it invalid, never 0."""
-        return filled(self._blank(turn), value)
-
-    def invalid(self, reason: str, turn: int | None = None) -> Signal:
-        """Return the signal of a method whose result cannot be used."""
-        return invalid(self._blank(turn), reason)
-
-    def failed(self, error: BaseException, turn: int | None = None) -> Signal:
-        """Return the signal of a method that raised."""
-        return failed(self._blank(turn), error)
-
-    def _blank(self, turn: int | None) -> Signal:
+    def blank(self, turn: int | None = None) -> Signal:
+        """Return a signal without a value yet."""
         return Signal(self.name, None, self.weight, self.scope, verifier=self.verifier, turn=turn)
 
 
@@ -90,7 +80,10 @@ def as_signals(result: Any, verifier: str) -> tuple[Signal, ...]:
 
 
 def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
-    """`blank` with a value; a Signal keeps its value, validity and evidence (with `keep`, its name and weight)."""
+    """Return `blank` with a value, or invalid if that is not a finite number.
+
+    A Signal keeps its value, validity and evidence; with `keep`, also its name, weight and scope.
+    """
     if not isinstance(value, Signal):
         return counted(blank, value)
     merged = value if keep else replace(value, name=blank.name, weight=blank.weight, scope=blank.scope)
@@ -124,7 +117,7 @@ def invalid(signal: Signal, reason: str) -> Signal:
 
 def failed(signal: Signal, error: BaseException) -> Signal:
     """Return the same signal without a value, with the traceback as evidence."""
-    return replace(invalid(signal, describe_error(error)), evidence=evidence_of(error))
+    return replace(invalid(signal, describe_error(error)), evidence={TRACEBACK: traced(error)})
 
 
 def is_number(value: Any) -> bool:

@@ -9,7 +9,6 @@ import traceback
 from pathlib import Path
 
 from agentrl.errors import ExitedError
-from agentrl.types.trajectory import TRACEBACK
 
 MAX_CHARS = 20_000
 FRAMEWORK = str(Path(__file__).parents[1])
@@ -50,11 +49,6 @@ def authors_traceback(error: BaseException) -> str:
     first = next((index for index, frame in enumerate(whole.stack) if is_foreign(frame.filename)), 0)
     del whole.stack[:first]
     return "".join(whole.format()).rstrip()
-
-
-def evidence_of(error: BaseException) -> dict[str, str]:
-    """Evidence of a signal that this error made invalid."""
-    return {TRACEBACK: traced(error)}
 
 
 def authors_frame(error: BaseException) -> traceback.FrameSummary | None:

@@ -11,7 +11,7 @@ import numpy as np
 from agentrl.env.base import Env
 from agentrl.env.context import Episode
 from agentrl.env.driver.user_code import UserCode
-from agentrl.env.rewards import Reward, as_signals, failed, invalid, rewards_of
+from agentrl.env.rewards import Reward, as_signals, failed, filled, invalid, rewards_of
 from agentrl.errors import Caught
 from agentrl.types import Signal
 
@@ -57,17 +57,19 @@ class Scorer:
 
     async def _one(self, reward: Reward, turn: int | None = None) -> Signal:
         outcome = await self._ask(getattr(self.env, reward.name), self.env.ctx)
-        return reward.failed(outcome.error, turn) if outcome.error else reward.signal(outcome.value, turn)
+        blank = reward.blank(turn)
+        return failed(blank, outcome.error) if outcome.error else filled(blank, outcome.value)
 
     async def _column(self, reward: Reward, episodes: Sequence[Episode]) -> tuple[Signal, ...]:
         """Return one signal for each episode; if the method fails, all of them are invalid."""
         outcome = await self._ask(getattr(self.env, reward.name), episodes)
         values = outcome.value
         if outcome.error is not None:
-            return (reward.failed(outcome.error),) * len(episodes)
+            return (failed(reward.blank(), outcome.error),) * len(episodes)
         if isinstance(values, str | Mapping) or not isinstance(values, Collection) or len(values) != len(episodes):
-            return (reward.invalid(f"returned {values!r}; return one value for each episode"),) * len(episodes)
-        return tuple(reward.signal(value) for value in values)
+            reason = f"returned {values!r}; return one value for each episode"
+            return (invalid(reward.blank(), reason),) * len(episodes)
+        return tuple(filled(reward.blank(), value) for value in values)
 
     async def _ask(self, method: Callable[..., Any], argument: Any) -> Caught:
         return await self.code.attempt(method, argument, timeout_s=self.env.limits.score_timeout_s)
