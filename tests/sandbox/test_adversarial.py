@@ -186,7 +186,7 @@ async def test_files_of_the_host_cannot_be_seen(sandbox: Sandbox, tmp_path: Path
         assert await printed(sandbox, attempt(f"open({path!r}).read()")) in FORBIDDEN, path
 
 
-async def test_packages_that_were_not_lent_cannot_be_seen(sandbox: Sandbox) -> None:
+async def test_other_packages_cannot_be_seen(sandbox: Sandbox) -> None:
     show = "import os, site; print([os.listdir(path) for path in site.getsitepackages() if os.path.isdir(path)])"
     result = await sandbox.exec(shell(f"python3 -c '{show}'"))
     assert result.stdout in (b"[]\n", b"[[]]\n", b"[[], []]\n"), result
@@ -527,7 +527,7 @@ async def test_what_is_not_a_regular_file_is_refused_at_once(sandbox: Sandbox) -
     await sandbox.exec(shell("rm -r pipe here socket"))
 
 
-async def test_a_file_with_another_name_elsewhere_is_not_written(sandbox: Sandbox) -> None:
+async def test_a_hard_link_to_a_file_elsewhere_is_not_written(sandbox: Sandbox) -> None:
     await sandbox.exec(shell("echo outside > /tmp/elsewhere; ln -f /tmp/elsewhere hard"))
     with pytest.raises(RefusedError):
         await sandbox.write("hard", b"changed")

@@ -144,7 +144,7 @@ async def test_a_program_that_does_not_come_to_an_end_a_second_time_is_to_blame(
         await retry(pool, actions, within_s=0.05)
 
 
-async def test_an_accident_is_over_the_second_time(pool: Pool) -> None:
+async def test_an_accident_does_not_happen_again_in_the_second_sandbox(pool: Pool) -> None:
     assert (await retry(pool, running("x = 1", "x"), SOON)).stdout == KNOWN
     assert pool.count.leased == 0
 

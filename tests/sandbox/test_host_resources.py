@@ -275,7 +275,7 @@ HEADERS = {"x86_64": "x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "asm-generic
 
 
 @pytest.mark.parametrize("machine", HEADERS)
-def test_the_numbers_are_the_kernels(machine: str) -> None:
+def test_the_syscall_numbers_are_those_of_the_kernel_headers(machine: str) -> None:
     header = Path("/usr/include", HEADERS[machine])
     if not header.exists():
         pytest.skip("no headers of the kernel here")

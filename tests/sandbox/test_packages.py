@@ -189,7 +189,7 @@ async def lent(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
 USE = "import numpy, sympy; print(numpy.arange(4).sum(), sympy.sqrt(8))"
 
 
-async def test_programs_sessions_and_commands_import_what_they_were_lent(lent: Sandbox) -> None:
+async def test_programs_sessions_and_commands_import_the_configured_packages(lent: Sandbox) -> None:
     assert (await lent.exec(Python(USE))).stdout == b"6 2*sqrt(2)\n"
     assert (await lent.run("import numpy, sympy")).is_ok
     assert (await lent.run("sympy.integrate(sympy.Symbol('x')), numpy.ones(2).sum() == 2")).stdout.startswith(

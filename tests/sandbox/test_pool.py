@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -108,24 +109,32 @@ async def test_waiting_has_a_deadline_and_leaves_no_trace_in_the_queue(name: str
         assert sandboxes.count.waiting == 0
 
 
-async def test_a_backend_that_fails_is_told_to_who_waits_and_tried_again() -> None:
-    class Failing:
-        name = "failing"
-        attempts = 0
+class FirstStart:
+    """A backend whose first start does something else before."""
 
-        def describe(self) -> str:
-            return "fails once"
+    name = "first start"
 
-        async def create(self, limits: Limits) -> Sandbox:
-            self.attempts += 1
-            if self.attempts == 1:
-                raise LostError("not now")
-            return await backend("bubblewrap").create(limits)
+    def __init__(self, before: Callable[[], Awaitable[object]]) -> None:
+        self.before, self.attempts = before, 0
 
-        async def close(self) -> None:
-            pass
+    def describe(self) -> str:
+        return self.name
 
-    async with Pool(Failing(), TIGHT, 1, 1) as sandboxes:
+    async def create(self, limits: Limits) -> Sandbox:
+        self.attempts += 1
+        if self.attempts == 1:
+            await self.before()
+        return await backend("bubblewrap").create(limits)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_failure_of_the_backend_reaches_the_waiting_caller_and_the_next_one_tries_again() -> None:
+    async def fail() -> None:
+        raise LostError("not now")
+
+    async with Pool(FirstStart(fail), TIGHT, 1, 1) as sandboxes:
         with pytest.raises(LostError, match="not now"):
             await sandboxes.take()
         async with sandboxes.lease() as sandbox:
@@ -170,24 +179,8 @@ def test_one_pool_serves_event_loops_of_several_threads(name: str) -> None:
     assert running() == set()
 
 
-def test_a_start_that_ends_with_its_event_loop_is_begun_again_for_who_waits_on_another() -> None:
-    class Slow:
-        name = "slow"
-        attempts = 0
-
-        def describe(self) -> str:
-            return "never begins the first"
-
-        async def create(self, limits: Limits) -> Sandbox:
-            self.attempts += 1
-            if self.attempts == 1:
-                await asyncio.Event().wait()
-            return await backend("bubblewrap").create(limits)
-
-        async def close(self) -> None:
-            pass
-
-    sandboxes = Pool(Slow(), TIGHT, 1, 1)
+def test_a_start_that_ends_with_its_event_loop_is_repeated_for_callers_on_another_loop() -> None:
+    sandboxes = Pool(FirstStart(lambda: asyncio.Event().wait()), TIGHT, 1, 1)
     is_begun = threading.Event()
 
     async def begins_and_ends() -> None:

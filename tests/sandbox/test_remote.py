@@ -139,7 +139,7 @@ async def test_a_server_uses_its_own_machine_whatever_server_the_environment_nam
         await started.communicate()
 
 
-async def test_no_server_is_told_as_such() -> None:
+async def test_an_absent_server_is_reported_as_unavailable() -> None:
     nowhere = RemoteBackend("http://127.0.0.1:9", SECRET)
     with pytest.raises(UnavailableError, match="remote"):
         await nowhere.create(TIGHT)

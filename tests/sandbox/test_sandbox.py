@@ -52,7 +52,7 @@ async def test_processes_are_forked(any_sandbox: Sandbox) -> None:
     assert (result.stdout, result.stderr) == (b"[1, 2, 3]\n", b"")
 
 
-async def test_the_sandbox_s_own_addresses_have_a_name(any_sandbox: Sandbox) -> None:
+async def test_localhost_resolves_in_the_sandbox(any_sandbox: Sandbox) -> None:
     source = "import socket; print(*sorted({a[4][0] for a in socket.getaddrinfo('localhost', 80)}))"
     result = await any_sandbox.exec(Python(source))
     assert result.stderr == b""
@@ -247,13 +247,18 @@ async def test_calls_at_once_wait_for_each_other(any_sandbox: Sandbox) -> None:
     assert [result.stdout for result in results] == [f"{number}\n".encode() for number in range(5)]
 
 
-async def test_a_cancelled_call_ends_the_sandbox(any_sandbox: Sandbox) -> None:
+async def endless_call(sandbox: Sandbox) -> asyncio.Task[ExecResult]:
+    """A call that has begun and never ends."""
     began = asyncio.Event()
-    running = asyncio.create_task(
-        any_sandbox.exec(Python("print('on', flush=True)\nwhile True: pass"), on_output=lambda *_: began.set())
-    )
+    source = Python("print('on', flush=True)\nwhile True: pass")
+    running = asyncio.create_task(sandbox.exec(source, on_output=lambda *_: began.set()))
     async with asyncio.timeout(20):
         await began.wait()
+    return running
+
+
+async def test_a_cancelled_call_ends_the_sandbox(any_sandbox: Sandbox) -> None:
+    running = await endless_call(any_sandbox)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -263,12 +268,7 @@ async def test_a_cancelled_call_ends_the_sandbox(any_sandbox: Sandbox) -> None:
 
 
 async def test_killing_ends_a_call_and_closing_twice_is_fine(any_sandbox: Sandbox) -> None:
-    began = asyncio.Event()
-    running = asyncio.create_task(
-        any_sandbox.exec(Python("print('on', flush=True)\nwhile True: pass"), on_output=lambda *_: began.set())
-    )
-    async with asyncio.timeout(20):
-        await began.wait()
+    running = await endless_call(any_sandbox)
     any_sandbox.kill()
     with pytest.raises(SandboxError) as lost:
         await running
@@ -348,14 +348,14 @@ def test_limits_are_finite(field: str, value: float) -> None:
         ("cpu_s", True, "it must be a number"),
     ],
 )
-def test_what_is_counted_is_a_whole_number(field: str, value: float, fix: str) -> None:
+def test_limits_that_count_need_whole_numbers(field: str, value: float, fix: str) -> None:
     with pytest.raises(TypeError, match=rf"Limits\.{field} is {value}; {fix}"):
         Limits(**{field: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("field", ["wall_s", "cpu_s", "output_bytes", "memory_bytes", "processes", "cpus"])
 @pytest.mark.parametrize("value", [10**400, 10**30])
-def test_limits_that_no_machine_knows_are_refused(field: str, value: int) -> None:
+def test_limits_beyond_any_machine_are_refused(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=rf"Limits\.{field} is 10000.*; it must be .* at most") as refused:
         Limits(**{field: value})  # type: ignore[arg-type]
     assert len(str(refused.value)) < 200
@@ -364,7 +364,7 @@ def test_limits_that_no_machine_knows_are_refused(field: str, value: int) -> Non
 @pytest.mark.parametrize(
     ("field", "value"), [("memory_bytes", 1), ("processes", 1), ("open_files", 4), ("disk_bytes", 1), ("cpus", 1e-9)]
 )
-def test_limits_with_which_nothing_runs_are_refused(field: str, value: float) -> None:
+def test_limits_too_small_to_run_anything_are_refused(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"Limits\.{field} is {value}; it must be .* at least"):
         Limits(**{field: value})  # type: ignore[arg-type]
 
@@ -383,7 +383,7 @@ def test_limits_are_numbers() -> None:
         Limits(memory_bytes="512M")  # type: ignore[arg-type]
 
 
-async def test_a_program_says_what_it_is(any_sandbox: Sandbox) -> None:
+async def test_a_bare_string_is_no_program(any_sandbox: Sandbox) -> None:
     with pytest.raises(TypeError, match=r"exec\('print\(1\)'\): pass Python\(source\), Command\(words\) or shell"):
         await any_sandbox.exec("print(1)")  # type: ignore[arg-type]
     assert (await any_sandbox.exec(Python("print(1)"))).stdout == b"1\n"

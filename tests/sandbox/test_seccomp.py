@@ -135,7 +135,7 @@ def test_where_buffers_are_counted_there_is_tcp_and_udp_and_no_other_protocol(
 
 
 @pytest.mark.parametrize("name", ["sync", "syncfs", "fsync", "fdatasync", "msync", "sync_file_range", "fadvise64"])
-def test_what_makes_disks_of_the_host_work_is_answered_and_not_done(machine: str, name: str) -> None:
+def test_calls_that_load_the_hosts_disks_are_answered_without_effect(machine: str, name: str) -> None:
     assert decision(machine, ARCHITECTURES[machine].calls[name]) == ERRNO
 
 

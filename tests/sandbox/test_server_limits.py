@@ -106,7 +106,7 @@ async def test_a_body_that_nobody_wants_is_not_waited_for(port: int, request_: b
     writer.close()
 
 
-async def test_limits_nested_without_end_are_no_limits(port: int) -> None:
+async def test_deeply_nested_limits_are_a_bad_request(port: int) -> None:
     body = b"[" * server.REQUEST_BYTES
     reader, writer = await call(port, head(len(body)) + body)
     assert (await end(reader)).startswith(b"HTTP/1.1 400")
@@ -190,7 +190,7 @@ def read_to_the_end(sock: socket.socket) -> None:
         assert read < 40 << 20
 
 
-async def test_strangers_push_out_strangers_and_no_clients(port: int, remote: RemoteBackend) -> None:
+async def test_connections_without_a_token_replace_each_other_and_no_client(port: int, remote: RemoteBackend) -> None:
     sandbox = await remote.create(TIGHT)
     patient = await call(port, b"", host="127.0.0.2")
     crowd = [await call(port, b"POST ") for _ in range(STRANGERS + 20)]

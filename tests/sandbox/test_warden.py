@@ -35,7 +35,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_no_name_of_a_process_is_taken_for_more_than_a_name(sandbox: Sandbox, name: bytes) -> None:
+async def test_no_process_name_confuses_the_warden(sandbox: Sandbox, name: bytes) -> None:
     rename = f"open('/proc/self/comm', 'wb').write({name!r})\n"
     called = await sandbox.run(f"{rename}open('/proc/self/comm', 'rb').read()")
     assert called.stdout == f"{name + chr(10).encode()!r}\n".encode()
@@ -244,7 +244,7 @@ def test_a_pipe_that_cannot_be_read_has_ended() -> None:
     os.close(job.process.stderr)
 
 
-def test_a_writer_that_never_stops_does_not_hold_up_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_never_stops_does_not_block_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     job = a_job(Order(wire.pack("python", 1, 1, 1 << 20, 0, b"", "pass")))
     reads: list[int] = []
     monkeypatch.setattr("agentrl_sandbox.inside.job.os.read", lambda fd, most: reads.append(fd) or b"x")

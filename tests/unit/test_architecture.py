@@ -14,7 +14,7 @@ import pytest
 from tests.unit.house import rooms
 from tests.unit.house.catching import catching_violations, unused_grants
 from tests.unit.house.circles import circle_violations
-from tests.unit.house.source import ROOT, Source, author_sources, sources
+from tests.unit.house.source import ROOT, Source, author_sources, plant, sources
 
 BAD_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
 LIGHT = (
@@ -278,8 +278,3 @@ def test_an_exception_that_is_not_used_is_found(tmp_path: Path) -> None:
     assert "agentrl/errors.py: 2 granted, 1 there" in unused
     assert "agentrl/rollout/boundary.py: 1 granted, 0 there" in unused
     assert "agentrl/cli/gc.py: 1 granted, 0 there" in unused
-
-
-def plant(root: Path, path: str, code: str) -> None:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(code + "\n")

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.growth import ATOMS, Row, env_rows, rollout_rows, tool_rows
-from tests.unit.house.source import ROOT, Source, sources
-from tests.unit.test_architecture import plant
+from tests.unit.house.source import ROOT, Source, plant, sources
 
 BACKTRACKING = {"re", "regex", "sre_compile", "sre_parse", "fnmatch"}
 OURS = {
@@ -71,7 +70,7 @@ def test_an_engine_that_backtracks_is_found(tmp_path: Path, code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["import re2", "from agentrl_code import re", "import agentrl.re"])
-def test_a_linear_engine_is_none_of_them(tmp_path: Path, code: str) -> None:
+def test_a_linear_engine_is_not_reported(tmp_path: Path, code: str) -> None:
     plant(tmp_path, "tools/agentrl_tools/a.py", code)
     assert list(backtracking(sources(tmp_path))) == []
 
@@ -82,7 +81,7 @@ LENGTH = 4
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_no_repetition_holds_up_a_reader(row: Row) -> None:
+def test_no_repeated_text_makes_a_reader_slow(row: Row) -> None:
     """A cubic or quadratic reading takes minutes at this length, a linear one milliseconds."""
     for atom in ATOMS:
         row.read(row.text(atom, LENGTH * row.size))

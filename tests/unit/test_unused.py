@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.house.names import Definition, unread
-from tests.unit.house.source import ROOT, author_sources, source, sources
+from tests.unit.house.source import ROOT, author_sources, plant, source, sources
 
 OVERRIDES = {  # names that another library calls or reads
     "field_title_should_be_set": "pydantic's JSON schema",
@@ -128,8 +128,3 @@ def test_a_match_statement_and_a_subclass_read_the_fields_of_a_class(tmp_path: P
     plant(tmp_path, "agentrl/a.py", "class A:\n    kind: int\n    size: int\nclass B(A):\n    ...")
     plant(tmp_path, "agentrl/b.py", "def f(b: B):\n    match b:\n        case A(kind=1): return b.size\nf")
     assert unused(tmp_path) == []
-
-
-def plant(root: Path, path: str, code: str) -> None:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(code + "\n")

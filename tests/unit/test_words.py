@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.house.source import ROOT
+from tests.unit.house.source import ROOT, plant
 
 PHRASES = (
     r"whoever|whomever|whatsoever",
@@ -95,7 +95,7 @@ def test_no_phrases_that_nobody_says() -> None:
     assert [str(phrase) for phrase in phrases(ROOT)] == []
 
 
-def test_what_a_file_is_allowed_it_says() -> None:
+def test_every_allowed_phrase_is_used() -> None:
     for name, allowed in ALLOWED.items():
         text = (ROOT / name).read_text(encoding="utf-8").lower()
         assert [phrase for phrase in allowed if phrase not in text] == [], name
@@ -157,8 +157,3 @@ def test_names_and_plain_sentences_are_no_phrases(tmp_path: Path) -> None:
     plant(tmp_path, "agentrl/a.py", 'told = {"lies": 1}\n"""It stands for a run. See the docs for more."""')
     plant(tmp_path, "docs/a.md", "```python\ntold = lies\n```\nThe run comes to an end; `x` stands for it.")
     assert phrases(tmp_path) == []
-
-
-def plant(root: Path, path: str, text: str) -> None:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(text + "\n")

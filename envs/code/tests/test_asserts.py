@@ -83,14 +83,14 @@ BREAK = [
 
 
 @pytest.mark.parametrize("source", HOLD)
-async def test_what_holds_in_python_holds_here(grade, source):
+async def test_an_assertion_that_holds_in_python_holds_here(grade, source):
     verdict = await grade(STACK, Assert(source))
     assert verdict.status == "passed", verdict
 
 
 @pytest.mark.timeout(240)  # one of them is endless
 @pytest.mark.parametrize("source", BREAK)
-async def test_what_does_not_hold_or_asks_the_program_to_judge_fails(grade, source):
+async def test_a_false_assertion_or_one_that_the_program_decides_fails(grade, source):
     verdict = await grade(STACK, Assert(source), timeout_s=1)
     assert verdict.reward == 0.0, verdict
 
@@ -224,7 +224,7 @@ async def test_what_an_object_is_and_can_do_is_asked_of_it(grade, right, wrong):
         "def check(candidate):\n    assert 1 + 1 == 2\ncheck(same)",
     ],
 )
-async def test_what_no_program_can_be_asked_for_is_the_tasks_fault(grade, source):
+async def test_a_test_that_no_program_could_pass_is_the_tasks_fault(grade, source):
     verdict = await grade(OBJECTS, Assert(source), timeout_s=1)
     assert (verdict.status, verdict.fault) == ("invalid", "task"), verdict
     if "same(1)" in source:
@@ -275,7 +275,7 @@ def count():
         ("[*map(next, [g := count()]), next(g)]", "StopIteration", "e.value == 7", "e.value is None"),
     ],
 )  # fmt: skip
-async def test_an_error_is_what_it_was_made_of(grade, call, caught, right, wrong):
+async def test_an_error_of_the_program_keeps_its_type_and_arguments(grade, call, caught, right, wrong):
     modules = "import dataclasses, decimal, errno, json, subprocess"
     source = f"{modules}\ntry:\n    {call}\nexcept {caught} as e:\n    assert "
     other = "\nelse:\n    assert not look"
@@ -287,7 +287,7 @@ async def test_an_error_is_what_it_was_made_of(grade, call, caught, right, wrong
     assert (verdict.reward, verdict.fault) == (0.0, "program"), verdict
 
 
-async def test_the_librarys_errors_are_what_they_are_to_a_test_that_has_not_loaded_them(grade):
+async def test_a_test_catches_errors_of_a_library_that_it_has_not_imported(grade):
     test = Assert("try:\n    parse('{')\nexcept ValueError as e:\n    assert e.pos == 1\nelse:\n    assert not parse")
     assert (await grade(ERRORS, test)).status == "passed"
     assert (await grade("def parse(text): raise KeyError", test)).status == "error"
@@ -301,7 +301,7 @@ async def test_a_test_may_ask_in_several_threads(grade):
 
 
 @pytest.mark.timeout(240)
-async def test_asking_is_not_charged_to_the_program(grade):
+async def test_the_time_of_questions_is_not_charged_to_the_program(grade):
     loop = "for i in range(3000):\n    assert f(i) == i"
     assert (await grade("def f(x): return x", Assert(loop), timeout_s=4)).status == "passed"
     verdict = await grade("import time\ndef f(x):\n    time.sleep(0.3)\n    return x", Assert(loop), timeout_s=0.5)

@@ -102,7 +102,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-async def test_no_function_earns_a_point_or_gets_out_of_its_zero(grade, name):
+async def test_no_hostile_function_earns_a_point_or_is_spared(grade, name):
     verdict = await grade(textwrap.dedent(FUNCTIONS[name]), *EVERY, timeout_s=2)
     assert (verdict.reward or 0.0, verdict.share or 0.0, verdict.fault) == (0.0, 0.0, "program"), verdict
     verdict.feedback.encode()
@@ -110,7 +110,7 @@ async def test_no_function_earns_a_point_or_gets_out_of_its_zero(grade, name):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_no_script_earns_a_point_or_gets_out_of_its_zero(grade, name):
+async def test_no_hostile_script_earns_a_point_or_is_spared(grade, name):
     verdict = await grade(SCRIPTS[name], *IO, timeout_s=2)
     assert (verdict.reward, verdict.fault) == (0.0, "program"), verdict
 
@@ -193,7 +193,7 @@ def f(x):
      '["raised", "E", "", 0, 5, null]', '["raised", "E", "", 0, null, {}]'],
     ids=lambda payload: payload[:40],
 )  # fmt: skip
-async def test_forged_values_neither_hold_up_nor_harm_who_reads_them(grade, payload):
+async def test_forged_values_neither_block_nor_harm_the_reader(grade, payload):
     verdict = await grade(FORGED.format(payloads=[payload] * 2), *CALLS)
     assert verdict.fault == "program", verdict
     assert not verdict.reward
@@ -211,7 +211,7 @@ async def test_an_unreadable_answer_is_the_programs_fault_and_no_tests_the_tasks
     assert (await grade("def f(x): return 3 * x + 2", *CALLS)).fault == ""
 
 
-async def test_a_program_that_ruins_its_sandbox_is_not_let_off(grade):
+async def test_a_program_that_ruins_its_sandbox_is_not_spared(grade):
     ruin = "import os\nhere = os.getcwd()\nos.chdir('/')\nos.rmdir(here)\nopen(here, 'w').close()\n"
     verdict = await grade(f"{ruin}print(8)", *IO)
     assert verdict.reward == 0.0, verdict
@@ -295,7 +295,7 @@ async def test_a_checker_that_cannot_take_the_answer_fails_it(grade, expected):
         assert (verdict.status, verdict.fault) == ("failed", "program"), verdict
 
 
-async def test_a_checker_that_hangs_holds_up_nobody(grade):
+async def test_a_checker_that_hangs_does_not_block_others(grade):
     def slow(given, got, expected):
         return signal.pause() if got == 2 else True
 
@@ -415,7 +415,7 @@ async def test_a_forged_class_cannot_have_comparisons_asked_of_it(grade, form, s
         "['object', 'E', None, False, False, [], [], [type('E', (), {})]]",
     ],
 )  # fmt: skip
-async def test_a_forged_class_is_no_way_out_of_a_zero(grade, said):
+async def test_a_forged_class_does_not_spare_the_program(grade, said):
     program = DESCRIBED.format(change="pass") + f"inside.OPERATIONS['class'] = lambda *_: {said}\n"
     verdict = await grade(program, Assert("assert [f(1)] == [5]"))
     assert (verdict.reward or 0.0, verdict.fault) == (0.0, "program"), verdict
@@ -439,7 +439,7 @@ async def test_a_forged_class_is_no_way_out_of_a_zero(grade, said):
         """,
     ],
 )
-async def test_a_class_that_cannot_be_told_of_is_no_way_out_of_a_zero(grade, program):
+async def test_a_class_that_cannot_be_described_does_not_spare_the_program(grade, program):
     verdict = await grade(textwrap.dedent(program), Assert("assert [f(1)] == [5]"))
     assert (verdict.reward or 0.0, verdict.fault) == (0.0, "program"), verdict
 
@@ -499,13 +499,13 @@ async def test_time_spent_on_answers_is_the_programs(grade):
     ],
     ids=range(5),
 )  # fmt: skip
-async def test_what_comes_of_plain_data_in_an_objects_place_is_the_programs(grade, body, test):
+async def test_plain_data_in_place_of_an_object_is_the_programs_fault(grade, body, test):
     verdict = await grade(body, Assert(test))
     assert verdict.fault == "program", verdict
 
 
 @pytest.mark.parametrize("given", ["lambda: 1", "Own()", "(x for x in ())", "Own().g"])
-async def test_what_a_test_makes_itself_is_the_tasks(grade, given):
+async def test_an_object_of_the_test_that_cannot_be_sent_is_the_tasks_fault(grade, given):
     test = f"class Own:\n    def g(self): pass\nassert f(2) == 2\nassert f({given}) == 2"
     verdict = await grade("def f(x): return x", Assert(test))
     assert verdict.fault == "task", verdict
@@ -602,7 +602,7 @@ HANDED = [
 
 
 @pytest.mark.parametrize("answer", ["f(3)", "Solution().f(3)"])
-async def test_an_answer_is_handed_nothing_that_plain_data_could_be_handed(grade, answer):
+async def test_an_answered_object_gets_no_data_where_plain_data_is_possible(grade, answer):
     tests = [Assert(f"r = {answer}\n{line}\nassert len(r) == 0") for line in HANDED]
     program = LEARNING.replace(
         "    def f(self, *args): return self\n", "    def f(self, *args): return self\n    __call__ = f\n"
@@ -648,6 +648,6 @@ def summing():
         "g = summing()\nnext(g)\nassert g.send(4) == 4",
     ],
 )
-async def test_what_a_test_made_itself_and_what_is_no_plain_datas_is_handed_what_the_test_hands(grade, source):
+async def test_objects_that_the_test_made_and_operations_unknown_to_plain_data_get_data_of_the_test(grade, source):
     verdict = await grade(OWN, Assert(source))
     assert verdict.status == "passed", verdict

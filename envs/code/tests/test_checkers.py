@@ -39,7 +39,7 @@ def pids(checkers):
     return [process._process.pid for process in checkers._idle]
 
 
-async def test_a_checker_that_never_gives_up_the_interpreter_holds_up_nobody(grade):
+async def test_a_checker_that_never_releases_the_interpreter_does_not_block_the_event_loop(grade):
     ticks = 0
 
     async def tick():
@@ -94,7 +94,7 @@ async def test_a_process_serves_again_and_one_that_others_ended_is_replaced(chec
     assert pids(checkers) != [pid]
 
 
-async def test_what_a_checker_is_given_arrives(checkers):
+async def test_a_checker_gets_its_arguments(checkers):
     def looks(given, got, expected):
         return given == ([1], {2: (3,)}) and got == (1, "\udc80") and expected is MISSING
 

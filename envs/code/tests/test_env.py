@@ -143,7 +143,7 @@ async def test_many_episodes_at_once(count):
 
 
 @pytest.mark.timeout(120)
-async def test_programs_that_hang_end_and_hold_up_nobody():
+async def test_programs_that_hang_end_and_block_nobody_else():
     async def episode(index):
         env = CodeEnv(timeout_s=0.3)
         task = await EnvDriver(env).task("train", index)
@@ -260,7 +260,7 @@ ESCAPES = {
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-async def test_no_program_gets_out_of_a_zero(name):
+async def test_no_hostile_program_is_spared(name):
     env = CodeEnv(turns=2, timeout_s=0.5)
     task = await EnvDriver(env).task("train", 0)
     answer = f"```python\n{ESCAPES[name]}```"

@@ -26,7 +26,7 @@ def test_train_and_held_out_share_no_problem(level):
     assert not {p.question for p in test} & {p.question for p in drawn(level, 500)}
 
 
-def test_the_line_does_not_move():
+def test_the_held_out_problems_never_change():
     assert [held_out_problems(level)[0].key for level in LEVELS] == FIRST
 
 

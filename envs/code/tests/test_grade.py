@@ -111,13 +111,13 @@ async def test_no_trick_earns_a_point(grade, name):
         "import threading\n threading.Thread(target=f, args=(x,)).start()\n while True: pass",
     ],
 )
-async def test_a_program_out_of_time_has_answered_nothing(grade, loop):
+async def test_a_program_out_of_time_gets_no_share_of_the_tests(grade, loop):
     verdict = await grade(f"def f(x):\n {loop}\n", *EVERY, timeout_s=0.5)
     assert (verdict.status, verdict.share) == ("error", 0.0)
     assert "time" in verdict.reason or "processes" in verdict.reason
 
 
-async def test_what_threads_and_prints_say_late_disturbs_nothing(grade):
+async def test_late_output_of_threads_disturbs_nothing(grade):
     program = """
         import atexit, sys, threading
         def f(x):
@@ -309,7 +309,7 @@ async def test_a_decimal_nan_is_a_decimal_nan(grade):
     assert (await grade(program.format("'NaN'"), *tests)).share == 1 / 3
 
 
-async def test_a_checker_that_wears_what_it_is_given_wears_a_copy(grade):
+async def test_a_checker_that_changes_its_arguments_changes_a_copy(grade):
     def empties(args, got, expected):
         while got:
             expected.remove(got.pop())

@@ -79,7 +79,7 @@ def test_the_largest_answer_that_is_read_takes_little_memory(item: bytes) -> Non
         (b'"never closed [[,,', 0),
     ],
 )
-def test_what_is_in_a_text_weighs_nothing(text: bytes, expected: int) -> None:
+def test_commas_inside_a_string_have_no_weight(text: bytes, expected: int) -> None:
     assert weight(text) == expected
 
 

@@ -113,7 +113,7 @@ def test_a_gold_may_say_what_it_leaves_out(answer, gold, status):
 
 
 @pytest.mark.parametrize(("answer", "gold"), rows(cases.EQUAL))
-def test_an_answer_without_a_value_is_no_way_out_of_a_zero(answer, gold):
+def test_an_answer_without_a_value_does_not_spare_the_program(answer, gold):
     without_value = re.sub(r"\d+", r"\\frac{1}{0}", answer, count=1)
     assert verify(rf"\boxed{{{without_value}}}", gold).valid
 

@@ -40,7 +40,7 @@ def test_level_one_trains_on_all_the_other_pairs():
     assert len(seen) == 27
 
 
-def test_the_line_does_not_move():
+def test_the_held_out_problems_never_change():
     assert held_out_pairs() == HELD_OUT_PAIRS
     assert len(held_out_problems(1)) == 30
 

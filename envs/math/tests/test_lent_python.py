@@ -172,7 +172,7 @@ def test_the_flag_takes_names_with_commas_between_them():
         env_config(MathEnv, {"tools": "python:proces"})
 
 
-async def test_a_session_has_the_packages_that_it_was_lent(lent):
+async def test_a_session_can_import_the_configured_packages(lent):
     env = MathEnv(env_config(MathEnv, {"tools": lent, "packages": "numpy, sympy"}))
     driver = EnvDriver(env)
     assert env.preflight().endswith(" with numpy, sympy.")

@@ -8,7 +8,7 @@ from agentrl_math.neighbours import WORD_FONTS
 
 
 @pytest.mark.parametrize("response", rows.UNSTATED)
-def test_what_is_denied_doubted_or_asked_is_paid_nothing(response):
+def test_a_denied_or_doubted_answer_and_a_question_score_zero(response):
     for policy in ({}, {"fallback": "number"}):
         verdict = verify(response, "5", **policy)
         assert (verdict.reward, verdict.valid) == (0.0, True)
@@ -37,7 +37,7 @@ def test_prose_is_read_only_where_a_task_asks_for_the_last_number(response, gold
 
 
 @pytest.mark.parametrize(("response", "gold"), rows.PROSE)
-def test_some_prose_is_never_read(response, gold):
+def test_prose_without_an_answer_scores_zero(response, gold):
     for policy in ({}, {"fallback": "number"}):
         assert verify(response, gold, **policy).reward == 0.0
 
@@ -59,7 +59,7 @@ def test_a_mark_that_its_formula_changes_or_its_text_takes_back_is_paid_nothing(
 
 
 @pytest.mark.parametrize("response", rows.SPOKEN_OF_ELSE + near.SPOKEN_OF_ELSE)
-def test_what_is_said_of_something_else_leaves_a_mark(response):
+def test_a_denial_of_something_else_does_not_affect_the_mark(response):
     assert verify(response, "5").status == "correct"
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from agentrl_math import averify, verify
@@ -33,11 +34,7 @@ def pool():
 
 
 def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return Path(f"/proc/{pid}").exists()
 
 
 def overrun(pool):

@@ -135,3 +135,9 @@ class Modules:
         while name and name not in self._bound:
             name = name.rpartition(".")[0]
         return name
+
+
+def plant(root: Path, path: str, text: str) -> None:
+    """Write a file, with its folders, below a root."""
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text + "\n")

@@ -47,7 +47,7 @@ class Patience:
         monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", sent)
 
 
-async def test_a_search_service_has_one_patience_for_every_query(
+async def test_every_query_to_a_search_service_has_the_same_timeout(
     server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = Patience(monkeypatch)
@@ -57,7 +57,7 @@ async def test_a_search_service_has_one_patience_for_every_query(
     assert (patience.whole, patience.reads) == ([33.0], [33.0, 33.0])
 
 
-async def test_a_host_has_one_patience_for_every_request(
+async def test_every_request_to_a_host_has_the_same_timeout(
     server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience, place = Patience(monkeypatch), f"localhost:{server.server_port}"
@@ -67,7 +67,7 @@ async def test_a_host_has_one_patience_for_every_request(
     assert set(patience.reads) == {33.0}
 
 
-async def test_a_host_that_hangs_over_one_scheme_is_asked_over_the_other_meanwhile() -> None:
+async def test_both_schemes_of_a_host_are_requested_at_the_same_time() -> None:
     """One after the other would take the patience twice."""
     met, asked = list[str](), asyncio.Event()
 
@@ -145,7 +145,7 @@ async def test_a_request_that_ends_a_service_which_starts_again_is_the_models(
     assert service.came == ["/slow", health, health, health]
 
 
-async def test_who_asks_while_a_known_good_request_runs_shares_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_callers_share_the_answer_of_a_running_known_good_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_good, "FRESH_S", 0.0)
     asked, began, ready = list[int](), asyncio.Event(), asyncio.Event()
 
@@ -187,7 +187,7 @@ class Brief(Env):
         return [Message(role="user", content="Go.")]
 
 
-async def test_short_limits_of_an_environment_leave_time_to_prove_whose_doing_a_failure_is() -> None:
+async def test_a_short_tool_timeout_leaves_time_to_find_the_fault() -> None:
     driver = EnvDriver(Brief())
     await driver.reset(Task("t"))
     (message,) = (await driver.step(calls(("f", {})))).messages
@@ -210,7 +210,7 @@ def test_loops_that_have_ended_are_let_go() -> None:
     assert sum(loop() is not None for loop in loops) <= 1
 
 
-def test_what_a_closed_loop_had_is_handed_out_once() -> None:
+def test_the_value_of_a_closed_loop_is_returned_once() -> None:
     made = ByLoop(list[int])
 
     async def here() -> list[int]:

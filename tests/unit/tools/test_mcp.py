@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +19,23 @@ from agentrl_tools.mcp import McpServer
 from agentrl_tools.mcp import connection as module
 from agentrl_tools.mcp import server as toolset
 
-from agentrl.env import Context, Env, EnvDriver, Limits, Message, Task, Tool
+from agentrl.env import EnvDriver, Limits, Task, Tool
 from agentrl.errors import AgentRLError, ConfigError, DeadlineError
 from tests.unit.env.test_tools import calls
+from tests.unit.tools.guest import Guest, guest_with, say
 
 pytest.importorskip("mcp", reason="MCP servers need agentrl[mcp]")
 HERE = Path(__file__).parent
 PATIENCE_S = 120.0
 
 
-class Guest(Env):
-    """Offers what one server offers."""
-
-    limits = Limits(max_turns=50, setup_timeout_s=PATIENCE_S, tool_timeout_s=PATIENCE_S)
-    server: McpServer
-
-    def tasks(self, split: str) -> list[Task]:
-        return [Task("t")]
-
-    def tools(self, ctx: Context) -> Iterable[McpServer]:
-        return [self.server]
-
-    def setup(self, task: Task, ctx: Context) -> list[Message]:
-        return [{"role": "user", "content": "Go."}]
-
-
 def command(manner: str = "well") -> list[str]:
     return [sys.executable, str(HERE / "mcp_server.py"), manner]
 
 
-def guest(server: McpServer | None = None, **limits: Any) -> Guest:
-    env = Guest()
-    env.server = server or McpServer(command())
-    env.limits = Limits(**({"max_turns": 50, "setup_timeout_s": PATIENCE_S, "tool_timeout_s": PATIENCE_S} | limits))
-    return env
-
-
-async def say(driver: EnvDriver, name: str, **arguments: Any) -> str:
-    (message,) = (await driver.step(calls((name, arguments)))).messages
-    return str(message["content"])
+def guest(server: McpServer | None = None, **limits: float) -> Guest:
+    patient = {"setup_timeout_s": PATIENCE_S, "tool_timeout_s": PATIENCE_S}
+    return guest_with(server or McpServer(command()), **(patient | limits))
 
 
 def is_alive(pid: int) -> bool:
@@ -245,7 +223,7 @@ async def test_a_message_that_cannot_be_written_ends_the_session_instead_of_hang
     await session.close()
 
 
-async def test_an_answer_beyond_all_bounds_is_the_call_s(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_beyond_all_bounds_is_the_calls_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl_tools.mcp.process.LONGEST_LINE", 1 << 16)
     session = module.Connection(module.Address("test", command=command()))
     await session.open()
@@ -258,7 +236,7 @@ async def test_an_answer_beyond_all_bounds_is_the_call_s(monkeypatch: pytest.Mon
     await driver.close()
 
 
-async def test_an_answer_of_very_many_values_is_the_calls_and_nothing_is_made_of_it(
+async def test_an_answer_of_too_many_values_is_the_calls_fault_and_is_not_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To read a message takes the loop a microsecond for each value, so they are counted first; text costs nothing."""
@@ -384,7 +362,7 @@ async def test_an_episode_cancelled_at_any_stage_leaves_no_process(stage: str) -
 
     episode = asyncio.create_task(play())
     await reached.wait()
-    while stage == "start" and not any(one._process for one in env.server._opened):  # noqa: ASYNC110 (nobody announces it)
+    while stage == "start" and not any(one._process for one in env.toolset._opened):  # noqa: ASYNC110 (nobody announces it)
         await asyncio.sleep(0.01)
     episode.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -17,7 +17,8 @@ from agentrl_tools.mcp import connection as module
 from agentrl_tools.mcp.allowance import MAX_VALUES, Allowance, values_of
 
 from agentrl.env import EnvDriver, Task
-from tests.unit.tools.test_mcp import PATIENCE_S, guest, say
+from tests.unit.tools.guest import say
+from tests.unit.tools.test_mcp import PATIENCE_S, guest
 
 pytest.importorskip("mcp", reason="MCP servers need agentrl[mcp]")
 MIB = 1 << 20

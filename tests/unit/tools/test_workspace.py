@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ from agentrl_tools import Workspace, close_sandboxes, sandboxes, split_names, to
 from agentrl_tools.workspace import pools, workspace
 from agentrl_tools.workspace.shown import cut, shown
 
-from agentrl.env import Context, Env, EnvDriver, Message, Task
+from agentrl.env import EnvDriver, Task
 from agentrl.env import Limits as EnvLimits
 from agentrl.errors import ConfigError, DeadlineError
-from tests.unit.env.test_tools import calls
+from tests.unit.tools.guest import Guest, guest_with, say
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:sandbox backend 'process'"),
@@ -40,22 +40,6 @@ pytestmark = [
 ]
 QUICK = Limits(wall_s=1.0, cpu_s=5.0, memory_bytes=256 << 20)
 PATIENT = Limits(wall_s=50.0, cpu_s=100.0)
-
-
-class Guest(Env):
-    """Offers what one workspace offers."""
-
-    limits = EnvLimits(max_turns=50)
-    workspace: Workspace
-
-    def tasks(self, split: str) -> list[Task]:
-        return [Task("t")]
-
-    def tools(self, ctx: Context) -> Iterable[Workspace]:
-        return [self.workspace]
-
-    def setup(self, task: Task, ctx: Context) -> list[Message]:
-        return [{"role": "user", "content": "Go."}]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,15 +78,8 @@ def walled(request: pytest.FixtureRequest) -> str:
 
 
 def guest(*kinds: str, backend: str = "process", limits: Limits = PATIENT, tool_timeout_s: float = 60.0) -> Guest:
-    env = Guest()
-    env.workspace = Workspace(*(kinds or ("python",)), backend=backend, limits=limits)
-    env.limits = EnvLimits(max_turns=50, tool_timeout_s=tool_timeout_s)
-    return env
-
-
-async def say(driver: EnvDriver, name: str, **arguments: Any) -> str:
-    (message,) = (await driver.step(calls((name, arguments)))).messages
-    return str(message["content"])
+    workspace = Workspace(*(kinds or ("python",)), backend=backend, limits=limits)
+    return guest_with(workspace, tool_timeout_s=tool_timeout_s)
 
 
 def leased() -> int:
@@ -211,7 +188,7 @@ async def test_a_program_that_takes_its_sandbox_along_gets_a_new_one(monkeypatch
     driver = EnvDriver(env)
     await driver.reset(Task("t"))
     await say(driver, "python", code="x = 1")
-    first = env.workspace._sandbox
+    first = env.toolset._sandbox
     assert first is not None
     killed = ExecResult(-9, b"", b"", frozenset({Limit.MEMORY}), 0.1, 0.0, 0, is_state_lost=True)
 
@@ -235,8 +212,8 @@ async def test_a_sandbox_that_dies_is_the_infrastructures_fault() -> None:
     driver = EnvDriver(env)
     await driver.reset(Task("t"))
     await say(driver, "python", code="x = 1")
-    assert env.workspace._sandbox
-    leases.kill_marked({env.workspace._sandbox.id}, 10)
+    assert env.toolset._sandbox
+    leases.kill_marked({env.toolset._sandbox.id}, 10)
     with pytest.raises(Exception, match="closed its channel") as caught:
         await say(driver, "python", code="x")
     assert getattr(caught.value, "fault", "") == "infra"
@@ -344,7 +321,7 @@ for _ in range(6):
 """
 
 
-async def test_an_episode_that_ruins_its_working_folder_for_ever_goes_on(walled: str) -> None:
+async def test_an_episode_goes_on_with_a_working_folder_that_is_ruined_for_ever(walled: str) -> None:
     driver = EnvDriver(guest("python", "shell", "files", backend=walled))
     await driver.reset(Task("t"))
     assert await say(driver, "python", code=RUINOUS) == "[no output]"
@@ -475,7 +452,7 @@ async def test_a_sandbox_goes_back_with_its_episode(backend: str) -> None:
     driver = EnvDriver(env)
     await driver.reset(Task("t"))
     await say(driver, "shell", command="echo")
-    sandbox = env.workspace._sandbox
+    sandbox = env.toolset._sandbox
     assert sandbox
     assert leased() == 1
     await driver.close()
@@ -569,7 +546,7 @@ async def test_episodes_of_a_loop_share_a_pool() -> None:
     assert only_pool().count.served == 6
 
 
-async def test_who_holds_the_sandboxes_last_ends_them() -> None:
+async def test_the_last_holder_closes_the_sandboxes() -> None:
     async with sandboxes():
         async with sandboxes():
             driver = EnvDriver(guest())
@@ -699,7 +676,7 @@ def test_bytes_that_are_no_text_are_shown_as_what_can_be_read() -> None:
 async def test_a_workspace_lends_packages_and_says_so(backend: str) -> None:
     env = Guest()
     driver = EnvDriver(env)
-    env.workspace = Workspace("python", "shell", "files", backend=backend, packages=["numpy", "sympy"])
+    env.toolset = Workspace("python", "shell", "files", backend=backend, packages=["numpy", "sympy"])
     start = await driver.reset(Task("t"))
     told = {str(spec["name"]): str(spec["description"]) for spec in start.tools}
     assert [name for name in told if "import numpy, sympy" in told[name]] == ["python", "shell"]
