@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from agentrl.config.embedded import EMBEDDED, embedded_model
 from agentrl.errors import ConfigError
@@ -32,6 +33,27 @@ def locate(name: str, cache: Path | None = None) -> Path:
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise ConfigError(f"model {name!r}: there is no such folder, and it is not a hub id (owner/name)")
     return _checked(_download(name))
+
+
+def tokenizer(folder: Path) -> Any:
+    """Load the tokenizer of the model in `folder`: tokenizer.json alone, as the import of transformers takes seconds.
+
+    Without tokenizer.json it is the tokenizer of transformers; both have encode and decode.
+    """
+    file = folder / "tokenizer.json"
+    if file.is_file():
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(file))
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def encode(text: str, folder: Path) -> list[int]:
+    """Return the token ids of `text` by the tokenizer in `folder`."""
+    encoded = tokenizer(folder).encode(text)
+    return list(getattr(encoded, "ids", encoded))
 
 
 def _checked(folder: Path) -> Path:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentrl.config.models import tokenizer
 from agentrl.report.charts import number
 from agentrl.report.parts import Table
 from agentrl.types import Part, Segment, Signal, TokenSequence, Trajectory, Version
@@ -25,20 +27,18 @@ def decoder(model: Path) -> Decode:
 
     A character that consists of several tokens is the text of the last one.
     """
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    text_of = partial(tokenizer(model).decode, skip_special_tokens=False)
 
     def decode(ids: Sequence[int]) -> list[str]:
         texts, parts = list[str](), list[int]()
         for token in ids:
             parts.append(token)
-            text = str(tokenizer.decode(parts))
+            text = str(text_of(parts))
             is_whole = CUT not in text or len(parts) == MOST_PARTS
             texts.append(text if is_whole else "")
             if is_whole:
                 parts = []
-        return [*texts[:-1], str(tokenizer.decode(parts))] if parts else texts
+        return [*texts[:-1], str(text_of(parts))] if parts else texts
 
     return decode
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from agentrl.env import EnvDriver, Episode, close_shared, env_config, resolve
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime, Sampler
@@ -28,6 +26,8 @@ class RolloutWorker:
     def __init__(
         self, env: str, env_options: dict[str, Any], model: str, engine: Sampler, max_context: int, seed: int = 0
     ) -> None:
+        from transformers import AutoTokenizer  # slow to import, and the driver process imports this file
+
         env_class = resolve(env)
         config = env_config(env_class, env_options)
         renderer = load_renderer(AutoTokenizer.from_pretrained(model))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.models import locate
+from agentrl.config.models import encode, locate
 from agentrl.config.schema import Config
 from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
@@ -145,15 +145,9 @@ def prompt_note(prompt: str, config: Config, model: Path) -> str:
 
 
 def token_count(text: str, model: Path) -> int:
-    """Return the number of tokens by the tokenizer in the folder `model`; an estimate if it has no tokenizer.json."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        return len(text) // CHARACTERS_PER_TOKEN
-    loaded = catch(Tokenizer.from_file, str(model / "tokenizer.json"))
-    if loaded.error is not None:
-        return len(text) // CHARACTERS_PER_TOKEN
-    return len(loaded.value.encode(text, add_special_tokens=False).ids)
+    """Return the number of tokens by the tokenizer in the folder `model`; an estimate if it cannot be loaded."""
+    ids = catch(encode, text, model).value
+    return len(text) // CHARACTERS_PER_TOKEN if ids is None else len(ids)
 
 
 # --------------------------------------------------------------------------------------------------------------

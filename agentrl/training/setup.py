@@ -9,13 +9,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from transformers import AutoTokenizer
-
 from agentrl.algorithms import algorithm
 from agentrl.cluster.actors import Actors, actors, clean_up
 from agentrl.cluster.placement import is_shared
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
+from agentrl.config.models import encode
 from agentrl.config.schema import Config
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import folder_of
@@ -164,5 +163,5 @@ def publisher_of(config: Config, model: Path, team: Actors) -> Publisher:
 
 
 def _canary(config: Config, model: Path) -> LogprobCanary:
-    ids = AutoTokenizer.from_pretrained(model)(CANARY_TEXT)["input_ids"]
+    ids = encode(CANARY_TEXT, model)
     return LogprobCanary(ids[: config.model.max_context - 1], config.model.dtype, config.weights.canary_tolerance)

@@ -12,9 +12,10 @@ import httpx
 import pytest
 
 from agentrl.config import embedded
-from agentrl.config.embedded import EMBEDDED, embedded_model, is_intact
-from agentrl.config.models import locate
+from agentrl.config.embedded import EMBEDDED, cache_folder, embedded_model, is_intact
+from agentrl.config.models import encode, locate, tokenizer
 from agentrl.errors import ConfigError, DeadlineError
+from tests.tiny import tiny_tokenizer
 
 
 def folder_with(path: Path, *names: str) -> Path:
@@ -198,3 +199,38 @@ def test_the_real_embedded_model_loads_and_renders_a_chat() -> None:
         [{"role": "user", "content": "2+3?"}], tokenize=False, add_generation_prompt=True
     )
     assert text.endswith("<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n")
+
+
+SOME_TEXT = "12 + 34 = 46, and é 漢字 🙂?<|im_start|>user\nSo what is it .<|im_end|>"
+
+
+@pytest.mark.parametrize("settings", [{}, {"add_bos_token": True}, {"add_eos_token": True}])
+def test_tokenizer_json_alone_gives_the_ids_of_transformers(settings: dict[str, bool], tmp_path: Path) -> None:
+    tiny_tokenizer().save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    assert_same_tokens(tmp_path)
+
+
+@pytest.mark.skipif(not (cache_folder() / EMBEDDED).is_dir(), reason="the embedded model is not cached")
+def test_the_tokenizer_of_the_embedded_model_gives_the_ids_of_transformers() -> None:
+    assert_same_tokens(cache_folder() / EMBEDDED)
+
+
+def test_a_model_without_tokenizer_json_is_read_by_transformers(tmp_path: Path) -> None:
+    tiny_tokenizer().save_pretrained(tmp_path)
+    model = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, model["merges"])]))
+    settings = {"tokenizer_class": "GPT2Tokenizer", "bos_token": None, "eos_token": None, "unk_token": None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert_same_tokens(tmp_path)
+
+
+def assert_same_tokens(folder: Path) -> None:
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(folder)
+    ids = encode(SOME_TEXT, folder)
+    assert ids == theirs(SOME_TEXT)["input_ids"]
+    texts = [tokenizer(folder).decode([token], skip_special_tokens=False) for token in ids]
+    assert texts == [theirs.decode([token]) for token in ids]

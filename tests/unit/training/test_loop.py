@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -54,3 +56,9 @@ async def test_the_reason_of_an_end_and_how_to_continue_are_one_sentence(
     with pytest.raises(RunError, match="engines died"):
         await loop.run_training(CONFIG, inputs, RunFolder(tmp_path), PhaseTimer())
     assert ended == [f"engines died; go on with `agentrl resume {tmp_path}`"]
+
+
+def test_the_process_of_the_loop_needs_no_transformers() -> None:
+    code = "import sys, agentrl.training.loop\nprint('transformers' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=55)
+    assert answer.stdout == "False\n"
