@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from agentrl.config.embedded import EMBEDDED, cache_folder
 from agentrl.config.machine import Machine
-from agentrl.errors import AgentRLError
+from agentrl.errors import catch_exit
 
 CHECKS_GROUP = "agentrl.doctor"
 ENVS_GROUP = "agentrl.envs"
@@ -79,8 +79,8 @@ def _content() -> Iterator[Check]:
 def _announced() -> Iterator[Check]:
     """Checks of other packages: callables without arguments that return (name, is_ok, found, fix) tuples."""
     for point in metadata.entry_points(group=CHECKS_GROUP):
-        try:
-            yield from (Check(*finding) for finding in point.load()())
-        except (AgentRLError, ImportError, AttributeError, OSError, TypeError, ValueError, RuntimeError) as error:
+        checked = catch_exit(lambda point=point: [Check(*finding) for finding in point.load()()])
+        yield from checked.value or ()
+        if error := checked.error:
             found = f"{type(error).__name__}: {error}"
             yield Check(point.name, False, found, f"its check {point.value} is broken", is_needed=False)

@@ -90,7 +90,9 @@ def of_config(config: Config) -> list[Setting]:
 
 def of_flags(flags: Iterable[tuple[str, str]]) -> list[Setting]:
     """Settings from flags: (name without dashes, text)."""
-    return [_from_flag(name, text) for name, text in flags]
+    texts = {key for key, info in keys().items() if info.annotation in (str, Path | None)}
+    named = [(name, key_of(name), text) for name, text in flags]
+    return [Setting(key, text if key in texts else _parse(text), f"--{name}") for name, key, text in named]
 
 
 def of_arguments(arguments: Mapping[str, Any]) -> list[Setting]:
@@ -163,13 +165,6 @@ def _line_of(text: str, key: str) -> str:
         elif re.match(rf"\s*{re.escape(key.removeprefix(f'{current}.'))}\s*=", line):
             return f":{number}"
     return ""
-
-
-def _from_flag(name: str, text: str) -> Setting:
-    key = key_of(name)
-    info = keys().get(key)
-    is_text = info is not None and info.annotation in (str, Path, Path | None)
-    return Setting(key, text if is_text else _parse(text), f"--{name}")
 
 
 def _parse(text: str) -> Any:

@@ -49,17 +49,16 @@ def is_read(key: str) -> bool:
 
 
 def _config(base: Path | Config | None, settings: Sequence[Setting]) -> Config:
-    values = {setting.key: setting for setting in settings}
-    model = values.get("model.name")
-    path = Path(model.value).expanduser() if model else None
-    run = run_of(path) if path else None
-    if not (model and path and run):
-        return load(base, settings)
-    settings = [*settings, Setting("model.name", str(path.absolute()), model.source)]
-    if base or "env.name" in values:
+    config, names = load(base, settings), {setting.key for setting in settings}
+    path = Path(config.model.name).expanduser()
+    run = run_of(path) if "model.name" in names else None
+    if run is None:
+        return config
+    settings = [*settings, Setting("model.name", str(path.absolute()), "model")]
+    if base or "env.name" in names:
         return load(base, settings)
     config = load(run.config, settings)
-    return config if "out" in values else config.model_copy(update={"out": None})
+    return config if "out" in names else config.model_copy(update={"out": None})
 
 
 def run_of(path: Path) -> RunFolder | None:

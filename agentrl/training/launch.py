@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentrl.cluster.signals import run_until_stopped
 from agentrl.config.loading import Setting, resumed
 from agentrl.config.machine import detect
 from agentrl.config.resolve import explain, resolve_run
@@ -32,7 +33,6 @@ def train(config: Config, began: float | None = None) -> RunFolder:
     inputs = RunInputs.of(config)
     print(f"{explain(config, machine)}\n", flush=True)
     inputs.print_notice()
-    from agentrl.cluster.signals import run_until_stopped
     from agentrl.training import loop
 
     with _new_run(config) as (config, folder):
@@ -49,7 +49,6 @@ def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = N
     with run_lock(folder.path):
         inputs = RunInputs.for_resume(config, folder)
         inputs.print_notice()
-        from agentrl.cluster.signals import run_until_stopped
         from agentrl.training import loop
 
         write_atomic(folder.config, to_toml(config).encode())
@@ -64,7 +63,6 @@ def evaluate(config: Config, began: float | None = None) -> EvaluationRecord:
     check_out(config.out)
     inputs = RunInputs.of(config, HELD_OUT)
     inputs.print_notice()
-    from agentrl.cluster.signals import run_until_stopped
     from agentrl.training import loop
 
     with _new_run(config) as (config, folder):

@@ -74,7 +74,7 @@ def finding() -> list[tuple[str, bool, str, str]]:
     return [("verifier pool", True, "4 workers", "")]
 
 
-class PackagesOwnError(RuntimeError):
+class PackagesOwnError(Exception):
     """As a package may have them."""
 
 

@@ -29,6 +29,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/cli/gc.py": "a line of the output names the cleanup that failed, and the exit status is 1",
     "agentrl/cluster/engines.py": "the restart counts as failed: the engine is replaced again, as often as allowed",
     "agentrl/cluster/ray.py": "RunError if Ray does not start, ConfigError if nothing listens at an address",
+    "agentrl/config/doctor.py": "a failed check names the check that is broken",
     "agentrl/env/driver/tools.py": "a tool's result has no text form: the model reads the error",
     "agentrl/env/driver/user_code.py": "the result of an author's method, which the driver judges",
     "agentrl/env/files.py": "ConfigError if an author's module cannot be imported",

@@ -47,6 +47,12 @@ def test_a_run_is_scored_by_its_last_checkpoint_in_its_own_environment(run: RunF
     assert (config.out, config.eval.samples) == (None, 3)
 
 
+def test_an_empty_name_is_not_the_run_in_this_folder(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.path)
+    with pytest.raises(ConfigError, match=r"^model.name must not be empty, got '' \(--model\)"):
+        evaluation_config(None, of_flags([("model", "")]))
+
+
 @pytest.mark.parametrize("inside", ["", "model"])
 def test_a_checkpoint_of_a_run_is_scored_in_that_run_s_environment(
     run: RunFolder, inside: str, monkeypatch: pytest.MonkeyPatch
