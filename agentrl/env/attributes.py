@@ -45,9 +45,9 @@ def check_assignment(env: Any, name: str, value: Any) -> None:
 
 
 def check_made(env: Any, config: EnvConfig | None = None) -> None:
-    """Raise ConfigError if an object lost its config, the given one if there is one, or if its limits are no Limits."""
+    """Raise ConfigError if a new object has no config, or not the one it was given, or if `limits` is not a Limits."""
     env_class, held = type(env), vars(env).get("config")
-    if isinstance(held, EnvConfig) and held is (config or held):
+    if isinstance(held, EnvConfig) and (config is None or held is config):
         fault = next(settings_faults({"limits": env.limits}), "")
     elif is_dataclass(env_class):
         fault = "loses its config, because a dataclass replaces __init__: remove @dataclass, and write class Config"

@@ -60,7 +60,7 @@ class Limits:
 
 
 class HasConfig(Protocol):
-    """An environment, as far as its configuration goes: `agentrl.env.base` builds on this module."""
+    """What this module needs of an environment class, which `agentrl.env.base` defines with its help."""
 
     Config: ClassVar[type[EnvConfig]]
 

@@ -122,7 +122,7 @@ class Episode:
     signals: tuple[Signal, ...]
     stop_reason: StopReason
     success: Signal | None = None
-    """Result of the environment's own `success`, if it has one and was asked."""
+    """Result of the environment's own `success`, if it has one and was called."""
 
     @classmethod
     def of(cls, task: Task, trajectory: Trajectory) -> Episode:

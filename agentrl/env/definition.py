@@ -11,7 +11,7 @@ from typing import Any
 
 from agentrl.env.config import EnvConfig, Limits
 from agentrl.env.rewards import MARK as REWARD
-from agentrl.env.signatures import HOOKS, hook_fault, mark_of, marked_fault, unfit
+from agentrl.env.signatures import HOOKS, call_fault, hook_fault, mark_of, marked_fault
 from agentrl.errors import ConfigError
 
 SETTINGS = {"Config", "limits", "blocking"}
@@ -112,6 +112,6 @@ def _meant(name: str, value: Any) -> str:
         return "Config"
     known = ["blocking"] if isinstance(value, bool) else []
     if inspect.isroutine(value):
-        known = [hook for hook, arguments in HOOKS.items() if not unfit(hook, value, arguments)]
+        known = [hook for hook, arguments in HOOKS.items() if not call_fault(hook, value, arguments)]
     alike = [other for other in known if other[0] == name[0]]
     return next(iter(difflib.get_close_matches(name, alike, n=1, cutoff=NEAR)), "")

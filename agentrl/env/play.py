@@ -14,7 +14,7 @@ from agentrl.types import Signal, StopReason
 
 
 def play(env: Env, *policies: Policy, index: int = 0, split: str = "train", seed: int = 0) -> list[Episode]:
-    """Play the task at `index` once for each policy, as the members of one group, and ask every reward.
+    """Play the task at `index` once for each policy, as the members of one group, and compute every reward.
 
     Each member has its own object, made with the config of `env`. The signals of an episode are those of its turns,
     its end and its group, as in training; a failed one is invalid and says why (`Signal.reason`).

@@ -36,7 +36,7 @@ def hook_fault(name: str, value: Any) -> str:
     if inspect.iscoroutinefunction(function) and name in PLAIN:
         return f"is called without an event loop: write `def {name}` instead of `async def {name}`"
     may_yield = name == "tasks" and not inspect.isasyncgenfunction(function)
-    return (not may_yield and yields(function)) or unfit(name, value, HOOKS[name])
+    return (not may_yield and generator_fault(function)) or call_fault(name, value, HOOKS[name])
 
 
 def marked_fault(name: str, value: Any) -> str:
@@ -45,24 +45,24 @@ def marked_fault(name: str, value: Any) -> str:
         kind = type(value).__name__
         return f"is a {kind}, and agentrl reads methods only: remove @{kind}"
     if isinstance(value, Shared):
-        return unfit(name, value.make, ())
+        return call_fault(name, value.make, ())
     mark = getattr(value, REWARD, None)
     if mark is None:
-        return yields(value) or why_no_method(value)
+        return generator_fault(value) or why_no_method(value)
     if hasattr(value, TOOL):
         return "is a @tool too; choose one"
     if mark.scope == "group" and "ctx" in inspect.signature(value).parameters:
         return f"has scope 'group' and takes finished episodes instead of ctx: write def {name}(self, episodes)"
-    return yields(value) or unfit(name, value, ("episodes",) if mark.scope == "group" else ("ctx",))
+    return generator_fault(value) or call_fault(name, value, ("episodes",) if mark.scope == "group" else ("ctx",))
 
 
-def yields(function: Any) -> str:
+def generator_fault(function: Any) -> str:
     """Return what is wrong with a generator function; '' for any other function."""
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     return "yields; it must return its result" if is_generator else ""
 
 
-def unfit(name: str, value: Any, arguments: tuple[str, ...]) -> str:
+def call_fault(name: str, value: Any, arguments: tuple[str, ...]) -> str:
     """Return why a method cannot be called with these arguments; '' if it can."""
     bound = arguments if isinstance(value, staticmethod) else ("self", *arguments)
     try:

@@ -72,7 +72,7 @@ class Schema(GenerateJsonSchema):
     """JSON schema without pydantic's titles, because the model reads every token of it."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
-        """Never."""
+        """Return False for every field."""
         return False
 
 

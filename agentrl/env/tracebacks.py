@@ -18,7 +18,7 @@ STANDARD = sysconfig.get_paths()["stdlib"]
 def describe_error(error: BaseException, called: object = None) -> str:
     """'KeyError: 'x' (env.py:12)': an error with the innermost line of the author's own code.
 
-    If none of that code was reached, the line of the definition of `called` is given.
+    If none of that code was reached, it is the line where `called` is defined.
     """
     error = error.raised if isinstance(error, ExitedError) else error
     frame = authors_frame(error)

@@ -29,38 +29,38 @@ BRIEF.maxlist = BRIEF.maxdict = BRIEF.maxset = BRIEF.maxdeque = BRIEF.maxtuple =
 
 @asynccontextmanager
 async def observed(env_class: type) -> AsyncIterator[list[str]]:
-    """Notes on the body, complete when it has ended: what it changed for later episodes, how long it blocked."""
+    """Collect notes on the body until it ends: what it changed for later episodes, how long it blocked."""
     notes: list[str] = []
     before = lasting(env_class)
-    async with pulse() as longest:
+    async with pulse() as delays:
         yield notes
     changed = [name for name, value in lasting(env_class).items() if value != before.get(name, value)]
     if changed:
         notes.append(
             f"{', '.join(changed)} changed during an episode but is shared by all episodes of a worker; use ctx.state."
         )
-    if max(longest) > LONG_S:
+    if max(delays) > LONG_S:
         notes.append(
-            f"The environment blocked the event loop for {max(longest):.1f} s, during which no other episode runs: "
+            f"The environment blocked the event loop for {max(delays):.1f} s, during which no other episode runs: "
             "put blocking code in plain methods without blocking = False, or in asyncio.to_thread."
         )
 
 
 @asynccontextmanager
 async def pulse() -> AsyncIterator[list[float]]:
-    """Delays of the event loop while the body runs, as a list that grows; its maximum counts."""
-    longest = [0.0]
+    """Measure delays of the event loop while the body runs; yields the list to which they are added."""
+    delays = [0.0]
 
     async def beat() -> None:
         while True:
             began = time.monotonic()
             await asyncio.sleep(TICK_S)
-            longest.append(time.monotonic() - began - TICK_S)
+            delays.append(time.monotonic() - began - TICK_S)
 
     beating = asyncio.ensure_future(beat())
     await asyncio.sleep(0)
     try:
-        yield longest
+        yield delays
     finally:
         await asyncio.sleep(0)
         beating.cancel()

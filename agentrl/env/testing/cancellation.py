@@ -1,4 +1,4 @@
-"""Cancels an episode at every place where it waits."""
+"""Cancels an episode at every await."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def _models_turn() -> None:
 async def cancel_everywhere(
     make: MakeEnv, policy: ChoosePolicy = oracle_of, *, is_loaded: bool = False
 ) -> AsyncIterator[Cancellation]:
-    """Play episodes, each cancelled at the first place where none was cancelled before, until one finishes.
+    """Play episodes and cancel each at the first await at which none was cancelled before, until one finishes.
 
     Yields after each cancellation, when the episode has been torn down. Then closes what is shared and asserts that no
     task is left. With `is_loaded`, shared resources are made before the episode begins.
@@ -75,7 +75,7 @@ async def cancel_everywhere(
 
 
 async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait]) -> bool:
-    """Play an episode and cancel it where it waits at a place that is not in `seen`, which is added."""
+    """Play an episode and cancel it at the first await that is not in `seen`, which is added."""
     loop, passed, known = asyncio.get_running_loop(), 0, len(seen)
 
     async def episode() -> None:
@@ -108,7 +108,7 @@ async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait]) -> boo
 
 
 class _Watched(Coroutine[Any, Any, Any]):
-    """A coroutine that reports each place where it waits."""
+    """A coroutine that reports each await that suspends it."""
 
     def __init__(self, work: Any, note: Callable[[tuple[str, ...]], None]) -> None:
         self.work, self.note = work, note

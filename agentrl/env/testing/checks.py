@@ -1,4 +1,4 @@
-"""Checks of an environment's own evidence, and of what episodes may not do to each other."""
+"""Checks of an environment: its own evidence, and that episodes do not affect each other."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def check_tasks(make: MakeEnv, *, tasks: int = 8) -> None:
 
 
 async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = oracle_of) -> None:
-    """Assert that an episode cancelled at any place where it waits ends and leaves no task (`cancel_everywhere`)."""
+    """Assert that an episode ends and leaves no task when it is cancelled at any await (`cancel_everywhere`)."""
     async for _ in cancel_everywhere(make, policy):
         pass
 
@@ -101,7 +101,7 @@ async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) ->
 
 
 def own_evidence(env: Env, task: Task) -> list[Policy]:
-    """Return the oracle and the canaries of a task, and a policy that says nothing."""
+    """Return the oracle and the canaries of a task, and a policy of empty turns."""
     return [oracle_of(env, task), *canaries_of(env, task).values(), []]
 
 
@@ -117,22 +117,22 @@ async def check_concurrent(
     cases = [(task, policy) for task in await _sampled(make, tasks) for policy in policies(source, task)][:count]
     # Alone in the other order: an episode that changes the next one is seen.
     alone = [await play_signals(make(), *case) for case in reversed(cases)][::-1]
-    crowd = [moments(make(), *cases[number % len(cases)], member=number) for number in range(count)]
-    for number, episode in enumerate(await interleave(crowd)):
+    together = [moments(make(), *cases[number % len(cases)], member=number) for number in range(count)]
+    for number, episode in enumerate(await interleave(together)):
         task = cases[number % len(cases)][0]
         assert signals_of(episode) == alone[number % len(cases)], (
             f"{_named(task)} earns another reward when {count} episodes are open than alone: episodes share state"
         )
     assert len({*map(str, alone)}) > 1 or count == 1 or not any(alone), (
-        f"every oracle and canary of {type(source).__name__} earns the same, even silence, so that shared state "
-        "could not be seen: add a canary that earns less"
+        f"every oracle and canary of {type(source).__name__} earns the same, and so does silence: "
+        "shared state would go unnoticed; add a canary that earns less"
     )
 
 
 async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle_of, *, tasks: int = 3) -> list[list[Any]]:
-    """Episodes with the same seed and member see and draw the same, in turns with each other; all others draw others.
+    """Assert that interleaved episodes of the same seed and member are equal, and that all others draw other numbers.
 
-    Returns what the episodes of seeds 0 and 1, of two members each, saw.
+    Returns what the environment gave to seeds 0 and 1, two members each.
     """
 
     size = await EnvDriver(make()).size(TRAIN)
@@ -171,15 +171,15 @@ async def no_leaks() -> AsyncIterator[None]:
 
 
 async def interleave(episodes: Sequence[AsyncIterator[Any]]) -> list[list[Any]]:
-    """Run all at once, one item of each before the next of any; returns the items of each."""
-    heard: list[list[Any]] = [[] for _ in episodes]
+    """Advance all episodes in step, one item each per round; returns the items of each."""
+    received: list[list[Any]] = [[] for _ in episodes]
     running = list(range(len(episodes)))
     while running:
         items = await asyncio.gather(*(anext(episodes[number], None) for number in running))
         for number, item in zip(running, items, strict=True):
-            heard[number].append(item)
-        running = [number for number in running if heard[number][-1] is not None]
-    return [items[:-1] for items in heard]
+            received[number].append(item)
+        running = [number for number in running if received[number][-1] is not None]
+    return [items[:-1] for items in received]
 
 
 async def _sampled(make: MakeEnv, count: int) -> list[Task]:

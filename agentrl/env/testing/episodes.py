@@ -22,14 +22,14 @@ MakeEnv = Callable[[], Env]
 
 
 class Moment(NamedTuple):
-    """What the environment returned at one moment of an episode, and the next number of the episode's `ctx.rng`."""
+    """What the environment returned at one moment of an episode, and then the next number of its `ctx.rng`."""
 
     result: Start | StepResult | tuple[Signal, ...]
     random: float
 
 
 async def sample_tasks(env: Env, count: int) -> list[Task]:
-    """`count` tasks of each split, spread evenly over it; all tasks of a smaller split."""
+    """Return `count` tasks of each split, spread evenly over it; all tasks of a smaller split."""
     found, driver = [], EnvDriver(env)
     for split in (TRAIN, HELD_OUT):
         size = await driver.size(split)
@@ -52,7 +52,7 @@ async def moments(
 
 
 async def play_signals(env: Env, task: Task, policy: Policy, *, seed: int = 0, member: int = 0) -> dict[str, Signal]:
-    """Play an episode and return its signals by name; group rewards are not asked (`agentrl.env.play` asks them)."""
+    """Play an episode and return its signals by name, without group rewards (`agentrl.env.play` has them)."""
     return signals_of([moment async for moment in moments(env, task, policy, seed=seed, member=member)])
 
 
@@ -69,10 +69,7 @@ def values(signals: Mapping[str, Signal]) -> dict[str, float | None]:
 
 
 def data_file(name: str) -> Path:
-    """Return a file or folder below AGENTRL_DATA; skips the test where it is absent.
-
-    For data that cannot be shipped.
-    """
+    """Return a file or folder below AGENTRL_DATA, for data that cannot be shipped; skips the test if it is absent."""
     import pytest
 
     folder = os.environ.get("AGENTRL_DATA")

@@ -44,14 +44,14 @@ def rehearse(
     max_context: int = 131_072,
     timeout_s: float = 20.0,
 ) -> Trajectory:
-    """Play the task at `index` with a model that says `turns`, and return the trajectory that would be trained on.
+    """Play the task at `index` with a model that generates `turns`, and return the trajectory that would be trained on.
 
     Each turn is a text (`tool_call` writes the calls in it), a message, or an answer of the scripted engine such as
     `Hang()`; a function of the messages so far may stand for all turns. A new environment object is made with the
     config of `env`. `tokenizer` is a folder or hub id whose tokenizer and chat template are used; by default each
     UTF-8 byte is a token, and nothing is loaded. `timeout_s` limits the episode, and each turn to half of that.
 
-    What the environment raises is in `error` and `stop_reason`, as in training. Raises EnvError when the episode asks
+    What the environment raises is in `error` and `stop_reason`, as in training. Raises EnvError when the episode needs
     for more turns than the script has.
     """
     if isinstance(turns, str):
@@ -73,26 +73,26 @@ class _Rehearsal:
     async def run(self, request: EpisodeRequest) -> Trajectory:
         renderer, encode, vocab_size = _coding(self._tokenizer)
         engine = await ScriptedEngine.ready(
-            self._said,
+            self._next_turn,
             encode=encode,
             vocab_size=vocab_size,
             max_model_len=self._max_context,
         )
         client = EngineClient([EngineServer(engine)], "rehearsal")
         try:
-            runtime = EpisodeRuntime(self._made, renderer, client, self._max_context)
+            runtime = EpisodeRuntime(self._make_driver, renderer, client, self._max_context)
             trajectory = await EpisodeRunner(request, runtime).run()
         finally:
             await client.close()
         if self._missing:
-            raise EnvError(f"the episode asked for turn {self._missing}, and the script has {self._missing - 1}")
+            raise EnvError(f"the episode needs turn {self._missing}, and the script ends after {self._missing - 1}")
         return trajectory
 
-    def _made(self, max_turns: int) -> EnvDriver:
+    def _make_driver(self, max_turns: int) -> EnvDriver:
         self._driver = EnvDriver(type(self._env)(self._env.config), max_turns)
         return self._driver
 
-    def _said(self, _: tuple[int, ...], number: int) -> ScriptedTurn:
+    def _next_turn(self, _: tuple[int, ...], number: int) -> ScriptedTurn:
         if callable(self._turns):
             assert self._driver is not None, "an episode has begun"
             turn = self._turns(list(self._driver.ctx.messages))

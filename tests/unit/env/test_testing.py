@@ -121,7 +121,7 @@ def test_an_engine_that_fails_in_a_rehearsal_is_infrastructure_and_never_a_rewar
 
 
 def test_a_script_that_ends_too_early_is_an_error_that_says_where() -> None:
-    with pytest.raises(EnvError, match="the episode asked for turn 2, and the script has 1"):
+    with pytest.raises(EnvError, match="the episode needs turn 2, and the script ends after 1"):
         rehearse(Sums(), [tool_call("add", a=1, b=2)])
 
 
