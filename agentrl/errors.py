@@ -2,19 +2,19 @@
 
 AgentRLError
 ├── ConfigError            the user's input: configuration, data, model, env name
-│   ├── UnknownNameError   a name nobody knows, with the nearest known one
+│   ├── UnknownNameError   an unknown name, with the nearest known one
 │   └── DataError          a data file, with file and line
 ├── EnvError               an environment's own code raised (fault = "program")
 │   └── VerifierError      its scoring raised
 ├── EngineError            sampling failed
 │   ├── EngineDiedError    the process is gone; a restart may help
-│   └── EngineRefusedError a call that this engine cannot serve (see its capabilities)
+│   └── EngineRefusedError a call that this engine cannot serve
 ├── WeightsError           a publication did not arrive whole
 ├── LearnerError           a learner rank failed; names the rank
 │   └── LearnerDiedError   its process is gone
 ├── WorkerLostError        the process that ran an episode is gone
-├── DeadlineError          a wait ran out; says which and how long
-└── RunError               the run cannot go on (or cannot be resumed)
+├── DeadlineError          a wait timed out; states which and how long
+└── RunError               the run cannot continue, or cannot be resumed
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ Fault = Literal["program", "infra"]
 
 
 class AgentRLError(Exception):
-    """The root of the tree; `fault` says whose fault it is: the env's program or the infrastructure."""
+    """The root of the tree; `fault` names the cause: the environment's program or the infrastructure."""
 
     fault: Fault = "infra"
 
 
 class ConfigError(AgentRLError):
-    """What the user asked for cannot be done; raised before anything heavy starts."""
+    """The user's input cannot be used; raised before anything heavy starts."""
 
     fault: Fault = "program"
 
 
 class UnknownNameError(ConfigError):
-    """A name that is not known; the message carries the nearest known one and the list."""
+    """An unknown name; the message has the nearest known one and the list."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
         super().__init__(f"unknown {kind} {name!r}.{did_you_mean(name, names)}{' ' + hint if hint else ''}")
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str]]:
-        """It crosses process borders as its message."""
+        """Pickle as a ConfigError with the same message."""
         return ConfigError, (str(self),)
 
 
@@ -76,7 +76,7 @@ class EngineDiedError(EngineError):
 
 
 class EngineRefusedError(EngineError):
-    """The engine cannot do what was asked (see its capabilities)."""
+    """The engine cannot serve this call."""
 
 
 class WeightsError(AgentRLError):
@@ -96,11 +96,11 @@ class WorkerLostError(AgentRLError):
 
 
 class DeadlineError(AgentRLError):
-    """A wait ran out; the message says what was waited for and how long."""
+    """A wait timed out; the message states what for and how long."""
 
 
 class RunError(AgentRLError):
-    """The run cannot go on, or cannot be resumed."""
+    """The run cannot continue, or cannot be resumed."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

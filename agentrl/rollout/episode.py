@@ -43,7 +43,7 @@ class EpisodeRuntime:
     """What the episodes of one worker share. The run's `seed` determines the task of each index."""
 
     make_driver: Callable[[int], EnvDriver]
-    """From the run's `max_turns` (0: the limit of the environment)."""
+    """Makes a driver for a limit of turns (0: the limit of the environment)."""
     renderer: Renderer
     engine: Sampler
     max_context: int
@@ -71,7 +71,7 @@ class EpisodeRunner:
         self._spent: dict[Phase, float] = {}
 
     async def run(self) -> Trajectory:
-        """Play, score, tear down."""
+        """Run the episode: play, score, tear down."""
         try:
             with boundary(lambda: self._phase) as caught:
                 caught.ending = await self._score(await self._play())

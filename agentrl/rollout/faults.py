@@ -11,7 +11,7 @@ from agentrl.errors import RunError
 from agentrl.types import Trajectory
 
 REASON_CHARACTERS = 300
-UNANSWERED_BATCHES = 8  # as many samples without any answer are the fault of the tasks, and more of them do not help
+UNANSWERED_BATCHES = 8  # so many samples without an answer are the fault of the tasks, and more do not help
 
 
 @dataclass(frozen=True, slots=True)

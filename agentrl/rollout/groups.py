@@ -81,7 +81,6 @@ class OpenGroup:
     back: dict[int, Trajectory] = field(default_factory=dict)
     given_up: set[int] = field(default_factory=set)
     recorded: set[int] = field(default_factory=set)
-    is_scored: bool = False
 
     @property
     def settled(self) -> set[int]:

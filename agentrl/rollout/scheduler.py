@@ -93,7 +93,8 @@ class Scheduler:
                     await self._changed.wait()
         except TimeoutError:
             raise DeadlineError(
-                f"no batch of {self.settings.prompts} groups within {deadline_s:.0f} s: {self.status_line()}. "
+                f"no batch of {self.settings.prompts} groups within {deadline_s:.0f} s: {len(self._open)} groups in "
+                f"flight, {len(self._buffer)} buffered, {self._in_training} in training. "
                 "Raise rollout.episode_timeout_s, or look at the newest trajectories with `agentrl show`."
             ) from None
         self._in_training = len(chosen)
@@ -122,10 +123,6 @@ class Scheduler:
     def outstanding(self) -> int:
         """Number of groups in flight, buffered, or in the batch in training."""
         return len(self._open) + len(self._buffer) + self._in_training
-
-    def status_line(self) -> str:
-        """Return the number of groups in each state."""
-        return f"{len(self._open)} groups in flight, {len(self._buffer)} buffered, {self._in_training} in training"
 
     def _choose(self) -> list[Group] | None:
         if self._failure is not None:
@@ -205,7 +202,7 @@ class Scheduler:
     def _close_if_settled(self, group: OpenGroup) -> None:
         if len(group.settled) < self.settings.group_size:
             return
-        if self._score_group is None or group.is_scored or not group.unrecorded:
+        if self._score_group is None or not group.unrecorded:
             self._close(group)
         else:
             self._spawn(self._score(group, self._score_group))
@@ -225,7 +222,6 @@ class Scheduler:
             if trajectory.sample.member not in group.recorded:
                 self._record(trajectory)
                 group.back[trajectory.sample.member] = trajectory
-        group.is_scored = True
         self._close(group)
 
     def _retry_members(self, group: OpenGroup, members: list[Trajectory], reason: str) -> None:

@@ -59,8 +59,7 @@ class RolloutWorker:
 
         If a group reward fails, all of them end with VERIFIER_ERROR and have no reward, instead of a reward of 0.
         """
-        ended = [t for t in trajectories if t.is_scored or t.stop_reason.is_scored]
-        scored = {t.sample: t for t in ended if not t.is_unanswered}
+        scored = {t.sample: t for t in trajectories if (t.is_scored or t.stop_reason.is_scored) and t.action_tokens}
         if not scored:
             return tuple(trajectories)
         with boundary(lambda: Phase.SCORE) as caught:

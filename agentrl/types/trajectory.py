@@ -167,8 +167,7 @@ class Trajectory:
     @property
     def is_scored(self) -> bool:
         """True when at least one signal was computed and the stop reason allows a score."""
-        deadline_counts = self.stop_reason is StopReason.DEADLINE and bool(self.signals)
-        return (self.stop_reason.is_scored or deadline_counts) and bool(self.signals)
+        return bool(self.signals) and (self.stop_reason.is_scored or self.stop_reason is StopReason.DEADLINE)
 
     @property
     def is_unanswered(self) -> bool:
@@ -176,8 +175,7 @@ class Trajectory:
 
         Such an episode cannot be trained, and no reward in it is earned by the policy.
         """
-        has_ended = self.stop_reason.is_scored or self.is_scored
-        return has_ended and self.action_tokens == 0
+        return (self.stop_reason.is_scored or self.is_scored) and self.action_tokens == 0
 
     @property
     def is_trainable(self) -> bool:
