@@ -38,7 +38,7 @@ def load_renderer(tokenizer: Any) -> Renderer:
     """Return the renderer of a transformers tokenizer: by model family if `renderers` knows it, else by template."""
     from renderers.base import MODEL_RENDERER_MAP
 
-    from agentrl.rollout.templates import FamilyRenderer, TemplateRenderer
+    from agentrl.rollout.model_renderers import FamilyRenderer, TemplateRenderer
 
     is_known = tokenizer.name_or_path in MODEL_RENDERER_MAP
     return FamilyRenderer(tokenizer) if is_known else TemplateRenderer(tokenizer)

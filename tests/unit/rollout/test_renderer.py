@@ -13,8 +13,8 @@ from transformers import AutoTokenizer
 
 from agentrl.config.embedded import EMBEDDED, cache_folder
 from agentrl.errors import ConfigError, EnvError
+from agentrl.rollout.model_renderers import FamilyRenderer, TemplateRenderer
 from agentrl.rollout.renderer import load_renderer
-from agentrl.rollout.templates import FamilyRenderer, TemplateRenderer
 from agentrl.types import Message, ToolSpec
 from tests.unit.rollout import templates
 from tests.unit.rollout.templates import encode, qwen3_tokenizer, tokenizer
