@@ -44,7 +44,7 @@ class Guarded:
 def boundary(phase: Callable[[], Phase]) -> Iterator[Guarded]:
     """Run the body; an exception becomes an `ending`, classified with `phase()` at that moment.
 
-    A cancellation of the running task, KeyboardInterrupt and SystemExit are raised again. A CancelledError without such a
+    A cancellation of the running task, KeyboardInterrupt and SystemExit pass through. A CancelledError without such a
     cancellation (a library cancelled itself) is a failure like any other.
     """
     caught = Guarded()
