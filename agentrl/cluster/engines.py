@@ -49,7 +49,7 @@ class Engines:
 
     @property
     def current(self) -> list[RemoteEngine]:
-        """The engines that serve weights; in the place of one that is being replaced, the lost one."""
+        """All engines by engine id; an engine that is being replaced is still the lost one."""
         return list(self._engines)
 
     def serving(self) -> dict[int, RemoteEngine]:

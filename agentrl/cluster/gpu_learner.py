@@ -37,7 +37,7 @@ class GpuLearner(PolicyLearner):
         threading.Thread(target=self._loop.run_forever, name="engine calls", daemon=True).start()
 
     def send(self, version: Version, engines: Sequence[RemoteEngine], deadline_s: float) -> None:
-        """Send the present weights to paused engines; connects first where they are not those of the last call."""
+        """Send the present weights to paused engines; reconnects if they are not those of the last call."""
         receivers = [engine.actor.key for engine in engines]
         if self._sender is None or receivers != self._receivers:
             self._sender, self._receivers = self._connected(engines, deadline_s), receivers

@@ -238,8 +238,8 @@ def _start_ray(namespace: str, is_local: bool) -> None:
 
 @contextmanager
 def _own_handlers() -> Iterator[None]:
-    """Restore our signal handlers, which Ray replaces by some that print a stack and end the process."""
-    if threading.current_thread() is not threading.main_thread():  # neither Ray, which warns, nor we can set any there
+    """Restore our signal handlers: Ray installs some that print a stack and end the process."""
+    if threading.current_thread() is not threading.main_thread():  # no handler can be set there, of which Ray warns
         logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
         yield
         return

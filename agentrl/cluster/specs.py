@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus
 from agentrl.cluster.ray import ActorSpec
@@ -59,34 +59,22 @@ def worker_spec(config: Config, model: Path, engines: Sequence[Transport], worke
     """Specify a rollout worker that samples from `engines`."""
     return ActorSpec(
         f"rollout worker {worker_id}",
-        make_worker,
+        Worker,
         (f"worker-{worker_id}-{os.urandom(4).hex()}", tuple(engines), config, str(model)),
         env={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""},
         died=WorkerLostError,
     )
 
 
-def make_worker(name: str, engines: Sequence[Transport], config: Config, model: str) -> Worker:
-    """Make a rollout worker. Its imports leave no garbage, and thousands of episodes leave little."""
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
-    return Worker(
-        name,
-        engines,
-        env=config.env.name,
-        env_options=config.env.options,
-        model=model,
-        max_context=config.model.max_context,
-        seed=config.seed,
-    )
-
-
 class Worker(RolloutWorker):
-    """A rollout worker with its client of the engines."""
+    """A rollout worker with its client of the engines, alone in its process."""
 
-    def __init__(self, name: str, engines: Sequence[Transport], **settings: Any) -> None:
+    def __init__(self, name: str, engines: Sequence[Transport], config: Config, model: str) -> None:
+        gc.freeze()  # imports leave no garbage, and thousands of episodes leave little
+        gc.set_threshold(100_000, 50, 100)
         self._client = EngineClient(engines, name)
-        super().__init__(engine=self._client, **settings)
+        env = config.env
+        super().__init__(env.name, env.options, model, self._client, config.model.max_context, config.seed)
 
     async def engine_lost(self, engine_id: int, reason: str) -> None:
         """Send nothing more to an engine."""

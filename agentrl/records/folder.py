@@ -110,7 +110,7 @@ def path_of(value: object, name: str) -> Path:
 
 
 def existing_run(path: Path | str) -> Path:
-    """`path` if it is the folder of a run, else a ConfigError with the nearest run."""
+    """Return `path` if it is the folder of a run; raises ConfigError with the nearest run otherwise."""
     path = path_of(path, "path")
     if RunFolder(path).config.is_file():
         return path

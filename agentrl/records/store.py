@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import mmap
 import os
 import struct
@@ -18,7 +17,7 @@ import msgspec
 import zstandard
 
 from agentrl.errors import RunError
-from agentrl.records.jsonl import fsync
+from agentrl.records.jsonl import explained, fsync
 from agentrl.types import (
     AttemptId,
     Message,
@@ -244,12 +243,7 @@ class TrajectoryStore:
         except OSError as error:
             os.ftruncate(self._file, self._end)
             os.lseek(self._file, self._end, os.SEEK_SET)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
-            run = self.folder.parent
-            raise RunError(
-                f"{self.folder}: the disk is full. Make room, then continue with `agentrl resume {run}`."
-            ) from error
+            raise explained(error, self.folder) from error
         self._end += len(data)
 
 

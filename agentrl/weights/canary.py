@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from agentrl.errors import WeightsError
@@ -46,7 +47,7 @@ class LogprobCanary:
     def _difference(self, pair: tuple[float, float]) -> float:
         engine, learner = pair
         difference = abs(engine - learner) / (1 + abs(learner) if self._is_calibrated else 1)
-        return difference if difference == difference else float("inf")
+        return math.inf if math.isnan(difference) else difference
 
     def _calibrated(self, difference: float) -> float:
         if difference > _CALIBRATION_LIMIT:

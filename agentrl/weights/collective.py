@@ -14,8 +14,8 @@ import torch
 
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, WeightsError
-from agentrl.types import TensorSpec, Version, WeightManifest
-from agentrl.weights.digest import tensor_digest
+from agentrl.types import Version, WeightManifest
+from agentrl.weights.staging import spec_of
 
 if TYPE_CHECKING:
     from vllm.distributed.weight_transfer.base import ParamMeta
@@ -98,14 +98,8 @@ class Source:
         """Return None: every rank yields all tensors."""
 
     def manifest(self, version: Version) -> WeightManifest:
-        """Return the manifest against which engines verify; digests are computed on the tensors' device."""
-        return WeightManifest(
-            version,
-            tuple(
-                TensorSpec(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor_digest(tensor))
-                for name, tensor in self.weights()
-            ),
-        )
+        """Return the manifest against which engines verify."""
+        return WeightManifest(version, tuple(spec_of(name, tensor) for name, tensor in self.weights()))
 
 
 @dataclass(frozen=True)

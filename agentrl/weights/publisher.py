@@ -27,7 +27,7 @@ class Fleet(Protocol):
         """Return the engines that are up, by engine id."""
 
     def replace(self, engine_id: int, engine: Engine, why: str, refill: Refill) -> None:
-        """Start a new engine in the place of `engine`, in the background, and `refill` it."""
+        """Replace `engine` by a new one in the background; `refill` publishes the present weights to it."""
 
     async def sleep(self, deadline_s: float) -> None:
         """Free the GPUs for the learner that shares them."""
@@ -40,7 +40,7 @@ class Fleet(Protocol):
 class PublishTimings:
     """Seconds of each part of a publication, those of the slowest engine; `canary` is the largest logprob difference.
 
-    `stage_s` is what happens once for all engines: writing the weights down, or sending them.
+    `stage_s` is what happens once for all engines: staging the weights, or sending them.
     """
 
     learner_canary_s: float = 0.0

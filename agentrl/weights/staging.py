@@ -56,7 +56,7 @@ def stage(
             if root not in folders:
                 folders[root] = Path(tempfile.mkdtemp(prefix=staging_prefix(fallback), dir=root))
             buckets.append(_write(group, folders[root] / f"{number}.bin", size))
-            specs.extend(_spec(name, tensor) for name, tensor in group)
+            specs.extend(spec_of(name, tensor) for name, tensor in group)
     except BaseException:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
@@ -129,7 +129,8 @@ def _write(group: list[NamedTensor], path: Path, size: int) -> Bucket:
     return {"path": str(path), "tensors": tensors}
 
 
-def _spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+def spec_of(name: str, tensor: torch.Tensor) -> TensorSpec:
+    """Return the entry of a tensor in a manifest; its digest is computed on the tensor's device."""
     return TensorSpec(name, tuple(tensor.shape), _dtype_name(tensor), tensor_digest(tensor))
 
 

@@ -1,4 +1,4 @@
-"""The ways of weights to the engines: staged in shared memory, or sent from GPU to GPU."""
+"""Transfers of weights to the engines: staged in shared memory, or sent from GPU to GPU."""
 
 from __future__ import annotations
 

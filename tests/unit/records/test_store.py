@@ -213,7 +213,7 @@ assert store.read(SampleId(5000, 0)) == trajectory(5000, 0)
 def test_a_full_disk_is_named_and_costs_nothing_stored(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
     stored, _, message = done.stdout.partition(" ")
-    assert "the disk is full. Make room, then continue with `agentrl resume" in message
+    assert "File too large. Make room, then continue with `agentrl resume" in message
     groups = [sample.group for sample, _ in TrajectoryStore(tmp_path).ids()]
     assert int(stored) > 5
     assert groups == [*range(int(stored)), 5000]
