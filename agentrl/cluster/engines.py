@@ -74,11 +74,11 @@ class Engines:
 
     async def sleep(self, deadline_s: float) -> None:
         """Free the GPUs for the learner that shares them."""
-        await asyncio.gather(*(engine.sleep(deadline_s) for engine in self._engines))
+        await asyncio.gather(*(engine.sleep(deadline_s) for engine in self.serving().values()))
 
     async def wake(self, deadline_s: float) -> None:
         """Take the GPUs back; weights must be published before anything is sampled."""
-        await asyncio.gather(*(engine.wake(deadline_s) for engine in self._engines))
+        await asyncio.gather(*(engine.wake(deadline_s) for engine in self.serving().values()))
 
     async def close(self) -> None:
         """End every engine and its processes. Idempotent."""

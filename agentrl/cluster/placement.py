@@ -26,12 +26,12 @@ def bundle(config: Config, index: int) -> int | None:
 
 
 def engine_gpus(config: Config) -> float:
-    """Return how many GPUs an engine asks for."""
+    """Return how many GPUs an engine needs."""
     if is_shared(config):
         return 1 - LEARNER_SHARE
-    return float(config.engine.tensor_parallel * (config.device == "cuda"))
+    return float(config.engine.tensor_parallel) if config.device == "cuda" else 0.0
 
 
 def learner_gpus(config: Config) -> float:
-    """Return how many GPUs a learner rank asks for."""
+    """Return how many GPUs a learner rank needs."""
     return LEARNER_SHARE if is_shared(config) else float(config.device == "cuda")

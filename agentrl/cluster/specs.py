@@ -82,7 +82,7 @@ class Worker(RolloutWorker):
 
     async def engine_restarted(self, engine_id: int, engine: Transport) -> None:
         """Send requests to `engine`, which replaces a lost one and serves weights."""
-        self._client.restarted(engine_id, engine)
+        self._client.replace(engine_id, engine)
 
 
 def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:

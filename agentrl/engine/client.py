@@ -21,7 +21,7 @@ class EngineClient:
 
     A request goes to the engine with the fewest in flight, or to the one its `key` (a conversation) went to before,
     whose cache holds the prefix. When an engine dies, its requests are sent to another one, at most `resends` times;
-    when no engine is left, they wait for `restarted`. The request's deadline covers all of this. `client` is a name
+    when no engine is left, they wait for `replace`. The request's deadline covers all of this. `client` is a name
     that no other process has or had.
     """
 
@@ -48,7 +48,7 @@ class EngineClient:
         scores: tuple[float, ...] = await self._ask("score", (ids,), deadline_s, None)
         return scores
 
-    def restarted(self, engine_id: int, engine: Transport) -> None:
+    def replace(self, engine_id: int, engine: Transport) -> None:
         """Replace an engine, whose requests are lost, by `engine`, which serves weights already."""
         self._links[engine_id].lose("it was restarted")
         self._links[engine_id] = _Link(engine, self._client)

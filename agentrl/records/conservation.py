@@ -134,12 +134,14 @@ def _records(records: dict[int, TrainedStep], reports: list[RankReport]) -> list
 
 def _record(record: TrainedStep, trained: set[SampleId]) -> list[str]:
     step, named = record.step, set(record.samples)
+    if not named:
+        miscounted = f"step {step}: its record counts {record.trained} trained samples, the ranks {len(trained)}"
+        return [miscounted] if record.trained != len(trained) else []
     lost = [f"sample {s}: trained in step {step} in the step's record, by no rank" for s in sorted(named - trained)]
     hidden = [
         f"sample {s}: trained in step {step} by its rank, not in the step's record" for s in sorted(trained - named)
     ]
-    miscounted = [f"step {step}: its record counts {record.trained} trained samples, the ranks {len(trained)}"]
-    return lost + hidden if named else miscounted * (record.trained != len(trained))
+    return lost + hidden
 
 
 def _name(attempt: AttemptId) -> str:

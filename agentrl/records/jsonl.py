@@ -49,7 +49,7 @@ class JsonLines:
 def read_jsonl(path: Path, kind: type[T]) -> list[T]:
     """Read the lines of a file as objects of `kind`; empty if there is no file. Torn lines are skipped.
 
-    A kill leaves the beginning of a line, a power loss zero bytes behind it.
+    A kill leaves the beginning of a line, and a power loss zero bytes after it.
     Raises RunError for a whole line that is not of `kind`, and for one that is not JSON.
     """
     if not path.exists():

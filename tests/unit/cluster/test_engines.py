@@ -180,6 +180,12 @@ async def test_a_worker_that_fails_at_the_loss_of_an_engine_is_replaced_and_the_
     assert [restart.process for restart in read_restarts(run.folder)] == ["engine 0", "worker"]
 
 
+async def test_an_engine_that_is_being_replaced_is_not_put_to_sleep(run: Run) -> None:
+    run.replace(1, "it died").actor.kill()
+    await run.engines.sleep(1.0)
+    assert run.engines.serving()[0].actor.object._asleep  # type: ignore[attr-defined]
+
+
 async def test_a_dead_engine_is_found_by_its_heartbeat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(engines_module, "HEARTBEAT_S", 0.01)
     run = Run(tmp_path)

@@ -315,7 +315,7 @@ async def test_requests_wait_for_the_restart_when_no_engine_is_left(connect: Con
     wire.cut()
     done, _ = await asyncio.wait(calls, timeout=0.02)
     assert not done
-    client.restarted(0, await wire_to(["again"]))
+    client.replace(0, await wire_to(["again"]))
     assert [bytes((await call).ids[:-1]) for call in calls] == [b"again"] * 3
 
 
