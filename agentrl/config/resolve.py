@@ -21,12 +21,6 @@ def resolve_run(config: Config, machine: Machine) -> Config:
 
     A resolved configuration comes back equal.
     """
-    resolved = _resolved(config, machine)
-    validate(resolved, machine)
-    return resolved
-
-
-def _resolved(config: Config, machine: Machine) -> Config:
     model, learner, rollout, weights = config.model, config.learner, config.rollout, config.weights
     has_gpu = bool(machine.gpus) and machine.has("vllm")
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
@@ -47,7 +41,9 @@ def _resolved(config: Config, machine: Machine) -> Config:
         "rollout": _with(rollout, max_tokens=rollout.max_tokens or max_tokens),
         "weights": _with(weights, transfer=transfer if weights.transfer == "auto" else weights.transfer),
     }
-    return config.model_copy(update=update)
+    resolved = config.model_copy(update=update)
+    validate(resolved, machine)
+    return resolved
 
 
 def _engine(config: Config, machine: Machine, device: str) -> EngineSection:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
 from agentrl.config.schema import Config
-from agentrl.errors import ConfigError
 from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import JsonLines, explained, read_jsonl
@@ -27,14 +25,9 @@ class Tracker(Protocol):
 
 
 class Metrics:
-    """Writes every record to the run folder and to the configured trackers.
-
-    Raises ConfigError for a tracker that is not installed, before anything is written.
-    """
+    """Writes every record to the run folder and to the configured trackers."""
 
     def __init__(self, folder: RunFolder, config: Config) -> None:
-        if config.track.wandb and importlib.util.find_spec("wandb") is None:
-            raise ConfigError("track.wandb is on, but wandb is not installed: `pip install wandb`, or turn it off")
         self._steps, self._evaluations = JsonLines(folder.metrics), JsonLines(folder.evaluations)
         self._trackers: list[Tracker] = []
         if config.track.tensorboard:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from markupsafe import Markup, escape
@@ -237,7 +237,7 @@ def _finite(s: Series) -> Series:
     kept = [i for i, y in enumerate(s.y) if math.isfinite(y)]
     x, y = [s.x[i] for i in kept], [s.y[i] for i in kept]
     low, high = ([column[i] for i in kept] if column else [] for column in (s.low, s.high))
-    return Series(s.name, x, y, s.tone, low, high, s.has_dots, s.is_smoothed)
+    return replace(s, x=x, y=y, low=low, high=high)
 
 
 def _thin(s: Series) -> Series:
@@ -246,12 +246,12 @@ def _thin(s: Series) -> Series:
     if size <= 1:
         return s
     x, y, low, high = (_means(column, size) for column in (s.x, s.y, s.low, s.high))
-    return Series(s.name, x, y, s.tone, low, high, s.has_dots, s.is_smoothed)
+    return replace(s, x=x, y=y, low=low, high=high)
 
 
 def _pool(layers: Sequence[Bars], starts: Sequence[float]) -> tuple[list[Bars], list[float]]:
     size = math.ceil(len(starts) / MOST_POINTS)
-    return [Bars(layer.name, _means(layer.values, size), layer.tone) for layer in layers], _means(starts, size)
+    return [replace(layer, values=_means(layer.values, size)) for layer in layers], _means(starts, size)
 
 
 def _means(values: Sequence[float], size: int) -> list[float]:

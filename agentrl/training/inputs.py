@@ -1,4 +1,4 @@
-"""What a run works on: its environment, its model and where it goes on, checked before anything heavy is imported."""
+"""Inputs of a run: its environment, its model and the run it continues, checked before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class RunInputs:
         env = env_of(config)
         max_turns = config.rollout.max_turns
         check_complete(EnvDriver(env, max_turns))
-        notice = _preflight(env)
+        notice = str(_called(f"{type(env).__name__} cannot run here", env.preflight) or "")
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
         tried = dry_run(DryRunRequest(config.env.name, config.env.options, wanted, config.seed, max_turns))
         model = locate(config.model.name)
         _check_context(config, model)
-        notes = filter(None, [notice, *tried.notes, prompt_note(tried.prompt, config, model)])
+        notes = filter(None, [notice, *tried.notes, _prompt_note(tried.prompt, config, model)])
         return cls(type(env), model, " ".join(notes))
 
     @classmethod
@@ -93,11 +93,6 @@ def env_of(config: Config) -> Env:
     return env
 
 
-def _preflight(env: Env) -> str:
-    """Return the summary of the environment's preflight; ConfigError for whatever it raises."""
-    return str(_called(f"{type(env).__name__} cannot run here", env.preflight) or "")
-
-
 def _called(failure: str, function: Callable[..., Any], *args: Any, at: object = None) -> Any:
     """Call an author's code. Errors of agentrl are raised as they are, all others as ConfigError that says `failure`.
 
@@ -125,7 +120,7 @@ def _check_context(config: Config, model: Path) -> None:
         )
 
 
-def prompt_note(prompt: str, config: Config, model: Path) -> str:
+def _prompt_note(prompt: str, config: Config, model: Path) -> str:
     """Return a warning if the first prompt leaves no room for an answer, else "".
 
     Counts the text alone; a chat template and the descriptions of tools take more tokens.
@@ -134,7 +129,8 @@ def prompt_note(prompt: str, config: Config, model: Path) -> str:
     text = prompt.encode(errors="replace")
     if len(text) + wanted <= context:  # no token is shorter than a byte
         return ""
-    tokens = token_count(text.decode(), model)
+    ids = catch(encode, text.decode(), model).value
+    tokens = len(prompt) // CHARACTERS_PER_TOKEN if ids is None else len(ids)
     if tokens + wanted <= context:
         return ""
     return (
@@ -142,12 +138,6 @@ def prompt_note(prompt: str, config: Config, model: Path) -> str:
         f"{context} for an answer of up to {wanted} (rollout.max_tokens): raise model.max_context or shorten the "
         "prompt. A prompt that leaves no room is neither answered nor trained on."
     )
-
-
-def token_count(text: str, model: Path) -> int:
-    """Return the number of tokens by the tokenizer in the folder `model`; an estimate if it cannot be loaded."""
-    ids = catch(encode, text, model).value
-    return len(text) // CHARACTERS_PER_TOKEN if ids is None else len(ids)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import math
 import random
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.schema import Config, TrackSection
-from agentrl.errors import ConfigError, RunError
+from agentrl.errors import RunError
 from agentrl.metrics.statistics import Interval, wilson
 from agentrl.metrics.step import EvaluationRecord, Learned, PhaseSeconds, StepRecord, step_record
 from agentrl.metrics.trackers import Metrics, read_evaluations, read_steps
@@ -158,10 +157,3 @@ def test_tensorboard_can_be_switched_off(tmp_path: Path) -> None:
     metrics.step(record(1))
     metrics.close()
     assert not folder.tensorboard.exists()
-
-
-@pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="wandb is installed")
-def test_a_tracker_that_is_not_installed_is_named_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="pip install wandb"):
-        Metrics(RunFolder(tmp_path), Config(track=TrackSection(wandb=True)))
-    assert not list(tmp_path.iterdir())
