@@ -135,19 +135,19 @@ async def test_methods_are_allowed_by_name(server: ThreadingHTTPServer) -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/hang", r"no answer within 0\.3 s|ReadTimeout"),
-        ("/drip", r"no answer within 0\.3 s|ReadTimeout"),
+        ("/hang", "no answer within 1 s|Timeout"),
+        ("/drip", "no answer within 1 s|Timeout"),
         ("/endless", "more than 10000 bytes"),
         ("/headers", "RemoteProtocolError"),
         ("/reset", "RemoteProtocolError"),
         ("/junk", "RemoteProtocolError"),
-        ("/to?url=/hang", r"/hang: (no answer within 0\.3 s|ReadTimeout)"),
+        ("/to?url=/hang", "/hang: (no answer within 1 s|.*Timeout)"),
     ],
 )
 async def test_a_path_that_fails_on_a_host_that_answers_is_the_models(
-    server: ThreadingHTTPServer, path: str, expected: str
+    server: ThreadingHTTPServer, path: str, expected: str, asked_again: None
 ) -> None:
-    tool, home = tool_for(server, timeout_s=0.3, max_bytes=10_000)
+    tool, home = tool_for(server, timeout_s=1.0 if "Timeout" in expected else 20.0, max_bytes=10_000)
     with pytest.raises(BadCallError, match=expected):
         await tool.http(home + path)
 

@@ -1,4 +1,4 @@
-"""A known-good request has the patience of the request that failed, and loops that end leave nothing behind."""
+"""A known-good request has the timeout of the request that failed, and loops that end leave nothing behind."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def server() -> Iterator[ThreadingHTTPServer]:
         yield running
 
 
-class Patience:
-    """How long was waited for what: for a known-good request as a whole, and for each read."""
+class Timeouts:
+    """Records the timeouts of known-good requests as a whole, and of each read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.whole, self.reads = list[float](), list[float]()
@@ -50,25 +50,25 @@ class Patience:
 async def test_every_query_to_a_search_service_has_the_same_timeout(
     server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patience = Patience(monkeypatch)
+    timeouts = Timeouts(monkeypatch)
     service = HttpSearch(f"http://127.0.0.1:{server.server_port}/down?q={{query}}", "", timeout_s=33.0)
     with pytest.raises(ServiceError):
         await service.find("x", 1)
-    assert (patience.whole, patience.reads) == ([33.0], [33.0, 33.0])
+    assert (timeouts.whole, timeouts.reads) == ([33.0], [33.0, 33.0])
 
 
 async def test_every_request_to_a_host_has_the_same_timeout(
     server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patience, place = Patience(monkeypatch), f"localhost:{server.server_port}"
+    timeouts, place = Timeouts(monkeypatch), f"localhost:{server.server_port}"
     tool = Http([place], networks=["127.0.0.0/8"], timeout_s=33.0)
     assert (await tool.http(f"http://{place}/down")).startswith("503")
-    assert patience.whole == [33.0]
-    assert set(patience.reads) == {33.0}
+    assert timeouts.whole == [33.0]
+    assert set(timeouts.reads) == {33.0}
 
 
 async def test_both_schemes_of_a_host_are_requested_at_the_same_time() -> None:
-    """One after the other would take the patience twice."""
+    """One after the other would take twice the timeout."""
     met, asked = list[str](), asyncio.Event()
 
     class Transport(httpx.AsyncBaseTransport):
@@ -95,8 +95,6 @@ class Service(httpx.AsyncBaseTransport):
         self.first, self.came = iter(first), list[str]()
         monkeypatch.setattr("agentrl_tools.http.CheckedTransport", lambda _: self)
         monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", lambda _, sent: self._answer(sent))
-        monkeypatch.setattr(known_good, "RETRY_S", 30.0)
-        monkeypatch.setattr(known_good, "PAUSE_S", 0.01)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         self.came.append(request.url.path)
@@ -129,7 +127,7 @@ both = pytest.mark.parametrize(("ask", "health"), [(ask_http, "/health"), (ask_s
 
 @both
 async def test_a_request_that_keeps_the_service_busy_for_a_while_is_the_models(
-    ask: Callable[[float], Awaitable[str]], health: str, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[float], Awaitable[str]], health: str, asked_again: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = Service(monkeypatch, None, None)
     assert (await ask(0.1)).startswith("error: ")
@@ -138,7 +136,7 @@ async def test_a_request_that_keeps_the_service_busy_for_a_while_is_the_models(
 
 @both
 async def test_a_request_that_ends_a_service_which_starts_again_is_the_models(
-    ask: Callable[[float], Awaitable[str]], health: str, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[float], Awaitable[str]], health: str, asked_again: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = Service(monkeypatch, 503, 503, 503)
     assert "503" in await ask(20.0)
