@@ -535,7 +535,7 @@ USES = "import numpy as np, sympy\n"
     ],
 )
 async def test_programs_with_packages_are_graded_and_a_number_of_numpys_is_a_number(lender, program, test, status):
-    verdict = await lender.grade(USES + program, [test], Policy(entry="f"))
+    verdict = await lender.grade(USES + program, [test], Policy(entry="f", timeout_s=30))  # imports take seconds
     assert verdict.status == status, verdict
 
 
