@@ -71,17 +71,17 @@ class Server:
         token: str,
         most: int = 256,
         packages: Sequence[str] = (),
-        lender: Backend | None = None,
+        package_backend: Backend | None = None,
         largest: Limits | None = None,
     ) -> None:
-        """Create a server; `lender` is a backend with `packages`, for clients that request some of them.
+        """Create a server; `package_backend` serves clients that request some of `packages`.
 
         `largest` bounds the limits that clients may request; by default what this machine can bear.
         """
         if len(token) < MIN_TOKEN:
             raise SandboxError(f"{TOKEN} has {len(token)} characters; set it to {MIN_TOKEN} or more random ones")
         self._backend, self._token, self._most = backend, token, most
-        self._packages, self._lender = checked(packages), lender or backend
+        self._packages, self._package_backend = checked(packages), package_backend or backend
         self._sandboxes: dict[str, OrderedSandbox] = {}
         self._slots = asyncio.Semaphore(most)
         self._removals: set[asyncio.Task[None]] = set()
@@ -149,7 +149,7 @@ class Server:
         try:
             if reader.at_eof():  # the client has disconnected
                 raise ConnectionAbortedError
-            made = await (self._lender if packages else self._backend).create(limits)
+            made = await (self._package_backend if packages else self._backend).create(limits)
             assert isinstance(made, OrderedSandbox)
             sandbox = made
             self._sandboxes[sandbox.id] = sandbox
@@ -267,7 +267,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         log.info("%s", line)
     # A local backend, even if the environment names a server: that may be this one.
     backend = best() if arguments.backend == "auto" else choose(arguments.backend)
-    lender = choose(backend.name, arguments.packages) if arguments.packages else None
+    package_backend = choose(backend.name, arguments.packages) if arguments.packages else None
     tls = None
     if arguments.certificate:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -277,7 +277,9 @@ async def _run(arguments: argparse.Namespace) -> None:
             raise SandboxError(f"cannot use {arguments.certificate} with {arguments.key}: {error}") from error
     elif arguments.host != "127.0.0.1":
         log.warning("no certificate: token and programs are sent over the network unencrypted")
-    server = Server(backend, os.environ.get(TOKEN, ""), arguments.most, arguments.packages, lender, arguments.largest)
+    server = Server(
+        backend, os.environ.get(TOKEN, ""), arguments.most, arguments.packages, package_backend, arguments.largest
+    )
     async with server.listening(arguments.host, arguments.port, tls) as port:
         log.info("sandboxes by %s (%s) on %s:%s", backend.name, backend.describe(), arguments.host, port)
         stop = asyncio.Event()

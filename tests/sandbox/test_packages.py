@@ -289,7 +289,7 @@ def test_an_image_with_a_package_that_is_not_there_is_not_made(
 
 
 async def test_a_server_lends_what_it_was_started_with_and_refuses_the_rest_in_words() -> None:
-    server = Server(backend("bubblewrap"), SECRET, packages=["numpy"], lender=choose("bubblewrap", ["numpy"]))
+    server = Server(backend("bubblewrap"), SECRET, packages=["numpy"], package_backend=choose("bubblewrap", ["numpy"]))
     async with server.listening("127.0.0.1", 0) as port:
         url = f"http://127.0.0.1:{port}"
         client = RemoteBackend(url, SECRET, packages=("numpy",))

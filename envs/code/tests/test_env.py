@@ -39,10 +39,10 @@ def data(tmp_path):
 
 
 async def play(env, task, policy):
-    """The signals of an episode, by name, and what the env said."""
+    """The signals of an episode, by name, and what the env replies."""
     episode = [stage async for stage in testing.moments(env, task, policy)]
-    said = [text_of(message) for stage in episode[:-1] for message in stage.result.messages]
-    return testing.signals_of(episode), said
+    replies = [text_of(message) for stage in episode[:-1] for message in stage.result.messages]
+    return testing.signals_of(episode), replies
 
 
 async def solved(env, task, policy):
@@ -78,13 +78,13 @@ async def test_a_failing_public_test_is_told_and_a_hidden_one_never(data):
     task = await EnvDriver(env).task("train", 0)
     wrong, right = "```python\ndef add(x):\n    return 99\n```", env.oracle(task)[0]
     wanted = 1 + int(task.data.question.split(" add ")[1].split()[0])
-    signals, said = await play(env, task, [wrong, "I give up", right])
+    signals, replies = await play(env, task, [wrong, "I give up", right])
     assert signals["solved"].value == 1.0
-    assert said[1].startswith(f"add(1): gave 99, but {wanted} was expected.\n\nFix the program.")
-    assert said[2].startswith("I cannot find a program.")
+    assert replies[1].startswith(f"add(1): gave 99, but {wanted} was expected.\n\nFix the program.")
+    assert replies[2].startswith("I cannot find a program.")
     by_heart = f"```python\ndef add(x):\n    return {wanted}\n```"
-    signals, said = await play(env, task, [by_heart])
-    assert (signals["solved"].value, signals["share"].value, len(said)) == (0.0, 1 / 3, 1)
+    signals, replies = await play(env, task, [by_heart])
+    assert (signals["solved"].value, signals["share"].value, len(replies)) == (0.0, 1 / 3, 1)
 
 
 async def test_the_last_turn_is_what_counts():
@@ -264,9 +264,9 @@ async def test_no_hostile_program_is_spared(name):
     env = CodeEnv(turns=2, timeout_s=0.5)
     task = await EnvDriver(env).task("train", 0)
     answer = f"```python\n{ESCAPES[name]}```"
-    signals, said = await play(env, task, [answer, answer])
-    assert len(said) == 2  # it was told, and asked again
-    said[1].encode()
+    signals, replies = await play(env, task, [answer, answer])
+    assert len(replies) == 2  # it was told, and asked again
+    replies[1].encode()
     for signal in signals.values():
         assert signal.valid, signal
     assert (signals["solved"].value, signals["share"].value) == (0.0, 0.0)
@@ -313,8 +313,8 @@ async def test_the_float_tolerance_and_the_system_message_are_used(tmp_path):
     for tolerance, value in ((0.0, 0.0), (1e-3, 1.0)):
         env = CodeEnv(data=str(path), data_heldout=str(path), float_tolerance=tolerance, system="Be brief.")
         task = await EnvDriver(env).task("test", 0)
-        _, said = await play(env, task, answer)
-        assert said[0] == "Be brief."
+        _, replies = await play(env, task, answer)
+        assert replies[0] == "Be brief."
         assert await solved(env, task, answer) == value
 
 
@@ -415,11 +415,11 @@ async def test_trying_programs_takes_a_share_of_an_episode_and_no_more(monkeypat
     task = await driver.task("train", 0)
     await driver.reset(task, deadline_s=100.0)
     wrong = "```python\ndef f(*args): return 'no'\n```"
-    said = [await driver.step(wrong) for _ in range(4)]
+    replies = [await driver.step(wrong) for _ in range(4)]
     most = [50.0 * left / (1 + RETRY) for left in (1.0, 0.6, 0.2)]
     assert [total_s <= limit_s for total_s, limit_s in zip(granted, most, strict=True)] == [True] * 3
-    assert ["No time is left" in text_of(reply.messages[0]) for reply in said[:3]] == [False, False, True]
-    assert [reply.done for reply in said] == [False, False, False, True]
+    assert ["No time is left" in text_of(reply.messages[0]) for reply in replies[:3]] == [False, False, True]
+    assert [reply.done for reply in replies] == [False, False, False, True]
     signals = await driver.finish(StopReason.ENV_DONE)
     assert signals[0].value == 0.0
     await driver.close()

@@ -83,7 +83,7 @@ async def test_the_prompt_is_short_and_the_answer_is_the_last_number():
     task = await driver.task("test", 0)
     (message,) = (await driver.reset(task)).messages
     assert text_of(message) == task.data.question == "What is 2 + 2?"
-    for said, value in (
+    for answer, value in (
         ("2 + 2 = 4", 1.0),
         ("The answer is 4.", 1.0),
         ("2 + 2", 0.0),
@@ -92,14 +92,14 @@ async def test_the_prompt_is_short_and_the_answer_is_the_last_number():
         ("5", 0.0),
         (r"\boxed{2+2}", 0.0),
     ):
-        assert (await graded(env, task, [said])).value == value, said
+        assert (await graded(env, task, [answer])).value == value, answer
 
 
 async def test_a_level_can_ask_for_marks_alone():
     env = MathEnv(fallback="none")
     task = await EnvDriver(env).task("test", 0)
-    for said, value in (("It is 4.", 0.0), ("Answer: 4", 1.0)):
-        assert (await graded(env, task, [said])).value == value, said
+    for answer, value in (("It is 4.", 0.0), ("Answer: 4", 1.0)):
+        assert (await graded(env, task, [answer])).value == value, answer
 
 
 async def test_templates_and_system_messages_are_used(data):
@@ -165,9 +165,9 @@ async def test_every_policy_key_reaches_the_verifier(tmp_path):
         (2, r"\boxed{(2,1)}", {"order": "free"}, 1.0),
         (2, r"\boxed{(2,1)}", {}, 0.0),
     ]
-    for index, said, options, value in cases:
+    for index, answer, options, value in cases:
         env = MathEnv(data=str(path), data_heldout=str(path), **options)
-        assert (await graded(env, await EnvDriver(env).task("test", index), [said])).value == value, (said, options)
+        assert (await graded(env, await EnvDriver(env).task("test", index), [answer])).value == value, (answer, options)
 
 
 async def test_tools_are_lent_by_name_and_the_last_turn_answers():

@@ -91,18 +91,18 @@ async def test_what_fails_in_a_call_is_told_and_the_episode_goes_on(lent):
     driver = EnvDriver(MathEnv(level=2, tools=lent))
     task = await driver.task("test", 0)
     await driver.reset(task)
-    told = {}
+    outputs = {}
     for text in ("x = 41", "while True: pass", "x + 1", "1 / 0", "import os; os.kill(os.getpid(), 9)", "x"):
-        told[text] = (await driver.step(code(text))).messages[0]["content"]
+        outputs[text] = (await driver.step(code(text))).messages[0]["content"]
     unknown = (await driver.step(code("1", tool="pyton"))).messages[0]["content"]
     await driver.step(f"It is {task.data.answer}")
     (signal,) = await driver.finish(StopReason.ENV_DONE)
     await driver.close()
-    assert told["while True: pass"].endswith("[stopped after 10 s; variables are kept]")
-    assert told["x + 1"] == "42"
-    assert told["1 / 0"].endswith("ZeroDivisionError: division by zero")
-    assert "exit code -9; the session and its variables are lost" in told["import os; os.kill(os.getpid(), 9)"]
-    assert "NameError" in told["x"]
+    assert outputs["while True: pass"].endswith("[stopped after 10 s; variables are kept]")
+    assert outputs["x + 1"] == "42"
+    assert outputs["1 / 0"].endswith("ZeroDivisionError: division by zero")
+    assert "exit code -9; the session and its variables are lost" in outputs["import os; os.kill(os.getpid(), 9)"]
+    assert "NameError" in outputs["x"]
     assert unknown.startswith("error: unknown tool 'pyton'. Did you mean 'python'?")
     assert signal.value == 1.0
 

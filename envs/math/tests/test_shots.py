@@ -11,10 +11,12 @@ from agentrl.errors import ConfigError
 
 @pytest.mark.parametrize("level", [1, 2, 3])
 def test_an_example_is_right_and_never_held_out(level):
-    told = shots(level, 8, "calculator")
+    messages = shots(level, 8, "calculator")
     held_out = {problem.question for problem in generator.held_out_problems(level)}
-    for asked, call, result, answer in zip(told[::4], told[1::4], told[2::4], told[3::4], strict=True):
-        assert asked["content"] not in held_out
+    for question, call, result, answer in zip(
+        messages[::4], messages[1::4], messages[2::4], messages[3::4], strict=True
+    ):
+        assert question["content"] not in held_out
         (made,) = call["tool_calls"]
         assert calculate(made["function"]["arguments"]["expression"]) == result["content"] == answer["content"]
         assert made["id"] == result["tool_call_id"]

@@ -112,9 +112,9 @@ def test_rationals_are_equal_exactly_when_they_are(a, b):
 @given(st.integers(-(10**30), 10**30))
 def test_integers_are_found_however_they_are_said(n):
     plain = (f"{n}", f"{n:,}", f"**{n}**")
-    for said in (*plain, f"\\boxed{{{n:,}}}", f"#### {n}", f"The answer is {n}.", f"Answer: {n:,}"):
-        assert verify(said, str(n)).status == "correct", said
-        assert verify(said, str(n + 1)).status == "incorrect", said
+    for answer in (*plain, f"\\boxed{{{n:,}}}", f"#### {n}", f"The answer is {n}.", f"Answer: {n:,}"):
+        assert verify(answer, str(n)).status == "correct", answer
+        assert verify(answer, str(n + 1)).status == "incorrect", answer
     assert verify(f"It is {n}.", str(n), fallback="number").status == "correct"
 
 
