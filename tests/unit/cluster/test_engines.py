@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from agentrl.config.schema import EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
 from agentrl.engine.scripted import ScriptedEngine
+from agentrl.engine.wire import Transport
 from agentrl.errors import AgentRLError, EngineRefusedError, RunError, WeightsError
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts, read_restarts
@@ -71,7 +72,7 @@ class Run:
         self.deaf: list[Exception] = []
         self.records = Restarts(self.folder, lambda _: None)
         cluster = cast(Cluster, self.processes)
-        self.workers = Workers(cluster, lambda *_: ActorSpec("worker", lambda: self), 1, restarts, self.records)
+        self.workers = Workers(cluster, self.worker_spec, 1, restarts, self.records)
         self.engines = Engines(
             cluster,
             lambda engine_id: ActorSpec(f"engine {engine_id}", ScriptedEngine),
@@ -80,6 +81,10 @@ class Run:
             self.records,
             self.stop,
         )
+
+    def worker_spec(self, engines: Sequence[Transport], worker_id: int) -> ActorSpec:
+        self.sampled_from = list(engines)
+        return ActorSpec("worker", lambda: self)
 
     async def start(self) -> None:
         await asyncio.gather(self.engines.start(), self.workers.start(self.engines.current))
@@ -178,6 +183,15 @@ async def test_a_worker_that_fails_at_the_loss_of_an_engine_is_replaced_and_the_
     assert not run.stop.is_called
     assert [process.is_killed for process in run.processes.spawned if process.name == "worker"] == [True, False]
     assert [restart.process for restart in read_restarts(run.folder)] == ["engine 0", "worker"]
+
+
+async def test_a_worker_that_is_replaced_samples_from_the_present_engines(run: Run) -> None:
+    run.replace(0, "it died")
+    await run.events(2)
+    run.deaf = [AgentRLError("worker: engine_lost raised KeyError: 0")]
+    old = run.replace(1, "it died")
+    await run.events(1)
+    assert run.sampled_from == [run.engines.current[0], old]
 
 
 async def test_an_engine_that_is_being_replaced_is_not_put_to_sleep(run: Run) -> None:
