@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from agentrl.env.tasks import Task
 from agentrl.env.tools import Tool
-from agentrl.env.tooltime import ToolTime
+from agentrl.env.tooltime import SHARE, ToolTime
 from agentrl.types import Message, Signal, StopReason, ToolCall, ToolSpec, Trajectory, text_of
 
 
@@ -77,7 +77,7 @@ class Context:
     def begin(cls, task: Task, seed: int, member: int, deadline_s: float) -> Context:
         """Return a new context; its randomness depends only on (seed, split, task index, member)."""
         rng = random.Random(f"{seed}/{task.split}/{task.index}/{member}")
-        return cls(task, seed, member, rng, time.monotonic() + deadline_s, ToolTime.of(deadline_s))
+        return cls(task, seed, member, rng, time.monotonic() + deadline_s, ToolTime(SHARE * deadline_s))
 
     @property
     def split(self) -> str:

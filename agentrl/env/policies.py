@@ -35,12 +35,8 @@ def checked_policy(policy: Any, where: str = "play") -> Policy:
     """Return the policy. Raises EnvError if it is neither a list of turns nor a function."""
     if callable(policy):
         return policy  # type: ignore[no-any-return]
-    if isinstance(policy, str):
-        raise EnvError(f"{where}: a policy is a list of turns: write [{policy!r}]")
-    if not isinstance(policy, Sequence):
-        raise EnvError(
-            f"{where}: a policy is a list of turns, or a function of the messages so far; this is {short(policy)}"
-        )
+    if isinstance(policy, str) or not isinstance(policy, Sequence):
+        raise EnvError(f"{where}: write a list of turns, or a function of the messages so far, not {short(policy)}")
     for turn in policy:
         _check_turn(turn, where)
     return policy

@@ -73,15 +73,11 @@ def find(name: str) -> Announced:
         return known[name]
     if owner and last in known and known[last].distribution.lower().startswith(f"{owner.lower()}-"):
         return known[last]
-    hint = f"If a package provides it, install it: pip install {package_name(name)} (or the name in its README)."
+    package = f"agentrl-env-{name.replace('/', '-')}"
+    hint = f"If a package provides it, install it: pip install {package} (or the name in its README)."
     if here := next((path for path in (Path(f"{name}.py"), Path(name)) if path.exists()), None):
         hint = f"To use the one in this folder, write ./{here}."
     raise UnknownNameError("environment", name, known, hint)
-
-
-def package_name(name: str) -> str:
-    """Return the name, by convention, of the distribution that announces `name`."""
-    return "agentrl-env-" + name.replace("/", "-")
 
 
 def load(item: Announced) -> type[Env]:

@@ -74,9 +74,9 @@ def rewards_of(env_class: type, scope: Scope) -> tuple[Reward, ...]:
 
 def as_signals(result: Any, verifier: str) -> tuple[Signal, ...]:
     """Result of `score`, which is a number, a Signal or several Signals, as signals."""
-    if isinstance(result, Sequence) and not isinstance(result, str):
-        return tuple(filled(Signal("score", None, verifier=verifier), item, keep=True) for item in result)
-    return (filled(Signal("score", None, verifier=verifier), result, keep=True),)
+    is_one = isinstance(result, str) or not isinstance(result, Sequence)
+    blank = Signal("score", None, verifier=verifier)
+    return tuple(filled(blank, item, keep=True) for item in ([result] if is_one else result))
 
 
 def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:

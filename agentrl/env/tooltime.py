@@ -19,11 +19,6 @@ class ToolTime:
     limit_s: float
     spent_s: float = 0.0
 
-    @classmethod
-    def of(cls, deadline_s: float) -> ToolTime:
-        """Return the time for tool calls in an episode of at most `deadline_s` seconds."""
-        return cls(SHARE * deadline_s)
-
     @property
     def is_over(self) -> bool:
         """True if no further call may begin."""

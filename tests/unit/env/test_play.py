@@ -73,8 +73,8 @@ def test_errors_are_raised_and_failing_rewards_say_why() -> None:
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ("0 is it", r"a policy is a list of turns: write \['0 is it'\]"),
-        (None, "a policy is a list of turns, or a function of the messages so far; this is None"),
+        ("0 is it", "write a list of turns, or a function of the messages so far, not '0 is it'"),
+        (None, "write a list of turns, or a function of the messages so far, not None"),
         ([42], "play: a turn is text or an assistant message, not 42"),
         ([{"role": "user", "content": ""}], "a turn is text or an assistant message"),
         (lambda messages: None, r"the policy \(test_play.py:\d+\): a turn is text or an assistant message, not None"),
