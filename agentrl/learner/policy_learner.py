@@ -149,12 +149,10 @@ class PolicyLearner:
             total += self._model.backward(micro_batch, objective, is_last=index == len(micro_batches) - 1)
         return total
 
-    def logprobs(self, ids: list[list[int]], temperature: float = 1.0) -> list[list[float]]:
+    def logprobs(self, ids: list[list[int]]) -> list[list[float]]:
         """Logprobs of ids[1:] for each sequence, in the compute type of training; every rank computes all of them."""
         batch = [
-            TrainSequence(
-                SampleId(n, 0), row, [0] + [1] * (len(row) - 1), [0.0] * len(row), [0.0] * len(row), temperature
-            )
+            TrainSequence(SampleId(n, 0), row, [0] + [1] * (len(row) - 1), [0.0] * len(row), [0.0] * len(row))
             for n, row in enumerate(ids)
         ]
         out: list[list[float]] = [[] for _ in ids]
