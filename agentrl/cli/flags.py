@@ -55,14 +55,10 @@ def parse(
     own, pairs = split(words)
     parsed = parser.parse_args(own)
     if parsed.subject is not None:
-        _refuse_two(parsed.subject, subject, pairs)
+        if twice := [text for name, text in pairs if key_of(name) == SHORT_FLAGS[subject]]:
+            raise ConfigError(f"{parsed.subject!r} and --{subject} {twice[0]} both name the {subject}: leave one out")
         pairs = [(subject, parsed.subject), *pairs]
     return parsed.config, of_flags(pairs)
-
-
-def _refuse_two(word: str, subject: str, pairs: list[tuple[str, str]]) -> None:
-    if twice := [text for name, text in pairs if key_of(name) == SHORT_FLAGS[subject]]:
-        raise ConfigError(f"{word!r} and --{subject} {twice[0]} both name the {subject}: leave one out")
 
 
 def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import reduce
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -69,10 +70,7 @@ def renamed(name: str) -> str:
 
 def value_of(config: Config, key: str) -> Any:
     """Return the value of a dotted key."""
-    value: Any = config
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
+    return reduce(getattr, key.split("."), config)
 
 
 def unset_of(info: FieldInfo) -> Unset | None:

@@ -40,7 +40,7 @@ class Keys(BaseModel):
 
 
 class Section(Keys):
-    """A group of keys of a run. Empty text sets no key: leave it out for its default."""
+    """A group of keys of a run. Empty text is no value: leave the key out for its default."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 

@@ -108,18 +108,19 @@ def test_nan_is_read_back_as_nan(value: Any, tmp_path: Path) -> None:
     assert repr(load(tmp_path / "run.toml").env.options) == repr({"x": value})
 
 
+NAMES = TEXT.filter(str.strip)
 RUN = st.fixed_dictionaries(
     {},
     optional={
         "seed": st.integers(0, 2**32 - 1),
         "steps": st.integers(1),
-        "out": TEXT.filter(lambda text: "\0" not in text),
-        "model": TEXT,
+        "out": NAMES.filter(lambda text: "\0" not in text),
+        "model": NAMES,
         "lr": st.floats(0, 1),
         "max_tokens": st.integers(0),
         "engine": st.fixed_dictionaries({}, optional={"enforce_eager": st.booleans(), "threads": st.integers(0)}),
         "rollout": st.fixed_dictionaries({}, optional={"max_turns": st.integers(0), "on_stale": st.just("wait")}),
-        "track": st.fixed_dictionaries({}, optional={"wandb": st.booleans(), "wandb_project": TEXT}),
+        "track": st.fixed_dictionaries({}, optional={"wandb": st.booleans(), "wandb_project": NAMES}),
     },
 )
 
