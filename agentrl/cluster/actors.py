@@ -16,7 +16,7 @@ from agentrl.cluster.learners import Learners
 from agentrl.cluster.placement import bundles
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import Cluster
-from agentrl.cluster.signals import Stop
+from agentrl.cluster.signals import Stop, to_the_end
 from agentrl.cluster.specs import engine_spec, learner_spec, worker_spec
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
@@ -63,12 +63,9 @@ async def actors(
                 yield team
             finally:
                 timer.enter("close")
-                with suppress(RunError):  # a full disk keeps nothing from ending
-                    await asyncio.to_thread(registry.register_descendants)
-                await asyncio.gather(team.workers.close(), team.engines.close())
+                await to_the_end(_ended(team, registry))
     finally:
-        await asyncio.to_thread(cluster.close)
-        await clean_up(folder.path)
+        await to_the_end(_closed(cluster, folder.path))
 
 
 def _spawned(
@@ -98,6 +95,17 @@ async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _ended(team: Actors, registry: ProcessRegistry) -> None:
+    with suppress(RunError):  # a full disk keeps nothing from ending
+        await asyncio.to_thread(registry.register_descendants)
+    await asyncio.gather(team.workers.close(), team.engines.close())
+
+
+async def _closed(cluster: Cluster, folder: Path) -> None:
+    await asyncio.to_thread(cluster.close)
+    await clean_up(folder)
 
 
 def scratch_of(folder: Path) -> Path:

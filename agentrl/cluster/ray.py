@@ -142,10 +142,17 @@ class Cluster:
     ) -> None:
         self._registry = registry
         _quiet()
+        if ray.is_initialized():
+            raise RunError(
+                "Ray is initialised in this process already, by another run or by your own code. Wait for that run, or "
+                "call ray.shutdown(); or start this run in a process of its own"
+            )
         if not self.is_local:
             _check_reached(os.environ["RAY_ADDRESS"])
+        before = set(psutil.Process().children())  # the caller's own
         with _own_handlers():
             started = catch(_start_ray, namespace, self.is_local)
+        self._processes = set(psutil.Process().children()) - before
         if started.error is not None:
             ray.shutdown()  # what it had started already
             raise RunError(_why_not(started.error, self.is_local)) from started.error
@@ -153,8 +160,9 @@ class Cluster:
 
     async def ready(self, deadline_s: float) -> None:
         """Register Ray's own processes, and wait until the cluster has reserved the bundles."""
-        for child in psutil.Process().children(recursive=True):
-            self.register("ray", child.pid)
+        for process in self._processes:
+            for child in (process, *process.children(recursive=True)):
+                self.register("ray", child.pid)
         if self._group is None:
             return
         try:

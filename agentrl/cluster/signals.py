@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from socket import socketpair
 from threading import current_thread, main_thread
 from typing import Any, TypeVar
@@ -22,6 +22,19 @@ STOPPING = "\n{}: stopping, this may take a few seconds; press again to skip the
 
 class Stopped(Exception):  # noqa: N818 - no error: the user asked for it
     """The run was stopped by a signal, which the message names."""
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`, which has deadlines of its own: a cancellation takes effect when it has ended."""
+    task, cancelled = asyncio.create_task(work), None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled from task.exception()
+    return task.result()
 
 
 class Stop:
@@ -123,9 +136,10 @@ def _handlers() -> Iterator[None]:
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
             return
-        os.write(2, STOPPING.format(signal.Signals(number).name).encode())  # print is not safe in a handler
         for stop in _stops:
             stop(signal.Signals(number))
+        with suppress(OSError):  # nobody reads it any more
+            os.write(2, STOPPING.format(signal.Signals(number).name).encode())  # print is not safe in a handler
 
     for number in numbers:
         signal.signal(number, handle)

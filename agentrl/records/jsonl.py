@@ -118,8 +118,16 @@ def closing(item: C) -> Iterator[C]:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write that replaces `path` when the block ends without an error, and is removed otherwise."""
-    partial = path.with_name(f".{path.name}.partial")
+    """Yield a file to write that replaces `path` when the block ends without an error, and is removed otherwise.
+
+    A link is followed; what is no regular file, such as a device or a pipe, is written directly.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
             yield file

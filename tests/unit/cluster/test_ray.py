@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +41,38 @@ def test_ray_that_does_not_start_is_reported_with_what_to_do(
         Cluster("test", ProcessRegistry(Path()))
     assert ended
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_ray_of_the_caller_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "shutdown", lambda: pytest.fail("Ray was shut down"))
+    with pytest.raises(RunError, match=r"initialised in this process already, .*call ray\.shutdown\(\)"):
+        Cluster("test", ProcessRegistry(Path()))
+
+
+async def test_a_process_of_the_caller_does_not_belong_to_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def sleeper() -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(["sleep", "600"])
+        started.append(process)
+        return process
+
+    monkeypatch.setattr(ray, "init", lambda **_: sleeper())
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    registry = ProcessRegistry(tmp_path)
+    try:
+        sleeper()
+        cluster = Cluster("test", registry)
+        sleeper()
+        await cluster.ready(5.0)
+        assert [process.pid for process in registry.registered()] == [started[1].pid]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

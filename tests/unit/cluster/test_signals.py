@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from agentrl.cluster.signals import Stop, Stopped, run_until_stopped
+from agentrl.cluster.signals import Stop, Stopped, run_until_stopped, to_the_end
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -22,6 +22,38 @@ async def test_a_stop_is_reported_while_something_blocks_the_loop(
         with pytest.raises(Stopped, match=number.name):
             await stop.cut(asyncio.Event().wait())
     assert signal.getsignal(number) is before
+
+
+async def test_a_stop_counts_though_nobody_reads_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> int:
+        raise BrokenPipeError
+
+    stop = Stop()
+    monkeypatch.setattr(os, "write", broken)
+    with stop.on_signals():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Stopped, match="SIGINT"):
+            await stop.cut(asyncio.Event().wait())
+
+
+async def test_a_cancellation_waits_for_what_must_come_to_its_end() -> None:
+    begun, allowed, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def clean_up() -> None:
+        begun.set()
+        await allowed.wait()
+        ended.set()
+
+    task = asyncio.create_task(to_the_end(clean_up()))
+    await begun.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    allowed.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

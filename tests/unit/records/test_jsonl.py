@@ -11,7 +11,7 @@ import pytest
 from agentrl.errors import LearnerError, RunError
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
-from agentrl.records.jsonl import JsonLines, closing, read_jsonl
+from agentrl.records.jsonl import JsonLines, atomic, closing, read_jsonl
 from tests.unit.records.synthetic import trajectory
 
 
@@ -31,6 +31,23 @@ def test_the_tail_of_zeros_that_a_power_loss_leaves_is_torn(
     lines.append(Line(3))
     lines.close()
     assert [line.n for line in read_jsonl(path, Line)] == read
+
+
+def test_a_link_is_followed_and_a_pipe_is_written(tmp_path: Path) -> None:
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    target.write_text("old")
+    link.symlink_to(target)
+    with atomic(link) as file:
+        file.write(b"new")
+    assert (link.is_symlink(), target.read_text()) == (True, "new")
+
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with atomic(pipe) as file:
+        file.write(b"new")
+    assert (os.read(reader, 10), pipe.is_fifo()) == (b"new", True)
+    os.close(reader)
+    assert {path.name for path in tmp_path.iterdir()} == {"target", "link", "pipe"}
 
 
 def test_a_full_disk_at_the_end_does_not_hide_why_a_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -105,7 +106,7 @@ def test_rows_are_written_one_by_one(run: RunFolder, tmp_path: Path, monkeypatch
 
     def watched(folder: Path) -> Iterator[Trajectory]:
         for t in scan(folder):
-            written = (tmp_path / f".{out.name}.partial").stat().st_size
+            written = (tmp_path / f".{out.name}.{os.getpid()}.partial").stat().st_size
             alive.append(t.sample)
             assert len(alive) < 20 or written > 0
             yield t
