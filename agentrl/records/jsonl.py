@@ -28,14 +28,12 @@ class JsonLines:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
         if self._file.tell() and not path.read_bytes().endswith(b"\n"):
-            self._file.write(b"\n")
+            append_whole(self._file.fileno(), b"\n", path)
 
     def append(self, item: Any) -> None:
         """Write one object. Raises RunError if the disk is full."""
-        try:
-            self._file.write(msgspec.json.encode(_named(msgspec.to_builtins(item))) + b"\n")
-        except OSError as error:
-            raise explained(error, self.path) from error
+        line = msgspec.json.encode(_named(msgspec.to_builtins(item))) + b"\n"
+        append_whole(self._file.fileno(), line, self.path)
 
     def sync(self) -> None:
         """Wait until every line is on the disk itself."""
@@ -134,6 +132,17 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def append_whole(file: int, data: bytes, path: Path) -> None:
+    """Append bytes to a file that is open for appending, all or none. Raises RunError if the disk is full."""
+    end, view = os.fstat(file).st_size, memoryview(data)
+    try:
+        while view:
+            view = view[os.write(file, view) :]
+    except OSError as error:
+        os.ftruncate(file, end)
+        raise explained(error, path) from error
 
 
 def fsync(file: int, path: Path) -> None:

@@ -17,7 +17,7 @@ import msgspec
 import zstandard
 
 from agentrl.errors import RunError
-from agentrl.records.jsonl import explained, fsync
+from agentrl.records.jsonl import append_whole, fsync
 from agentrl.types import (
     AttemptId,
     Message,
@@ -181,10 +181,11 @@ class TrajectoryStore:
         ]
         shard = self._open_shard()
         offset = self._end
-        self._write(b"".join(records))
+        append_whole(self._file, b"".join(records), self.folder)
         for attempt, record in zip(attempts, records, strict=True):
             self._index[attempt] = Ref(shard, offset)
             offset += len(record)
+        self._end = offset
 
     def sync(self) -> None:
         """Wait until everything appended is on the disk itself: for a checkpoint, not for every sample."""
@@ -232,19 +233,8 @@ class TrajectoryStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         newest = max((int(path.stem) for path in self.folder.glob("*.bin")), default=-1)
         self._shard = self.folder / f"{newest + 1:04d}.bin"
-        self._file, self._end = os.open(self._shard, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), 0
+        self._file, self._end = os.open(self._shard, os.O_APPEND | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), 0
         return self._shard
-
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._file, view) :]
-        except OSError as error:
-            os.ftruncate(self._file, self._end)
-            os.lseek(self._file, self._end, os.SEEK_SET)
-            raise explained(error, self.folder) from error
-        self._end += len(data)
 
 
 def scan(folder: Path) -> Iterator[Trajectory]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import msgspec
@@ -67,3 +68,19 @@ def test_a_full_disk_at_the_end_does_not_hide_why_a_run_ended(tmp_path: Path, mo
     journal.store.append([trajectory(1, 0)])
     with pytest.raises(RunError, match="No space left on device"), closing(journal):
         pass
+
+
+def test_a_line_that_does_not_fit_on_the_disk_leaves_nothing_of_itself(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    lines = JsonLines(path)
+    lines.append(Line(1))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 3, limits[1]))
+    try:
+        with pytest.raises(RunError, match="agentrl resume"):
+            lines.append(Line(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    lines.append(Line(3))
+    lines.close()
+    assert path.read_bytes() == b'{"n":1}\n{"n":3}\n'
