@@ -46,6 +46,11 @@ class Metrics:
         self._evaluations.append(record)
         self._track(evaluation_scalars(record), record.step, record.at)
 
+    def sync(self) -> None:
+        """Wait until every record is on the disk itself: the conservation check compares them with the journal."""
+        self._steps.sync()
+        self._evaluations.sync()
+
     def close(self) -> None:
         """Flush and close everything. Idempotent."""
         self._steps.close()

@@ -155,7 +155,7 @@ def run_lock(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunError(f"{path} is in use by process {lock.read_text()}") from None
+            raise RunError(f"{path} is in use by process {lock.read_text(errors='replace')}") from None
         except OSError as error:
             if error.errno not in LOCK_UNSUPPORTED:
                 raise

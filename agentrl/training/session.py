@@ -117,6 +117,7 @@ class Session:
             return
         with self.timer.phase("checkpoint"):
             self.journal.sync()
+            self.metrics.sync()
             folder = folder_of(self.folder.checkpoints, self.step)
             await self.learners.save(folder, self.stop.patience_s(self.config.learner.step_timeout_s))
             self.saved_step = self.step
