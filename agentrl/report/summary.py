@@ -10,11 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.errors import RunError
 from agentrl.metrics.step import EvaluationRecord, PhaseSeconds, StepRecord
 from agentrl.records.conservation import ConservationResult
 from agentrl.records.folder import RunFolder
-from agentrl.records.jsonl import write_atomic
+from agentrl.records.jsonl import read_json, write_atomic
 from agentrl.records.ledger import LedgerCounts
 from agentrl.report.words import no_update_words, progress_words, time_words, visible
 
@@ -91,12 +90,7 @@ def write(folder: RunFolder, summary: Summary) -> None:
 
 def read(folder: RunFolder) -> Summary | None:
     """Return the summary of a run, None if it has not ended. Raises RunError if the file is damaged."""
-    if not folder.summary.exists():
-        return None
-    try:
-        return msgspec.json.decode(folder.summary.read_bytes(), type=Summary)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{folder.summary} cannot be read ({error}): delete it to read the rest of the run") from error
+    return read_json(folder.summary, Summary, "delete it to read the rest of the run")
 
 
 def closing(summary: Summary, folder: RunFolder) -> RenderableType:

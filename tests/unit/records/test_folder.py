@@ -40,3 +40,10 @@ def test_a_lock_that_fails_otherwise_is_an_error(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(OSError, match="broken"), run_lock(tmp_path):
         pass
+
+
+def test_a_lock_with_foreign_bytes_still_says_that_the_folder_is_in_use(tmp_path: Path) -> None:
+    with run_lock(tmp_path):
+        RunFolder(tmp_path).lock.write_bytes(b"\xff")
+        with pytest.raises(RunError, match="is in use by process \N{REPLACEMENT CHARACTER}"):
+            check_free(tmp_path)

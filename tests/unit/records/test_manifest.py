@@ -10,7 +10,7 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, RunError
 from agentrl.records import manifest
 from agentrl.records.folder import RunFolder
 
@@ -110,3 +110,10 @@ def test_a_resume_with_other_software_writes_a_manifest_of_its_own(tmp_path: Pat
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.jsonl"):
         manifest.hash_file(tmp_path / "gone.jsonl")
+
+
+@pytest.mark.parametrize("damaged", [b"{", b"\xff", b"{}"])
+def test_a_damaged_manifest_says_what_to_do(damaged: bytes, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes(damaged)
+    with pytest.raises(RunError, match=r"manifest.json cannot be read \(.*\): delete it"):
+        manifest.read_manifest(RunFolder(tmp_path))
