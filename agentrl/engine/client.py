@@ -38,7 +38,7 @@ class EngineClient:
     ) -> Completion:
         """Sample one completion on one of the engines."""
         s = sampling
-        arguments = (prompt.ids, s.max_tokens, s.temperature, s.seed, s.stop_token_ids)
+        arguments = (prompt.ids, s.max_tokens, s.temperature, s.seed, s.stop_token_ids, s.stop)
         ids, logprobs, spans, finish_reason = await self._ask("generate", arguments, deadline_s, key)
         versions = tuple(VersionSpan(Version(incarnation, n), start, end) for incarnation, n, start, end in spans)
         return Completion(ids, logprobs, versions, finish_reason)

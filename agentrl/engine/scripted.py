@@ -266,7 +266,8 @@ class ScriptedEngine:
                 self.kill("the script made the engine die")
                 raise EngineDiedError(self._dead)
             case str(text):
-                ids = [*self._encode(text), *sampling.stop_token_ids[:1]]
+                ends = [text.find(stop) for stop in sampling.stop if stop in text]
+                ids = [*self._encode(text[: min(ends, default=None)]), *sampling.stop_token_ids[:1]]
             case _:
                 ids = [*reply]
         unknown = [token for token in ids if not 0 <= token < self._vocab_size]

@@ -340,9 +340,10 @@ def _sampling_params(sampling: Sampling) -> SamplingParams:
         seed=sampling.seed,
         stop_token_ids=list(sampling.stop_token_ids),
         ignore_eos=True,  # the caller decides what ends a turn, with `stop_token_ids`
+        stop=list(sampling.stop),
         logprobs=0,
         flat_logprobs=True,
-        detokenize=False,
+        detokenize=bool(sampling.stop),
         output_kind=RequestOutputKind.FINAL_ONLY,
         skip_clone=True,
     )

@@ -69,6 +69,7 @@ class Sampling:
     temperature: float = 1.0
     seed: int | None = None
     stop_token_ids: TokenIds = ()
+    stop: tuple[str, ...] = ()
 
 
 FinishReason = Literal["stop", "length", "abort"]

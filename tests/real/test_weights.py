@@ -17,6 +17,7 @@ from agentrl.weights.canary import FLOAT32_TOLERANCE, LogprobCanary
 from agentrl.weights.collective import Source, SyncClient
 from agentrl.weights.staging import Staged
 from tests.real.vllm_kit import DEADLINE_S, UNCLOSED, Trainer, in_worker, model_at, publish, skip_a_layer, spec
+from tests.tiny import tiny_tokenizer
 
 pytestmark = [
     pytest.mark.real,
@@ -122,6 +123,15 @@ async def test_the_end_token_ends_a_completion_where_it_is_a_stop_token_and_only
         assert (completion.ids[-1] == EOS) == (completion.finish_reason == "stop")
     longest = await asyncio.gather(*(sample(seed, ()) for seed in range(8)))
     assert {(len(completion.ids), completion.finish_reason) for completion in longest} == {(400, "length")}
+
+
+async def test_a_stop_string_ends_a_completion_and_keeps_its_tokens(whole: VllmEngine) -> None:
+    free = await whole.generate(Prompt((5, 6)), Sampling(64, seed=3, stop=("never sampled",)), DEADLINE_S)
+    text = tiny_tokenizer().decode(free.ids[10])
+    stopped = await whole.generate(Prompt((5, 6)), Sampling(64, seed=3, stop=(text,)), DEADLINE_S)
+    assert stopped.finish_reason == "stop"
+    assert stopped.ids == free.ids[: len(stopped.ids)]
+    assert len(stopped.ids) == len(stopped.logprobs) <= 11
 
 
 async def test_a_prefix_in_the_cache_changes_neither_logprobs_nor_scores(whole: VllmEngine, trainer: Trainer) -> None:
