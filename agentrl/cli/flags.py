@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from agentrl.config.keys import SHORT_FLAGS, key_of, keys, unset_of
 from agentrl.config.loading import Setting, of_flags
+from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 
 ENV, MODEL = "env", "model"
@@ -33,7 +34,7 @@ def path(text: str) -> Path:
     """Return a word of the command line as a path; argparse says which word is empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the path is empty")
-    return Path(text)
+    return expanded(text)
 
 
 def parse(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config.embedded import EMBEDDED, embedded_model
+from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 
 IN_CHECKPOINT = "model"
@@ -27,7 +28,7 @@ def locate(name: str, cache: Path | None = None) -> Path:
     """
     if name in ("", EMBEDDED):
         return embedded_model(cache)
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if folder.exists():
         return _checked(folder.absolute())
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):

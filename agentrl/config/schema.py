@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
+
+from agentrl.config.values import expanded
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]
@@ -219,7 +221,7 @@ class TrackSection(Section):
 class Config(Section):
     """One run."""
 
-    out: Annotated[Path | None, Unset("runs/<env>-<time>")] = Field(None, description="run folder")
+    out: Annotated[Path | None, AfterValidator(lambda out: out and expanded(out)), Unset("runs/<env>-<time>")] = Field(None, description="run folder")
     seed: int = Field(0, ge=0, lt=2**32, description="seed of tasks, groups, environment randomness and sampling")
     steps: int = Field(40, ge=1, description="number of training steps (batches)")
     device: Annotated[Device, Unset("cuda where there is a GPU, else cpu")] = Field(

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import tomlkit
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return the path with the home folder in place of a leading `~`; `~name` of an unknown user stays."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (Path.expanduser raises for an unknown user)
 
 
 def toml_text(value: Any) -> str:

@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 
+from agentrl.config.values import expanded
 from agentrl.env.base import Env
 from agentrl.env.tracebacks import describe_error
 from agentrl.errors import Caught, ConfigError, ExitedError, UnknownNameError, catch_exit, did_you_mean
@@ -43,7 +44,7 @@ def absolute(name: str) -> str:
     A registered name is returned as it is.
     """
     path, chosen = split_class(name)
-    whole = str(Path(path).expanduser().resolve())
+    whole = str(expanded(path).resolve())
     return (f"{whole}:{chosen}" if chosen else whole) if is_path(name) else name
 
 
@@ -56,7 +57,7 @@ def load_path(name: str) -> type[Env]:
     file, chosen = split_class(name)
     if file.endswith(":"):
         raise ConfigError(f"environment {name!r}: write one colon before the class, as in {file}{chosen}")
-    path = Path(file).expanduser().resolve()
+    path = expanded(file).resolve()
     if path.is_file() and path.suffix == PICKLE:
         return load_pickle(path, path.stat().st_mtime_ns)
     if path.is_file():

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from agentrl.config.schema import Config
+from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
 
@@ -39,7 +40,7 @@ def of_newest(config: Config) -> Config:
 
     Raises ConfigError for a run that has no checkpoint.
     """
-    path = Path(config.model.name).expanduser()
+    path = expanded(config.model.name)
     run = RunFolder(path.resolve())
     if not (config.model.name and run.is_training):
         return config

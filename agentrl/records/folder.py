@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from agentrl.config.values import expanded
 from agentrl.errors import ConfigError, RunError, did_you_mean
 
 LOCK_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -105,7 +106,7 @@ class RunFolder:
 def path_of(value: object, name: str) -> Path:
     """Return the argument `name` as a path; raises ConfigError if it is none or empty."""
     if isinstance(value, os.PathLike) or (isinstance(value, str) and value.strip()):
-        return Path(value)
+        return expanded(value)
     raise ConfigError(f"argument {name} must be a non-empty path, got {value!r}")
 
 

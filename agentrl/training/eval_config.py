@@ -8,6 +8,7 @@ from pathlib import Path
 from agentrl.config.keys import SHORT_FLAGS, keys
 from agentrl.config.loading import Setting, load
 from agentrl.config.schema import Config, LearnerSection
+from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 from agentrl.records.checkpoints import of_newest
 from agentrl.records.folder import RunFolder
@@ -50,7 +51,7 @@ def is_read(key: str) -> bool:
 
 def _config(base: Path | Config | None, settings: Sequence[Setting]) -> Config:
     config, names = load(base, settings), {setting.key for setting in settings}
-    path = Path(config.model.name).expanduser()
+    path = expanded(config.model.name)
     run = run_of(path) if "model.name" in names else None
     if run is None:
         return config

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentrl.config.models import encode, locate
 from agentrl.config.schema import Config
+from agentrl.config.values import expanded
 from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
@@ -150,7 +151,7 @@ def anchored(config: Config) -> Config:
     env = config.env.model_copy(update={"name": absolute(config.env.name), **options})
     model, name = config.model, config.model.name
     if name and (name.startswith((".", "~")) or Path(name).is_dir()):
-        model = model.model_copy(update={"name": str(Path(name).expanduser().absolute())})
+        model = model.model_copy(update={"name": str(expanded(name).absolute())})
     return config.model_copy(update={"env": env, "model": model, "out": config.out and config.out.absolute()})
 
 
@@ -160,7 +161,7 @@ def _anchored(value: Any) -> Any:
         return [_anchored(item) for item in value]
     if not isinstance(value, str | os.PathLike) or not str(value):
         return value
-    path = Path(value).expanduser()
+    path = expanded(value)
     is_meant = is_path(str(value)) or path.suffix or len(path.parts) > 1
     return str(path.absolute()) if is_meant and path.exists() else value
 

@@ -13,6 +13,7 @@ from agentrl.config.machine import detect
 from agentrl.config.resolve import explain, resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
+from agentrl.errors import ConfigError
 from agentrl.metrics.step import EvaluationRecord
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.checkpoints import of_newest, steps_in
@@ -88,11 +89,26 @@ def new_folder(config: Config) -> RunFolder:
     path = config.out or default_out(config.env.name)
     folder = RunFolder(path.absolute())
     try:
+        data = to_toml(config).encode()
         folder.path.mkdir(parents=True, exist_ok=True)
-        with folder.config.open("x") as file:
-            file.write(to_toml(config))
+        with folder.config.open("xb") as file, _removed_on_error(folder.config):
+            file.write(data)
+            file.flush()
     except FileExistsError:
         raise taken(path) from None
+    except UnicodeEncodeError as error:
+        line = error.object.splitlines()[error.object.count("\n", 0, error.start)]
+        raise ConfigError(f"{ascii(line)} is not UTF-8: rename the file") from error
     except OSError as error:
         raise unwritable(folder.path, error) from error
     return folder
+
+
+@contextmanager
+def _removed_on_error(path: Path) -> Iterator[None]:
+    """Remove the file if the block fails."""
+    try:
+        yield
+    except BaseException:
+        path.unlink()
+        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from agentrl.env import resolve
 from agentrl.env.dry_run import process
 from agentrl.env.dry_run.verdict import DryRunRequest, DryRunResult
 from agentrl.errors import ConfigError, RunError
-from agentrl.records.folder import RunFolder, check_free
+from agentrl.records.folder import RunFolder, check_free, existing_run
 from agentrl.training import inputs as inputs
 from agentrl.training import launch
 from agentrl.training.inputs import RunInputs, anchored
@@ -577,3 +578,25 @@ def test_a_resume_writes_nothing_without_the_lock_and_leaves_no_relative_path(
     monkeypatch.chdir(tmp_path.parent)
     with pytest.raises(ConfigError, match="as far as this"):
         launch.resume(Path(tmp_path.name))
+
+
+def test_a_configuration_that_cannot_be_written_leaves_the_folder_free(tmp_path: Path) -> None:
+    config = Config.model_validate({"out": tmp_path / "run", "env": {"name": "guess"}})
+    odd = Config.model_validate({"out": tmp_path / "run", "env": {"name": "./\udcff.py"}})
+    with pytest.raises(ConfigError, match=r"udcff\.py.* is not UTF-8: rename the file"):
+        launch.new_folder(odd)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9, limits[1]))
+    try:
+        with pytest.raises(ConfigError, match="cannot write .*: File too large"):
+            launch.new_folder(config)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert launch.new_folder(config).config.is_file()
+
+
+def test_the_home_folder_is_expanded_in_every_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Config.model_validate({"out": "~/runs/x"}).out == tmp_path / "runs/x"
+    run = launch.new_folder(Config.model_validate({"out": "~/run", "env": {"name": "guess"}}))
+    assert existing_run("~/run") == run.path
