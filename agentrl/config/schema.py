@@ -221,7 +221,9 @@ class TrackSection(Section):
 class Config(Section):
     """One run."""
 
-    out: Annotated[Path | None, AfterValidator(lambda out: out and expanded(out)), Unset("runs/<env>-<time>")] = Field(None, description="run folder")
+    out: Annotated[Path | None, AfterValidator(lambda out: out and expanded(out)), Unset("runs/<env>-<time>")] = Field(
+        None, description="run folder"
+    )
     seed: int = Field(0, ge=0, lt=2**32, description="seed of tasks, groups, environment randomness and sampling")
     steps: int = Field(40, ge=1, description="number of training steps (batches)")
     device: Annotated[Device, Unset("cuda where there is a GPU, else cpu")] = Field(

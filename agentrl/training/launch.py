@@ -98,7 +98,7 @@ def new_folder(config: Config) -> RunFolder:
         raise taken(path) from None
     except UnicodeEncodeError as error:
         line = error.object.splitlines()[error.object.count("\n", 0, error.start)]
-        raise ConfigError(f"{ascii(line)} is not UTF-8: rename the file") from error
+        raise ConfigError(f"{line!a} is not UTF-8: rename the file") from error
     except OSError as error:
         raise unwritable(folder.path, error) from error
     return folder

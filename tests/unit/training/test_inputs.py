@@ -588,7 +588,7 @@ def test_a_configuration_that_cannot_be_written_leaves_the_folder_free(tmp_path:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (9, limits[1]))
     try:
-        with pytest.raises(ConfigError, match="cannot write .*: File too large"):
+        with pytest.raises(ConfigError, match=r"cannot write .*: File too large"):
             launch.new_folder(config)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
