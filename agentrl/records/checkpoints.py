@@ -51,7 +51,12 @@ def of_newest(config: Config) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update={"name": name})})
 
 
-def prune(checkpoints: Path, keep: int) -> None:
-    """Remove all checkpoints but the `keep` newest."""
+def prune(checkpoints: Path, keep: int) -> list[OSError]:
+    """Remove all checkpoints but the `keep` newest. Returns an error for each that cannot be removed."""
+    failures = []
     for step in steps_in(checkpoints)[:-keep]:
-        shutil.rmtree(folder_of(checkpoints, step))
+        try:
+            shutil.rmtree(folder_of(checkpoints, step))
+        except OSError as error:
+            failures.append(error)
+    return failures

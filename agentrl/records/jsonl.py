@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 import msgspec
 
-from agentrl.errors import RunError
+from agentrl.errors import AgentRLError, RunError
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Closeable")
@@ -116,12 +116,19 @@ def closing(item: C) -> Iterator[C]:
     try:
         yield item
     except BaseException as error:
-        try:
+        with noted(error):
             item.close()
-        except (RunError, OSError) as second:
-            error.add_note(f"closing failed too: {second}")
         raise
     item.close()
+
+
+@contextmanager
+def noted(error: BaseException) -> Iterator[None]:
+    """Close something after `error`: a failure becomes a note of that error."""
+    try:
+        yield
+    except (AgentRLError, OSError) as second:
+        error.add_note(f"closing failed too: {second}")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import step_of
 from agentrl.records.folder import RunFolder
+from agentrl.records.jsonl import noted
 from agentrl.report.summary import FINISHED, Summary
 from agentrl.report.terminal import TerminalView
 from agentrl.report.words import score_words, time_words
@@ -56,7 +57,7 @@ async def run_training(
             async with open_run(config, inputs, folder, stop, view, resumed_at) as run, closing(run):
                 await loop(run)
         return finish(folder, inputs.model, view, f"{FINISHED} {config.steps} steps")
-    except (AgentRLError, Stopped, asyncio.CancelledError) as error:
+    except (AgentRLError, OSError, Stopped, asyncio.CancelledError) as error:
         reason = stop.reason(error)
         with suppress(AgentRLError, OSError):  # the reason, such as a full disk, may prevent a summary too
             finish(folder, inputs.model, view, _ended(reason, folder))
@@ -67,11 +68,11 @@ async def run_training(
 
 @asynccontextmanager
 async def closing(run: Session) -> AsyncIterator[None]:
-    """Keep what was trained, whatever happens inside. An error in closing never hides the one that ended the run."""
+    """Keep what was trained when the block ends; an error in closing becomes a note of an earlier failure."""
     try:
         yield
-    except BaseException:
-        with suppress(AgentRLError):
+    except BaseException as error:
+        with noted(error):
             await run.close()
         raise
     await run.close()

@@ -121,7 +121,8 @@ class Session:
             folder = folder_of(self.folder.checkpoints, self.step)
             await self.learners.save(folder, self.stop.patience_s(self.config.learner.step_timeout_s))
             self.saved_step = self.step
-            prune(self.folder.checkpoints, self.config.checkpoint.keep)
+            for failure in prune(self.folder.checkpoints, self.config.checkpoint.keep):
+                self.view.note(f"an old checkpoint cannot be removed: {failure}")
 
     async def evaluate(self) -> None:
         """Evaluate the present version on held-out tasks."""

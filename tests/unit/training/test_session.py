@@ -164,18 +164,33 @@ async def test_gradients_that_are_not_finite_stop_the_run_after_a_few_in_a_row(r
     assert len(read_steps(run.session.folder)) == 6
 
 
-async def test_a_checkpoint_that_fails_at_the_end_hides_no_reason(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failure", [RunError("the disk is full"), PermissionError(13, "the disk is full")])
+async def test_a_checkpoint_that_fails_at_the_end_hides_no_reason(
+    failure: Exception, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail() -> None:
-        raise RunError("the disk is full")
+        raise failure
 
     await run.step("update")
     monkeypatch.setattr(run.journal, "sync", fail)
-    with pytest.raises(LearnerError, match="rank 0 died"):
+    with pytest.raises(LearnerError, match="rank 0 died") as raised:
         async with closing(run.session):
             raise LearnerError("rank 0 died")
-    with pytest.raises(RunError, match="the disk is full"):
+    assert raised.value.__notes__ == [f"closing failed too: {failure}"]
+    with pytest.raises(type(failure), match="the disk is full"):
         async with closing(run.session):
             pass
+
+
+async def test_an_old_checkpoint_that_cannot_be_removed_is_noted_and_ends_nothing(run: Run, capsys: Any) -> None:
+    folder = run.session.folder.checkpoints
+    for step in range(1, 4):
+        (folder / f"step-00000{step}").mkdir(parents=True)
+    (folder / "step-000000").touch()
+    await run.step("update")
+    await run.session.checkpoint()
+    assert sorted(path.name for path in folder.iterdir()) == ["step-000000", "step-000002", "step-000003"]
+    assert "an old checkpoint cannot be removed: [Errno 20] Not a directory" in capsys.readouterr().out
 
 
 async def test_a_checkpoint_follows_a_sync_of_every_record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
