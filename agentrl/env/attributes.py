@@ -28,11 +28,11 @@ def checked_names(env_class: type) -> dict[str, str]:
 def check_assignment(env: Any, name: str, value: Any) -> None:
     """Raise ConfigError if `self.name = value` hides what agentrl calls; called by `Env.__setattr__`.
 
-    An object may set what it holds already, as in `self.ctx = ctx`, and a config that it makes itself.
+    An object may set what it holds already, as in `self.ctx = ctx`, and a config of its class that it makes itself.
     """
-    env_class: type = type(env)
+    env_class: Any = type(env)
     held = vars(env)
-    if held[name] is value if name in held else name == "config" and isinstance(value, EnvConfig):
+    if (name in held and held[name] is value) or (name == "config" and isinstance(value, env_class.Config)):
         return
     if name in ("limits", "blocking"):
         fault = next(settings_faults({name: value}), "")
@@ -45,10 +45,17 @@ def check_assignment(env: Any, name: str, value: Any) -> None:
 
 
 def check_made(env: Any, config: EnvConfig | None = None) -> None:
-    """Raise ConfigError if a new object has no config, or not the one it was given, or if `limits` is not a Limits."""
+    """Raise ConfigError if a new object has no config of its class or `limits` is not a Limits.
+
+    An author may make the config from the given one, but every key that is set in `config` must be set in it too.
+    """
     env_class, held = type(env), vars(env).get("config")
-    if isinstance(held, EnvConfig) and (config is None or held is config):
+    given = config.model_fields_set if config else set()
+    if isinstance(held, env_class.Config) and given <= held.model_fields_set:
         fault = next(settings_faults({"limits": env.limits}), "")
+    elif isinstance(held, EnvConfig) and not isinstance(held, env_class.Config):
+        other = type(held).__name__
+        fault = f"holds a config of another class ({other}): make it with {env_class.__name__}.Config"
     elif is_dataclass(env_class):
         fault = "loses its config, because a dataclass replaces __init__: remove @dataclass, and write class Config"
     else:

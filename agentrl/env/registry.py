@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
 from agentrl.env.files import is_path, load_path, loaded_class
@@ -89,4 +90,7 @@ def load(item: Announced) -> type[Env]:
 def make_env(name: str, **options: Any) -> Env:
     """Make an environment object; `options` are its `--env.*` keys."""
     env_class = resolve(name)
-    return env_class(env_config(env_class, options))
+    config = env_config(env_class, options)
+    env = env_class(config)
+    check_made(env, config)
+    return env

@@ -295,6 +295,24 @@ def test_setting_an_attribute_takes_less_than_two_microseconds() -> None:
     assert taken / 10_000 < 2e-6
 
 
+def test_a_config_is_one_of_the_class_wherever_it_is_set() -> None:
+    class Other(EnvConfig):
+        pass
+
+    class Settled(Echo):
+        class Config(EnvConfig):
+            high: int = 3
+
+    class Own(Echo):
+        def __init__(self, config=None, **options) -> None:
+            super().__init__(config, **options)
+            self.config = self.config.model_copy()
+
+    assert EnvDriver(Own()).env.config == Own.Config()
+    with pytest.raises(ConfigError, match=r"holds a config of another class \(Other\): make it with Settled\.Config"):
+        EnvDriver(Settled(Other()))
+
+
 def test_an_object_without_its_config_is_rejected_with_an_init_that_works() -> None:
     class Lost(Echo):
         def __init__(self) -> None:

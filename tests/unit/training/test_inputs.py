@@ -151,9 +151,6 @@ REFUSED = {
         "limits = Limits(max_turns=2)\n@tool\ndef a(self, x: random.Random): return 1", "Whole",
         r"@tool Mine\.a: annotate with a type that JSON can represent, such as .* or list\[str\] \([^\n]*Random'>\)$",
     ),
-    "a config that is lost": (
-        "def __init__(self, path): super().__init__()", "Whole", r"^Mine \(mine\.py:22\) loses its config: write def",
-    ),
     "an exit at once": ("def preflight(self): os._exit(0)", "Whole", "cannot run here: .*SystemExit: 0"),
     "an exit when made": ("def __init__(self, config): os._exit(0)", "Whole", "cannot be made: .*SystemExit: 0"),
     "an exit when it is read": ("os._exit(0)", "Whole", r"mine\.py:22: SystemExit: 0$"),
@@ -578,6 +575,17 @@ def test_a_resume_writes_nothing_without_the_lock_and_leaves_no_relative_path(
     monkeypatch.chdir(tmp_path.parent)
     with pytest.raises(ConfigError, match="as far as this"):
         launch.resume(Path(tmp_path.name))
+
+
+HIGH = "class Config(EnvConfig):\n high: int = 3\n"
+OWN = "def __init__(self, config=None, **options): super().__init__(config.model_copy(update={'high': 9}))"
+
+
+def test_an_author_may_pass_a_config_of_their_own_but_not_lose_that_of_the_run(check: Check) -> None:
+    for options in ({}, {"high": 4}):
+        check(HIGH + OWN, env=options)
+    with pytest.raises(ConfigError, match=r"^Mine \(mine\.py:24\) loses its config: write def"):
+        check(f"{HIGH}def __init__(self, path): super().__init__()", env={"high": 4})
 
 
 def test_a_configuration_that_cannot_be_written_leaves_the_folder_free(tmp_path: Path) -> None:
