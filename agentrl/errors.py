@@ -46,7 +46,7 @@ class UnknownNameError(ConfigError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
-        super().__init__(f"unknown {kind} {name!r}.{did_you_mean(name, names)}{' ' + hint if hint else ''}")
+        super().__init__(f"unknown {kind} {name!r}.{did_you_mean(str(name), names)}{' ' + hint if hint else ''}")
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str]]:
         """Pickle as a ConfigError with the same message."""

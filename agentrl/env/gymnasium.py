@@ -14,8 +14,9 @@ from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.messages import is_message, is_turn, short
 from agentrl.env.registry import announced, make_env
+from agentrl.env.tasks import check_choice
 from agentrl.errors import EnvError, UnknownNameError, VerifierError
-from agentrl.types import HELD_OUT, TRAIN, Message, Signal, StopReason
+from agentrl.types import Message, Signal, StopReason
 
 ENDLESS_SAMPLE = 1024
 """Number of tasks to draw from if there are endlessly many."""
@@ -64,7 +65,8 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
         self.observation_space = MessagesSpace()
         self.action_space = TurnSpace()
         self._driver = EnvDriver(env)
-        self._split = known_split(split)
+        check_choice(split)
+        self._split = split
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -96,7 +98,8 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
         run_on_private_loop(self._driver.close())
 
     async def _begin(self, index: int | None = None, split: str = "", member: int = 0) -> Start:
-        split = known_split(split or self._split)
+        split = split or self._split
+        check_choice(split, index or 0)
         size = await self._driver.size(split)
         drawn = int(self.np_random.integers(size or ENDLESS_SAMPLE))
         seed = int(self.np_random.integers(2**31))
@@ -114,13 +117,6 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
             signals = (await driver.finish(stop_reason))[paid:]
             await driver.close()
         return result, signals, stop_reason
-
-
-def known_split(split: str) -> str:
-    """Return the split; raises UnknownNameError unless agentrl uses it."""
-    if split not in (TRAIN, HELD_OUT):
-        raise UnknownNameError("split", split, (TRAIN, HELD_OUT))
-    return split
 
 
 def make(name: str, split: str = "train", **options: Any) -> GymnasiumEnv:

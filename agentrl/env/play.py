@@ -9,7 +9,7 @@ from agentrl.env.context import Episode, Start, StepResult
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.policies import checked_policy, turn_of
-from agentrl.env.tasks import Task
+from agentrl.env.tasks import Task, check_choice
 from agentrl.types import Signal, StopReason
 
 
@@ -18,7 +18,9 @@ def play(env: Env, *policies: Policy, index: int = 0, split: str = "train", seed
 
     Each member has its own object, made with the config of `env`. The signals of an episode are those of its turns,
     its end and its group, as in training; a failed one is invalid and says why (`Signal.reason`).
+    Raises ConfigError for an unknown split.
     """
+    check_choice(split, index)
     return run_on_private_loop(_play_index(env, policies, index, split, seed))
 
 

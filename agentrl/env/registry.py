@@ -12,6 +12,7 @@ from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
 from agentrl.env.files import is_path, load_path, loaded_class
+from agentrl.env.messages import short
 from agentrl.errors import ConfigError, UnknownNameError, catch_exit
 
 GROUP = "agentrl.envs"
@@ -88,7 +89,10 @@ def load(item: Announced) -> type[Env]:
 
 
 def make_env(name: str, **options: Any) -> Env:
-    """Make an environment object; `options` are its `--env.*` keys."""
+    """Make an environment object; `options` are its `--env.*` keys. Raises ConfigError for anything but a name."""
+    if not isinstance(name, str):
+        kind = f"the class {name.__name__}: call it instead" if isinstance(name, type) else short(name)
+        raise ConfigError(f'make_env takes the name of an environment, such as "math" or "./env.py", not {kind}')
     env_class = resolve(name)
     config = env_config(env_class, options)
     env = env_class(config)

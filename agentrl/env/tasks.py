@@ -7,9 +7,11 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
-from agentrl.errors import EnvError
+from agentrl.env.messages import short
+from agentrl.errors import ConfigError, EnvError, UnknownNameError
+from agentrl.types import HELD_OUT, TRAIN
 
 MAX_YIELDED = 1_000_000
 WINDOW = 1024
@@ -115,3 +117,11 @@ def indexed(source: Tasks, key: str) -> TaskSource:
     raise EnvError(
         f"tasks() returned a {type(source).__name__}; return a list, a function of a random.Random, or yield"
     )
+
+
+def check_choice(split: str, index: int = 0) -> None:
+    """Raise ConfigError unless `split` is one that agentrl uses and `index` is a whole number."""
+    if split not in (TRAIN, HELD_OUT):
+        raise UnknownNameError("split", split, (TRAIN, HELD_OUT))
+    if not isinstance(index, SupportsIndex):
+        raise ConfigError(f"index must be the position of a task, a whole number, got {short(index)}")

@@ -110,7 +110,7 @@ def path_of(value: object, name: str) -> Path:
     raise ConfigError(f"argument {name} must be a non-empty path, got {value!r}")
 
 
-def existing_run(path: Path | str) -> Path:
+def existing_run(path: str | os.PathLike[str]) -> Path:
     """Return `path` if it is the folder of a run; raises ConfigError with the nearest run otherwise."""
     path = path_of(path, "path")
     if RunFolder(path).config.is_file():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -63,8 +64,8 @@ class Row:
 
 
 def export(
-    path: Path | str,
-    out: Path | str | None = None,
+    path: str | PathLike[str],
+    out: str | PathLike[str] | None = None,
     format: Format | None = None,  # noqa: A002
     evaluation: int | None = None,
 ) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -30,15 +31,19 @@ Table = Literal["steps", "evaluations", "trajectories"]
 class Run:
     """A run, finished or still going, read from its folder. Each access reads the files again; nothing is written.
 
+    A run is path-like: functions that take the folder of a run take the object too.
     Raises ConfigError for a folder that is not a run's.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: str | PathLike[str]) -> None:
         self.path = existing_run(path)
         self._folder = RunFolder(self.path)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def config(self) -> Config:

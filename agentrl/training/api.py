@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -41,8 +42,8 @@ def train(
         return Run(launch.train(load(config, arguments)).path)
 
 
-def resume(path: Path | str, **settings: Any) -> Run:
-    """Continue the run in the folder `path` from its last checkpoint and return it.
+def resume(path: str | PathLike[str], **settings: Any) -> Run:
+    """Continue the run `path`, a folder or a Run, from its last checkpoint and return it.
 
     Of its settings only `steps`, `eval={"every": …}`, the sections checkpoint, track and engine, the number of workers
     and the deadlines may change.
@@ -51,7 +52,7 @@ def resume(path: Path | str, **settings: Any) -> Run:
 
 
 def evaluate(
-    model: str | Path,
+    model: str | PathLike[str],
     *,
     config: Config | None = None,
     env: EnvName | None = None,
@@ -63,12 +64,12 @@ def evaluate(
     A run's model is scored in the run's environment with the run's settings, unless `config` or `env` is given.
     """
     path_of(model, "model")  # only checked: ./mine and mine are two names
-    with _arguments(env, env_options, settings | {"model": model}, out=_out_of(config)) as arguments:
+    with _arguments(env, env_options, settings | {"model": fspath(model)}, out=_out_of(config)) as arguments:
         return launch.evaluate(evaluation_config(config, arguments))
 
 
 def load_config(
-    toml: Path | str | None = None,
+    toml: str | PathLike[str] | None = None,
     *,
     env: EnvName | None = None,
     env_options: Mapping[str, Any] | None = None,
@@ -94,7 +95,11 @@ def load_config(
 def _out_of(config: Config | None) -> Path | None:
     """Return the run folder of the configuration; raises ConfigError if it is none."""
     if config is not None and not isinstance(config, Config):
-        raise ConfigError(f"config must be an agentrl.Config, got {config!r}: load_config reads a file")
+        name = config.__name__ if isinstance(config, type) else repr(config)
+        raise ConfigError(
+            f"config must be an agentrl.Config, got {name}: choose an environment with env={name}, or read a file with "
+            "load_config"
+        )
     return config.out if config else None
 
 

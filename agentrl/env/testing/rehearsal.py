@@ -13,6 +13,7 @@ from agentrl.engine.server import EngineServer
 from agentrl.env.base import Env, Policy
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
+from agentrl.env.tasks import check_choice
 from agentrl.errors import EngineRefusedError, EnvError
 from agentrl.rollout import byte_renderer
 from agentrl.rollout.byte_renderer import ByteRenderer
@@ -54,6 +55,7 @@ def rehearse(
     What the environment raises is in `error` and `stop_reason`, as in training. Raises EnvError when the episode needs
     for more turns than the script has.
     """
+    check_choice(split, index)
     if isinstance(turns, str):
         raise EnvError(f"rehearse: the turns are a list: write [{turns!r}]")
     settings = EpisodeSettings(1.0, max_tokens, max_turns, timeout_s, timeout_s / 2)

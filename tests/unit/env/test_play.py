@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentrl.env import Context, Limits, Message, StopReason, play, reward
-from agentrl.errors import EnvError
+from agentrl.env.testing import rehearse
+from agentrl.errors import ConfigError, EnvError
 from tests.unit.env.worlds import Desk, Echo, Talk
 
 
@@ -84,6 +86,16 @@ def test_errors_are_raised_and_failing_rewards_say_why() -> None:
 def test_a_policy_that_cannot_be_played_is_rejected(policy: Any, message: str) -> None:
     with pytest.raises(EnvError, match=message):
         play(Desk(), policy)
+
+
+@pytest.mark.parametrize("function", [lambda **choice: play(Echo(), ["1"], **choice), partial(rehearse, Echo(), ["1"])])
+def test_a_task_is_chosen_by_a_split_of_a_run_and_a_whole_number(function: Any) -> None:
+    for split in ("eval", None, 3):
+        with pytest.raises(ConfigError, match=f"unknown split {split!r}. .*Known: test, train"):
+            function(split=split)
+    for index in ("t1", None, 1.5):
+        with pytest.raises(ConfigError, match=f"index must be the position of a task, a whole number, got {index!r}"):
+            function(index=index)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])

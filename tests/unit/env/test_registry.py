@@ -234,6 +234,9 @@ def test_make_env_takes_its_keys_by_name() -> None:
     env = make_env("guess", high=30)
     assert isinstance(env, Env)
     assert env.config.high == 30
+    for wrong, words in ((type(env), "the class Guess.*: call it instead"), (None, "None"), (env, "<.*Guess")):
+        with pytest.raises(ConfigError, match=f"make_env takes the name of an environment, .*, not {words}"):
+            make_env(wrong)
 
 
 def test_importing_agentrl_env_is_light() -> None:

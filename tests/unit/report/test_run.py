@@ -97,8 +97,9 @@ def test_a_frame_has_a_row_for_each_item(folder: RunFolder) -> None:
     assert list(run.frame("steps")["learner.lr"]) == [2e-5] * 3
     assert list(run.frame("evaluations")["pass_at_1.mean"]) == [record.pass_at_1.mean for record in run.evaluations]
     assert len(run.frame("trajectories")) == len(run.attempts)
-    with pytest.raises(ConfigError, match="unknown table 'metrics'"):
-        run.frame("metrics")  # type: ignore[arg-type]
+    for table in ("metrics", None, 3):
+        with pytest.raises(ConfigError, match=f"unknown table {table!r}. .*Known: evaluations, steps, trajectories"):
+            run.frame(table)  # type: ignore[arg-type]
 
 
 def test_columns_of_nested_records_are_named_by_their_path() -> None:

@@ -128,6 +128,18 @@ def test_a_resume_is_asked_for_in_the_same_words(launched: Launched, tmp_path: P
     ]  # fmt: skip
 
 
+def test_a_run_is_accepted_where_its_folder_is(launched: Launched, tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "mine", steps=2)
+    run = agentrl.Run(agentrl.Run(folder.path))
+    assert run.path == folder.path
+    assert agentrl.export(run) == folder.path / "trajectories.jsonl"
+    (folder.checkpoints / "step-000002").mkdir(parents=True)
+    agentrl.evaluate(run)
+    assert launched[0].model.name == str(folder.checkpoints / "step-000002" / "model")
+    (tmp_path / "config.toml").touch()
+    assert agentrl.resume(agentrl.Run(tmp_path)).path == launched[1] == tmp_path
+
+
 def test_an_evaluation_refuses_what_it_would_ignore(launched: Launched) -> None:
     with pytest.raises(ConfigError, match="argument lr has no effect in an evaluation"):
         agentrl.evaluate("owner/name", lr=1e-5)
@@ -182,9 +194,12 @@ def test_a_refusal_leaves_no_folder(launched: Launched, tmp_path: Path) -> None:
 
 def test_a_configuration_or_a_path_of_another_type_is_refused(launched: Launched) -> None:
     with pytest.raises(
-        ConfigError, match=r"config must be an agentrl.Config, got 'run.toml': load_config reads a file"
+        ConfigError, match=r"config must be an agentrl.Config, got 'run.toml': .* or read a file with load_config"
     ):
         agentrl.train("run.toml")  # type: ignore[arg-type]
+    for env, name in (("guess", "'guess'"), (Sums, "Sums")):
+        with pytest.raises(ConfigError, match=f"got {name}: choose an environment with env={name}, or"):
+            agentrl.train(env)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"config must be an agentrl.Config"):
         agentrl.evaluate("owner/name", config={"steps": 3})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="argument model must be a non-empty path, got None"):
