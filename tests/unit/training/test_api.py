@@ -135,7 +135,7 @@ def test_a_run_is_accepted_where_its_folder_is(launched: Launched, tmp_path: Pat
     assert agentrl.export(run) == folder.path / "trajectories.jsonl"
     (folder.checkpoints / "step-000002").mkdir(parents=True)
     agentrl.evaluate(run)
-    assert launched[0].model.name == str(folder.checkpoints / "step-000002" / "model")
+    assert launched[0].model.name == str(folder.checkpoints / "step-000002")
     (tmp_path / "config.toml").touch()
     assert agentrl.resume(agentrl.Run(tmp_path)).path == launched[1] == tmp_path
 
