@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import get_type_hints
 
 import cloudpickle
@@ -13,6 +17,16 @@ from agentrl.env.base import Env
 from agentrl.env.registry import announced, load
 from agentrl.errors import ConfigError, catch
 
+FIND = """
+import json, sys
+from importlib.util import find_spec
+found = {name: find_spec(name) for name in sys.argv[1:]}
+where = {name: [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+         for name, spec in found.items() if spec}
+print(json.dumps(where))
+"""
+"""Prints where a new process finds the modules with the names in argv."""
+
 
 def name_of(env_class: type[Env]) -> str:
     """Return the name by which every process finds the class: announced, or `file.py:Class`; "" if there is none."""
@@ -20,9 +34,9 @@ def name_of(env_class: type[Env]) -> str:
     for item in announced().values():
         if item.target.replace(":", ".").partition(".")[0] == package and not item.rival and load(item) is env_class:
             return item.name
-    module = sys.modules[env_class.__module__]
+    module = sys.modules.get(env_class.__module__)
     file = getattr(module, "__file__", None)
-    is_alone = module.__name__ != "__main__" and not module.__package__
+    is_alone = module is not None and module.__name__ != "__main__" and not module.__package__
     is_global = getattr(module, env_class.__qualname__, None) is env_class
     return f"{Path(file).resolve()}:{env_class.__qualname__}" if file and is_alone and is_global else ""
 
@@ -30,13 +44,46 @@ def name_of(env_class: type[Env]) -> str:
 def dump(env_class: type[Env], path: Path) -> None:
     """Write the class and the code it uses to `path`. Raises ConfigError if it cannot be pickled."""
     _evaluate_annotations(env_class)
-    pickled = catch(cloudpickle.dumps, env_class)
+    with _local_modules_by_value():
+        pickled = catch(cloudpickle.dumps, env_class)
     if pickled.error:
         raise ConfigError(
             f"{env_class.__name__} cannot be pickled ({type(pickled.error).__name__}: {pickled.error}): "
             f'write it into a file and pass env="./file.py:{env_class.__name__}"'
         ) from pickled.error
     path.write_bytes(pickled.value)
+
+
+@contextmanager
+def _local_modules_by_value() -> Iterator[None]:
+    """Pickle with their code the modules that other processes cannot import, such as a package beside a notebook."""
+    modules = _local_modules()
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _local_modules() -> list[ModuleType]:
+    """Return the top-level modules that a new process in another folder does not find, or finds elsewhere."""
+    passed = {"agentrl", "__main__", *sys.stdlib_module_names, *cloudpickle.list_registry_pickle_by_value()}
+    modules = {
+        name: module
+        for name, module in sys.modules.items()
+        if name.isidentifier() and name not in passed and getattr(module, "__spec__", None)
+    }
+    command = [sys.executable, "-P", "-c", FIND, *modules]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd="/").stdout)
+    return [module for name, module in modules.items() if found.get(name) != _location(module)]
+
+
+def _location(module: ModuleType) -> list[str]:
+    """Return the file of a module, or the folders of a package without `__init__.py`, as FIND does."""
+    spec = module.__spec__
+    return [spec.origin] if spec and spec.origin else list((spec and spec.submodule_search_locations) or ())
 
 
 def _evaluate_annotations(env_class: type[Env]) -> None:

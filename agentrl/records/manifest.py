@@ -76,7 +76,7 @@ def packages() -> dict[str, str]:
 def env_source(name: str, env: type) -> EnvSource:
     """Return the source of the class `env`, known as `name`: its whole package, or its one file."""
     top = env.__module__.partition(".")[0]
-    file = getattr(sys.modules.get(top), "__file__", None) or getattr(sys.modules[env.__module__], "__file__", None)
+    file = getattr(sys.modules.get(top), "__file__", None) or getattr(sys.modules.get(env.__module__), "__file__", None)
     path = Path(name if name.endswith(".pkl") else file or ".")
     source = path.parent if path.stem == "__init__" else path
     distribution = _distribution(top)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from tempfile import TemporaryFile
 
 from agentrl.env.dry_run.verdict import DryRunRequest, DryRunResult, verdict
@@ -27,7 +28,7 @@ def dry_run(request: DryRunRequest) -> DryRunResult:
     are not faults.
     """
     command = [sys.executable, "-P", "-m", "agentrl.env.dry_run.process"]
-    paths = os.pathsep.join(filter(None, sys.path))
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     with TemporaryFile("w+") as answer:  # a child would block on a pipe whose buffer is full
         with _interrupts_blocked():
             child = subprocess.Popen(

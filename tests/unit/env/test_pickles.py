@@ -85,6 +85,24 @@ def test_a_class_of_a_script_plays_in_another_process(pickled: Path, tmp_path: P
     assert answer.stdout == "15 3.14 | left: 15 3.14 | 1.0\n", answer.stderr
 
 
+def test_a_class_of_a_package_beside_a_notebook_plays_in_another_process(tmp_path: Path) -> None:
+    package, out = tmp_path / "pk", tmp_path / "out"
+    package.mkdir()
+    out.mkdir()
+    (package / "__init__.py").touch()
+    (package / "helpers.py").write_text("FACTOR = 3\n\ndef times(number):\n    return number * FACTOR\n")
+    body = SCRIPT.partition("if __name__")[0].partition("FACTOR")
+    rest = body[2].partition("class Base")
+    (package / "envs.py").write_text(
+        f"{body[0]}from . import helpers\n\nclass Base{rest[2]}".replace("{times(", "{helpers.times(")
+    )
+    write = "from pk.envs import Mine, dump, name_of, Path; assert not name_of(Mine); dump(Mine, Path('out/env.pkl'))"
+    subprocess.run([sys.executable, "-c", write], check=True, timeout=60, cwd=tmp_path)
+    command = [sys.executable, "-c", PLAY, "env.pkl"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=out)
+    assert answer.stdout == "15 3.14 | left: 15 3.14 | 1.0\n", answer.stderr
+
+
 def test_a_pickle_that_was_written_again_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "env.pkl"
     dump(_class("One"), path)
@@ -124,6 +142,7 @@ def test_an_announced_class_has_its_name_and_one_of_a_file_its_path(tmp_path: Pa
 def test_a_class_of_a_function_or_a_package_has_no_name() -> None:
     assert name_of(_class("Local")) == ""
     assert name_of(InPackage) == ""
+    assert name_of(_class("Gone", __module__="gone.envs")) == ""
 
 
 class InPackage(Env):

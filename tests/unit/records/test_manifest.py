@@ -32,6 +32,12 @@ def test_an_env_from_a_package_is_told_by_its_distribution() -> None:
     assert len(source.sha256) == 64
 
 
+def test_a_pickled_env_whose_module_is_not_here_is_told_by_its_pickle(tmp_path: Path) -> None:
+    (tmp_path / "env.pkl").write_bytes(b"1")
+    source = manifest.env_source(str(tmp_path / "env.pkl"), type("Gone", (), {"__module__": "gone.envs"}))
+    assert [file.name for file in source.files] == ["env.pkl"]
+
+
 def test_an_env_in_a_file_is_told_by_the_hash_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "agent_func_for_test.py"
     path.write_text("class Mine:\n    pass\n")

@@ -577,6 +577,15 @@ def test_a_resume_writes_nothing_without_the_lock_and_leaves_no_relative_path(
         launch.resume(Path(tmp_path.name))
 
 
+def test_the_dry_run_finds_modules_beside_a_notebook(
+    apart: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside_the_notebook.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    apart("def setup(self, task, ctx): import beside_the_notebook; return [Message(role='user', content='?')]")
+
+
 HIGH = "class Config(EnvConfig):\n high: int = 3\n"
 OWN = "def __init__(self, config=None, **options): super().__init__(config.model_copy(update={'high': 9}))"
 
