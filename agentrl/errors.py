@@ -153,6 +153,8 @@ def _caught(error: BaseException) -> Caught:
 
     if isinstance(error, CancelledError | KeyboardInterrupt | GeneratorExit):
         raise error
+    if (own := error.__traceback__) and own.tb_next:  # the first frame is that of `catch`; the next is the author's
+        error.__traceback__ = own.tb_next
     return Caught(error=error if isinstance(error, Exception) else ExitedError(error))
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from agentrl.env.tasks import Task
 from agentrl.env.tools import Tool
 from agentrl.env.tooltime import SHARE, ToolTime
+from agentrl.errors import EnvError
 from agentrl.types import Message, Signal, StopReason, ToolCall, ToolSpec, Trajectory, text_of
 
 
@@ -39,6 +40,10 @@ class Reply:
 
     messages: tuple[Message, ...] = ()
     done: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.done, bool):
+            raise EnvError(f"Reply(done={self.done!r}): done is True or False")
 
     @classmethod
     def say(cls, text: str) -> Reply:

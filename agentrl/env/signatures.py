@@ -66,9 +66,12 @@ def call_fault(name: str, value: Any, arguments: tuple[str, ...]) -> str:
     """Return why a method cannot be called with these arguments; '' if it can."""
     bound = arguments if isinstance(value, staticmethod) else ("self", *arguments)
     try:
-        inspect.signature(getattr(value, "__func__", value)).bind(*bound)
+        signature = inspect.signature(getattr(value, "__func__", value))
+        signature.bind(*bound)
     except TypeError as error:
         return f"is called as {name}({', '.join(arguments)}): {error}"
     except ValueError:  # a callable without a signature
         return ""
-    return ""
+    named = [(index, other) for index, other in enumerate(signature.parameters) if other in arguments]
+    is_moved = any(bound.index(other) != index for index, other in named)
+    return f"is called as {name}({', '.join(arguments)}): name the parameters in this order" if is_moved else ""

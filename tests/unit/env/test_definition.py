@@ -75,6 +75,12 @@ REFUSED = {
     "a setup without a context": ("def setup(self, task): return []", r"setup is called as setup\(task, ctx\)"),
     "tasks without a split": ("def tasks(self): return []", r"tasks is called as tasks\(split\)"),
     "a respond of the context alone": ("def respond(self, ctx): return None", r"respond\(turn, ctx\)"),
+    "a respond in another order": (
+        "def respond(self, ctx, turn): return None",
+        r"respond is called as respond\(turn, ctx\): name the parameters in this order",
+    ),
+    "a setup in another order": ("async def setup(self, ctx, item): return []", r"setup\(task, ctx\): name"),
+    "a static setup in another order": ("@staticmethod\ndef setup(ctx, task): return []", r"setup\(task, ctx\): name"),
     "an async preflight": ("async def preflight(self): return ''", "`def preflight` instead of `async def preflight`"),
     "a hook that is a value": ("canaries = {}", "canaries is {}; it must be a method"),
     "a reward that takes nothing": ("@reward\ndef a(self): return 1", r"a is called as a\(ctx\)"),

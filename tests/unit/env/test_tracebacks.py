@@ -53,6 +53,7 @@ async def test_an_error_below_the_authors_code_names_the_authors_line(driver: En
         await driver.reset(Task(task))
     assert "Traceback (most recent call last)" in traced(caught.value)
     assert f"line {line}, in setup" in traced(caught.value)
+    assert first_line(traced(caught.value)).endswith(f'mine.py", line {line}, in setup')
 
 
 async def test_an_invalid_signal_keeps_the_whole_traceback(driver: EnvDriver) -> None:
@@ -61,10 +62,16 @@ async def test_an_invalid_signal_keeps_the_whole_traceback(driver: EnvDriver) ->
     (signal,) = await driver.finish(StopReason.ENV_DONE)
     assert signal.reason == "KeyError: 'said' (mine.py:17)"
     assert "core.py" in signal.traceback
+    assert first_line(signal.traceback).endswith('mine.py", line 17, in deep')
     ((first,), _) = await driver.score_group([Episode(Task("x"), n, (), (), StopReason.ENV_DONE) for n in range(2)])
     assert first.reason == "KeyError: '' (mine.py:20)"
     assert "core.py" in first.traceback
+    assert first_line(first.traceback).endswith('mine.py", line 20, in best')
     await driver.close()
+
+
+def first_line(text: str) -> str:
+    return text.splitlines()[1]
 
 
 def test_the_line_of_a_package_is_the_innermost_of_the_package(tmp_path: Path) -> None:

@@ -121,6 +121,9 @@ REFUSED = {
     "no content": ("def setup(self, task, ctx): return [{'role': 'user'}]", "Whole", "give it a role, and text"),
     "no message": ("def setup(self, task, ctx): return []", "Whole", "returned no message"),
     "nothing": ("def setup(self, task, ctx): pass", "Whole", "setup returned None"),
+    "a reply that is done by text": (
+        "def respond(self, turn, ctx): return Reply((), done='no')", "Whole", r"done is True or False",
+    ),
     "respond without a reply": ("def respond(self, turn, ctx): return 'No.'", "Whole", r"return a Reply: Reply\.say"),
     "a reply of a wrong role": (
         "def respond(self, turn, ctx): return Reply(({'role': 'env', 'content': ''},))", "Whole", "the role 'env'",
