@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, get_args, overload
 
+import numpy as np
+
 from agentrl.env.tools import marked
 from agentrl.env.tracebacks import describe_error, traced
-from agentrl.errors import ConfigError, did_you_mean
+from agentrl.errors import ConfigError, catch, did_you_mean
 from agentrl.types import Scope, Signal
 from agentrl.types.trajectory import TRACEBACK
 
@@ -88,21 +90,34 @@ def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
         return counted(blank, value)
     merged = value if keep else replace(value, name=blank.name, weight=blank.weight, scope=blank.scope)
     merged = replace(merged, turn=blank.turn, verifier=value.verifier or blank.verifier)
-    if not is_number(merged.weight):
-        return invalid(replace(merged, weight=1.0), f"the weight is {merged.weight!r}; give a finite number")
-    if merged.scope not in SCOPES:
-        return invalid(replace(merged, scope="episode"), f"unknown scope.{did_you_mean(str(merged.scope), SCOPES)}")
-    return counted(merged, merged.value) if merged.valid else merged
+    faults = {field: f"the {field} is {getattr(merged, field)!r}; give {what}" for field, what in unusable(merged)}
+    merged = replace(merged, **{field: getattr(blank, field) for field in faults})
+    merged = replace(merged, weight=float(merged.weight), valid=bool(merged.valid))
+    if faults:
+        return invalid(merged, "; ".join(faults.values()))
+    return counted(merged, merged.value) if merged.valid else replace(merged, value=None)
+
+
+def unusable(signal: Signal) -> Iterator[tuple[str, str]]:
+    """Yield the fields of an author's signal whose values have a wrong type, each with what belongs there."""
+    texts = ("name", "reason", "verifier")
+    yield from ((field, "text") for field in texts if not isinstance(getattr(signal, field), str))
+    if not is_number(signal.weight):
+        yield "weight", "a finite number"
+    if signal.scope not in SCOPES:
+        yield "scope", " or ".join(map(repr, SCOPES))
+    if not isinstance(signal.valid, bool | np.bool_):
+        yield "valid", "True or False"
 
 
 def counted(signal: Signal, value: Any) -> Signal:
     """Return the signal with this value as a float, or an invalid signal if it is not a finite number to train on."""
     if not (isinstance(value, int | float) or hasattr(value, "__float__")):
         return invalid(signal, f"returned {value!r}; return a number or a Signal")
-    try:
-        number = float(value)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        return invalid(signal, f"returned {value!r}, which is not a single number: {error}")
+    outcome = catch(float, value)
+    if outcome.error is not None:
+        return invalid(signal, f"returned {value!r}, which is not a single number: {outcome.error}")
+    number = outcome.value
     if not math.isfinite(number):
         return invalid(signal, f"the value is {number}")
     if abs(signal.weight * number) > LARGEST:
@@ -121,8 +136,10 @@ def failed(signal: Signal, error: BaseException) -> Signal:
 
 
 def is_number(value: Any) -> bool:
-    """True for a finite int or float, but not for a bool."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """True for a finite number that a float can hold, those of numpy included, but not for a bool."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return bool(catch(math.isfinite, value).value)
 
 
 def passes(signals: Iterable[Signal]) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import zstandard
 
 from agentrl.errors import RunError
@@ -117,15 +118,20 @@ def _unpack(s: _Segment) -> Segment:
 
 
 def _clean(signal: Signal) -> Signal:
-    return dataclasses.replace(signal, evidence=_plain(signal.evidence), reason=_plain(signal.reason))
+    fields = ("name", "reason", "evidence", "verifier")
+    return dataclasses.replace(signal, **{field: _plain(getattr(signal, field)) for field in fields})
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
     """Return the value in the types of msgpack: UTF-8 text, 64-bit integers, lists and dicts of bounded depth."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, str):
         return str(value) if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
-    if value is None or isinstance(value, bool | float | bytes):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, float | bytes):  # msgspec rejects their subclasses
+        return float(value) if isinstance(value, float) else bytes(value)
     if isinstance(value, int):
         return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
     if depth == DEEPEST:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentrl.env import Context, EnvDriver, Episode, Limits, Signal, StopReason, Task, reward
+from agentrl.env.rewards import filled
+from agentrl.records.store import decode, encode
 from tests.unit.env.worlds import Echo, Talk
+from tests.unit.records.synthetic import trajectory
 
 
 async def finish(driver: EnvDriver, stop_reason: StopReason = StopReason.ENV_DONE) -> tuple[Signal, ...]:
@@ -159,3 +166,47 @@ async def test_a_group_reward_that_raises_is_invalid_for_all() -> None:
 
     rows = await EnvDriver(Raises()).score_group(episodes(1, 2))
     assert ["KeyError" in row[0].reason for row in rows] == [True, True]
+
+
+class Name(str):
+    """Text of a class of its own."""
+
+
+TEXTS = st.sampled_from(["x", "\ud83d", Name("y"), np.str_("z"), 3, None])
+NUMBERS = st.sampled_from([0.5, 1, np.float64(0.5), np.float32(0.5), np.int64(2), True, np.True_, "1", None, 10**400])
+FLAGS = st.sampled_from([True, np.True_, False, np.False_, 1, None])
+EVIDENCE = st.recursive(NUMBERS | TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=5)
+
+
+@given(
+    st.builds(
+        Signal,
+        TEXTS, NUMBERS, NUMBERS,
+        scope=st.sampled_from(["turn", "episode", "step", None]),
+        valid=FLAGS, reason=TEXTS, evidence=EVIDENCE, verifier=TEXTS, turn=NUMBERS,
+    ),
+    st.booleans(),
+)  # fmt: skip
+def test_a_signal_of_an_author_can_always_be_stored_and_read(signal: Signal, keep: bool) -> None:
+    taken = filled(Signal("right", None, verifier="Echo.right"), signal, keep)
+    (stored,) = decode(encode(replace(trajectory(0, 0), signals=(taken,)))).signals
+    assert (stored.value, stored.weight, stored.valid) == (taken.value, taken.weight, taken.valid)
+    assert stored.valid == (stored.value is not None)
+
+
+async def test_numbers_of_numpy_are_plain_numbers_and_other_types_are_explained() -> None:
+    class Scored(Echo):
+        result: object = Signal("a", 1.0, np.float32(0.5), valid=np.bool_(True), evidence={"err": np.mean([1, 2])})  # type: ignore[arg-type]
+
+        def score(self, ctx: Context) -> object:
+            return self.result
+
+    (signal,) = await finish(EnvDriver(Scored()))
+    (stored,) = decode(encode(replace(trajectory(0, 0), signals=(signal,)))).signals
+    assert stored == Signal("a", 1.0, 0.5, evidence={"err": 1.5}, verifier="Scored.score")
+    Scored.result = Signal(3, 1.0, "2", scope="step", valid=1)  # type: ignore[arg-type]
+    (wrong,) = await finish(EnvDriver(Scored()))
+    assert wrong.reason == (
+        "the name is 3; give text; the weight is '2'; give a finite number; "
+        "the scope is 'step'; give 'turn' or 'episode' or 'group'; the valid is 1; give True or False"
+    )
