@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from agentrl.env.arguments import BadCallError
 from agentrl.env.base import Env
 from agentrl.env.driver.user_code import AuthorDeadlineError, UserCode
+from agentrl.env.messages import short
 from agentrl.env.tools import Tool, as_text, bound_tools, tool_message, unknown_tool
 from agentrl.errors import Caught, ConfigError, DeadlineError, EnvError, catch
 from agentrl.types import TOOL_ERROR, Message, ToolCall
@@ -19,6 +20,9 @@ MAX_CALLS = 64
 PROOF_S = 180.0
 """Time, besides making the call twice, to prove what caused a failure: fresh services, earlier calls repeated."""
 SPENT = "the time for the tools of this episode, {:g} s, is used up"
+NO_TOOLS = (str, bytes, Mapping)
+"""Types that contain no tools, although they are iterable."""
+OFFERS = "objects with @tool methods, or agentrl.env.Tool objects"
 MAX_ERROR_CHARS = 2000
 """Length at which an error message for the model is cut."""
 
@@ -38,8 +42,8 @@ class Toolbox:
         if type(env).tools is Env.tools:
             return
         offered = await self._code.call(env.tools, env.ctx, timeout_s=env.limits.setup_timeout_s)
-        if not isinstance(offered, Iterable):
-            raise EnvError(f"{type(env).__name__}.tools returned {offered!r}; return a list of what is offered")
+        if not isinstance(offered, Iterable) or isinstance(offered, NO_TOOLS):
+            raise EnvError(f"{type(env).__name__}.tools returned {short(offered)}; return a list of {OFFERS}")
         for offer in offered:
             await self._take(offer)
 
@@ -123,13 +127,13 @@ def tools_in(offer: Any) -> Iterator[Tool]:
     """Yield the tools of an offer: a Tool, an object with `@tool` methods, or several of these."""
     if isinstance(offer, Tool):
         yield offer
-    elif isinstance(offer, Iterable):
+    elif isinstance(offer, Iterable) and not isinstance(offer, NO_TOOLS):
         for item in offer:
             yield from tools_in(item)
     elif found := bound_tools(offer):
         yield from found
     else:
-        raise EnvError(f"tools() offered {offer!r}, which has no @tool method; offer Tools, or objects that have some")
+        raise EnvError(f"tools() offered {short(offer)}, which has no @tool method; offer {OFFERS}")
 
 
 def infrastructure(outcome: Caught, tool: Tool) -> Exception | None:

@@ -250,8 +250,20 @@ async def test_a_toolset_opened_at_the_moment_of_the_cancellation_is_closed() ->
 async def test_duplicate_tools_and_objects_without_tools_are_rejected() -> None:
     with pytest.raises(EnvError, match="Clock offers a second tool named 'time'; leave one out"):
         await EnvDriver(lobby(Clock(), Clock())).reset(Task("t"))
-    with pytest.raises(EnvError, match=r"tools\(\) offered 3, which has no @tool method"):
-        await EnvDriver(lobby(3)).reset(Task("t"))
+    spec = {"type": "function", "function": {"name": "add"}}
+    for offer in (3, "calculator", b"calculator", spec):
+        with pytest.raises(EnvError, match=r"tools\(\) offered .*, which has no @tool method; offer objects with"):
+            await EnvDriver(lobby(offer)).reset(Task("t"))
+
+
+@pytest.mark.parametrize("returned", ["calculator", {"time": Clock()}, None])
+async def test_tools_that_return_no_list_are_explained(returned: Any) -> None:
+    class Lobby(Echo):
+        def tools(self, ctx: Context) -> Any:
+            return returned
+
+    with pytest.raises(EnvError, match=r"Lobby\.tools returned .*; return a list of objects with @tool methods"):
+        await EnvDriver(Lobby()).reset(Task("t"))
 
 
 async def test_a_toolset_may_be_its_own_context_manager() -> None:
