@@ -10,6 +10,7 @@ from agentrl.types import Message
 
 ROLES = ("system", "user", "assistant", "tool")
 PARTS = ("text", "thinking", "image")
+CALL = "{'function': {'name': …, 'arguments': {…}}}, and tool_calls as a list of these"
 ROLES_ELSEWHERE = {"human": "user", "gpt": "assistant", "ai": "assistant", "bot": "assistant", "function": "tool"}
 """Names of roles in data sets, and ours."""
 MAX_SHOWN = 80
@@ -20,7 +21,23 @@ def is_message(value: Any) -> bool:
     if not isinstance(value, dict) or value.get("role") not in ROLES:
         return False
     content = value.get("content")
-    return isinstance(content, str) or (isinstance(content, list) and all(map(is_part, content)))
+    is_content = isinstance(content, str) or (isinstance(content, list) and all(map(is_part, content)))
+    return is_content and not tool_call_fault(value)
+
+
+def tool_call_fault(message: dict[str, Any]) -> str:
+    """Return what is wrong with the tool calls of a message; '' if nothing is."""
+    calls = message.get("tool_calls") or ()
+    wrong = [calls] if not isinstance(calls, list | tuple) else [call for call in calls if not is_call(call)]
+    return f"the tool call {short(wrong[0])}; write {CALL}" if wrong else ""
+
+
+def is_call(value: Any) -> bool:
+    """True for a tool call: a function with its name, and its arguments as an object or as text."""
+    function = value.get("function") if isinstance(value, dict) else None
+    if not isinstance(function, dict):
+        return False
+    return isinstance(function.get("name"), str) and isinstance(function.get("arguments"), dict | str)
 
 
 def is_turn(value: Any) -> bool:
@@ -50,6 +67,8 @@ def checked_messages(value: Any, name: str) -> list[Message]:
         if (role := message.get("role")) not in ROLES:
             meant = ROLES_ELSEWHERE.get(str(role), str(role))
             raise EnvError(f"{name} returned a message with the role {role!r}.{did_you_mean(meant, ROLES)}")
+        if fault := tool_call_fault(message):
+            raise EnvError(f"{name} returned a message with {fault}")
     return list(value)
 
 

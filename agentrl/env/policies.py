@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentrl.env.base import Env, Policy
-from agentrl.env.messages import is_turn, short
+from agentrl.env.messages import is_turn, short, tool_call_fault
 from agentrl.env.tasks import Task
 from agentrl.env.tracebacks import defined_at
 from agentrl.errors import EnvError
@@ -54,5 +54,7 @@ def turn_of(policy: Policy, turn: int, messages: list[Message]) -> Message | str
 def _check_turn(turn: Any, where: str) -> None:
     if isinstance(turn, str) and TOOL_CALL in turn:
         raise EnvError(f"{where}: only rehearse reads calls in text; here, {CALLING}")
+    if isinstance(turn, dict) and (fault := tool_call_fault(turn)):
+        raise EnvError(f"{where}: a turn has {fault}")
     if not is_turn(turn):
         raise EnvError(f"{where}: a turn is text or an assistant message, not {short(turn)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.env import Context, Limits, Message, StopReason, play, reward
+from agentrl.env import Context, Limits, Message, StopReason, Task, play, reward
 from agentrl.env.testing import rehearse
 from agentrl.errors import ConfigError, EnvError
 from tests.unit.env.worlds import Desk, Echo, Talk
@@ -72,6 +72,19 @@ def test_errors_are_raised_and_failing_rewards_say_why() -> None:
     assert (yes.success.value, no.success.value) == (1.0, 0.0)
 
 
+def called(call: object) -> Message:
+    return Message(role="assistant", content="", tool_calls=[call])  # type: ignore[list-item]
+
+
+def test_a_malformed_tool_call_in_the_history_is_rejected() -> None:
+    class Past(Echo):
+        def setup(self, task: Task, ctx: Context) -> list[Message]:
+            return [called({"name": "add", "arguments": {}})]
+
+    with pytest.raises(EnvError, match=r"Past\.setup returned a message with the tool call .*; write {'function'"):
+        play(Past(), ["x"])
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
@@ -80,6 +93,10 @@ def test_errors_are_raised_and_failing_rewards_say_why() -> None:
         ([42], "play: a turn is text or an assistant message, not 42"),
         ([{"role": "user", "content": ""}], "a turn is text or an assistant message"),
         (lambda messages: None, r"the policy \(test_play.py:\d+\): a turn is text or an assistant message, not None"),
+        ([called({"name": "add", "arguments": {}})], r"play: a turn has the tool call .*; write {'function': {'name'"),
+        ([called("add")], "a turn has the tool call 'add'; write"),
+        ([called({"function": {"name": "add"}})], "a turn has the tool call"),
+        ([called({"function": {"name": 3, "arguments": {}}})], "a turn has the tool call"),
         (['<tool_call>{"name": "add"}</tool_call>'], "a turn that calls tools is a message: Message"),
     ],
 )
