@@ -6,6 +6,7 @@ import difflib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,7 @@ RESERVED = {
     "render", "metadata", "spec", "observation_space", "action_space", "np_random", "unwrapped",
 }  # fmt: skip
 """Names that mean something else to agentrl or to users of Gymnasium."""
+LIMITS = {field.name for field in fields(Limits)}
 NOT_AUTHORS = sys.stdlib_module_names | {"agentrl"}
 """Packages whose classes are not checked."""
 NEAR = 0.7
@@ -48,7 +50,7 @@ def _fault(env_class: type, members: Mapping[str, Any], name: str) -> str:
     elif kind:
         fault = marked_fault(name, value) or _unread(env_class, members, name)
     else:
-        fault = _unmarked(env_class, name) or _misspelled(members, name)
+        fault = _unmarked(env_class, name) or _limit(name, value) or _misspelled(members, name)
     return fault and f"{f'@{kind} ' if kind else ''}{name} {fault}"
 
 
@@ -94,6 +96,12 @@ def _unread(env_class: type, members: Mapping[str, Any], name: str) -> str:
     mark = getattr(vars(env_class).get(name), REWARD, None)
     is_unread = mark and mark.scope == "episode" and "score" in members and not mark_of(members["score"])
     return "has no effect because score is defined; remove one" if is_unread else ""
+
+
+def _limit(name: str, value: Any) -> str:
+    """Report a number under the name of a field of `Limits`, which agentrl reads in `limits` only."""
+    is_limit = name in LIMITS and isinstance(value, int | float)
+    return f"has no effect on the class: write limits = Limits({name}={value!r})" if is_limit else ""
 
 
 def _misspelled(members: Mapping[str, Any], name: str) -> str:

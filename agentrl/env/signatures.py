@@ -35,8 +35,9 @@ def hook_fault(name: str, value: Any) -> str:
         return f"is {short(value)}; it must be a method"
     if inspect.iscoroutinefunction(function) and name in PLAIN:
         return f"is called without an event loop: write `def {name}` instead of `async def {name}`"
-    may_yield = name == "tasks" and not inspect.isasyncgenfunction(function)
-    return (not may_yield and generator_fault(function)) or call_fault(name, value, HOOKS[name])
+    if name == "tasks" and inspect.isasyncgenfunction(function):
+        return "yields in an async method: write `def tasks`, which may yield, or return a list"
+    return (name != "tasks" and generator_fault(function)) or call_fault(name, value, HOOKS[name])
 
 
 def marked_fault(name: str, value: Any) -> str:
@@ -45,6 +46,9 @@ def marked_fault(name: str, value: Any) -> str:
         kind = type(value).__name__
         return f"is a {kind}, and agentrl reads methods only: remove @{kind}"
     if isinstance(value, Shared):
+        if generator_fault(value.make):
+            prefix = "async" if inspect.isasyncgenfunction(value.make) else ""
+            return f"yields: write @contextlib.{prefix}contextmanager below @shared"
         return call_fault(name, value.make, ())
     mark = getattr(value, REWARD, None)
     if mark is None:
