@@ -13,7 +13,7 @@ import numpy as np
 
 from agentrl.env.tools import marked
 from agentrl.env.tracebacks import describe_error, traced
-from agentrl.errors import ConfigError, catch, did_you_mean
+from agentrl.errors import ConfigError, did_you_mean
 from agentrl.types import Scope, Signal
 from agentrl.types.trajectory import TRACEBACK
 
@@ -114,10 +114,10 @@ def counted(signal: Signal, value: Any) -> Signal:
     """Return the signal with this value as a float, or an invalid signal if it is not a finite number to train on."""
     if not (isinstance(value, int | float) or hasattr(value, "__float__")):
         return invalid(signal, f"returned {value!r}; return a number or a Signal")
-    outcome = catch(float, value)
-    if outcome.error is not None:
-        return invalid(signal, f"returned {value!r}, which is not a single number: {outcome.error}")
-    number = outcome.value
+    try:
+        number = float(value)
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:  # torch raises RuntimeError
+        return invalid(signal, f"returned {value!r}, which is not a single number: {error}")
     if not math.isfinite(number):
         return invalid(signal, f"the value is {number}")
     if abs(signal.weight * number) > LARGEST:
@@ -139,7 +139,10 @@ def is_number(value: Any) -> bool:
     """True for a finite number that a float can hold, those of numpy included, but not for a bool."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
-    return bool(catch(math.isfinite, value).value)
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def passes(signals: Iterable[Signal]) -> bool:
