@@ -41,19 +41,20 @@ async def test_an_evaluation_that_is_stopped_twice_ends_with_the_signal(
         await evaluating
 
 
+@pytest.mark.parametrize("failure", [RunError("engines died."), PermissionError("engines died.")])
 async def test_the_reason_of_an_end_and_how_to_continue_are_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @asynccontextmanager
     async def opened(*_: object) -> AsyncIterator[None]:
-        raise RunError("engines died.")
+        raise failure
         yield
 
     ended: list[object] = []
     monkeypatch.setattr(loop, "open_run", opened)
     monkeypatch.setattr(loop, "finish", lambda *args: ended.append(args[-1]))
     inputs = RunInputs(resolve("guess"), tmp_path, "")
-    with pytest.raises(RunError, match="engines died"):
+    with pytest.raises(type(failure), match="engines died"):
         await loop.run_training(CONFIG, inputs, RunFolder(tmp_path), PhaseTimer())
     assert ended == [f"engines died; go on with `agentrl resume {tmp_path}`"]
 
