@@ -46,8 +46,15 @@ def turn_of(policy: Policy, turn: int, messages: list[Message]) -> Message | str
     """Return the policy's next turn; a list that has ended gives empty ones."""
     if not callable(policy):
         return policy[turn] if turn < len(policy) else SILENCE
-    chosen = policy(list(messages))
-    _check_turn(chosen, f"the policy{defined_at(policy)}")
+    where = f"the policy{defined_at(policy)}"
+    try:
+        chosen = policy(list(messages))
+    except StopIteration as end:
+        raise EnvError(
+            f"{where} raised StopIteration at turn {turn + 1}: its turns have ended, perhaps in an earlier episode if "
+            "it is kept; make a new iterator for each episode"
+        ) from end
+    _check_turn(chosen, where)
     return chosen
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from agentrl.env.base import Env, Policy
 from agentrl.env.context import Episode
@@ -19,16 +20,22 @@ from agentrl.env.play import aplay
 from agentrl.env.policies import canaries_of, oracle_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.cancellation import cancel_everywhere
+from agentrl.env.testing.comparison import difference
 from agentrl.env.testing.episodes import (
     ChoosePolicy,
     MakeEnv,
     Moment,
+    check_positive,
     moments,
     play_signals,
     sample_tasks,
     signals_of,
 )
-from agentrl.types import TRAIN
+from agentrl.errors import ConfigError
+from agentrl.types import TRAIN, Message
+
+T = TypeVar("T")
+ROUNDING = 1e-9
 
 
 def check_environment(make: MakeEnv, *, tasks: int = 4, episodes: int = 32, timeout_s: float = 300.0) -> None:
@@ -40,8 +47,19 @@ def check_environment(make: MakeEnv, *, tasks: int = 4, episodes: int = 32, time
 
     if not callable(make):
         raise TypeError(f"check_environment needs a class or a function that makes environments, not {make!r}")
+    check_positive(tasks=tasks, episodes=episodes)
+    if (env := make()) is make():
+        raise ConfigError(f"check_environment: {make} returned the same object twice; return a new one at every call")
     _run(_check_all(make, tasks, episodes, timeout_s))
-    check_env(GymnasiumEnv(make()), skip_render_check=True)
+    check_env(_WithoutEvidence(env), skip_render_check=True)
+
+
+class _WithoutEvidence(GymnasiumEnv):
+    """An environment without the evidence of its signals: Gymnasium's check does not know that NaN equals NaN."""
+
+    def step(self, action: Message | str) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
+        *result, info = super().step(action)
+        return (*result, {"signals": [replace(signal, evidence=None) for signal in info["signals"]]})  # type: ignore[return-value]
 
 
 def _run(checks: Coroutine[Any, Any, None]) -> None:
@@ -73,7 +91,8 @@ async def check_tasks(make: MakeEnv, *, tasks: int = 8) -> None:
     first = await _sampled(make, tasks)
     await close_shared()
     for one, other in zip(first, await _sampled(make, tasks), strict=True):
-        assert _is_same(one, other), f"{_named(one)} is another task when the tasks are read again: {other!r}"
+        found = difference(one.id, other.id, "id") or difference(one.data, other.data, "data")
+        assert not found, f"{_named(one)} is another task when the tasks are read again: {found}"
 
 
 async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = oracle_of) -> None:
@@ -83,21 +102,31 @@ async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = oracle_of) ->
 
 
 async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float = 1.0) -> None:
-    """Assert that the oracle of every sampled task earns at least `least`."""
+    """Assert that the oracle of every sampled task earns at least `least`, up to rounding, and that it is a success.
+
+    It plays in a group of one, whose group rewards count. Without a `success` of its own, the environment has none.
+    """
     for task in await _sampled(make, tasks):
         episode = await _played(make, task, oracle_of(make(), task))
-        assert episode.reward >= least, (
+        assert episode.reward >= least or _is_close(episode.reward, least), (
             f"the oracle of {_named(task)} earns {episode.reward}, not {least}{_why(episode)}"
         )
+        _check_success(episode, f"the oracle of {_named(task)}", expected=True)
 
 
 async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) -> None:
-    """Assert that every canary of every sampled task earns at most `most`."""
+    """Assert that every canary of every sampled task earns at most `most`, up to rounding, and that it is no success.
+
+    Group rewards must be valid, but do not count: alone in its group, a canary is the best.
+    """
     for task in await _sampled(make, tasks):
         for name, policy in canaries_of(make(), task).items():
-            episode = await _played(make, task, policy)
-            assert episode.reward <= most, f"canary {name!r} of {_named(task)} earns {episode.reward}, more than {most}"
-            assert not _why(episode), f"canary {name!r} of {_named(task)} is not scored{_why(episode)}"
+            episode, canary = await _played(make, task, policy), f"canary {name!r} of {_named(task)}"
+            assert not _why(episode), f"{canary} is not scored{_why(episode)}"
+            own = tuple(signal for signal in episode.signals if signal.scope != "group")
+            reward = replace(episode, signals=own).reward
+            assert reward <= most or _is_close(reward, most), f"{canary} earns {reward}, more than {most}"
+            _check_success(episode, canary, expected=False)
 
 
 def own_evidence(env: Env, task: Task) -> list[Policy]:
@@ -112,21 +141,50 @@ async def check_concurrent(
     *,
     tasks: int = 8,
 ) -> None:
-    """Assert that `count` episodes that are open at once earn what each earns alone; skips group rewards."""
+    """Assert that `count` episodes that are open at once earn what each earns alone; skips group rewards.
+
+    All share one config, as in a run. Each asks for its own policy, so that a policy may count its turns.
+    """
+    check_positive(count=count)
     source = make()
-    cases = [(task, policy) for task in await _sampled(make, tasks) for policy in policies(source, task)][:count]
-    # Alone in the other order: an episode that changes the next one is seen.
-    alone = [await play_signals(make(), *case) for case in reversed(cases)][::-1]
-    together = [moments(make(), *cases[number % len(cases)], member=number) for number in range(count)]
-    for number, episode in enumerate(await interleave(together)):
-        task = cases[number % len(cases)][0]
-        assert signals_of(episode) == alone[number % len(cases)], (
-            f"{_named(task)} earns another reward when {count} episodes are open than alone: episodes share state"
+    found = await _sampled(make, tasks)
+    cases = [(task, index) for task in found for index in range(len(policies(source, task)))][:count]
+
+    def play(one: Callable[..., T], make: MakeEnv, member: int) -> T:
+        task, index = cases[member % len(cases)]
+        env = make()
+        return one(env, task, policies(env, task)[index], member=member)
+
+    with shared_config(make) as again:
+        # Alone in the other order: an episode that changes the next one is seen.
+        alone = [await play(play_signals, again, member) for member in reversed(range(count))][::-1]
+        together = await interleave([play(moments, again, member) for member in range(count)])
+    for member, episode in enumerate(together):
+        changed = difference(alone[member], signals_of(episode))
+        assert not changed, (
+            f"{_named(cases[member % len(cases)][0])} earns another reward when {count} episodes are open than alone: "
+            f"episodes share state: {changed}"
         )
-    assert len({*map(str, alone)}) > 1 or count == 1 or not any(alone), (
+    paid = [{name: signal.value for name, signal in signals.items() if signal.weight} for signals in alone]
+    assert len({*map(str, paid)}) > 1 or count == 1 or not any(paid), (
         f"every oracle and canary of {type(source).__name__} earns the same, and so does silence: "
         "shared state would go unnoticed; add a canary that earns less"
     )
+
+
+@contextmanager
+def shared_config(make: MakeEnv) -> Iterator[MakeEnv]:
+    """Give what makes environments with one config, as in a run, and assert that their episodes do not change it."""
+    config = make().config
+    before = dict(config.model_copy(deep=True))
+
+    def again() -> Env:
+        vars(env := make())["config"] = config
+        return env
+
+    yield again
+    changed = difference(before, dict(config))
+    assert not changed, f"episodes changed self.config, which all episodes of a run share: {changed}"
 
 
 async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle_of, *, tasks: int = 3) -> list[list[Any]]:
@@ -135,9 +193,10 @@ async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle_of, *, tasks:
     Returns what the environment gave to seeds 0 and 1, two members each.
     """
 
+    check_positive(tasks=tasks)
     size = await EnvDriver(make()).size(TRAIN)
 
-    async def life(seed: int, member: int) -> AsyncIterator[Any]:
+    async def life(make: MakeEnv, seed: int, member: int) -> AsyncIterator[Any]:
         env = make()
         for index in range(tasks if size is None else min(tasks, size)):
             yield (task := await EnvDriver(env).task(TRAIN, index, seed))
@@ -145,9 +204,11 @@ async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle_of, *, tasks:
                 yield moment
 
     kinds = [(seed, member) for seed in (0, 1) for member in (0, 1)]
-    lives = await interleave([life(*kind) for kind in kinds * 2])
+    with shared_config(make) as again:
+        lives = await interleave([life(again, *kind) for kind in kinds * 2])
     for (seed, member), one, twin in zip(kinds, lives, lives[len(kinds) :], strict=False):
-        assert one == twin, f"two episodes with seed {seed} and member {member} differ: {_difference(one, twin)}"
+        found = difference(one, twin)
+        assert not found, f"two episodes with seed {seed} and member {member} differ at {found}"
     drawn = [moment.random for life in lives[: len(kinds)] for moment in life if isinstance(moment, Moment)]
     assert len({*drawn}) == len(drawn), "ctx.rng draws the same numbers in different episodes"
     return [[getattr(moment, "result", moment) for moment in life] for life in lives[: len(kinds)]]
@@ -200,16 +261,12 @@ def _why(episode: Episode) -> str:
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
-def _is_same(one: Task, other: Task) -> bool:
-    """Return whether two tasks are equal; data without an equality of its own is compared by its pickle."""
-    if one.id != other.id:
-        return False
-    with suppress(ValueError):  # arrays have no single truth value
-        if one.data == other.data:
-            return True
-    return pickle.dumps(one.data) == pickle.dumps(other.data)
+def _is_close(reward: float, limit: float) -> bool:
+    return math.isclose(reward, limit, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
-def _difference(one: Sequence[Any], twin: Sequence[Any]) -> str:
-    pairs = ((a, b) for a, b in zip(one, twin, strict=False) if a != b)
-    return next((f"{a!r} and {b!r}" for a, b in pairs), f"{len(one)} and {len(twin)} moments")
+def _check_success(episode: Episode, who: str, *, expected: bool) -> None:
+    """Assert that the environment's own `success`, if it has one, returns what is expected."""
+    if success := episode.success:
+        assert success.valid, f"{who} has no success: {success.reason}"
+        assert success.value == expected, f"{who} earns {episode.reward:g}, and its success is {not expected}"

@@ -13,6 +13,7 @@ from agentrl.env.context import Start, StepResult
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.play import walk
 from agentrl.env.tasks import Task
+from agentrl.errors import ConfigError, EnvError
 from agentrl.types import HELD_OUT, TRAIN, Signal
 
 ChoosePolicy = Callable[[Env, Task], Policy]
@@ -30,12 +31,22 @@ class Moment(NamedTuple):
 
 async def sample_tasks(env: Env, count: int) -> list[Task]:
     """Return `count` tasks of each split, spread evenly over it; all tasks of a smaller split."""
+    check_positive(tasks=count)
     found, driver = [], EnvDriver(env)
     for split in (TRAIN, HELD_OUT):
         size = await driver.size(split)
         most = count if size is None else min(count, size)
         found += [await driver.task(split, number * (size or most) // most) for number in range(most)]
+    if not found:
+        raise EnvError(f"{type(env).__name__}.tasks returns no task, neither for {TRAIN!r} nor for {HELD_OUT!r}")
     return found
+
+
+def check_positive(**counts: int) -> None:
+    """Raise ConfigError for a count below 1."""
+    for name, count in counts.items():
+        if count < 1:
+            raise ConfigError(f"{name} is {count}; give 1 or more")
 
 
 async def moments(

@@ -8,9 +8,13 @@ import random
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agentrl.engine.scripted import Die, Hang
@@ -30,8 +34,8 @@ from agentrl.env.testing import (
     tool_call,
     values,
 )
-from agentrl.errors import EnvError
-from agentrl.types import StopReason
+from agentrl.errors import ConfigError, EnvError
+from agentrl.types import Signal, StopReason
 from tests.tiny import tiny_tokenizer
 
 ROOT = Path(__file__).parents[3]
@@ -296,6 +300,178 @@ def test_few_tasks_no_canaries_and_group_rewards_are_no_fault(env: type[Env]) ->
 def test_check_environment_fails_on_what_is_left_and_on_what_differs(env: type[Env], says: str) -> None:
     with pytest.raises(AssertionError, match=says):
         check_environment(env)
+
+
+class Shuffled(Sums):
+    """Shows the numbers that it draws in a reward of weight 0 and in its evidence."""
+
+    @reward(weight=0.0)
+    def shown(self, ctx: Context) -> Signal:
+        return Signal("shown", ctx.state.drawn, evidence={"order": ctx.state.order})
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        ctx.state.drawn, ctx.state.order = ctx.rng.random(), ctx.rng.sample(range(99), 5)
+        return await super().setup(task, ctx)
+
+
+class Parts(Sums):
+    """Has weights that do not add up to 1 in floating point."""
+
+    @reward(weight=0.7)
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text != "")
+
+    @reward(weight=0.2)
+    def second(self, ctx: Context) -> float:
+        return float(ctx.text != "")
+
+    @reward(weight=0.1)
+    def third(self, ctx: Context) -> float:
+        return float(ctx.text != "")
+
+
+class Race(Sums):
+    """Pays the shortest answer of a group."""
+
+    @reward(weight=0.2, scope="group")
+    def shortest(self, episodes: list[Episode]) -> list[float]:
+        best = min(len(episode.text) for episode in episodes)
+        return [float(len(episode.text) == best) for episode in episodes]
+
+
+class Odd(Sums):
+    """Has task data and evidence that `==` alone cannot compare."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split}-{n}", Data(lambda: n, [float("nan")], np.ones(3))) for n in range(2)]  # noqa: B023
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [{"role": "user", "content": "Say 1."}]
+
+    @reward
+    def right(self, ctx: Context) -> Signal:
+        return Signal("right", float(ctx.text == "1"), evidence={"nan": float("nan"), "seen": np.array([1.0, np.nan])})
+
+    def oracle(self, task: Task) -> Policy:
+        turns = iter(["1"])
+        return lambda _: next(turns)
+
+
+@dataclass
+class Data:
+    """Values without an equality of their own."""
+
+    ask: Callable[[], int]
+    numbers: list[float]
+    array: Any
+
+
+@pytest.mark.parametrize("env", [Shuffled, Parts, Race, Odd])
+def test_draws_rounding_group_rewards_arrays_and_functions_are_no_fault(env: type[Env]) -> None:
+    check_environment(env)
+
+
+class Clocked(Sums):
+    """Writes the time into its evidence."""
+
+    @reward
+    def right(self, ctx: Context) -> Signal:
+        return Signal("right", 1.0 if ctx.text else 0.0, evidence={"at": [time.monotonic_ns()]})
+
+
+class Consumed(Sums):
+    """Has data that the first episode uses up."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split}-{n}", {"lines": (n for n in range(2))}) for n in range(2)]
+
+
+class Dull(Sums):
+    """Never calls an episode a success."""
+
+    def success(self, ctx: Context) -> bool:
+        return False
+
+
+class Lavish(Sums):
+    """Calls every episode a success."""
+
+    def success(self, ctx: Context) -> bool:
+        return True
+
+
+class Faulty(Sums):
+    """Cannot say whether an episode is a success."""
+
+    def success(self, ctx: Context) -> bool:
+        raise KeyError("solved")
+
+
+class Words(Sums):
+    """Changes its configuration."""
+
+    class Config(Sums.Config):
+        """Keys."""
+
+        words: list[str] = []  # noqa: RUF012 (pydantic copies it)
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        self.config.words.append("x")
+        return await super().setup(task, ctx)
+
+
+class Exhausted(Sums):
+    """Keeps one policy for all episodes."""
+
+    turns = iter(["3"])
+
+    def oracle(self, task: Task) -> Policy:
+        return lambda _: next(self.turns)
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        (Clocked, r"seed 0 and member 0 differ at \[3\]\.result\[0\]\.evidence\['at'\]\[0\]: \d+ and \d+$"),
+        (Consumed, r"'train-0' .* read again: data\['lines'\]: <generator .* and <generator .* \(cannot be compared"),
+        (Dull, "the oracle of task 'train-0' .* earns 1, and its success is False$"),
+        (Lavish, r"canary 'none' of task 'train-0' .* earns 0, and its success is True$"),
+        (Faulty, r"the oracle of task .* has no success: KeyError: 'solved' \(test_testing\.py:\d+\)"),
+        (Words, r"episodes changed self\.config, which all episodes of a run share: \['words'\]\[0\]: nothing and 'x'"),
+    ],
+)
+def test_a_fault_is_named_with_the_field_and_both_values(env: type[Env], says: str) -> None:
+    with pytest.raises(AssertionError, match=says):
+        check_environment(env)
+
+
+def test_a_policy_that_has_ended_is_an_error_that_says_so() -> None:
+    with pytest.raises(EnvError, match=r"the policy \(test_testing\.py:\d+\) raised StopIteration at turn 1: .* kept"):
+        check_environment(Exhausted)
+
+
+def test_a_function_that_returns_one_object_twice_is_an_error() -> None:
+    env = Sums()
+    with pytest.raises(ConfigError, match="returned the same object twice; return a new one"):
+        check_environment(lambda: env)
+
+
+async def test_no_tasks_and_no_episodes_are_an_error() -> None:
+    with pytest.raises(ConfigError, match="tasks is 0; give 1 or more"):
+        check_environment(Sums, tasks=0)
+    with pytest.raises(ConfigError, match="episodes is 0; give 1 or more"):
+        check_environment(Sums, episodes=0)
+    with pytest.raises(ConfigError, match="tasks is 0; give 1 or more"):
+        await check_concurrent(Sums, 2, tasks=0)
+    with pytest.raises(EnvError, match=r"Empty\.tasks returns no task"):
+        await check_concurrent(Empty, 2)
+
+
+class Empty(Sums):
+    """Has no tasks."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return []
 
 
 def test_checks_that_take_too_long_end() -> None:
