@@ -11,16 +11,16 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from agentrl.errors import DeadlineError
 from agentrl.types import TensorSpec, Version, WeightManifest
-from agentrl.weights.digest import tensor_digest
+
+if TYPE_CHECKING:  # the driver imports this module and needs no torch, which takes seconds to import
+    import torch
 
 Bucket = dict[str, Any]
-NamedTensor = tuple[str, torch.Tensor]
+NamedTensor: TypeAlias = "tuple[str, torch.Tensor]"
 _ALIGN = 64
 _SHARED_MEMORY = Path("/dev/shm")
 
@@ -117,6 +117,8 @@ def _root(size: int, fallback: Path) -> Path:
 
 
 def _write(group: list[NamedTensor], path: Path, size: int) -> Bucket:
+    import torch
+
     tensors = []
     with path.open("w+b") as file:
         os.posix_fallocate(file.fileno(), 0, max(size, 1))  # a full disk is an error here, not a SIGBUS later
@@ -131,6 +133,8 @@ def _write(group: list[NamedTensor], path: Path, size: int) -> Bucket:
 
 def spec_of(name: str, tensor: torch.Tensor) -> TensorSpec:
     """Return the entry of a tensor in a manifest; its digest is computed on the tensor's device."""
+    from agentrl.weights.digest import tensor_digest
+
     return TensorSpec(name, tuple(tensor.shape), _dtype_name(tensor), tensor_digest(tensor))
 
 

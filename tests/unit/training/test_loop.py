@@ -59,7 +59,9 @@ async def test_the_reason_of_an_end_and_how_to_continue_are_one_sentence(
     assert ended == [f"engines died; go on with `agentrl resume {tmp_path}`"]
 
 
-def test_the_process_of_the_loop_needs_no_transformers() -> None:
-    code = "import sys, agentrl.training.loop\nprint('transformers' in sys.modules)"
+def test_the_process_of_the_loop_imports_no_torch_and_no_transformers() -> None:
+    code = (
+        "import sys, agentrl.training.loop, agentrl.training.setup\nprint({'torch', 'transformers'} & set(sys.modules))"
+    )
     answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=55)
-    assert answer.stdout == "False\n"
+    assert answer.stdout == "set()\n"
