@@ -63,7 +63,10 @@ class Reply:
 
 @dataclass(slots=True)
 class Context:
-    """State of the running episode. `state` belongs to the author; `tools` are those of the model."""
+    """State of the running episode. `state` belongs to the author; `tools` are those of the model.
+
+    `messages` is a tuple: an episode adds messages to its prompt by what `setup` and `respond` return.
+    """
 
     task: Task
     seed: int
@@ -71,7 +74,7 @@ class Context:
     rng: random.Random
     ends_at: float
     tool_time: ToolTime
-    messages: list[Message] = field(default_factory=list)
+    messages: tuple[Message, ...] = ()
     turns: list[Turn] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     state: SimpleNamespace = field(default_factory=SimpleNamespace)

@@ -46,7 +46,7 @@ async def _episode(driver: EnvDriver, policy: Policy, task: Task, seed: int, mem
         is_judged = all(signal.valid or not signal.weight for signal in ctx.signals)
         success = await driver.success() if ctx.signals and is_judged else None
         assert ctx.stop_reason is not None, "the episode has ended"
-        return Episode(task, member, tuple(ctx.messages), tuple(ctx.signals), ctx.stop_reason, success)
+        return Episode(task, member, ctx.messages, tuple(ctx.signals), ctx.stop_reason, success)
     finally:
         await driver.close()
 

@@ -42,7 +42,7 @@ def checked_policy(policy: Any, where: str = "play") -> Policy:
     return policy
 
 
-def turn_of(policy: Policy, turn: int, messages: list[Message]) -> Message | str:
+def turn_of(policy: Policy, turn: int, messages: Sequence[Message]) -> Message | str:
     """Return the policy's next turn; a list that has ended gives empty ones."""
     if not callable(policy):
         return policy[turn] if turn < len(policy) else SILENCE

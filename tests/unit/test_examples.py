@@ -54,7 +54,7 @@ async def score(driver: EnvDriver, task: Task, policy: Policy) -> float:
     await driver.reset(task)
     for turn in range(driver.max_turns):
         done = callable(policy) or turn < len(policy)
-        action = "" if not done else policy(driver.ctx.messages) if callable(policy) else policy[turn]
+        action = "" if not done else policy(list(driver.ctx.messages)) if callable(policy) else policy[turn]
         if (await driver.step(action)).done:
             break
     signals = await driver.finish(StopReason.ENV_DONE)

@@ -76,7 +76,7 @@ class EnvDriver:
         messages = checked_messages(returned, name)
         if not messages:
             raise EnvError(f"{name} returned no message; the model needs one to answer")
-        ctx.messages.extend(messages)
+        ctx.messages = tuple(messages)
         return Start(tuple(messages), tuple(deepcopy(tool.spec) for tool in ctx.tools.values()))
 
     async def step(self, turn: Message | str) -> StepResult:
@@ -84,13 +84,13 @@ class EnvDriver:
         self._check_open()
         ctx = self.env.ctx
         message = Message(role="assistant", content=turn) if isinstance(turn, str) else turn
-        ctx.messages.append(message)
+        ctx.messages += (message,)
         results = await self._toolbox.answers(message.get("tool_calls") or ())
         taken = Turn(len(ctx.turns), message, results)
         ctx.turns.append(taken)
-        ctx.messages.extend(results)
+        ctx.messages += results
         reply = await self._respond(taken)
-        ctx.messages.extend(reply.messages)
+        ctx.messages += reply.messages
         signals = await self._scorer.turn(taken.index)
         ctx.signals.extend(signals)
         return StepResult((*results, *reply.messages), reply.done, signals)

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import NoneType, SimpleNamespace
 from typing import Any
+from zlib import crc32
 
 from agentrl.env.tracebacks import is_foreign_class
 
@@ -20,8 +21,8 @@ PLAIN = (
     list, dict, set, deque, Counter, OrderedDict, defaultdict, SimpleNamespace, bytearray,
     int, float, bool, str, NoneType,
 )  # fmt: skip
-"""Types of the values that are compared; a functools cache, a pool or a lock may outlive an episode."""
-MAX_ENTRIES = 10_000
+"""Types of values that are compared, besides NumPy arrays; a functools cache, a pool or a lock may outlive an episode."""
+MAX_ENTRIES, MAX_BYTES = 10_000, 64 << 20
 BRIEF = reprlib.Repr()
 BRIEF.maxlevel, BRIEF.maxstring, BRIEF.maxother = 4, 1000, 1000
 BRIEF.maxlist = BRIEF.maxdict = BRIEF.maxset = BRIEF.maxdeque = BRIEF.maxtuple = 100
@@ -68,7 +69,7 @@ async def pulse() -> AsyncIterator[list[float]]:
 
 def lasting(env_class: type) -> dict[str, str]:
     """Return the plain values of the author's classes and of their modules, as short texts by name."""
-    return {name: _brief(value) for name, value in _values(env_class) if type(value) in PLAIN}
+    return {name: _brief(value) for name, value in _values(env_class) if type(value) in PLAIN or _is_array(value)}
 
 
 def _values(env_class: type) -> Iterator[tuple[str, Any]]:
@@ -80,12 +81,18 @@ def _values(env_class: type) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name} ({file})", value) for name, value in vars(module).items() if _is_own(name))
 
 
+def _is_array(value: Any) -> bool:
+    return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
+
+
 def _is_own(name: str) -> bool:
     return not (name.startswith("__") and name.endswith("__"))
 
 
 def _brief(value: Any) -> str:
-    """Return a short text of a value: its size and its first entries."""
+    """Return a short text of a value: its size and its first entries; for an array its shape and a checksum."""
+    if _is_array(value):
+        return f"{value.shape} {crc32(value.tobytes()) if value.nbytes <= MAX_BYTES else ''}"
     if isinstance(value, dict | SimpleNamespace):
         value = dict(value if isinstance(value, dict) else vars(value))
     size = len(value) if isinstance(value, Sized) else 0

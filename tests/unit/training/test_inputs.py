@@ -124,6 +124,9 @@ REFUSED = {
     "a reply that is done by text": (
         "def respond(self, turn, ctx): return Reply((), done='no')", "Whole", r"done is True or False",
     ),
+    "messages that respond removes": (
+        "def respond(self, turn, ctx): return Reply(ctx.messages.pop())", "Whole", "'tuple' object has no attribute 'pop'",
+    ),
     "respond without a reply": ("def respond(self, turn, ctx): return 'No.'", "Whole", r"return a Reply: Reply\.say"),
     "a reply of a wrong role": (
         "def respond(self, turn, ctx): return Reply(({'role': 'env', 'content': ''},))", "Whole", "the role 'env'",
@@ -328,6 +331,11 @@ NOTES = {
     "a module's counter": (
         "def setup(self, task, ctx):\n global COUNT\n COUNT += 1\n return super().setup(task, ctx)",
         "COUNT (mine.py) changed during an episode",
+    ),
+    "an array of the class": (
+        "grid = __import__('numpy').zeros(5000)\ndef setup(self, task, ctx):\n self.grid[2500] += 1\n"
+        " return super().setup(task, ctx)",
+        "Mine.grid changed during an episode",
     ),
     "a counter of the class": (
         "count = 0\ndef teardown(self, ctx):\n Mine.count += 1", "Mine.count changed during an episode",
