@@ -21,7 +21,7 @@ PLAIN = (
     list, dict, set, deque, Counter, OrderedDict, defaultdict, SimpleNamespace, bytearray,
     int, float, bool, str, NoneType,
 )  # fmt: skip
-"""Types of values that are compared, besides NumPy arrays; a functools cache, a pool or a lock may outlive an episode."""
+"""Types of values that are compared, besides NumPy arrays; a functools cache, pool or lock may outlive an episode."""
 MAX_ENTRIES, MAX_BYTES = 10_000, 64 << 20
 BRIEF = reprlib.Repr()
 BRIEF.maxlevel, BRIEF.maxstring, BRIEF.maxother = 4, 1000, 1000

@@ -125,7 +125,7 @@ REFUSED = {
         "def respond(self, turn, ctx): return Reply((), done='no')", "Whole", r"done is True or False",
     ),
     "messages that respond removes": (
-        "def respond(self, turn, ctx): return Reply(ctx.messages.pop())", "Whole", "'tuple' object has no attribute 'pop'",
+        "def respond(self, turn, ctx): return Reply(ctx.messages.pop())", "Whole", "'tuple' object has no",
     ),
     "respond without a reply": ("def respond(self, turn, ctx): return 'No.'", "Whole", r"return a Reply: Reply\.say"),
     "a reply of a wrong role": (
