@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,9 @@ from agentrl.env.definition import RESERVED, SETTINGS, settings_faults
 from agentrl.env.signatures import HOOKS, mark_of
 from agentrl.env.tracebacks import defined_at
 from agentrl.errors import ConfigError
+
+INIT = "def __init__(self, config=None, **options), and super().__init__(config, **options) in it"
+"""The `__init__` of an author's class that takes what agentrl gives it."""
 
 
 @cache
@@ -44,6 +48,20 @@ def check_assignment(env: Any, name: str, value: Any) -> None:
         raise ConfigError(f"{env_class.__name__} ({where}) {fault}")
 
 
+def check_options(env_class: Any, config: Any, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an object is made of a config and options, or of a config in place of an option."""
+    key = next((key for key, value in options.items() if isinstance(value, env_class.Config)), "")
+    if key:
+        raise ConfigError(
+            f"{env_class.__name__}{defined_at(env_class.__init__)} takes the config as {key}: write {INIT}; "
+            f"the value is self.config.{key}"
+        )
+    if config is not None and options:
+        raise ConfigError(
+            f"{env_class.__name__} takes a config or options, not both: put {', '.join(options)} into the config"
+        )
+
+
 def check_made(env: Any, config: EnvConfig | None = None) -> None:
     """Raise ConfigError if a new object has no config of its class or `limits` is not a Limits.
 
@@ -59,9 +77,6 @@ def check_made(env: Any, config: EnvConfig | None = None) -> None:
     elif is_dataclass(env_class):
         fault = "loses its config, because a dataclass replaces __init__: remove @dataclass, and write class Config"
     else:
-        fault = (
-            "loses its config: write def __init__(self, config=None, **options), "
-            "and super().__init__(config, **options) in it"
-        )
+        fault = f"loses its config: write {INIT}"
     if fault:
         raise ConfigError(f"{env_class.__name__}{defined_at(env_class.__init__)} {fault}")

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
-from agentrl.env.attributes import check_assignment, checked_names
+from agentrl.env.attributes import check_assignment, check_options, checked_names
 from agentrl.env.config import EnvConfig, Limits, env_config
 from agentrl.env.context import Context, Reply, Turn
 from agentrl.env.definition import check_definition
@@ -49,6 +49,7 @@ class Env(ABC):
         check_definition(cls)
 
     def __init__(self, config: EnvConfig | None = None, **options: Any) -> None:
+        check_options(type(self), config, options)
         vars(self)["config"] = config if config is not None else env_config(type(self), options)
 
     if not TYPE_CHECKING:  # type checkers accept every attribute of a class with __setattr__

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import CodeType
 from typing import Any, Generic, TypeVar, overload
 
+from agentrl.env.tracebacks import defined_at
 from agentrl.errors import EnvError
 
 T = TypeVar("T")
@@ -23,6 +26,9 @@ class Shared(Generic[T]):
         if env is None:
             return self  # type: ignore[return-value]
         name = f"{owner.__name__}.{self.make.__name__}"
+        if user := shared_with(owner, sys._getframe(1).f_code):
+            where = defined_at(user.make)
+            raise EnvError(f"@shared {name} is made after {user.make.__name__}{where}, which uses it: define it before")
         raise EnvError(f"@shared {name} is not available yet: it is made when the first episode begins")
 
 
@@ -38,9 +44,16 @@ def shared(make: Callable[[Any], Any]) -> Shared[Any]:
     """Make a resource once per process and configuration, and close it with the process; read it as `self.<name>`.
 
     The method, plain or async, may use `self.config`. It returns a value, whose `aclose()` or `close()` is called at
-    the end, or a context manager, sync or async, which is entered and left.
+    the end, or a context manager, sync or async, which is entered and left. A lock or semaphore is a value: it has
+    `acquire` and `release`, and is not entered.
     """
     return Shared(make)
+
+
+def shared_with(env_class: type, code: CodeType) -> Shared[Any] | None:
+    """Return the shared resource of a class whose method has this code, if there is one."""
+    found = shared_of(env_class).values()
+    return next((item for item in found if getattr(inspect.unwrap(item.make), "__code__", None) is code), None)
 
 
 def shared_of(env_class: type) -> dict[str, Shared[Any]]:

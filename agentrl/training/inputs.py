@@ -90,7 +90,7 @@ def env_of(config: Config) -> Env:
     env_class = resolve(config.env.name)
     settings = env_config(env_class, config.env.options)
     env: Env = _called(f"{env_class.__name__} cannot be made", env_class, settings, at=env_class.__init__)
-    check_made(env, settings)
+    _called(f"{env_class.__name__} cannot be made", check_made, env, settings)
     return env
 
 

@@ -77,6 +77,8 @@ class Resources:
             return await self._code.call(kept, *args, timeout_s=self._home.limits.load_timeout_s, name=name)
 
         made = await call(item.make, self._home, closer=own_close)
+        if is_lock(made):
+            return made
         if isinstance(made, AbstractAsyncContextManager):
             return await call(made.__aenter__, closer=lambda _: partial(made.__aexit__, None, None, None))
         if isinstance(made, AbstractContextManager):
@@ -110,6 +112,20 @@ def own_close(value: Any) -> Callable[[], Any] | None:
         return None
     close = getattr(value, "aclose", None) or getattr(value, "close", None)
     return close if callable(close) else None
+
+
+def is_lock(value: Any) -> bool:
+    """True for a lock or semaphore: it can be released without arguments, unlike a pool, and entering would hold it."""
+    acquire, release = getattr(value, "acquire", None), getattr(value, "release", None)
+    if not (callable(acquire) and callable(release)):
+        return False
+    try:
+        inspect.signature(release).bind()
+    except TypeError:
+        return False
+    except ValueError:  # a built-in method without a signature
+        return True
+    return True
 
 
 def failed(task: asyncio.Task[Any]) -> bool:

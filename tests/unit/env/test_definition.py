@@ -346,6 +346,24 @@ def test_an_object_without_its_config_is_rejected_with_an_init_that_works() -> N
         EnvDriver(Data())
 
 
+def test_a_config_beside_options_or_in_place_of_one_is_rejected() -> None:
+    class Sized(Echo):
+        class Config(EnvConfig):
+            high: int = 3
+
+    class Own(Sized):
+        def __init__(self, high: int = 3) -> None:
+            super().__init__(high=high)
+
+    with pytest.raises(
+        ConfigError,
+        match=r"^Own \(test_definition\.py:\d+\) takes the config as high: write def __init__\(self, config=None, ",
+    ):
+        play(Own(), ["x"])
+    with pytest.raises(ConfigError, match="Sized takes a config or options, not both: put high into the config"):
+        Sized(Sized.Config(), high=2)
+
+
 def test_a_class_in_place_of_an_object_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"Echo is not an object of an environment; pass Echo\(\)"):
         play(Echo, ["1"])  # type: ignore[arg-type]

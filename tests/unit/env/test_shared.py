@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -166,6 +169,76 @@ async def test_a_value_whose_making_ends_as_everything_closes_is_closed(log: lis
     assert log == ["close value"]
     with pytest.raises(asyncio.CancelledError):
         await begun
+
+
+LOCKS = (
+    asyncio.Lock, asyncio.Semaphore, asyncio.Condition,
+    threading.Lock, threading.RLock, threading.Semaphore, threading.Condition,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LOCKS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+async def test_a_lock_is_shared_as_it_is_and_not_held(kind: Any) -> None:
+    class Locked(Echo):
+        @shared
+        def lock(self) -> Any:
+            return kind()
+
+    driver = EnvDriver(Locked())
+    await driver.reset(Task("t", 3))
+    taken = driver.env.lock.acquire()  # type: ignore[attr-defined]
+    assert await asyncio.wait_for(taken, 1) if inspect.isawaitable(taken) else taken
+    await driver.close()
+    await close_shared()
+
+
+async def test_a_pool_that_acquires_and_releases_is_entered(log: list[str]) -> None:
+    class Pool:
+        async def __aenter__(self) -> str:
+            return "opened"
+
+        async def __aexit__(self, *error: object) -> None:
+            LOG.append("close pool")
+
+        async def acquire(self) -> int:
+            return 1
+
+        async def release(self, connection: int) -> None: ...
+
+    class Pooled(Echo):
+        @shared
+        def pool(self) -> Pool:
+            return Pool()
+
+    driver = EnvDriver(Pooled())
+    await driver.reset(Task("t", 3))
+    assert driver.env.pool == "opened"  # type: ignore[attr-defined]
+    await driver.close()
+    await close_shared()
+    assert log == ["close pool"]
+
+
+@pytest.mark.parametrize("is_managed", [False, True])
+async def test_a_resource_used_by_one_defined_before_it_is_explained(is_managed: bool) -> None:
+    def second(self: Any) -> Iterator[int]:
+        return self.first
+
+    def managed(self: Any) -> Iterator[int]:
+        yield self.first
+
+    class Backwards(Echo):
+        other = shared(contextlib.contextmanager(managed) if is_managed else second)
+
+        @shared
+        def first(self) -> int:
+            return 1
+
+    user = "managed" if is_managed else "second"
+    with pytest.raises(
+        EnvError,
+        match=rf"@shared Backwards\.first is made after {user} \(test_shared\.py:\d+\), which uses it: define it bef",
+    ):
+        await EnvDriver(Backwards()).reset(Task("t", 3))
 
 
 def test_reading_a_resource_too_early_is_explained() -> None:

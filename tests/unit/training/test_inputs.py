@@ -159,6 +159,9 @@ REFUSED = {
     ),
     "an exit at once": ("def preflight(self): os._exit(0)", "Whole", "cannot run here: .*SystemExit: 0"),
     "an exit when made": ("def __init__(self, config): os._exit(0)", "Whole", "cannot be made: .*SystemExit: 0"),
+    "limits that raise": (
+        "@property\ndef limits(self): return {}['n']", "Whole", r"Mine cannot be made: KeyError: 'n' \(mine\.py:23\)",
+    ),
     "an exit when it is read": ("os._exit(0)", "Whole", r"mine\.py:22: SystemExit: 0$"),
     "a default out of bounds": (
         "class Config(EnvConfig):\n high: int = __import__('pydantic').Field(2, ge=4)", "Whole",
