@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from typing import Any
+from weakref import WeakValueDictionary
 
 import gymnasium
 from gymnasium import Space
@@ -54,6 +55,10 @@ class TurnSpace(Space[Message | str]):
         return isinstance(other, TurnSpace)
 
 
+_AROUND: WeakValueDictionary[int, GymnasiumEnv] = WeakValueDictionary()
+"""The GymnasiumEnv around each object, by its id: two would run their episodes in the same object."""
+
+
 class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
     """An environment as a `gymnasium.Env`.
 
@@ -61,12 +66,16 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
     """
 
     def __init__(self, env: Env, split: str = "train") -> None:
+        if id(env) in _AROUND:
+            name = type(env).__name__
+            raise EnvError(f"this {name} object has a GymnasiumEnv already; close that, or make another {name}()")
         self.env = env
         self.observation_space = MessagesSpace()
         self.action_space = TurnSpace()
         self._driver = EnvDriver(env)
         check_choice(split)
         self._split = split
+        _AROUND[id(env)] = self
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -96,6 +105,7 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
     def close(self) -> None:
         """Tear the episode down. Idempotent."""
         run_on_private_loop(self._driver.close())
+        _AROUND.pop(id(self.env), None)
 
     async def _begin(self, index: int | None = None, split: str = "", member: int = 0) -> Start:
         split = split or self._split

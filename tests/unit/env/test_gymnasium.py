@@ -103,6 +103,15 @@ def test_an_action_that_is_no_turn_of_the_assistant_is_rejected(action: object) 
     env.close()
 
 
+def test_two_around_one_object_are_rejected() -> None:
+    shared = Echo()
+    first = GymnasiumEnv(shared)
+    with pytest.raises(EnvError, match=r"this Echo object has a GymnasiumEnv already; .* make another Echo\(\)"):
+        gymnasium.vector.SyncVectorEnv([lambda: GymnasiumEnv(shared)] * 2)
+    first.close()
+    assert GymnasiumEnv(shared).env is shared
+
+
 def test_unknown_options_and_splits_are_rejected() -> None:
     with pytest.raises(ConfigError, match=r"unknown option of reset 'idx'.*'index'.*Known: index, member, split"):
         GymnasiumEnv(Echo()).reset(options={"idx": 3})
