@@ -90,7 +90,7 @@ def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
         return counted(blank, value)
     merged = value if keep else replace(value, name=blank.name, weight=blank.weight, scope=blank.scope)
     merged = replace(merged, turn=blank.turn, verifier=value.verifier or blank.verifier)
-    faults = {field: f"the {field} is {getattr(merged, field)!r}; give {what}" for field, what in unusable(merged)}
+    faults = {field: f"Signal.{field} is {getattr(merged, field)!r}; give {what}" for field, what in unusable(merged)}
     merged = replace(merged, **{field: getattr(blank, field) for field in faults})
     merged = replace(merged, weight=float(merged.weight), valid=bool(merged.valid))
     if faults:

@@ -207,6 +207,6 @@ async def test_numbers_of_numpy_are_plain_numbers_and_other_types_are_explained(
     Scored.result = Signal(3, 1.0, "2", scope="step", valid=1)  # type: ignore[arg-type]
     (wrong,) = await finish(EnvDriver(Scored()))
     assert wrong.reason == (
-        "the name is 3; give text; the weight is '2'; give a finite number; "
-        "the scope is 'step'; give 'turn' or 'episode' or 'group'; the valid is 1; give True or False"
+        "Signal.name is 3; give text; Signal.weight is '2'; give a finite number; "
+        "Signal.scope is 'step'; give 'turn' or 'episode' or 'group'; Signal.valid is 1; give True or False"
     )
