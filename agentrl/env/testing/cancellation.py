@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from gc import get_referents
 from inspect import isasyncgen
+from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 from agentrl.env.base import Env
@@ -14,6 +16,8 @@ from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.policies import oracle_of
 from agentrl.env.testing.episodes import ChoosePolicy, MakeEnv, moments
+from agentrl.env.tracebacks import describe_error, is_foreign
+from agentrl.errors import AgentRLError
 from agentrl.types import TRAIN
 
 MOST_S = 30.0
@@ -62,20 +66,22 @@ async def cancel_everywhere(
     task is left. With `is_loaded`, shared resources are made before the episode begins.
     """
     seen: list[Wait] = []
+    places: list[str] = []
     before = asyncio.all_tasks()
     is_cancelled = True
     while is_cancelled:
         env = make()
         if is_loaded:
             await EnvDriver(env).task(TRAIN, 0)
-        if is_cancelled := await _is_cancelled(env, policy, seen):
+        if is_cancelled := await _is_cancelled(env, policy, seen, places):
             yield Cancellation(env, *seen[-1])
         await close_shared()
-        assert asyncio.all_tasks() <= before, f"tasks were left after a cancellation at {seen[-1:]}"
+        left = asyncio.all_tasks() - before
+        assert not left, f"tasks were left after a cancellation near {places[-1:]}: {described(left)}"
 
 
-async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait]) -> bool:
-    """Play an episode and cancel it at the first await that is not in `seen`, which is added."""
+async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait], places: list[str]) -> bool:
+    """Play an episode and cancel it at the first await that is not in `seen`; adds it, and its place to `places`."""
     loop, passed, known = asyncio.get_running_loop(), 0, len(seen)
 
     async def episode() -> None:
@@ -90,6 +96,8 @@ async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait]) -> boo
         if len(seen) == known and not running.done() and (passed, calls) not in seen:
             seen.append((passed, calls))
             running.cancel()
+        if len(seen) > known == len(places) and (line := _authors_line(filter(_is_watched, asyncio.all_tasks()))):
+            places.append(line)  # the author's code may begin to wait after the episode waits for it
 
     loop.set_task_factory(lambda loop, work, **options: asyncio.Task(_Watched(work, note), loop=loop, **options))
     try:
@@ -97,13 +105,16 @@ async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait]) -> boo
         await asyncio.wait({running}, timeout=MOST_S)
     finally:
         loop.set_task_factory(None)
-    assert running.done(), f"an episode outlived its cancellation at {seen[known:]} by {MOST_S:g} s"
+    if len(seen) > known == len(places):
+        places.append(" > ".join(seen[known][1]))
+    place = f"near {places[-1]}, after {passed} moments" if places else "nowhere"
+    assert running.done(), f"an episode outlived its cancellation {place} by {MOST_S:g} s"
     if len(seen) == known:
         running.result()
     if len(seen) > known and not running.cancelled():
         raised = running.exception()
-        ending = f"ended with {type(raised).__name__}: {raised}" if raised else "swallowed its cancellation"
-        raise AssertionError(f"an episode cancelled at {seen[known:]} {ending}") from raised
+        ending = f"ended with {_described_error(raised)}" if raised else "swallowed its cancellation"
+        raise AssertionError(f"an episode cancelled {place} {ending}") from raised
     return running.cancelled()
 
 
@@ -126,16 +137,37 @@ class _Watched(Coroutine[Any, Any, Any]):
         return (yield from self.work.__await__())
 
     def _noted(self, waited_for: Any) -> Any:
-        self.note(tuple(_suspended(self.work)))
+        self.note(tuple(f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in _suspended(self.work)))
         return waited_for
 
 
-def _suspended(waiting: Any) -> Iterator[str]:
-    """Yield the calls that a suspended coroutine is in, as "name:line", the outermost first."""
+def described(tasks: Iterable[asyncio.Task[Any]]) -> str:
+    """Return where tasks wait, each by the author's innermost line."""
+    return ", ".join(sorted(_authors_line([task]) or repr(task) for task in tasks))
+
+
+def _described_error(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if isinstance(error, AgentRLError) else describe_error(error)
+
+
+def _is_watched(task: asyncio.Task[Any]) -> bool:
+    return isinstance(task.get_coro(), _Watched)
+
+
+def _authors_line(tasks: Iterable[asyncio.Task[Any]]) -> str:
+    """Return the author's innermost line that waits in these tasks; "" if there is none."""
+    coroutines = [getattr(task.get_coro(), "work", task.get_coro()) for task in tasks]
+    frames = [frame for work in coroutines for frame in _suspended(work) if is_foreign(frame.f_code.co_filename)]
+    codes = [(Path(frame.f_code.co_filename).name, frame.f_lineno, frame.f_code.co_qualname) for frame in frames[-1:]]
+    return "".join(f"{file}:{line} ({name})" for file, line, name in codes)
+
+
+def _suspended(waiting: Any) -> Iterator[FrameType]:
+    """Yield the frames of the calls that a suspended coroutine is in, the outermost first."""
     while waiting is not None:
         for prefix in ("cr", "ag"):
             if frame := getattr(waiting, f"{prefix}_frame", None):
-                yield f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+                yield frame
                 waiting = getattr(waiting, f"{prefix}_await")
                 break
         else:  # the object that `anext` returns does not name its generator

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,7 +18,8 @@ from agentrl.env.gymnasium import GymnasiumEnv
 from agentrl.env.play import aplay
 from agentrl.env.policies import canaries_of, oracle_of
 from agentrl.env.tasks import Task
-from agentrl.env.testing.cancellation import cancel_everywhere
+from agentrl.env.testing.blocking import run_in_thread
+from agentrl.env.testing.cancellation import cancel_everywhere, described
 from agentrl.env.testing.comparison import difference
 from agentrl.env.testing.episodes import (
     ChoosePolicy,
@@ -50,7 +50,7 @@ def check_environment(make: MakeEnv, *, tasks: int = 4, episodes: int = 32, time
     check_positive(tasks=tasks, episodes=episodes)
     if (env := make()) is make():
         raise ConfigError(f"check_environment: {make} returned the same object twice; return a new one at every call")
-    _run(_check_all(make, tasks, episodes, timeout_s))
+    run_in_thread(_check_all(make, tasks, episodes, timeout_s), timeout_s)
     check_env(_WithoutEvidence(env), skip_render_check=True)
 
 
@@ -60,17 +60,6 @@ class _WithoutEvidence(GymnasiumEnv):
     def step(self, action: Message | str) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
         *result, info = super().step(action)
         return (*result, {"signals": [replace(signal, evidence=None) for signal in info["signals"]]})  # type: ignore[return-value]
-
-
-def _run(checks: Coroutine[Any, Any, None]) -> None:
-    """Run on a new event loop; in a thread if this one has a running loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(checks)
-    else:
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, checks).result()
 
 
 async def _check_all(make: MakeEnv, tasks: int, episodes: int, timeout_s: float) -> None:
@@ -228,7 +217,7 @@ async def no_leaks() -> AsyncIterator[None]:
     finally:
         await close_shared()
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
-    assert not left, f"tasks were left: {left}"
+    assert not left, f"tasks were left: {described(left)}"
 
 
 async def interleave(episodes: Sequence[AsyncIterator[Any]]) -> list[list[Any]]:

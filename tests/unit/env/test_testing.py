@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -477,6 +478,64 @@ class Empty(Sums):
 def test_checks_that_take_too_long_end() -> None:
     with pytest.raises(AssertionError, match=r"the checks took longer than 0\.2 s"):
         check_environment(Slow, timeout_s=0.2)
+
+
+class Leaving(Sums):
+    """Leaves a task if its setup is cancelled while it waits."""
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.left.add(asyncio.create_task(self.wait_forever()))
+            raise
+        return await super().setup(task, ctx)
+
+    async def wait_forever(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Hurried(Sums):
+    """Has a teardown that fails if setup has begun and did not finish."""
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        ctx.state.begun = True
+        await asyncio.sleep(0)
+        ctx.state.begun = False
+        return await super().setup(task, ctx)
+
+    async def teardown(self, ctx: Context) -> None:
+        if ctx.state.begun:
+            raise RuntimeError("not set up")
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        (Leaving, r"near \['LINE \(Leaving\.setup\)'\]: LINE \(Leaving\.wait_forever\)$"),
+        (Hurried, r"near LINE \(Hurried\.setup\), after 0 moments ended with EnvError: .*not set up \(LINE\)$"),
+    ],
+)
+def test_a_failure_after_a_cancellation_names_the_authors_lines(env: type[Env], says: str) -> None:
+    with pytest.raises(AssertionError, match=says.replace("LINE", r"test_testing\.py:\d+")):
+        asyncio.run(check_cancellation(env))
+
+
+class Blocking(Sums):
+    """Blocks the event loop in its oracle."""
+
+    unblocked = threading.Event()
+
+    def oracle(self, task: Task) -> Policy:
+        self.unblocked.wait()
+        return super().oracle(task)
+
+
+@pytest.mark.timeout(30)
+def test_an_oracle_that_blocks_the_event_loop_ends_with_the_checks() -> None:
+    with pytest.raises(AssertionError, match=r"took longer than 0\.2 s: .* blocked by oracle \(test_testing\.py:\d+\)"):
+        check_environment(Blocking, timeout_s=0.2)
+    Blocking.unblocked.set()
 
 
 async def test_check_environment_works_inside_a_running_event_loop() -> None:

@@ -36,6 +36,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/env/pickles.py": "ConfigError if a class cannot be pickled; annotations that name nothing stay text",
     "agentrl/env/registry.py": "ConfigError if an announced environment cannot be imported",
     "agentrl/env/dry_run/verdict.py": "the verdict of the check before a run",
+    "agentrl/env/testing/blocking.py": "the failure of a check, raised again in the thread that asked for it",
     "agentrl/env/testing/comparison.py": "values that `==` or pickle cannot take are different",
     "agentrl/training/inputs.py": "ConfigError for an environment that fails; a length estimated without a tokenizer",
     "tools/agentrl_tools/known_good.py": "a known-good request that fails shows that the service is down",
