@@ -109,7 +109,7 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
 
     async def _begin(self, index: int | None = None, split: str = "", member: int = 0) -> Start:
         split = split or self._split
-        check_choice(split, index or 0)
+        check_choice(split, 0 if index is None else index)
         size = await self._driver.size(split)
         drawn = int(self.np_random.integers(size or ENDLESS_SAMPLE))
         seed = int(self.np_random.integers(2**31))

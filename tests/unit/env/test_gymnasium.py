@@ -119,6 +119,8 @@ def test_unknown_options_and_splits_are_rejected() -> None:
         GymnasiumEnv(Echo(), split="val")
     with pytest.raises(ConfigError, match=r"unknown split 'val'"):
         GymnasiumEnv(Echo()).reset(options={"split": "val"})
+    with pytest.raises(ConfigError, match="index must be the position of a task, a whole number, got ''"):
+        GymnasiumEnv(Echo()).reset(options={"index": ""})
 
 
 def test_gymnasium_imports_the_registration_by_itself() -> None:
