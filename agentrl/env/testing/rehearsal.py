@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.engine.client import EngineClient
-from agentrl.engine.scripted import Raise, ScriptedEngine, ScriptedTurn
+from agentrl.engine.scripted import Delay, Die, Hang, Raise, Sampled, ScriptedEngine, ScriptedTurn
 from agentrl.engine.server import EngineServer
 from agentrl.env.base import Env, Policy
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
+from agentrl.env.files import is_path
+from agentrl.env.messages import is_turn, short
 from agentrl.env.tasks import check_choice
-from agentrl.errors import EngineRefusedError, EnvError
+from agentrl.errors import ConfigError, EngineRefusedError, EnvError
 from agentrl.rollout import byte_renderer
 from agentrl.rollout.byte_renderer import ByteRenderer
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
@@ -52,15 +54,36 @@ def rehearse(
     config of `env`. `tokenizer` is a folder or hub id whose tokenizer and chat template are used; by default each
     UTF-8 byte is a token, and nothing is loaded. `timeout_s` limits the episode, and each turn to half of that.
 
-    What the environment raises is in `error` and `stop_reason`, as in training. Raises EnvError when the episode needs
-    for more turns than the script has.
+    What the environment raises is in `error` and `stop_reason`, as in training. Raises EnvError for a turn that cannot
+    be played and when the episode needs more turns than the script has, and ConfigError if there is no such tokenizer.
     """
     check_choice(split, index)
-    if isinstance(turns, str):
-        raise EnvError(f"rehearse: the turns are a list: write [{turns!r}]")
+    EnvDriver(env)
+    _check_turns(turns)
     settings = EpisodeSettings(1.0, max_tokens, max_turns, timeout_s, timeout_s / 2)
     request = EpisodeRequest(SampleId(0, member), 0, split, index, seed, settings)
     return run_on_private_loop(_Rehearsal(env, turns, tokenizer, max_context).run(request))
+
+
+def _check_turns(turns: Any) -> None:
+    if isinstance(turns, str):
+        raise EnvError(f"rehearse: the turns are a list: write [{turns!r}]")
+    if callable(turns):
+        return
+    if not isinstance(turns, Sequence):
+        raise EnvError(f"rehearse: write a list of turns, or a function of the messages so far, not {short(turns)}")
+    for number, turn in enumerate(turns, 1):
+        _check_turn(turn, number)
+
+
+def _check_turn(turn: Any, number: int) -> None:
+    is_ids = isinstance(turn, Sequence) and all(isinstance(token, int) for token in turn)
+    if not (is_turn(turn) or is_ids or isinstance(turn, Sampled | Die | Hang | Raise | Delay)):
+        hint = f"; write {turn.__name__}()" if isinstance(turn, type) else ""
+        raise EnvError(
+            f"rehearse: turn {number} is {short(turn)}{hint}; a turn is text, an assistant message, token ids, "
+            "or an answer of the scripted engine such as Hang()"
+        )
 
 
 class _Rehearsal:
@@ -70,7 +93,7 @@ class _Rehearsal:
         self._env, self._turns = env, turns
         self._driver: EnvDriver | None = None
         self._tokenizer, self._max_context = tokenizer, max_context
-        self._missing = 0
+        self._fault: EnvError | None = None
 
     async def run(self, request: EpisodeRequest) -> Trajectory:
         renderer, encode, vocab_size = _coding(self._tokenizer)
@@ -86,8 +109,8 @@ class _Rehearsal:
             trajectory = await EpisodeRunner(request, runtime).run()
         finally:
             await client.close()
-        if self._missing:
-            raise EnvError(f"the episode needs turn {self._missing}, and the script ends after {self._missing - 1}")
+        if self._fault:
+            raise self._fault
         return trajectory
 
     def _make_driver(self, max_turns: int) -> EnvDriver:
@@ -95,24 +118,34 @@ class _Rehearsal:
         return self._driver
 
     def _next_turn(self, _: tuple[int, ...], number: int) -> ScriptedTurn:
-        if callable(self._turns):
-            assert self._driver is not None, "an episode has begun"
-            turn = self._turns(list(self._driver.ctx.messages))
-        elif number < len(self._turns):
-            turn = self._turns[number]
-        else:
-            self._missing = number + 1
+        try:
+            turn = self._turn(number)
+            _check_turn(turn, number + 1)
+        except EnvError as fault:
+            self._fault = fault
             return Raise(EngineRefusedError("the script has ended"))
         return text_of(turn) + write_calls(turn.get("tool_calls") or ()) if isinstance(turn, dict) else turn
+
+    def _turn(self, number: int) -> str | Message | ScriptedTurn:
+        if callable(self._turns):
+            assert self._driver is not None, "an episode has begun"
+            return self._turns(list(self._driver.ctx.messages))
+        if number < len(self._turns):
+            return self._turns[number]
+        raise EnvError(f"the episode needs turn {number + 1}, and the script ends after {number}")
 
 
 def _coding(tokenizer: str | Path | None) -> tuple[Renderer, Callable[[str], Sequence[int]], int]:
     """Return the renderer, what encodes a turn, and the number of tokens."""
     if tokenizer is None:
         return ByteRenderer(), byte_renderer.encode, byte_renderer.VOCAB_SIZE
+    name = str(tokenizer)
+    is_folder = isinstance(tokenizer, Path) or is_path(name)
+    if is_folder and not Path(name).expanduser().is_dir():
+        raise ConfigError(f"rehearse: tokenizer {name}: there is no such folder; give one with tokenizer.json")
     from transformers import AutoTokenizer
 
     from agentrl.rollout.renderer import load_renderer
 
-    loaded = AutoTokenizer.from_pretrained(str(tokenizer))
+    loaded = AutoTokenizer.from_pretrained(Path(name).expanduser() if is_folder else name)
     return load_renderer(loaded), lambda text: loaded.encode(text, add_special_tokens=False), len(loaded)

@@ -135,6 +135,32 @@ def test_a_text_in_place_of_the_turns_is_an_error() -> None:
         rehearse(Sums(), "9")
 
 
+@pytest.mark.parametrize(
+    ("turns", "says"),
+    [
+        ([3], "turn 1 is 3; a turn is text"),
+        (["7", Hang], r"turn 2 is <class .*Hang'>; write Hang\(\); a turn is"),
+        (None, "write a list of turns, or a function of the messages so far, not None"),
+        (lambda _: 3, "turn 1 is 3; a turn is text"),
+    ],
+)
+def test_a_turn_that_cannot_be_rehearsed_is_an_error_that_says_which(turns: Any, says: str) -> None:
+    with pytest.raises(EnvError, match=f"rehearse: {says}"):
+        rehearse(Sums(), turns)
+
+
+def test_a_class_in_place_of_the_environment_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"Sums is not an object of an environment; pass Sums\(\)"):
+        rehearse(Sums, ["7"])  # type: ignore[arg-type]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("tokenizer", ["./nope", Path("nope")])
+def test_a_tokenizer_that_is_not_there_is_an_error_at_once(tokenizer: Any) -> None:
+    with pytest.raises(ConfigError, match=r"rehearse: tokenizer (\./)?nope: there is no such folder"):
+        rehearse(Sums(), ["7"], tokenizer=tokenizer)
+
+
 def test_what_the_environment_raises_is_in_the_trajectory() -> None:
     trajectory = rehearse(Sums(), ["9"], index=99)
     assert trajectory.stop_reason is StopReason.ENV_ERROR
