@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
+import numpy as np
+
 from agentrl.env.tasks import Task
 from agentrl.env.tools import Tool
 from agentrl.env.tooltime import SHARE, ToolTime
@@ -42,7 +44,7 @@ class Reply:
     done: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.done, bool):
+        if not isinstance(self.done, bool | np.bool_):
             raise EnvError(f"Reply(done={self.done!r}): done is True or False")
 
     @classmethod

@@ -93,7 +93,7 @@ class EnvDriver:
         ctx.messages += reply.messages
         signals = await self._scorer.turn(taken.index)
         ctx.signals.extend(signals)
-        return StepResult((*results, *reply.messages), reply.done, signals)
+        return StepResult((*results, *reply.messages), bool(reply.done), signals)
 
     async def finish(self, stop_reason: StopReason) -> tuple[Signal, ...]:
         """Score the episode. Returns all its signals, those of its turns included; none if its end is not scored."""

@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from agentrl.env import Context, Limits, Message, StopReason, Task, play, reward
+from agentrl.env import Context, Env, Limits, Message, Reply, StopReason, Task, Turn, play, reward
 from agentrl.env.testing import rehearse
 from agentrl.errors import ConfigError, EnvError
 from tests.unit.env.worlds import Desk, Echo, Talk
@@ -126,3 +127,23 @@ def test_an_interrupt_that_a_reward_raises_itself_ends_it_at_once(error: type[Ba
 
     (episode,) = play(Interrupted(), ["0"])
     assert error.__name__ in (episode.signals[1].reason or "")
+
+
+def test_a_reply_may_be_done_by_a_bool_of_numpy() -> None:
+    class Ends(Env):
+        limits = Limits(max_turns=5)
+
+        def tasks(self, split: str) -> list[Task]:
+            return [Task("one")]
+
+        def setup(self, task: Task, ctx: Context) -> list[Message]:
+            return [Message(role="user", content="Say yes.")]
+
+        def respond(self, turn: Turn, ctx: Context) -> Reply:
+            return Reply(done=np.all(np.array([turn.text == "yes"])))
+
+        def score(self, ctx: Context) -> float:
+            return float(len(ctx.turns))
+
+    [episode] = play(Ends(), ["no", "yes", "never said"])
+    assert (episode.reward, episode.stop_reason) == (2.0, StopReason.ENV_DONE)
