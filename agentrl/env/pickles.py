@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import get_type_hints
@@ -26,6 +24,7 @@ where = {name: [spec.origin] if spec.origin else list(spec.submodule_search_loca
 print(json.dumps(where))
 """
 """Prints where a new process finds the modules with the names in argv."""
+FIND_S = 60.0
 
 
 def name_of(env_class: type[Env]) -> str:
@@ -44,8 +43,7 @@ def name_of(env_class: type[Env]) -> str:
 def dump(env_class: type[Env], path: Path) -> None:
     """Write the class and the code it uses to `path`. Raises ConfigError if it cannot be pickled."""
     _evaluate_annotations(env_class)
-    with _local_modules_by_value():
-        pickled = catch(cloudpickle.dumps, env_class)
+    pickled = catch(_pickled, env_class)
     if pickled.error:
         raise ConfigError(
             f"{env_class.__name__} cannot be pickled ({type(pickled.error).__name__}: {pickled.error}): "
@@ -54,14 +52,13 @@ def dump(env_class: type[Env], path: Path) -> None:
     path.write_bytes(pickled.value)
 
 
-@contextmanager
-def _local_modules_by_value() -> Iterator[None]:
-    """Pickle with their code the modules that other processes cannot import, such as a package beside a notebook."""
+def _pickled(env_class: type[Env]) -> bytes:
+    """Pickle the class, and the modules that other processes cannot import, such as a package beside a notebook."""
     modules = _local_modules()
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
-        yield
+        return bytes(cloudpickle.dumps(env_class))
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
@@ -76,7 +73,7 @@ def _local_modules() -> list[ModuleType]:
         if name.isidentifier() and name not in passed and getattr(module, "__spec__", None)
     }
     command = [sys.executable, "-P", "-c", FIND, *modules]
-    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd="/").stdout)
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd="/", timeout=FIND_S).stdout)
     return [module for name, module in modules.items() if found.get(name) != _location(module)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 from agentrl.env.messages import short
@@ -40,7 +40,7 @@ def _parts(value: Any) -> dict[str, Any] | None:
     if isinstance(value, list | tuple):
         return {f"[{index}]": item for index, item in enumerate(value)}
     if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
         return {".__code__": value.__code__, ".__defaults__": value.__defaults__, ".__closure__": cells}
     if is_dataclass(value) and not isinstance(value, type):
         return {f".{field.name}": getattr(value, field.name) for field in fields(value)}
