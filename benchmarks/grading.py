@@ -16,6 +16,7 @@ import random
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,12 +80,12 @@ async def speed(problems: list[Problem], width: int, rounds: int) -> dict[str, f
     grader = Grader(at_once=width)
 
     async def grading() -> dict[str, float]:
-        said = await at_once(width, [lambda p=p: graded(grader, p, p.program(p.solution)) for p in problems])
+        said = await at_once(width, [partial(graded, grader, p, p.program(p.solution)) for p in problems])
         await refilled(grader)
         return {"passed": said.count(Status.PASSED)}
 
     async def fresh() -> dict[str, float]:
-        return {"passed": sum(await at_once(width, [lambda p=p: plain(p, p.program(p.solution)) for p in problems]))}
+        return {"passed": sum(await at_once(width, [partial(plain, p, p.program(p.solution)) for p in problems]))}
 
     try:
         taken = await alternated(rounds, {"graded": grading, "python -I": fresh})
@@ -146,8 +147,8 @@ async def judged(problems: list[Problem], width: int, most: int) -> dict[str, An
     grader = Grader(at_once=width)
     cases = [(p, program) for p in problems for program in mutants(p, most)]
     try:
-        ours = await at_once(width, [lambda c=c: graded(grader, *c) for c in cases])
-        theirs = await at_once(width, [lambda c=c: plain(*c) for c in cases])
+        ours = await at_once(width, [partial(graded, grader, *case) for case in cases])
+        theirs = await at_once(width, [partial(plain, *case) for case in cases])
     finally:
         await grader.aclose()
     pairs = list(zip(cases, ours, theirs, strict=True))

@@ -135,8 +135,11 @@ def tool_rows() -> Iterator[Row]:
     yield Row("tools", "Index.rank", lambda text: index.rank(text, 3))
     yield Row("tools", "charset", charset, "text/html; charset={}")
     for codec in sorted(CODECS):
-        header = f"text/plain; charset={codec}"
-        yield Row("tools", f"decoded {codec}", lambda text, header=header: decoded(text.encode(), header))
+
+        def read(text: str, header: str = f"text/plain; charset={codec}") -> object:
+            return decoded(text.encode(), header)
+
+        yield Row("tools", f"decoded {codec}", read)
     for frame in ("{}", "1{}", "({})", "sqrt({}", "1+{}1"):
         yield Row("tools", f"calculate {frame}", partial(_unless, BadCallError, calculate), frame, 250)
     for frame in addresses:

@@ -79,7 +79,7 @@ class Bare:
                 logits[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none"
             )
             weights = (mask * advantages)[:, 1:].flatten()
-            (losses @ weights / total).backward()
+            (losses @ weights / total).backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -95,7 +95,7 @@ def config_of(args: argparse.Namespace) -> Config:
     config = Config(
         steps=1 << 20,
         env=EnvSection(name="math"),
-        model=ModelSection(name=args.model, max_context=512, dtype=args.dtype),
+        model=ModelSection(name=args.model or str(locate("")), max_context=512, dtype=args.dtype),
         engine=EngineSection(kv_cache_gib=1.0),
         rollout=RolloutSection(prompts=args.prompts, group_size=args.group_size, max_tokens=args.max_tokens),
     )

@@ -112,10 +112,10 @@ async def python_first_call(rounds: int, backend: str) -> float:
 
 
 async def until_ready() -> None:
-    counts = [pool.count for pool in pools.held().pools.values()]
+    counts = [pool.count for pool in pools.own_pools().pools.values()]
     while any(count.starting or count.closing for count in counts):
         await asyncio.sleep(0.01)
-        counts = [pool.count for pool in pools.held().pools.values()]
+        counts = [pool.count for pool in pools.own_pools().pools.values()]
 
 
 async def python_in_new_pool(backend: str) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-Method = Literal["wilson", "bootstrap", "none"]
+Method = Literal["wilson", "bootstrap", "t", "none"]
 
 Z = 1.959964
 
