@@ -10,6 +10,7 @@ AgentRLError
 │   ├── EngineDiedError    the process is gone; a restart may help
 │   └── EngineRefusedError a call that this engine cannot serve
 ├── WeightsError           a publication did not arrive whole
+├── AlgorithmError         an algorithm gave credit or a loss that cannot be used (fault = "program")
 ├── LearnerError           a learner rank failed; names the rank
 │   └── LearnerDiedError   its process is gone
 ├── WorkerLostError        the process that ran an episode is gone
@@ -81,6 +82,12 @@ class EngineRefusedError(EngineError):
 
 class WeightsError(AgentRLError):
     """A publication did not arrive whole, or the engine does not serve what was published."""
+
+
+class AlgorithmError(AgentRLError):
+    """An algorithm gave credit or a loss that cannot be used."""
+
+    fault: Fault = "program"
 
 
 class LearnerError(AgentRLError):

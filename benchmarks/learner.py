@@ -19,14 +19,17 @@ from pathlib import Path
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as in a run's learner, and here for both sides
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
+from agentrl.algorithms.sample import Columns, TrainSequence, plain_sequence
 from agentrl.config.schema import LearnerSection
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
-from agentrl.types import SampleId, TrainSequence
+from agentrl.types import SampleId
 
 GROUPS, MEMBERS, PROMPT, COMPLETION, LR = 8, 8, 35, 48, 1e-6
 
@@ -39,17 +42,18 @@ def samples(vocabulary: int, seed: int = 0) -> list[TrainSequence]:
         prompt = [rng.randrange(10, vocabulary) for _ in range(PROMPT + rng.randint(-5, 5))]
         for member in range(MEMBERS):
             answer = [rng.randrange(10, vocabulary) for _ in range(rng.randint(4, COMPLETION))]
-            context = [0.0] * len(prompt)
-            batch.append(
-                TrainSequence(
-                    SampleId(group, member),
-                    prompt + answer,
-                    [0] * len(prompt) + [1] * len(answer),
-                    context + [-10.0] * len(answer),
-                    context + [rng.gauss(0, 1)] * len(answer),
-                )
-            )
+            one = plain_sequence(SampleId(group, member), prompt + answer, prompt=len(prompt))
+            advantages = np.full(len(answer), rng.gauss(0, 1), dtype=np.float32)
+            ones = np.ones(len(answer), dtype=np.float32)
+            batch.append(replace(one, columns=Columns(-10 * ones, advantages, ones), share=float(len(answer))))
     return batch
+
+
+def over_all_tokens(sequence: TrainSequence) -> NDArray[np.float32]:
+    """Advantages of all tokens, 0 on context."""
+    out = np.zeros(len(sequence.ids), dtype=np.float32)
+    out[sequence.mask] = sequence.columns.advantages
+    return out
 
 
 class Bare:
@@ -61,16 +65,16 @@ class Bare:
         self.dtype, self.micro_batch = dtype, micro_batch
 
     def step(self, batch: list[TrainSequence]) -> float:
-        total = sum(sum(s.mask) for s in batch)
+        total = sum(s.actions for s in batch)
         for start in range(0, len(batch), self.micro_batch):
             part = batch[start : start + self.micro_batch]
             ids, seen, mask, advantages = (
-                torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+                torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
                 for rows in (
-                    [s.ids for s in part],
-                    [[1] * len(s.ids) for s in part],
+                    [s.ids.astype(np.int64) for s in part],
+                    [np.ones_like(s.ids) for s in part],
                     [s.mask for s in part],
-                    [s.advantages for s in part],
+                    [over_all_tokens(s) for s in part],
                 )
             )
             with torch.autocast("cpu", self.dtype, enabled=self.dtype != torch.float32):
@@ -107,9 +111,12 @@ def main() -> None:
     bare = Bare(args.model, spec.compute, args.bare_micro_batch)
     batch = samples(bare.model.config.vocab_size)
     # The learner's own logprobs as the sampler's: the importance weight is 1, so both losses are the same.
-    rows = learner.logprobs([s.ids for s in batch])
-    batch = [replace(s, sampler_logprobs=[0.0, *row]) for s, row in zip(batch, rows, strict=True)]
-    tokens = sum(sum(s.mask) for s in batch)
+    rows = learner.logprobs([s.ids.tolist() for s in batch])
+    batch = [
+        s.with_columns(sampler=np.array([0.0, *row], dtype=np.float32)[s.mask])
+        for s, row in zip(batch, rows, strict=True)
+    ]
+    tokens = sum(s.actions for s in batch)
     seconds: dict[str, list[float]] = {"learner": [], "bare": []}
     cpu: dict[str, list[float]] = {"learner": [], "bare": []}
     for round_ in range(args.rounds + 1):

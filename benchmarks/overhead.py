@@ -40,6 +40,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.records.restarts import Restarts
 from agentrl.rollout.scheduler import Scheduler
+from agentrl.training.inputs import algorithm_of
 from agentrl.training.setup import rollout_settings
 from agentrl.types import Version, WeightManifest
 from benchmarks.timing import cpu_seconds, last_line, median, memory_bytes
@@ -95,7 +96,7 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
         pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start([engine]))
         names |= {process.pid: "workers" for process in registry.registered()} | {pid: "engine"}
         await publish_nothing(engine)
-        settings = rollout_settings(config, await team.task_count("train"))
+        settings = rollout_settings(config, algorithm_of(config), await team.task_count("train"))
         yield Scheduler(settings, team.dispatch, journal, VERSION), names
     finally:
         cluster.close()

@@ -28,7 +28,7 @@ from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.rollout.task_order import stable_hash
-from agentrl.training.inputs import RunInputs
+from agentrl.training.inputs import RunInputs, algorithm_of
 from agentrl.training.setup import open_evaluation, rollout_settings
 from agentrl.types import Batch, Trajectory, Version
 from benchmarks.arms import Arm
@@ -59,7 +59,8 @@ class RolloutPath:
     """The rollout path of a run, one batch at a time."""
 
     def __init__(self, config: Config, team: Actors, journal: RunJournal, tasks: int | None) -> None:
-        self.scheduler = Scheduler(rollout_settings(config, tasks), team.workers.dispatch, journal, VERSION)
+        settings = rollout_settings(config, algorithm_of(config), tasks)
+        self.scheduler = Scheduler(settings, team.workers.dispatch, journal, VERSION)
         self._is_begun = False
         self.last: tuple[Trajectory, ...] = ()
 

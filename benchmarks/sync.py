@@ -103,7 +103,7 @@ async def measure(args: argparse.Namespace) -> dict[str, object]:
             return parts | await running
 
         async def learn() -> dict[str, float]:
-            await team.learners.step(samples(vocabulary), DEADLINE_S)
+            await team.learners.step(samples(vocabulary), {}, DEADLINE_S)
             return {}
 
         taken = await alternated(

@@ -22,19 +22,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from agentrl.algorithms.sample import Columns, TrainSequence, plain_sequence, samples_of, train_sequences
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import vllm_spec
 from agentrl.config.models import locate
 from agentrl.config.schema import CheckpointSection, Config, EvalSection, LearnerSection
 from agentrl.engine.vllm import VllmSpec
 from agentrl.env import EnvDriver
-from agentrl.learner.batch import train_sequences
 from agentrl.records.folder import RunFolder
 from agentrl.report.terminal import TerminalView
 from agentrl.training.inputs import RunInputs
 from agentrl.training.session import Session
 from agentrl.training.setup import open_run
-from agentrl.types import Batch, SampleId, TrainSequence
+from agentrl.types import Batch, SampleId
 from benchmarks.arms import Arm
 from benchmarks.learner import Bare, free_port
 from benchmarks.raw import RawBatch
@@ -63,19 +65,14 @@ class OurLoss:
     def loss_and_norm(self, batch: Fixed) -> tuple[float, float]:
         """(loss, gradient norm) of one optimizer step, before clipping; the sampler is the learner itself."""
         rows = zip(batch.prompts, batch.completions, batch.advantages, strict=True)
-        sequences = [
-            TrainSequence(
-                SampleId(0, number),
-                [*prompt, *completion],
-                [0] * len(prompt) + [1] * len(completion),
-                [],
-                [0.0] * len(prompt) + [advantage] * len(completion),
-            )
-            for number, (prompt, completion, advantage) in enumerate(rows)
-        ]
-        known = self._learner.logprobs([s.ids for s in sequences])
-        whole = [replace(s, sampler_logprobs=[0.0, *row]) for s, row in zip(sequences, known, strict=True)]
-        report = self._learner.step(whole)
+        sequences = []
+        for number, (prompt, completion, advantage) in enumerate(rows):
+            [known] = self._learner.logprobs([[*prompt, *completion]])
+            sampler = np.array(known[len(prompt) - 1 :], dtype=np.float32)
+            columns = Columns(sampler, np.full_like(sampler, advantage), np.ones_like(sampler))
+            plain = plain_sequence(SampleId(0, number), [*prompt, *completion], prompt=len(prompt))
+            sequences.append(replace(plain, columns=columns, share=float(plain.actions)))
+        report = self._learner.step(sequences)
         return report.loss, report.grad_norm
 
 
@@ -193,7 +190,9 @@ async def race(args: argparse.Namespace, config: Config, model: Path, spec: Riva
 
             async def step() -> dict[str, float]:
                 assert ours.batch is not None, "our arm comes first"
-                await bare.acall("step", train_sequences(ours.batch.groups, ours.run.algorithm))
+                samples = samples_of(ours.batch.groups)
+                ours.run.algorithm.assign(samples)
+                await bare.acall("step", train_sequences(samples))
                 return {}
 
             return await alternated(

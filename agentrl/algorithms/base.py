@@ -1,42 +1,161 @@
-"""The Algorithm contract: compute an advantage for every token, and name the loss."""
+"""The Algorithm contract: a class with its own configuration turns rewards into credit and credit into a loss."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from agentrl.types import Group
+import numpy as np
+
+from agentrl.algorithms.config import AlgorithmConfig
+from agentrl.algorithms.sample import Column, Sample, samples_of
+from agentrl.config.schema import Config as RunConfig
+from agentrl.errors import AlgorithmError
+from agentrl.types import Group, StepReport
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agentrl.losses.terms import Terms
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Needs:
-    """What the run must provide for an algorithm."""
+    """What the run provides for an algorithm.
 
-    min_group_size: int = 1
+    `group_size` is the least number of samples per task. `columns` are computed for every sampled token before credit
+    is given; "reference" and "teacher" load a frozen model, "values" trains a critic. `greedy` members are added to
+    each group, decoded greedily and never trained.
+    """
+
+    group_size: int = 1
+    columns: frozenset[Column] = frozenset()
+    greedy: int = 0
 
 
-# advantages[g][m][s][t]: group, member, sequence, token; 0.0 on context tokens.
-Advantages = list[list[list[list[float]]]]
+@dataclass(frozen=True, slots=True)
+class RunShape:
+    """The sizes of a run that an algorithm may use: `max_tokens` per turn, `steps` in batches."""
+
+    prompts: int = 8
+    group_size: int = 8
+    max_tokens: int = 512
+    steps: int = 1
+
+    @classmethod
+    def of(cls, config: RunConfig) -> RunShape:
+        """Return the sizes of the run that `config` describes."""
+        rollout = config.rollout
+        return cls(rollout.prompts, rollout.group_size, rollout.max_tokens, config.steps)
 
 
 class Algorithm(ABC):
-    """Base class of the algorithms. It sees all groups of an optimizer batch; every trajectory in them is valid."""
+    """Base class of the algorithms. The file of a new one is all that has to be written: see docs/algorithms.md.
 
-    name: ClassVar[str]
+    `credit` runs in the driver on numpy arrays, `loss` in every learner rank on tensors. `self.config` holds the keys
+    `--algorithm.*`, `self.state` what adapts during a run: it is saved in checkpoints and sent to the ranks with each
+    batch.
+    """
+
+    name: ClassVar[str] = ""
     needs: ClassVar[Needs] = Needs()
-    compares: ClassVar[Literal["group", "batch"]] = "group"
-    """The baseline of a trajectory: the members of its group, or the whole batch."""
-    loss: ClassVar[str] = "ppo_clip"
-    """A name in `agentrl.losses.LOSSES`."""
+    is_batch_relative: ClassVar[bool] = False
+    """Whether credit compares the whole batch, so that a single group cannot be credited alone."""
+    Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+
+    def __init__(self, config: AlgorithmConfig | None = None, run: RunShape | None = None) -> None:
+        self.config = self.Config() if config is None else config
+        self.run = run or RunShape()
+        self.state: dict[str, float] = {}
+
+    @property
+    def requirements(self) -> Needs:
+        """What this algorithm needs with its present configuration."""
+        config, columns = self.config, set(self.needs.columns)
+        if config.kl_coef > 0:
+            columns |= {"reference", "old"} if config.kl_in == "reward" else {"reference"}
+        return replace(self.needs, columns=frozenset(columns))
+
+    @property
+    def skips_zero_advantages(self) -> bool:
+        """Whether a token without an advantage has a loss of exactly 0, so that it needs no forward pass.
+
+        Override it together with `loss`: a loss that is not ours is assumed to train every token.
+        """
+        config, own = self.config, type(self)
+        has_terms = (config.kl_coef > 0 and config.kl_in == "loss") or config.entropy_coef > 0
+        return not has_terms and (own.loss, own.objective) == (Algorithm.loss, Algorithm.objective)
 
     @abstractmethod
-    def advantages(self, groups: Sequence[Group]) -> Advantages:
-        """Return the advantage of every token of every sequence, aligned with `TokenSequence.ids`."""
+    def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
+        """Set `advantages` of every sample; also `returns`, `weights` and `share` where the algorithm uses them."""
+
+    def loss(self, terms: Terms) -> Tensor:
+        """Return the policy loss of each sampled token [A] of a micro-batch, differentiable in `terms.logprobs`."""
+        from agentrl.losses import LOSSES
+
+        return LOSSES[self.config.loss](terms, self.config)
+
+    def objective(self, terms: Terms) -> Tensor:
+        """Return what the learner minimises for each token [A]: the weighted loss, the KL term, the entropy bonus."""
+        from agentrl.losses.objective import objective
+
+        return objective(terms, self.config, self.loss)
+
+    def after(self, report: StepReport) -> None:  # noqa: B027 (most algorithms have nothing to adapt)
+        """Adapt `self.state` after a step."""
+
+    # --- for the run ----------------------------------------------------------------------------------------
+
+    def assign(self, groups: Sequence[Sequence[Sample]]) -> None:
+        """Give credit, normalise the loss, and check the result. Raises AlgorithmError for what cannot be trained."""
+        for samples in groups:
+            if len(samples) < self.needs.group_size:
+                raise AlgorithmError(
+                    f"group {samples[0].trajectory.sample.group if samples else '?'} has {len(samples)} valid samples, "
+                    f"{self.name} needs {self.needs.group_size}. Filter such groups, or raise rollout.group_size."
+                )
+            for sample in samples:
+                if not len(sample):
+                    raise AlgorithmError(f"sample {sample.trajectory.sample} has no sampled token: nothing to train on")
+        self.credit(groups)
+        for sample in (sample for samples in groups for sample in samples):
+            self._check(sample)
+            self._normalise(sample)
 
     def has_signal(self, group: Group) -> bool:
-        """True when any advantage of the group is not 0. Always True for an algorithm that compares the whole batch."""
-        if self.compares == "batch":
+        """True when any advantage of the group is not 0, or if a group cannot be credited alone."""
+        if self.is_batch_relative or self.requirements.columns:
             return True
-        return any(a for members in self.advantages([group]) for member in members for row in member for a in row)
+        groups = samples_of([group])
+        self.assign(groups)
+        return any(np.any(sample.advantages * sample.weights) for sample in groups[0])
+
+    def _normalise(self, sample: Sample) -> None:
+        """Divide the loss as `normalization` says: a mean over tokens, over sequences, or by a constant."""
+        tokens = float(np.count_nonzero(sample.weights))
+        match self.config.normalization:
+            case "token":
+                sample.share = tokens
+            case "sequence":
+                sample.weights = sample.weights / max(1.0, tokens)
+                sample.share = float(tokens > 0)
+            case "constant":
+                sample.share = float(self.config.constant or self.run.max_tokens)
+
+    def _check(self, sample: Sample) -> None:
+        for name in ("advantages", "weights", "returns"):
+            values = getattr(sample, name)
+            if values is None:
+                continue
+            sample_id, values = sample.trajectory.sample, np.asarray(values, dtype=np.float64)
+            if values.shape != (len(sample),):
+                raise AlgorithmError(
+                    f"{self.name}: {name} of sample {sample_id} have the shape {values.shape}, not ({len(sample)},): "
+                    "credit must give one number for each sampled token"
+                )
+            if not np.all(np.isfinite(values.astype(np.float32))):
+                raise AlgorithmError(f"{self.name}: {name} of sample {sample_id} are not finite: look at its rewards")
+            setattr(sample, name, values)

@@ -1,68 +1,85 @@
-"""Credit assignment: rewards by turn and by episode, returns, and values by turn spread over action tokens."""
+"""Credit assignment on arrays: returns of each turn, group baselines, generalised advantage estimation."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
-from agentrl.types import Group, Trajectory
+import numpy as np
+
+from agentrl.algorithms.sample import Array, Sample
 
 ROUNDING = 1e-9
 """Relative tolerance: values that differ by less than this share of the largest count as equal (0.1 + 0.2 and 0.3)."""
 
-
-def turn_rewards(trajectory: Trajectory) -> dict[int, float]:
-    """Return the weighted reward of each turn that has one."""
-    rewards: dict[int, float] = {}
-    for signal in trajectory.signals:
-        if signal.scope == "turn" and signal.turn is not None and signal.valid and signal.value is not None:
-            rewards[signal.turn] = rewards.get(signal.turn, 0.0) + signal.weight * signal.value
-    return rewards
+Turn = tuple[str, int]
+"""A turn by the agent that speaks in it and its index: only returns of the same turn are compared."""
 
 
-def episode_reward(trajectory: Trajectory) -> float:
-    """Return the weighted reward of the episode as a whole, without the rewards of its turns."""
-    return sum(
-        signal.weight * signal.value
-        for signal in trajectory.signals
-        if signal.valid and signal.value is not None and (signal.scope != "turn" or signal.turn is None)
-    )
+def returns_to_go(rewards: Array, discount: float = 1.0) -> Array:
+    """Return the discounted sum of this and all later rewards, for each token."""
+    if discount == 1.0:
+        return np.cumsum(rewards[::-1])[::-1].copy()
+    out, total = np.zeros_like(rewards), 0.0
+    for index in range(len(rewards) - 1, -1, -1):
+        total = out[index] = rewards[index] + discount * total
+    return out
 
 
-def reward_to_go(rewards: dict[int, float], turn: int) -> float:
-    """Return the sum of the rewards of `turn` and all later turns (discount 1)."""
-    return sum(reward for rewarded, reward in rewards.items() if rewarded >= turn)
-
-
-def returns_by_turn(group: Group) -> dict[int, list[float]]:
-    """Return-to-go of every member, for each turn in which any member acts.
+def returns_by_turn(samples: Sequence[Sample]) -> dict[Turn, Array]:
+    """Return what every member [G] still earns from each turn on in which any member acts, without a discount.
 
     A member whose episode ended before that turn counts with its episode reward, the only reward left to it.
     """
-    acted = {segment.turn for t in group.trajectories for segment in t.segments if segment.is_action}
-    rewards = [(episode_reward(t), turn_rewards(t)) for t in group.trajectories]
-    return {turn: [outcome + reward_to_go(turns, turn) for outcome, turns in rewards] for turn in sorted(acted)}
+    turns = sorted({(sample.agents[turn], turn) for sample in samples for turn in sample.agents})
+    return {turn: np.array([remaining(sample, *turn) for sample in samples]) for turn in turns}
 
 
-def centred(values: Sequence[float]) -> list[float]:
+def remaining(sample: Sample, agent: str, turn: int) -> float:
+    """Return the weighted sum of the episode's rewards and those of `turn` and later turns that go to `agent`."""
+    return sum(
+        signal.weight * signal.value
+        for signal in sample.trajectory.signals
+        if signal.valid
+        and signal.value is not None
+        and signal.agent in ("", agent)
+        and (signal.scope != "turn" or signal.turn is None or signal.turn >= turn)
+    )
+
+
+def spread(samples: Sequence[Sample], by_turn: dict[Turn, Array]) -> None:
+    """Set the advantages of every sample: `by_turn[turn][member]` on all tokens of the turn."""
+    for member, sample in enumerate(samples):
+        of_turn = {turn: by_turn[agent, turn][member] for turn, agent in sample.agents.items()}
+        sample.advantages = np.array([of_turn[turn] for turn in sample.turns.tolist()])
+
+
+def centred(values: Array) -> Array:
     """value - mean; exactly 0 when the values are equal up to rounding."""
+    return np.zeros_like(values) if is_equal(values) else values - values.mean()
+
+
+def minus_mean_of_others(values: Array) -> Array:
+    """Return each value minus the mean of the others; exactly 0 when all are equal up to rounding."""
     if is_equal(values):
-        return [0.0] * len(values)
-    mean = statistics.fmean(values)
-    return [value - mean for value in values]
+        return np.zeros_like(values)
+    size, total = len(values), values.sum()
+    return np.asarray((size * values - total) / (size - 1))
 
 
-def is_equal(values: Sequence[float]) -> bool:
+def is_equal(values: Array) -> bool:
     """True when the values differ by no more than rounding."""
-    return max(values) - min(values) <= ROUNDING * max(map(abs, values))
+    return bool(np.ptp(values) <= ROUNDING * np.abs(values).max())
 
 
-def per_token(group: Group, by_turn: dict[int, list[float]]) -> list[list[list[float]]]:
-    """[member][sequence][token]: `by_turn[turn][member]` on the action tokens of each turn, 0.0 on context tokens."""
-    return [
-        [
-            [v for s in sequence.segments for v in [by_turn[s.turn][member] if s.is_action else 0.0] * len(s.ids)]
-            for sequence in trajectory.sequences
-        ]
-        for member, trajectory in enumerate(group.trajectories)
-    ]
+def whiten(samples: Sequence[Sample], epsilon: float = 1e-8) -> None:
+    """Normalise the advantages over all sampled tokens: (value - mean) / (std + epsilon), population std.
+
+    Equal advantages become exactly 0.
+    """
+    values = np.concatenate([sample.advantages for sample in samples])
+    if is_equal(values):
+        mean, scale = values, np.inf
+    else:
+        mean, scale = values.mean(), values.std() + epsilon
+    for sample in samples:
+        sample.advantages = np.zeros(len(sample)) if np.isinf(scale) else (sample.advantages - mean) / scale

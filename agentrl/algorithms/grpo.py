@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from agentrl.algorithms.base import Advantages, Algorithm, Needs
-from agentrl.algorithms.credit import centred, per_token, returns_by_turn
-from agentrl.types import Group
+import numpy as np
+from pydantic import Field
+
+from agentrl.algorithms.base import Algorithm, Needs
+from agentrl.algorithms.config import AlgorithmConfig
+from agentrl.algorithms.credit import centred, returns_by_turn, spread
+from agentrl.algorithms.sample import Sample
 
 EPSILON = 1e-4
 
@@ -19,24 +23,28 @@ class GRPO(Algorithm):
     action token of turn t gets A_i(t) = (R_i(t) - mean_j R_j(t)) / (s + 1e-4), with one scale for the group,
     s^2 = sum over turns and members of (R_i(t) - mean_j R_j(t))^2 / (turns * (G - 1)). Without turn rewards this is the
     paper's outcome supervision, and s is the sample standard deviation of the rewards. With them, turn rewards keep
-    their weight relative to the outcome. A turn at which all returns are equal gets exactly 0.
+    their weight relative to the outcome. A turn at which all returns are equal gets exactly 0. With `scale_rewards`
+    false, s + 1e-4 is 1. The paper's mean over each sample's length is `normalization` sequence.
 
     Assumes that members of a group differ by chance only, so that their mean estimates the task's value.
-    Left out: the paper's process supervision, which normalises each reward separately and has no outcome reward; the
-    mean over each sample's length (the loss weighs all tokens of a step equally); the KL penalty, which `kl_coef` adds
-    to the loss.
+    Left out: the paper's process supervision, which normalises each reward separately and has no outcome reward.
     """
 
     name = "grpo"
-    needs = Needs(min_group_size=2)
+    needs = Needs(group_size=2)
 
-    def advantages(self, groups: Sequence[Group]) -> Advantages:
+    class Config(AlgorithmConfig):
+        """Keys of GRPO."""
+
+        scale_rewards: bool = Field(True, description="divide advantages by the standard deviation of the group")
+
+    config: Config
+
+    def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
         """Returns of each turn minus their group mean, divided by the scale of the group."""
-        return [self._group(group) for group in groups]
-
-    @staticmethod
-    def _group(group: Group) -> list[list[list[float]]]:
-        by_turn = {turn: centred(values) for turn, values in returns_by_turn(group).items()}
-        squares = math.fsum(value * value for values in by_turn.values() for value in values)
-        scale = math.sqrt(squares / max(1, len(by_turn) * (len(group.trajectories) - 1))) + EPSILON
-        return per_token(group, {turn: [value / scale for value in values] for turn, values in by_turn.items()})
+        for samples in groups:
+            by_turn = {turn: centred(values) for turn, values in returns_by_turn(samples).items()}
+            squares = math.fsum(value * value for values in by_turn.values() for value in values.tolist())
+            scale = math.sqrt(squares / max(1, len(by_turn) * (len(samples) - 1))) + EPSILON
+            divisor = scale if self.config.scale_rewards else 1.0
+            spread(samples, {turn: np.asarray(values / divisor) for turn, values in by_turn.items()})

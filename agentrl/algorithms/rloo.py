@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from agentrl.algorithms.base import Advantages, Algorithm, Needs
-from agentrl.algorithms.credit import is_equal, per_token, returns_by_turn
-from agentrl.types import Group
+from agentrl.algorithms.base import Algorithm, Needs
+from agentrl.algorithms.credit import minus_mean_of_others, returns_by_turn, spread
+from agentrl.algorithms.sample import Sample
 
 
 class RLOO(Algorithm):
@@ -18,23 +17,13 @@ class RLOO(Algorithm):
     others' returns do not depend on what member i does. Equal returns get exactly 0.
 
     Assumes at least two members, drawn independently for one task.
-    Left out: the KL penalty inside the reward (`kl_coef` adds it to the loss instead).
     """
 
     name = "rloo"
-    needs = Needs(min_group_size=2)
+    needs = Needs(group_size=2)
 
-    def advantages(self, groups: Sequence[Group]) -> Advantages:
+    def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
         """Compute the return of each turn minus the mean return of the other members."""
-        return [
-            per_token(group, {turn: minus_mean_of_others(values) for turn, values in returns_by_turn(group).items()})
-            for group in groups
-        ]
-
-
-def minus_mean_of_others(values: Sequence[float]) -> list[float]:
-    """Return each value minus the mean of the others; exactly 0 when all are equal up to rounding."""
-    if is_equal(values):
-        return [0.0] * len(values)
-    total, size = math.fsum(values), len(values)
-    return [(size * value - total) / (size - 1) for value in values]
+        for samples in groups:
+            returns = returns_by_turn(samples)
+            spread(samples, {turn: minus_mean_of_others(values) for turn, values in returns.items()})

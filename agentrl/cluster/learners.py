@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
-from agentrl.types import StepReport, TrainSequence, Version
+from agentrl.types import StepReport, Version
 from agentrl.weights.staging import Staged
 
 START_S = 600.0
@@ -31,9 +32,19 @@ class Learners:
         for rank, pid in zip(self._ranks, await asyncio.gather(*starts), strict=True):
             self._cluster.register(rank.name, pid)
 
-    async def step(self, batch: list[TrainSequence], deadline_s: float) -> list[StepReport]:
-        """Train one global batch; returns the report of each rank."""
-        return await self._all("step", self._cluster.share(batch), deadline_s=deadline_s)
+    async def score(
+        self, batch: list[TrainSequence], columns: Sequence[Column], deadline_s: float
+    ) -> dict[Column, list[Array]]:
+        """Compute columns, such as logprobs of the reference, for every sequence of the batch."""
+        scores = await self._all("score", self._cluster.share(batch), list(columns), deadline_s=deadline_s)
+        merged = {
+            column: {index: row for score in scores for index, row in score[column].items()} for column in columns
+        }
+        return {column: [rows[index] for index in range(len(batch))] for column, rows in merged.items()}
+
+    async def step(self, batch: list[TrainSequence], state: Mapping[str, float], deadline_s: float) -> list[StepReport]:
+        """Train one global batch with the state of the algorithm; returns the report of each rank."""
+        return await self._all("step", self._cluster.share(batch), dict(state), deadline_s=deadline_s)
 
     async def stage(self, version: Version, deadline_s: float) -> Staged:
         """Stage the weights in files that engines on this machine load."""

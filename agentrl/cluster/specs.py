@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from agentrl.algorithms.base import RunShape
 from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus
 from agentrl.cluster.ray import ActorSpec
 from agentrl.config.schema import Config
@@ -116,6 +117,7 @@ def make_learner(config: Config, model: Path, staging: Path, rank: int, address:
         device=config.device,
         learner=config.learner,
         algorithm=config.algorithm,
+        run=RunShape.of(config),
         gradient_checkpointing=config.model.gradient_checkpointing,
         staging=staging,
         bucket_bytes=config.weights.bucket_mib << 20,

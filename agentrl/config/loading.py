@@ -188,13 +188,13 @@ def _plant(tree: dict[str, Any], setting: Setting) -> None:
 
 
 def _unknown(setting: Setting) -> str:
-    """Return what is wrong with the name of a setting, '' if it is known. `env.*` is the environment's to check."""
+    """Return what is wrong with the name of a setting, '' if it is known; `env.*` and `algorithm.*` come later."""
     known = keys()
     key = setting.key
-    if key in known or (key.startswith("env.") and key.count(".") and not key.endswith(".")):
-        return ""
     if now := renamed(key):
         return f"{key} ({setting.source}) is now called {now}."
+    if key in known or (key.startswith(("env.", "algorithm.")) and not key.endswith(".")):
+        return ""
     sections = sorted({k.partition(".")[0] for k in known if "." in k})
     if key in sections:
         return f"{key!r} ({setting.source}) is a section, not a key: set one of {', '.join(keys_in(key))}."

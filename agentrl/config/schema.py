@@ -128,23 +128,15 @@ class RolloutSection(Section):
 
 
 class AlgorithmSection(Section):
-    """How rewards become advantages, and the loss."""
+    """How rewards become advantages, and the loss; every other key belongs to the algorithm's own `class Config`."""
 
-    name: str = Field("grpo", description="algorithm: grpo, rloo or reinforce++")
-    kl_coef: float = Field(
-        0.0, ge=0, le=100, description="coefficient of KL(policy || reference) in the loss; 0: no reference"
-    )
-    clip_low: float = Field(0.2, gt=0, le=1, description="PPO clip below 1")
-    clip_high: float = Field(0.28, gt=0, le=100, description="PPO clip above 1 (clip-higher)")
-    tis_cap: float = Field(2.0, gt=0, description="cap C of truncated importance sampling: min(C, learner / sampler)")
-    old_logprobs: Literal["learner", "sampler"] = Field(
-        "learner",
-        description="old logprobs of the PPO ratio: recomputed by the learner, or the sampler's (disables TIS)",
-    )
-    filter_zero_variance: bool = Field(
-        False, description="drop groups whose advantages are all zero and sample replacements (DAPO)"
-    )
-    max_filtered_batches: int = Field(4, ge=1, description="maximum batches of dropped groups per step")
+    model_config = ConfigDict(extra="allow")
+    name: str = Field("grpo", description="algorithm: a name, package:Class or ./file.py[:Class]")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The algorithm's own keys as they were set; its `Config` checks them."""
+        return dict(self.model_extra or {})
 
 
 MICRO_BATCH_TOKENS = {"cpu": 2048, "cuda": 4096}
@@ -168,11 +160,17 @@ class LearnerSection(Section):
     beta1: float = Field(0.9, ge=0, lt=1, description="first moment of AdamW")
     beta2: float = Field(0.95, ge=0, lt=1, description="second moment of AdamW")
     max_grad_norm: float = Field(1.0, gt=0, description="clip gradients to this global norm")
-    updates_per_batch: int = Field(1, ge=1, description="optimizer steps per batch")
+    updates_per_batch: int = Field(1, ge=1, description="optimizer steps per epoch over a batch")
+    epochs: int = Field(1, ge=1, description="epochs over a batch")
     micro_batch_tokens: Annotated[int, Unset("2048 on a CPU, 4096 on a GPU")] = Field(
         0, ge=0, description="maximum tokens in one forward pass of a rank"
     )
     step_timeout_s: float = Field(1800.0, gt=0, description="deadline for a learner step")
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps per batch."""
+        return self.epochs * self.updates_per_batch
 
 
 class WeightsSection(Section):

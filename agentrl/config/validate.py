@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from agentrl.config.keys import value_of
 from agentrl.config.machine import Machine
 from agentrl.config.schema import Config
-from agentrl.errors import ConfigError, did_you_mean
-
-MIN_GROUP = {"grpo": 2, "rloo": 2, "reinforce++": 1}
-"""Minimum group size of each algorithm; a test compares it with the algorithms themselves."""
+from agentrl.errors import ConfigError
 
 # Memory of a process without a model: what its libraries take once they are imported.
 ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
@@ -103,11 +100,6 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
 def _batch(config: Config) -> Iterator[str]:
     """Numbers that contradict each other."""
     rollout, learner, evaluation = config.rollout, config.learner, config.eval
-    name = config.algorithm.name
-    if name not in MIN_GROUP:
-        yield f"unknown algorithm {name!r}.{did_you_mean(name, MIN_GROUP)}"
-    elif rollout.group_size < MIN_GROUP[name]:
-        yield f"algorithm {name} compares at least {MIN_GROUP[name]} episodes per task: raise rollout.group_size"
     samples, shares = rollout.prompts * rollout.group_size, learner.ranks * learner.updates_per_batch
     if samples < shares:
         yield (
@@ -135,18 +127,10 @@ def _idle(config: Config) -> Iterator[str]:
 
 def idle_keys(config: Config) -> dict[str, str]:
     """Return the keys that nothing reads in a run of this resolved configuration, each with what it needs."""
-    learner, algorithm = config.learner, config.algorithm
+    learner = config.learner
     on_cpu = config.device == "cpu"
-    is_uncorrected = algorithm.old_logprobs == "sampler" and algorithm.kl_coef == 0
     conditions = (
         ("learner.min_lr_ratio", learner.schedule == "constant", "learner.schedule linear or cosine"),
-        ("algorithm.tis_cap", is_uncorrected, "algorithm.old_logprobs learner"),
-        (
-            "algorithm.filter_zero_variance",
-            algorithm.name == "reinforce++",
-            "an algorithm that compares within a group",
-        ),
-        ("algorithm.max_filtered_batches", not algorithm.filter_zero_variance, "algorithm.filter_zero_variance true"),
         ("weights.canary_tolerance", not config.weights.verify, "weights.verify true"),
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
         ("engine.gpu_memory_utilization", on_cpu, "a GPU"),

@@ -1,42 +1,14 @@
-"""From a batch to micro-batches: training sequences, prefix trees, and their distribution over ranks."""
+"""From a batch to micro-batches: updates, prefix trees, and their distribution over ranks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentrl.algorithms.base import Advantages, Algorithm
-from agentrl.errors import LearnerError
-from agentrl.types import Group, TrainSequence
+import numpy as np
 
-
-def train_sequences(groups: Sequence[Group], algorithm: Algorithm) -> list[TrainSequence]:
-    """Sequences of one optimizer batch with their advantages. Sequences without a sampled token are left out.
-
-    Raises LearnerError for a sample without any sampled token, which would be counted but never trained.
-    """
-    for group in groups:
-        if len(group.trajectories) < algorithm.needs.min_group_size:
-            raise LearnerError(
-                f"group {group.id} has {len(group.trajectories)} valid samples, {algorithm.name} needs "
-                f"{algorithm.needs.min_group_size}. Filter such groups, or raise rollout.group_size."
-            )
-        for trajectory in group.trajectories:
-            if not trajectory.action_tokens:
-                raise LearnerError(f"sample {trajectory.sample} has no sampled token: there is nothing to train on")
-    return list(_sequences(groups, algorithm.advantages(groups)))
-
-
-def _sequences(groups: Sequence[Group], advantages: Advantages) -> Iterator[TrainSequence]:
-    for group, of_group in zip(groups, advantages, strict=True):
-        for trajectory, of_member in zip(group.trajectories, of_group, strict=True):
-            for sequence, of_tokens in zip(trajectory.sequences, of_member, strict=True):
-                mask = sequence.mask
-                if any(mask):
-                    yield TrainSequence(
-                        trajectory.sample, sequence.ids, mask, sequence.logprobs, of_tokens, trajectory.temperature
-                    )
+from agentrl.algorithms.sample import TrainSequence
 
 
 def groups_with_signal(batch: Iterable[TrainSequence]) -> set[int]:
@@ -85,12 +57,11 @@ def build_trees(batch: Sequence[TrainSequence], members: Iterable[int]) -> list[
 
 
 def _tree(batch: Sequence[TrainSequence], indices: list[int]) -> PrefixTree:
-    prefix = min(batch[index].mask.index(1) for index in indices)
+    prefix = min(int(batch[index].mask.argmax()) for index in indices)
     first = batch[indices[0]].ids
     for index in indices[1:]:
-        ids = batch[index].ids
-        if ids[:prefix] != first[:prefix]:
-            prefix = next(n for n in range(prefix) if ids[n] != first[n])
+        differs = np.flatnonzero(batch[index].ids[:prefix] != first[:prefix])
+        prefix = int(differs[0]) if len(differs) else prefix
     indices.sort(key=lambda index: -len(batch[index].ids))
     return PrefixTree(prefix, tuple(indices), tuple(len(batch[index].ids) - 1 for index in indices))
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from agentrl.config.schema import LearnerSection
 from agentrl.errors import RunError
-from agentrl.learner.heads import ChunkLoss
+from agentrl.learner.heads import PackLoss
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.learner.spec import LearnerSpec
@@ -64,7 +64,7 @@ class DeepSpeedModel:
             logprobs: Tensor = self._engine(micro_batch)
             return logprobs
 
-    def backward(self, micro_batch: MicroBatch, loss: ChunkLoss, *, is_last: bool) -> Tensor:
+    def backward(self, micro_batch: MicroBatch, loss: PackLoss, *, is_last: bool) -> Tensor:
         """Accumulate the gradient of `loss` and return its sum. `is_last` is True before the optimizer step."""
         self._engine.set_gradient_accumulation_boundary(is_last)
         value: Tensor = self._engine(micro_batch, loss)

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentrl.losses.policy_loss import entropy
-
-ChunkLoss = Callable[[slice, Tensor, Tensor], Tensor]
-"""(chunk of the actions, logprobs_C, entropy_C) -> the summed loss of the chunk, differentiable in the logprobs."""
+PackLoss = Callable[[Tensor, Tensor], Tensor]
+"""(logprobs_A, entropy_A) of all actions of a micro-batch -> its summed loss, differentiable in both."""
 CHUNK_LOGITS = 1 << 24
+KEPT_LOGITS = 1 << 28
+"""Distributions of up to this many logits are kept from the first pass over them to the second."""
 
 
 def logprobs(hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperature_A: Tensor) -> Tensor:
@@ -32,45 +32,85 @@ def logprobs(hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperatur
 
 
 class ActionLoss(torch.autograd.Function):
-    """Loss of all actions, whose gradient is computed chunk by chunk during the forward pass.
+    """Loss of all actions of a micro-batch, whose gradient is computed during the forward pass.
 
-    Each chunk's logits are computed once, and at most CHUNK_LOGITS of them are in memory at a time.
+    The first pass over the logits computes logprobs and entropies, from which `loss` gets the whole micro-batch, so
+    that it can compare tokens of a sequence. The second pass computes the gradient, chunk by chunk. At most
+    CHUNK_LOGITS float32 logits are in memory at a time; if there are at most KEPT_LOGITS in all, the first pass keeps
+    the probabilities in the type of the weights, otherwise the second computes them again.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperature_A: Tensor, loss: ChunkLoss
+        ctx: Any, hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperature_A: Tensor, loss: PackLoss
     ) -> Tensor:
         """Return the summed loss, in float32."""
-        total = torch.zeros((), dtype=torch.float32, device=hidden_AD.device)
-        grad_hidden_AD = torch.empty_like(hidden_AD)
-        grad_weight_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device)
-        logits = _logits(weight_VD)
-        for chunk in _chunks(len(targets_A), len(weight_VD)):
-            hidden_CD, targets_C = hidden_AD[chunk], targets_A[chunk]
-            logprobs_CV = _distribution(logits(hidden_CD), temperature_A[chunk])
-            chosen_C = _chosen(logprobs_CV, targets_C)
-            probs_CV = logprobs_CV.exp()
-            entropy_C = entropy(probs_CV, logprobs_CV)
-            with torch.enable_grad():
-                leaf_C = chosen_C.requires_grad_()
-                value = loss(chunk, leaf_C, entropy_C)
-                (grad_C,) = torch.autograd.grad(value, leaf_C)
-            total += value.detach()
-            scale_C = grad_C / temperature_A[chunk]
-            grad_CV = probs_CV.mul_(-scale_C[:, None])
-            grad_CV.scatter_add_(1, targets_C[:, None], scale_C[:, None])
-            grad_CV = grad_CV.to(weight_VD.dtype)
-            grad_hidden_AD[chunk] = grad_CV @ weight_VD
-            grad_weight_VD += grad_CV.T @ hidden_CD
-        ctx.save_for_backward(grad_hidden_AD, grad_weight_VD)
-        return total
+        head = _Head(hidden_AD, weight_VD, targets_A, temperature_A)
+        with torch.enable_grad():
+            logprobs_A, entropy_A = head.logprobs_A.requires_grad_(), head.entropy_A.requires_grad_()
+            value = loss(logprobs_A, entropy_A)
+            grad_logprobs_A, grad_entropy_A = torch.autograd.grad(value, (logprobs_A, entropy_A), allow_unused=True)
+        if grad_logprobs_A is None:
+            grad_logprobs_A = torch.zeros_like(logprobs_A)
+        ctx.save_for_backward(*head.gradients(grad_logprobs_A, grad_entropy_A))
+        return value.detach()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients that the forward pass computed."""
         grad_hidden_AD, grad_weight_VD = ctx.saved_tensors
         return grad_hidden_AD * grads[0], grad_weight_VD * grads[0], None, None, None
+
+
+class _Head:
+    """The distributions of all actions: logprobs and entropies [A] at once, gradients when the loss is known."""
+
+    def __init__(self, hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperature_A: Tensor) -> None:
+        self._hidden_AD, self._weight_VD = hidden_AD, weight_VD
+        self._targets_A, self._temperature_A = targets_A, temperature_A
+        self._logits = _logits(weight_VD)
+        self._kept: list[Tensor] = []
+        self.logprobs_A = torch.empty(targets_A.shape, dtype=torch.float32, device=hidden_AD.device)
+        self.entropy_A = torch.empty_like(self.logprobs_A)
+        is_kept = len(targets_A) * len(weight_VD) <= KEPT_LOGITS
+        for chunk in self._chunks():
+            logprobs_CV = self._distribution(chunk)
+            self.logprobs_A[chunk] = _chosen(logprobs_CV, targets_A[chunk])
+            probs_CV = logprobs_CV.exp()
+            self.entropy_A[chunk] = -torch.linalg.vecdot(probs_CV, logprobs_CV)
+            if is_kept:
+                self._kept.append(probs_CV.to(weight_VD.dtype))
+
+    def gradients(self, grad_logprobs_A: Tensor, grad_entropy_A: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the gradients of hidden states [A, D] and weight [V, D], the latter in float32.
+
+        With softmax p and entropy H: d logprob / d logit_v = 1[v = target] - p_v and
+        d H / d logit_v = -p_v (log p_v + H), both divided by the temperature.
+        """
+        grad_hidden_AD = torch.zeros_like(self._hidden_AD)
+        grad_weight_VD = torch.zeros(self._weight_VD.shape, dtype=torch.float32, device=self._weight_VD.device)
+        for number, chunk in enumerate(self._chunks()):
+            targets_C1, temperature_C = self._targets_A[chunk, None], self._temperature_A[chunk]
+            probs_CV = self._kept[number].float() if self._kept else self._distribution(chunk).exp_()
+            # Rounded to bfloat16, 1 - p would lose its leading digits where p is near 1.
+            probs_CV.scatter_(1, targets_C1, self.logprobs_A.detach()[chunk, None].exp())
+            bonus_CV = None
+            if grad_entropy_A is not None:
+                bonus_CV = torch.xlogy(probs_CV, probs_CV) + probs_CV * self.entropy_A.detach()[chunk, None]
+            scale_C1 = (grad_logprobs_A[chunk] / temperature_C)[:, None]
+            grad_CV = probs_CV.mul_(-scale_C1).scatter_add_(1, targets_C1, scale_C1)
+            if bonus_CV is not None and grad_entropy_A is not None:
+                grad_CV -= bonus_CV * (grad_entropy_A[chunk] / temperature_C)[:, None]
+            grad_CV = grad_CV.to(self._weight_VD.dtype)
+            grad_hidden_AD[chunk] = grad_CV @ self._weight_VD
+            grad_weight_VD += grad_CV.T @ self._hidden_AD[chunk]
+        return grad_hidden_AD, grad_weight_VD
+
+    def _chunks(self) -> Iterator[slice]:
+        return _chunks(len(self._targets_A), len(self._weight_VD))
+
+    def _distribution(self, chunk: slice) -> Tensor:
+        return _distribution(self._logits(self._hidden_AD[chunk]), self._temperature_A[chunk])
 
 
 def _chunks(actions: int, vocabulary: int) -> Iterator[slice]:

@@ -7,13 +7,12 @@ import math
 from agentrl.config.schema import LearnerSection
 
 
-def learning_rate(section: LearnerSection, update: int, total: int) -> float:
-    """Return the rate of update `update` (from 0) of `total`: linear warm-up, then constant, linear or cosine.
+def learning_rate(section: LearnerSection, update: int, steps: int) -> float:
+    """Return the rate of update `update` (from 0) of a run of `steps`: linear warm-up, then constant, linear or cosine.
 
-    `warmup_steps` counts steps of the run, each of which has `updates_per_batch` updates. A decay reaches
-    `min_lr_ratio` of the peak at the last update.
+    Each step has `section.updates` updates. A decay reaches `min_lr_ratio` of the peak at the last update.
     """
-    warmup = section.warmup_steps * section.updates_per_batch
+    warmup, total = section.warmup_steps * section.updates, steps * section.updates
     if update < warmup:
         return section.lr * (update + 1) / warmup
     if section.schedule == "constant":

@@ -1,17 +1,19 @@
 """A micro-batch as tensors: prefix trees concatenated in one row without padding. Suffixes: N tokens, A actions."""
-# ruff: noqa: N815
+# ruff: noqa: N803, N815
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from agentrl.algorithms.sample import TrainSequence
 from agentrl.errors import LearnerError
 from agentrl.learner.batch import PrefixTree
-from agentrl.types import TrainSequence
 
 BLOCK = 256
 
@@ -34,7 +36,8 @@ class Block:
 class MicroBatch:
     """The input of one forward pass. The hidden state at `source_A[a]` predicts action a.
 
-    `members` holds (index in the batch, number of actions) in the order of the actions. `weight` is 0 for a dummy.
+    `columns` are the sequences' own, in the order of the actions; `sequence_A` is the index of each action's sequence.
+    `members` holds (index in the batch, number of actions) of each. `is_dummy` is True for one that must not count.
     """
 
     ids_N: Tensor
@@ -43,16 +46,22 @@ class MicroBatch:
     source_A: Tensor
     targets_A: Tensor
     temperature_A: Tensor
-    advantages_A: Tensor
-    sampler_A: Tensor
+    sequence_A: Tensor
+    columns: dict[str, Tensor]
     members: tuple[tuple[int, int], ...]
-    weight: float = 1.0
+    is_dummy: bool = False
 
     def to(self, device: torch.device, dtype: torch.dtype) -> MicroBatch:
         """Return the micro-batch on a device, with attention biases in the compute type."""
         moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name.endswith(("_N", "_A"))}
         blocks = tuple(replace(block, bias_QK=block.bias_QK.to(device, dtype)) for block in self.blocks)
-        return replace(self, blocks=blocks, **moved)
+        columns = {name: values.to(device) for name, values in self.columns.items()}
+        return replace(self, blocks=blocks, columns=columns, **moved)
+
+    def by_member(self, values_A: Tensor) -> list[tuple[int, Tensor]]:
+        """Split values of the actions by sequence: (index in the batch, its values)."""
+        indices, lengths = zip(*self.members, strict=True)
+        return list(zip(indices, torch.split(values_A, list(lengths)), strict=True))
 
 
 def pack(batch: Sequence[TrainSequence], trees: Sequence[PrefixTree]) -> MicroBatch:
@@ -60,48 +69,48 @@ def pack(batch: Sequence[TrainSequence], trees: Sequence[PrefixTree]) -> MicroBa
 
     Raises LearnerError for a sequence that begins with a sampled token, because no hidden state predicts it.
     """
-    ids: list[int] = []
-    positions: list[int] = []
+    ids: list[NDArray[np.int32]] = []
+    positions: list[NDArray[np.int64]] = []
     blocks: list[Block] = []
-    source: list[int] = []
-    actions: list[tuple[int, float, float, float]] = []
-    members: list[tuple[int, int]] = []
+    source: list[NDArray[np.int64]] = []
+    packed: list[int] = []
     if any(batch[index].mask[0] for tree in trees for index in tree.members):
         raise LearnerError("a sequence begins with a sampled token: nothing predicts it. Give the model a prompt.")
+    end = 0
     for tree in trees:
-        base = len(ids)
-        ids += batch[tree.members[0]].ids[: tree.prefix]
-        positions += range(tree.prefix)
+        base = end
+        ids.append(batch[tree.members[0]].ids[: tree.prefix])
+        positions.append(np.arange(tree.prefix))
+        end += tree.prefix
         for index, length in zip(tree.members, tree.lengths, strict=True):
-            sequence, shift = batch[index], len(ids) - tree.prefix
-            ids += sequence.ids[tree.prefix : length]
-            positions += range(tree.prefix, length)
-            sampled = [t for t in range(1, length + 1) if sequence.mask[t]]
-            source += [(base if t <= tree.prefix else shift) + t - 1 for t in sampled]
-            actions += [
-                (sequence.ids[t], sequence.temperature, sequence.advantages[t], sequence.sampler_logprobs[t])
-                for t in sampled
-            ]
-            members.append((index, len(sampled)))
+            sequence, shift = batch[index], end - tree.prefix
+            ids.append(sequence.ids[tree.prefix : length])
+            positions.append(np.arange(tree.prefix, length))
+            sampled = np.flatnonzero(sequence.mask)
+            source.append(np.where(sampled <= tree.prefix, base, shift) + sampled - 1)
+            packed.append(index)
+            end += length - tree.prefix
         blocks += _blocks(tree, base)
-    targets, temperature, advantages, sampler = zip(*actions, strict=True)
+    rows = [batch[index] for index in packed]
+    lengths = [row.actions for row in rows]
+    names = [name for name, _ in rows[0].columns.items()]
     return MicroBatch(
-        torch.tensor(ids),
-        torch.tensor(positions),
+        torch.from_numpy(np.concatenate(ids).astype(np.int64)),
+        torch.from_numpy(np.concatenate(positions)),
         tuple(blocks),
-        torch.tensor(source),
-        torch.tensor(targets),
-        torch.tensor(temperature, dtype=torch.float32),
-        torch.tensor(advantages, dtype=torch.float32),
-        torch.tensor(sampler, dtype=torch.float32),
-        tuple(members),
+        torch.from_numpy(np.concatenate(source)),
+        torch.from_numpy(np.concatenate([row.ids[row.mask] for row in rows]).astype(np.int64)),
+        torch.from_numpy(np.repeat(np.array([row.temperature for row in rows], dtype=np.float32), lengths)),
+        torch.from_numpy(np.repeat(np.arange(len(rows)), lengths)),
+        {name: torch.from_numpy(np.concatenate([getattr(row.columns, name) for row in rows])) for name in names},
+        tuple(zip(packed, lengths, strict=True)),
     )
 
 
 def dummy_micro_batch(batch: Sequence[TrainSequence], trees: Sequence[PrefixTree]) -> MicroBatch:
-    """Return the shortest branch with weight 0, for a rank that has no trees left while others do."""
+    """Return the shortest branch, for a rank that has no trees left while others do."""
     tree = min(trees, key=lambda tree: tree.lengths[-1])
-    return replace(pack(batch, [PrefixTree(tree.prefix, tree.members[-1:], tree.lengths[-1:])]), weight=0.0)
+    return replace(pack(batch, [PrefixTree(tree.prefix, tree.members[-1:], tree.lengths[-1:])]), is_dummy=True)
 
 
 def _blocks(tree: PrefixTree, base: int) -> list[Block]:

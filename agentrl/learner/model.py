@@ -13,11 +13,12 @@ from torch.nn import functional
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
+from agentrl.algorithms.sample import plain_sequence
 from agentrl.errors import ConfigError
 from agentrl.learner.batch import build_trees
-from agentrl.learner.heads import ActionLoss, ChunkLoss, logprobs
+from agentrl.learner.heads import ActionLoss, PackLoss, logprobs
 from agentrl.learner.micro_batch import Block, MicroBatch, pack
-from agentrl.types import SampleId, TrainSequence
+from agentrl.types import SampleId
 
 ATTENTION = "agentrl_trees"
 
@@ -71,7 +72,7 @@ class PackedModel(nn.Module):
         weight: nn.Parameter = self.model.get_output_embeddings().weight
         return weight
 
-    def forward(self, micro_batch: MicroBatch, loss: ChunkLoss | None = None) -> Tensor:
+    def forward(self, micro_batch: MicroBatch, loss: PackLoss | None = None) -> Tensor:
         """Return the summed loss of the actions; without `loss` their logprobs [A], in float32."""
         device = micro_batch.ids_N.device.type
         with torch.autocast(device, self.compute, enabled=self.compute != torch.float32):
@@ -113,10 +114,7 @@ def _check_architecture(packed: PackedModel, folder: Path) -> None:
     """Raise ConfigError unless packed sequences have the same logprobs as the model's own attention computes."""
     model, exact = packed.model, PackedModel(packed.model, torch.float32)
     ids = [[token % model.config.vocab_size for token in row] for row in (range(24), [*range(8), *range(40, 56)])]
-    batch = [
-        TrainSequence(SampleId(0, member), row, [0] * 8 + [1] * 16, [0.0] * 24, [0.0] * 24)
-        for member, row in enumerate(ids)
-    ]
+    batch = [plain_sequence(SampleId(0, member), row, prompt=8) for member, row in enumerate(ids)]
     with torch.no_grad():
         packed_logprobs = exact(pack(batch, build_trees(batch, range(2)))).view(2, 16)
         model.set_attn_implementation("sdpa")

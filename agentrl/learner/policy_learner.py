@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from agentrl.algorithms import algorithm
+from agentrl.algorithms.registry import make_algorithm
+from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequence
 from agentrl.errors import LearnerError
 from agentrl.learner import checkpoint
-from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates
+from agentrl.learner.batch import PrefixTree, build_trees, plan_micro_batches, split_updates
 from agentrl.learner.deepspeed import DeepSpeedModel, join_process_group
+from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
 from agentrl.learner.model import PackedModel, load_model
-from agentrl.learner.objective import Objective, TokenSums
 from agentrl.learner.spec import LearnerSpec
-from agentrl.types import SampleId, StepReport, TrainSequence, Version
+from agentrl.losses.terms import Meter, MeterSums, means
+from agentrl.types import SampleId, StepReport, Version
 from agentrl.weights.staging import Staged, stage
 
 
@@ -31,56 +35,105 @@ from agentrl.weights.staging import Staged, stage
 class _Updates:
     """The optimizer steps of one batch: sums over those that were taken, counts of the others."""
 
-    sums: TokenSums
     loss: Tensor
+    meter: Meter = field(default_factory=Meter)
     norms: list[float] = field(default_factory=list)
     lr: float = 0.0
+    tokens: int = 0
     skipped: int = 0
     nonfinite: int = 0
 
-    def add(self, norm: float, loss: Tensor, sums: TokenSums) -> None:
+    def add(self, norm: float, loss: Tensor, meter: Meter, tokens: int) -> None:
         if math.isfinite(norm):
             self.norms.append(norm)
             self.loss += loss
-            self.sums += sums
+            self.tokens += tokens
+            self.meter.add(meter)
         else:
             self.nonfinite += 1
 
 
-class PolicyLearner:
-    """One rank of the learner; all ranks are called together, with the same arguments.
+@dataclass
+class _Part:
+    """The sequences of one optimizer step, and this rank's share: prefix trees by micro-batch.
 
-    It has a frozen reference model if `algorithm.kl_coef` is positive.
+    `old` holds the logprobs of each micro-batch before the first update, if they were computed. Every rank has the same
+    number of micro-batches; if no sequence has a gradient, there are none.
     """
+
+    batch: list[TrainSequence]
+    trees: list[PrefixTree]
+    plan: list[list[PrefixTree]]
+    old: list[Tensor] = field(default_factory=list)
+
+    @property
+    def total(self) -> float:
+        """The number by which the summed loss is divided."""
+        return sum(sequence.share for sequence in self.batch)
+
+
+class PolicyLearner:
+    """One rank of the learner; all ranks are called together, with the same arguments."""
 
     def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
         self.spec, self.rank, self.world_size = spec, rank, world_size
         self._device = torch.device("cuda", 0) if spec.device == "cuda" else torch.device("cpu")
-        self._loss = algorithm(spec.algorithm.name).loss
+        self._algorithm = make_algorithm(spec.algorithm, spec.run)
         self._updates = 0
         if spec.learner.threads:
             torch.set_num_threads(spec.learner.threads)
         with self._named("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
-            self._reference = self._frozen() if spec.algorithm.kl_coef > 0 else None
+            columns = self._algorithm.requirements.columns
+            self._reference = self._frozen(spec.model) if "reference" in columns else None
             self._model = DeepSpeedModel(spec)
 
-    def _frozen(self) -> PackedModel:
-        model = load_model(self.spec.model, self.spec.compute)
+    def _frozen(self, folder: Path) -> PackedModel:
+        model = load_model(folder, self.spec.compute)
         return model.to(self._device).eval().requires_grad_(False)
 
-    def step(self, batch: list[TrainSequence]) -> StepReport:
-        """Train on one global batch, in `learner.updates_per_batch` optimizer steps.
+    # --- columns --------------------------------------------------------------------------------------------
 
-        A sequence whose advantages are all 0 counts among the tokens but needs no forward pass unless there is a KL
-        term: its loss and gradient are exactly 0. An update without any signal is skipped, because momentum must not
-        move weights without data.
+    def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
+        """Compute columns for this rank's share of the batch: {column: {index in the batch: values [A]}}."""
+        out: dict[Column, dict[int, Array]] = {column: {} for column in columns}
+        with self._named("score"):
+            part = self._part(batch, range(len(batch)))
+            for content in part.plan:
+                micro_batch = self._packed(part, content)
+                for column in columns:
+                    values = self._column(column, micro_batch).float().cpu()
+                    if not micro_batch.is_dummy:
+                        rows = micro_batch.by_member(values)
+                        out[column] |= {index: row.double().numpy() for index, row in rows}
+        return out
+
+    def _column(self, column: Column, micro_batch: MicroBatch) -> Tensor:
+        if column == "reference" and self._reference is not None:
+            with torch.no_grad():
+                logprobs: Tensor = self._reference(micro_batch)
+                return logprobs
+        if column == "old":
+            return self._model.logprobs(micro_batch)
+        raise LearnerError(f"no model of this learner computes the column {column!r}")
+
+    # --- steps ----------------------------------------------------------------------------------------------
+
+    def step(self, batch: list[TrainSequence], state: Mapping[str, float] | None = None) -> StepReport:
+        """Train on one global batch: `learner.epochs` times `learner.updates_per_batch` optimizer steps.
+
+        `state` is that of the algorithm. A sequence whose advantages are all 0 counts among the tokens but needs no
+        forward pass unless there is a KL or entropy term: its loss and gradient are exactly 0. An update without any
+        signal is skipped, because momentum must not move weights without data.
         """
         started = time.monotonic()
+        self._algorithm.state = dict(state or {})
         with self._named("step"):
-            updates = self._update(split_updates(batch, self.spec.learner.updates_per_batch))
+            updates = self._update(batch)
+            tokens = torch.tensor(updates.tokens, device=self._device)
             dist.all_reduce(updates.loss)
-            dist.all_reduce(updates.sums.sums)
+            dist.all_reduce(tokens)
+            meters = self._gathered(updates.meter.sums())
         # Each rank reports a share of the samples, whichever rank their tokens went through.
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
         own = set(samples)
@@ -88,81 +141,96 @@ class PolicyLearner:
             loss=float(updates.loss),
             grad_norm=sum(updates.norms) / max(1, len(updates.norms)),
             lr=updates.lr,
-            tokens=sum(sum(sequence.mask) for sequence in batch if sequence.sample in own),
+            meters=means(meters),
+            tokens=sum(sequence.actions for sequence in batch if sequence.sample in own),
             optimizer_steps=len(updates.norms),
             samples=tuple(samples),
             seconds=time.monotonic() - started,
             skipped_steps=updates.skipped,
             nonfinite_steps=updates.nonfinite,
-            learned_tokens=updates.sums.tokens,
-            **updates.sums.means(),
+            learned_tokens=int(tokens),
         )
 
-    def _update(self, parts: Sequence[Sequence[TrainSequence]]) -> _Updates:
-        """Take one optimizer step for each part that has a signal."""
-        micro_batches = [self._micro_batches(part) for part in parts]
-        old_logprobs = self._old_logprobs(micro_batches)
-        updates = _Updates(TokenSums(self._device), torch.zeros((), device=self._device))
-        section = self.spec.learner
-        for index, part in enumerate(parts):
-            updates.lr = learning_rate(section, self._updates + index, self.spec.steps * section.updates_per_batch)
-            if not micro_batches[index]:
+    def _gathered(self, sums: MeterSums) -> list[MeterSums]:
+        rows: list[Any] = [None] * self.world_size
+        dist.all_gather_object(rows, sums)
+        return rows
+
+    def _update(self, batch: Sequence[TrainSequence]) -> _Updates:
+        """Take an optimizer step for each part that has a signal, in every epoch."""
+        section, first = self.spec.learner, self._updates
+        parts = [self._part(part) for part in split_updates(batch, section.updates_per_batch)]
+        order = [index for epoch in range(section.epochs) for index in _order(len(parts), first, epoch)]
+        self._find_old_logprobs(parts, order)
+        updates = _Updates(torch.zeros((), device=self._device))
+        for number, index in enumerate(order):
+            part = parts[index]
+            updates.lr = learning_rate(section, first + number, self.spec.steps)
+            if not part.plan:
                 updates.skipped += 1
                 continue
-            sums, tokens = TokenSums(self._device), sum(sum(sequence.mask) for sequence in part)
-            loss = self._backward(micro_batches[index], old_logprobs[index], self.world_size / tokens, sums)
-            updates.add(self._model.step(updates.lr), loss / self.world_size, sums)
-        self._updates += section.updates_per_batch
+            meter = Meter()
+            loss, tokens = self._backward(part, meter)
+            updates.add(self._model.step(updates.lr), loss / self.world_size, meter, tokens)
+        self._updates += section.updates
         updates.loss /= max(1, len(updates.norms))
         return updates
 
-    def _old_logprobs(self, micro_batches: Sequence[Sequence[MicroBatch]]) -> list[list[Tensor]]:
-        """Logprobs of the micro-batches of each update under the weights before the first; [] if they are not needed.
+    def _part(self, batch: Sequence[TrainSequence], indices: Iterable[int] | None = None) -> _Part:
+        """Plan the sequences with a gradient, or those of `indices`."""
+        if indices is None:
+            skips = self._algorithm.skips_zero_advantages
+            indices = [index for index, sequence in enumerate(batch) if sequence.has_signal or not skips]
+        trees = build_trees(batch, indices)
+        plan = (
+            plan_micro_batches(trees, self.world_size, self.spec.micro_batch_tokens)
+            if trees
+            else [[]] * self.world_size
+        )
+        return _Part(list(batch), trees, plan[self.rank])
 
-        The first update uses those of its own forward pass, because no weight changes before it. Where the ratio is
-        taken against the sampler, no update needs them.
+    def _packed(self, part: _Part, content: Sequence[PrefixTree]) -> MicroBatch:
+        packed = pack(part.batch, content) if content else dummy_micro_batch(part.batch, part.trees)
+        return packed.to(self._device, self.spec.compute)
+
+    def _find_old_logprobs(self, parts: Sequence[_Part], order: Sequence[int]) -> None:
+        """Compute the logprobs before the first update for the parts that are trained after it.
+
+        The first update uses those of its own forward pass, because no weight changes before it. Nothing is computed
+        if the ratio is taken against the sampler, or if the batch already has the column.
         """
-        if self.spec.algorithm.old_logprobs == "sampler":
-            return [[] for _ in micro_batches]
-        return [[], *([self._model.logprobs(one) for one in update] for update in micro_batches[1:])]
+        config = self._algorithm.config
+        if config.old_logprobs == "sampler" or "old" in self._algorithm.requirements.columns:
+            return
+        is_again = len(order) > len(parts)
+        for index in set(order):
+            if index != order[0] or is_again:
+                part = parts[index]
+                part.old = [self._model.logprobs(self._packed(part, content)) for content in part.plan]
 
-    def _micro_batches(self, part: Sequence[TrainSequence]) -> list[MicroBatch]:
-        """Return this rank's micro-batches of the sequences with a gradient; every rank has the same number of them."""
-        has_reference = self._reference is not None
-        indices = [index for index, sequence in enumerate(part) if has_reference or sequence.has_signal]
-        if not indices:
-            return []
-        trees = build_trees(part, indices)
-        plan = plan_micro_batches(trees, self.world_size, self.spec.micro_batch_tokens)[self.rank]
-        packed = [pack(part, content) if content else dummy_micro_batch(part, trees) for content in plan]
-        return [micro_batch.to(self._device, self.spec.compute) for micro_batch in packed]
-
-    def _backward(
-        self, micro_batches: Sequence[MicroBatch], old_logprobs: Sequence[Tensor], scale: float, sums: TokenSums
-    ) -> Tensor:
-        """Accumulate the gradient of one update. Returns this rank's loss, times the number of ranks."""
-        total = torch.zeros((), device=self._device)
-        for index, micro_batch in enumerate(micro_batches):
-            old = old_logprobs[index] if old_logprobs else None
-            reference = self._reference(micro_batch) if self._reference is not None else None
-            objective = Objective(self.spec.algorithm, self._loss, micro_batch, scale, sums, old, reference)
-            total += self._model.backward(micro_batch, objective, is_last=index == len(micro_batches) - 1)
-        return total
+    def _backward(self, part: _Part, meter: Meter) -> tuple[Tensor, int]:
+        """Accumulate the gradient of one update. Returns this rank's loss times the number of ranks, and its tokens."""
+        total, tokens = torch.zeros((), device=self._device), 0
+        # DeepSpeed averages gradients over ranks.
+        scale = self.world_size / part.total if part.total else 0.0
+        for number, content in enumerate(part.plan):
+            micro_batch = self._packed(part, content)
+            old = part.old[number] if part.old else None
+            loss = MicroBatchLoss(self._algorithm, micro_batch, scale, meter, old)
+            total += self._model.backward(micro_batch, loss, is_last=number == len(part.plan) - 1)
+            tokens += 0 if micro_batch.is_dummy else len(micro_batch.targets_A)
+        return total, tokens
 
     def logprobs(self, ids: list[list[int]]) -> list[list[float]]:
         """Logprobs of ids[1:] for each sequence, in the compute type of training; every rank computes all of them."""
-        batch = [
-            TrainSequence(SampleId(n, 0), row, [0] + [1] * (len(row) - 1), [0.0] * len(row), [0.0] * len(row))
-            for n, row in enumerate(ids)
-        ]
+        batch = [plain_sequence(SampleId(number, 0), row) for number, row in enumerate(ids)]
         out: list[list[float]] = [[] for _ in ids]
         with self._named("logprobs"):
             trees = build_trees(batch, range(len(batch)))
             for content in plan_micro_batches(trees, 1, self.spec.micro_batch_tokens)[0]:
                 micro_batch = pack(batch, content).to(self._device, self.spec.compute)
-                values = iter(self._model.logprobs(micro_batch).tolist())
-                for index, actions in micro_batch.members:
-                    out[index] = [next(values) for _ in range(actions)]
+                for index, values in micro_batch.by_member(self._model.logprobs(micro_batch)):
+                    out[index] = values.tolist()
         return out
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -219,3 +287,10 @@ def _refuse_nonfinite(named: Iterable[tuple[str, Tensor]]) -> None:
         raise LearnerError(
             f"{len(bad)} tensors of the model are not finite, such as {bad[0]}: no checkpoint is written"
         )
+
+
+def _order(parts: int, first: int, epoch: int) -> list[int]:
+    """Return the order in which an epoch goes through the parts: as they are in the first, shuffled afterwards."""
+    if epoch == 0:
+        return list(range(parts))
+    return [int(index) for index in np.random.default_rng([first, epoch]).permutation(parts)]

@@ -11,7 +11,6 @@ from agentrl.config.schema import Config
 from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import JsonLines, explained, read_jsonl
-from agentrl.types import MEANS
 
 
 class Tracker(Protocol):
@@ -85,8 +84,9 @@ def _lineage(records: list[Any]) -> list[Any]:
 
 def step_scalars(r: StepRecord) -> dict[str, float]:
     """Return the curves of a step by name; without an update the learner's means are left out."""
-    left_out = {"samples", *(() if r.learner.has_learned else MEANS)}
+    left_out = {"samples", "meters", *(() if r.learner.has_learned else ("loss", "grad_norm"))}
     learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name not in left_out}
+    meters = {f"learner/{name}": value for name, value in r.learner.meters.items()}
     seconds = {f"seconds/{name}": getattr(r.seconds, name) for name in STEP_PHASES}
     return {
         "reward/mean": r.reward_mean,
@@ -110,6 +110,7 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
         "speed/trained_per_s": r.trained_per_s,
         "speed/tokens_per_s": r.tokens_per_s,
         **learner,
+        **meters,
         **seconds,
         "seconds/total": r.seconds.total,
     }

@@ -44,14 +44,21 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
         *_tools(steps, evaluations),
         *_signals(steps),
         _entropy(steps),
-        curve("KL, sampler to learner", lambda r: r.mismatch_kl, "amber", "Mean over the tokens with an advantage."),
+        curve(
+            "KL, sampler to learner",
+            lambda r: r.meters.get("mismatch_kl", 0.0),
+            "amber",
+            "Mean over the tokens with an advantage.",
+        ),
         curve("Gradient norm", lambda r: r.grad_norm, "green", "Before clipping."),
         curve("Loss", lambda r: r.loss, "gray", "Its value means little for policy gradients."),
         _length(steps),
         curve("Learning rate", lambda r: r.lr, "gray"),
     ]
-    if any(r.learner.reference_kl for r in learned):
-        small.append(curve("KL to the reference", lambda r: r.reference_kl, "amber", "The k3 estimator."))
+    if any(r.learner.meters.get("reference_kl", 0.0) for r in learned):
+        small.append(
+            curve("KL to the reference", lambda r: r.meters.get("reference_kl", 0.0), "amber", "The k3 estimator.")
+        )
     return Learning([*_held_out(evaluations), *_reward(steps)], small)
 
 

@@ -259,4 +259,4 @@ def _numbers(steps: Sequence[StepRecord]) -> Table:
 def _means(learner: StepReport) -> list[str]:
     if not learner.has_learned:
         return ["-"] * 2
-    return [f"{learner.mismatch_kl:.5f}", f"{learner.grad_norm:.3f}"]
+    return [f"{learner.meters.get('mismatch_kl', 0.0):.5f}", f"{learner.grad_norm:.3f}"]

@@ -41,7 +41,7 @@ def learned_words(r: StepRecord) -> str:
     """'KL 0.0012' with the number of skipped updates, or why there was no update."""
     bad = r.learner.nonfinite_steps
     some = f" · {bad} of {bad + r.learner.optimizer_steps} updates skipped: the gradient was not finite" if bad else ""
-    return why_no_update(r) or f"KL {r.learner.mismatch_kl:.4f}{some}"
+    return why_no_update(r) or f"KL {r.learner.meters.get('mismatch_kl', 0.0):.4f}{some}"
 
 
 def dropped_words(r: StepRecord) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agentrl.algorithms.base import Algorithm, RunShape
+from agentrl.algorithms.registry import make_algorithm
 from agentrl.config.models import encode, locate
 from agentrl.config.schema import Config
 from agentrl.config.values import expanded
@@ -49,6 +51,7 @@ class RunInputs:
         The default splits are those of training. Raises ConfigError for an environment, a key of it or a model that
         does not exist, for an environment that cannot run on this machine, and for one that nothing can learn from.
         """
+        algorithm_of(config)
         env = env_of(config)
         max_turns = config.rollout.max_turns
         check_complete(EnvDriver(env, max_turns))
@@ -92,6 +95,17 @@ def env_of(config: Config) -> Env:
     env: Env = _called(f"{env_class.__name__} cannot be made", env_class, settings, at=env_class.__init__)
     _called(f"{env_class.__name__} cannot be made", check_made, env, settings)
     return env
+
+
+def algorithm_of(config: Config) -> Algorithm:
+    """Make the algorithm that `config` names. Raises ConfigError if there is none, or for groups that are too small."""
+    algorithm = make_algorithm(config.algorithm, RunShape.of(config))
+    least = algorithm.requirements.group_size
+    if config.rollout.group_size < least:
+        raise ConfigError(
+            f"algorithm {config.algorithm.name} compares at least {least} episodes per task: raise rollout.group_size"
+        )
+    return algorithm
 
 
 def _called(failure: str, function: Callable[..., Any], *args: Any, at: object = None) -> Any:

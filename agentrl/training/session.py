@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.sample import Sample, TrainSequence, attach, samples_of, train_sequences
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
 from agentrl.errors import LearnerError
-from agentrl.learner.batch import groups_with_signal, train_sequences
+from agentrl.learner.batch import groups_with_signal
 from agentrl.metrics.step import Learned, step_record
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import Metrics
@@ -79,14 +80,15 @@ class Session:
 
         If no weight changed, nothing is published: the engines already hold the learner's weights.
         """
-        sequences = train_sequences(batch.groups, self.algorithm)
-        with_signal = groups_with_signal(sequences)
+        samples = samples_of(batch.groups)
         async with self.publisher.lock:
             with self.timer.phase("learn"):
-                if with_signal or self.config.algorithm.kl_coef > 0:
+                sequences = await self._credited(samples)
+                with_signal = groups_with_signal(sequences)
+                if with_signal or not self.algorithm.skips_zero_advantages:
                     await self.publisher.yield_gpus()
                 self.is_whole = False
-                reports = await self.learners.step(sequences, self.config.learner.step_timeout_s)
+                reports = await self.learners.step(sequences, self.algorithm.state, self._step_s)
                 has_moved = any(report.has_learned for report in reports)
                 self.step += 1
                 self.version = self.version.next if has_moved else self.version
@@ -96,6 +98,19 @@ class Session:
                 await (self.publisher.publish(self.version) if has_moved else self.publisher.keep())
         self.scheduler.trained(self.version)
         return Learned(tuple(reports), len(with_signal))
+
+    async def _credited(self, samples: list[list[Sample]]) -> list[TrainSequence]:
+        """Return the batch as sequences with credit, from the columns that the algorithm needs."""
+        columns = sorted(self.algorithm.requirements.columns)
+        if columns:
+            await self.publisher.yield_gpus()
+            attach(samples, await self.learners.score(train_sequences(samples), columns, self._step_s))
+        self.algorithm.assign(samples)
+        return train_sequences(samples)
+
+    @property
+    def _step_s(self) -> float:
+        return self.config.learner.step_timeout_s
 
     def record(self, batch: Batch, learned: Learned) -> None:
         """Record and show the step. Raises LearnerError after several steps in a row without a finite gradient."""

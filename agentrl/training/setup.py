@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from agentrl.algorithms import algorithm
+from agentrl.algorithms.base import Algorithm
 from agentrl.cluster.actors import Actors, actors, clean_up
 from agentrl.cluster.placement import is_shared
 from agentrl.cluster.signals import Stop
@@ -26,7 +26,7 @@ from agentrl.report.terminal import TerminalView
 from agentrl.rollout.groups import RolloutSettings
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.evaluation import Evaluation
-from agentrl.training.inputs import RunInputs
+from agentrl.training.inputs import RunInputs, algorithm_of
 from agentrl.training.session import Session
 from agentrl.types import HELD_OUT, TRAIN, EpisodeSettings, Version
 from agentrl.weights.canary import LogprobCanary
@@ -52,13 +52,14 @@ async def open_run(
             if step:
                 with view.timer.part("checkpoint"):
                     await team.learners.load(folder_of(folder.checkpoints, step), config.learner.step_timeout_s)
+            algorithm = algorithm_of(config)
             publisher = publisher_of(config, inputs.model, team)
             team.engines.watch(publisher.refill)
             held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
             session = Session(
                 config=config,
                 folder=folder,
-                algorithm=algorithm(config.algorithm.name),
+                algorithm=algorithm,
                 journal=journal,
                 metrics=metrics,
                 view=view,
@@ -66,7 +67,7 @@ async def open_run(
                 workers=team.workers,
                 learners=team.learners,
                 publisher=publisher,
-                scheduler=await _scheduler(config, team.workers, journal, version, step),
+                scheduler=await _scheduler(config, algorithm, team.workers, journal, version, step),
                 evaluation=evaluation_of(config, held_out) if config.eval.tasks else None,
                 version=version,
                 step=step,
@@ -91,22 +92,23 @@ async def open_evaluation(
         yield team, evaluation_of(config, await team.workers.task_count(HELD_OUT))
 
 
-async def _scheduler(config: Config, workers: Workers, journal: RunJournal, version: Version, step: int) -> Scheduler:
-    has_signal = algorithm(config.algorithm.name).has_signal
+async def _scheduler(
+    config: Config, algorithm: Algorithm, workers: Workers, journal: RunJournal, version: Version, step: int
+) -> Scheduler:
     return Scheduler(
-        rollout_settings(config, await workers.task_count(TRAIN)),
+        rollout_settings(config, algorithm, await workers.task_count(TRAIN)),
         workers.dispatch,
         journal,
         version,
         journal.ledger.published(),
         journal.ledger.next_group(),
         score_group=workers.score_group if await workers.has_group_rewards() else None,
-        has_signal=has_signal if config.algorithm.filter_zero_variance else None,
+        has_signal=algorithm.has_signal if algorithm.config.filter_zero_variance else None,
         trained=step,
     )
 
 
-def rollout_settings(config: Config, tasks: int | None) -> RolloutSettings:
+def rollout_settings(config: Config, algorithm: Algorithm, tasks: int | None) -> RolloutSettings:
     """Return the settings of the scheduler; `tasks` is the length of the training split, None if it is endless."""
     rollout = config.rollout
     return RolloutSettings(
@@ -117,8 +119,8 @@ def rollout_settings(config: Config, tasks: int | None) -> RolloutSettings:
         max_staleness=rollout.max_staleness,
         on_stale=rollout.on_stale,
         max_invalid=rollout.max_invalid,
-        min_valid=max(algorithm(config.algorithm.name).needs.min_group_size, min(2, rollout.group_size)),
-        max_filtered_batches=config.algorithm.max_filtered_batches,
+        min_valid=max(algorithm.needs.group_size, min(2, rollout.group_size)),
+        max_filtered_batches=algorithm.config.max_filtered_batches,
         steps=config.steps,
         tasks=tasks,
     )

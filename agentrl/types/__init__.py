@@ -31,11 +31,9 @@ from agentrl.types.requests import (
     age,
 )
 from agentrl.types.training import (
-    MEANS,
     Batch,
     DropReason,
     StepReport,
-    TrainSequence,
 )
 from agentrl.types.trajectory import (
     Group,
@@ -50,7 +48,6 @@ from agentrl.types.trajectory import (
 
 __all__ = [
     "HELD_OUT",
-    "MEANS",
     "TOOL_ERROR",
     "TRAIN",
     "AttemptId",
@@ -81,7 +78,6 @@ __all__ = [
     "TokenSequence",
     "ToolCall",
     "ToolSpec",
-    "TrainSequence",
     "Trajectory",
     "Version",
     "VersionSpan",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from agentrl.types.requests import SampleId
@@ -27,45 +27,18 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainSequence:
-    """One sequence to train on; all lists have length T.
-
-    `mask` is 1 on sampled tokens. `sampler_logprobs` holds the logprob with which each of them was sampled (at
-    `temperature`), `advantages` its advantage; both are ignored where the mask is 0.
-    """
-
-    sample: SampleId
-    ids: list[int]
-    mask: list[int]
-    sampler_logprobs: list[float]
-    advantages: list[float]
-    temperature: float = 1.0
-
-    @property
-    def has_signal(self) -> bool:
-        """True when a sampled token has an advantage. Otherwise, and without a KL term, the gradient is exactly 0."""
-        return any(advantage for advantage, is_action in zip(self.advantages, self.mask, strict=True) if is_action)
-
-
-@dataclass(frozen=True, slots=True)
 class StepReport:
     """Report of one batch; the same on every rank except for `samples`, `tokens` and `seconds`.
 
     `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once.
     `optimizer_steps` counts the steps that were taken, `skipped_steps` those without a signal, `nonfinite_steps` those
-    whose gradient was not finite. The fields in `MEANS` are means over `learned_tokens`: the tokens of all ranks that
-    went through the model in steps that were taken. They mean nothing unless `has_learned`.
+    whose gradient was not finite. `meters` holds means over `learned_tokens`: the tokens of all ranks that went through
+    the model in steps that were taken. They, `loss` and `grad_norm` mean nothing unless `has_learned`.
     """
 
     loss: float
     grad_norm: float
     lr: float
-    entropy: float
-    mismatch_kl: float
-    reference_kl: float
-    clip_fraction: float
-    tis_mean: float
-    tis_capped: float
     tokens: int
     optimizer_steps: int
     samples: tuple[SampleId, ...]
@@ -73,15 +46,9 @@ class StepReport:
     skipped_steps: int = 0
     nonfinite_steps: int = 0
     learned_tokens: int = 0
+    meters: dict[str, float] = field(default_factory=dict)
 
     @property
     def has_learned(self) -> bool:
         """Whether the weights were updated."""
         return self.optimizer_steps > 0
-
-
-MEANS = (
-    "loss", "grad_norm", "entropy", "mismatch_kl", "reference_kl",
-    "clip_fraction", "tis_mean", "tis_capped",
-)  # fmt: skip
-"""Fields of a `StepReport` that have a meaning only when `has_learned`."""

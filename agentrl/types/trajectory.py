@@ -29,6 +29,8 @@ class Signal:
     evidence: Any = None
     verifier: str = ""
     turn: int | None = None
+    agent: str = ""
+    """The agent whose tokens earn the reward; "" for all of them."""
 
     @property
     def traceback(self) -> str:
@@ -75,6 +77,8 @@ class Segment:
     logprobs: tuple[float, ...] = ()
     versions: tuple[VersionSpan, ...] = ()
     turn: int = 0
+    agent: str = ""
+    """The agent that speaks in this turn, where an episode has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +213,5 @@ class Group:
 
     id: int
     trajectories: tuple[Trajectory, ...]
+    greedy: tuple[Trajectory, ...] = ()
+    """Members that were decoded greedily as baselines; they are not trained."""

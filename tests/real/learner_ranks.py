@@ -7,20 +7,20 @@ import pickle
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from agentrl.algorithms import algorithm
+from agentrl.algorithms import resolve
+from agentrl.algorithms.sample import samples_of, train_sequences
 from agentrl.errors import AgentRLError
-from agentrl.learner.batch import train_sequences
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory, Version
 from agentrl.weights.digest import tensor_digest
-from tests.unit.learner.synthetic import batch
+from tests.unit.learner.synthetic import batch, with_advantages
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ def silence(job: Job, rank: int) -> tuple[StepReport, bool, list[StepReport]]:
     learner, other = learners(job, rank)
     learner.step(batch())
     before = whole(learner)
-    quiet = [replace(s, advantages=[0.0] * len(s.ids)) for s in batch()]
+    quiet = [with_advantages(s, 0.0) for s in batch()]
     report = learner.step(quiet)
     same = all(torch.equal(before[name], tensor) for name, tensor in whole(learner).items())
-    half = [replace(s, advantages=[0.0] * len(s.ids)) if s.sample.group else s for s in batch()]
+    half = [with_advantages(s, 0.0) if s.sample.group else s for s in batch()]
     # 1e-30 is a signal to the learner, so every sequence goes through the model, and none to arithmetic.
-    loud = [replace(s, advantages=[a or 1e-30 * m for a, m in zip(s.advantages, s.mask, strict=True)]) for s in half]
+    loud = [with_advantages(s, 1e-30) if s.sample.group else s for s in half]
     other.step(batch())
     return report, same, [learner.step(half), other.step(loud)]
 
@@ -74,7 +74,7 @@ def poison(job: Job, rank: int) -> list[tuple[list[StepReport], bool, bool]]:
     out = []
     for learner, other in zip(learners(job, rank), learners(job, rank), strict=True):
         bad = batch(3, 4, 1)
-        bad[5] = replace(bad[5], advantages=[1e39 * bit for bit in bad[5].mask])
+        bad[5] = with_advantages(bad[5], float("inf"))
         reports = [learner.step(batch(3, 4, 0))]
         before = whole(learner)
         reports.append(learner.step(bad))
@@ -169,7 +169,7 @@ def bandit(job: Job, rank: int) -> list[list[float]]:
 
 
 def _play(learner: PolicyLearner, steps: int = 12) -> list[float]:
-    rng, rule, curve = random.Random(0), algorithm(learner.spec.algorithm.name), []
+    rng, rule, curve = random.Random(0), resolve(learner.spec.algorithm.name)(), []
     arms = list(range(3, 35))
     for _ in range(steps):
         logprobs = [row[-1] for row in learner.logprobs([[1, 2, arm] for arm in arms])]
@@ -179,7 +179,9 @@ def _play(learner: PolicyLearner, steps: int = 12) -> list[float]:
         for number in range(4):
             played = rng.choices(range(len(arms)), weights, k=8)
             groups.append(Group(number, tuple(_pull(number, m, arms[a], logprobs[a]) for m, a in enumerate(played))))
-        learner.step(train_sequences(groups, rule))
+        samples = samples_of(groups)
+        rule.assign(samples)
+        learner.step(train_sequences(samples))
     return curve
 
 

@@ -7,11 +7,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.algorithms import algorithm, algorithms
+from agentrl.algorithms import Algorithm, algorithms, resolve
+from agentrl.algorithms.sample import samples_of
 from agentrl.errors import UnknownNameError
 from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
 
 NAMES = sorted(algorithms())
+
+
+def algorithm(name: str) -> Algorithm:
+    return resolve(name)()
+
+
+def credited(rule: Algorithm, groups: list[Group]) -> list[list[list[list[float]]]]:
+    """Advantages by [group][member][sequence][token], 0.0 on context tokens."""
+    samples = samples_of(groups)
+    rule.assign(samples)
+    out = []
+    for members in samples:
+        rows = []
+        for sample in members:
+            parts = zip(sample.trajectory.sequences, sample.split(sample.advantages), strict=True)
+            rows.append([spread_out(sequence.mask, values.tolist()) for sequence, values in parts])
+        out.append(rows)
+    return out
+
+
+def spread_out(mask: list[int], values: list[float]) -> list[float]:
+    remaining = iter(values)
+    return [next(remaining) if bit else 0.0 for bit in mask]
 
 
 def trajectory(member: int, reward: float, turns: dict[int, float] | None = None, lengths: tuple[int, ...] = (2,)):
@@ -39,20 +63,20 @@ def group(*members: Trajectory) -> Group:
 
 
 def test_grpo_subtracts_the_mean_and_divides_by_the_sample_deviation_of_its_group():
-    [[a, b, c, d]] = algorithm("grpo").advantages([group(*(trajectory(i, r) for i, r in enumerate([1, 0, 0, 1])))])
+    [[a, b, c, d]] = credited(algorithm("grpo"), [group(*(trajectory(i, r) for i, r in enumerate([1, 0, 0, 1])))])
     scale = math.sqrt(4 * 0.25 / 3) + 1e-4
     assert a == d == [[0.0, pytest.approx(0.5 / scale), pytest.approx(0.5 / scale)]]
     assert b == c == [[0.0, pytest.approx(-0.5 / scale), pytest.approx(-0.5 / scale)]]
 
 
 def test_rloo_subtracts_the_mean_of_the_others():
-    [[a, b, c]] = algorithm("rloo").advantages([group(*(trajectory(i, r) for i, r in enumerate([3, 0, 1])))])
+    [[a, b, c]] = credited(algorithm("rloo"), [group(*(trajectory(i, r) for i, r in enumerate([3, 0, 1])))])
     assert [a, b, c] == [[[0.0, 2.5, 2.5]], [[0.0, -2.0, -2.0]], [[0.0, -0.5, -0.5]]]
 
 
 def test_reinforce_pp_normalises_over_all_action_tokens_of_the_batch():
     groups = [group(trajectory(0, 1.0, lengths=(3,))), group(trajectory(0, 0.0, lengths=(1,)))]
-    [[a], [b]] = algorithm("reinforce++").advantages(groups)
+    [[a], [b]] = credited(algorithm("reinforce++"), groups)
     mean, std = 0.75, math.sqrt(0.75 * 0.25) + 1e-8
     assert a == [[0.0] + [pytest.approx((1 - mean) / std)] * 3]
     assert b == [[0.0, pytest.approx(-mean / std)]]
@@ -62,7 +86,7 @@ def test_reinforce_pp_normalises_over_all_action_tokens_of_the_batch():
 def test_a_turn_reward_credits_its_own_turn_and_the_earlier_ones_only(name: str):
     late = trajectory(0, 0.0, {1: 1.0}, (1, 1, 1))
     none = trajectory(1, 0.0, {1: 0.0}, (1, 1, 1))
-    [[rewarded, plain]] = algorithm(name).advantages([group(late, none)])
+    [[rewarded, plain]] = credited(algorithm(name), [group(late, none)])
     first, second, third = (rewarded[0][token] - plain[0][token] for token in (1, 3, 5))
     assert first == pytest.approx(second)
     assert first > 0
@@ -72,7 +96,7 @@ def test_a_turn_reward_credits_its_own_turn_and_the_earlier_ones_only(name: str)
 @pytest.mark.parametrize("name", NAMES)
 @given(reward=st.floats(-1e3, 1e3), size=st.integers(2, 7))
 def test_equal_rewards_give_exactly_zero(name: str, reward: float, size: int):
-    rows = algorithm(name).advantages([group(*(trajectory(i, reward) for i in range(size)))])
+    rows = credited(algorithm(name), [group(*(trajectory(i, reward) for i in range(size)))])
     assert rows == [[[[0.0, 0.0, 0.0]]] * size]
 
 
@@ -81,8 +105,8 @@ def test_equal_rewards_give_exactly_zero(name: str, reward: float, size: int):
 def test_a_constant_added_to_every_reward_changes_no_advantage(name: str, rewards: list[float], shift: float):
     if len(set(rewards)) > 1 and statistics.pstdev(rewards) < 1e-3:
         return  # at the scale of epsilon rounding decides
-    base = algorithm(name).advantages([group(*(trajectory(i, r) for i, r in enumerate(rewards)))])
-    moved = algorithm(name).advantages([group(*(trajectory(i, r + shift) for i, r in enumerate(rewards)))])
+    base = credited(algorithm(name), [group(*(trajectory(i, r) for i, r in enumerate(rewards)))])
+    moved = credited(algorithm(name), [group(*(trajectory(i, r + shift) for i, r in enumerate(rewards)))])
     for one, other in zip(base[0], moved[0], strict=True):
         assert one[0] == pytest.approx(other[0], abs=1e-5)
 
@@ -90,7 +114,7 @@ def test_a_constant_added_to_every_reward_changes_no_advantage(name: str, reward
 @pytest.mark.parametrize("name", NAMES)
 def test_context_tokens_get_zero_and_rows_align_with_ids(name: str):
     members = [trajectory(0, 1.0, lengths=(2, 3)), trajectory(1, 0.0, lengths=(1, 4))]
-    [rows] = algorithm(name).advantages([group(*members)])
+    [rows] = credited(algorithm(name), [group(*members)])
     for member, row in zip(members, rows, strict=True):
         [sequence] = member.sequences
         assert len(row[0]) == len(sequence.ids)
@@ -99,7 +123,7 @@ def test_context_tokens_get_zero_and_rows_align_with_ids(name: str):
 
 def first_tokens(name: str, *members: Trajectory) -> list[list[float]]:
     """[member][turn]: the advantage of the first action token of each turn."""
-    [rows] = algorithm(name).advantages([group(*members)])
+    [rows] = credited(algorithm(name), [group(*members)])
     return [
         [row[0][token] for token, bit in enumerate(m.sequences[0].mask) if bit and not m.sequences[0].mask[token - 1]]
         for m, row in zip(members, rows, strict=True)
@@ -151,7 +175,7 @@ def test_grpo_counts_an_episode_that_has_ended_with_its_episode_reward():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rewards_that_differ_by_rounding_are_equal(name: str):
-    rows = algorithm(name).advantages([group(trajectory(0, 0.1 + 0.2), trajectory(1, 0.3))])
+    rows = credited(algorithm(name), [group(trajectory(0, 0.1 + 0.2), trajectory(1, 0.3))])
     assert rows == [[[[0.0, 0.0, 0.0]]] * 2]
 
 

@@ -103,7 +103,6 @@ def test_an_unknown_key_of_a_file_is_refused_with_its_line(toml: Path) -> None:
         ("lr", "1e5", "learner.lr must be less than or equal to 1, got 100000.0 (--lr). Meaning: peak"),
         ("steps", "0", "steps must be greater than or equal to 1, got 0 (--steps)"),
         ("seed", "4294967296", "seed must be less than 4294967296"),
-        ("algorithm.clip_low", "1.5", "algorithm.clip_low must be less than or equal to 1"),
         ("learner.weight-decay", "5", "learner.weight_decay must be less than or equal to 1"),
         ("max-tokens", "1.000", "rollout.max_tokens must be a whole number, without a point, got 1.0 (--max-tokens)"),
         ("steps", "true", "steps must be a whole number, got True (--steps)"),

@@ -20,7 +20,7 @@ ROOMS: dict[str, set[str]] = {
     "env": {"types", "errors", "config"},
     "engine": {"types", "errors", "config"},
     "losses": {"types", "errors"},
-    "algorithms": {"types", "errors", "losses"},
+    "algorithms": {"types", "errors", "config", "losses"},
     "weights": {"types", "errors", "engine"},
     "rollout": {"types", "errors", "engine", "env"},
     "env.testing": {"types", "errors", "engine", "env", "rollout"},
@@ -46,12 +46,19 @@ LIBRARIES = {
     "renderers": ("agentrl/rollout/",),
     "rich": ("agentrl/report/", "agentrl/cli/"),
     "tensorboard": ("agentrl/metrics/trackers.py",),
-    "torch": ("agentrl/learner/", "agentrl/losses/", "agentrl/weights/", "agentrl/config/embedded.py"),
+    "torch": (
+        "agentrl/algorithms/base.py",
+        "agentrl/config/embedded.py",
+        "agentrl/learner/",
+        "agentrl/losses/",
+        "agentrl/weights/",
+    ),
     "vllm": ("agentrl/engine/vllm.py", "agentrl/weights/"),
     "wandb": ("agentrl/metrics/trackers.py",),
 }
 # Where an extra of pyproject.toml may be imported; everything else makes do with the base dependencies.
 EXTRAS: dict[str, tuple[str, ...]] = {
+    "agentrl/algorithms/base.py": ("stack",),
     "agentrl/cluster/": ("stack",),
     "agentrl/config/embedded.py": ("stack",),
     "agentrl/config/models.py": ("stack",),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from agentrl.config.schema import AlgorithmSection
-from agentrl.types import SampleId, TrainSequence
+from agentrl.algorithms import AlgorithmConfig
+from agentrl.algorithms.sample import Columns, TrainSequence
+from agentrl.types import SampleId
 
 
 def batch(
@@ -28,8 +30,30 @@ def batch(
                 mask += [0] * len(context) + [1] * len(answer)
             logprobs = [rng.uniform(-6.5, -5.0) * bit for bit in mask]
             advantages = [rng.gauss(0, 1) * bit for bit in mask]
-            out.append(TrainSequence(SampleId(group, member), ids, mask, logprobs, advantages, temperature))
+            out.append(sequence(SampleId(group, member), ids, mask, logprobs, advantages, temperature))
     return out
+
+
+def sequence(
+    sample: SampleId,
+    ids: list[int],
+    mask: list[int],
+    logprobs: list[float],
+    advantages: list[float],
+    temperature: float = 1.0,
+    **columns: list[float],
+) -> TrainSequence:
+    """A sequence from rows over all tokens."""
+    is_action = np.array(mask, dtype=np.bool_)
+    rows = {"sampler": logprobs, "advantages": advantages, "weights": [1.0] * len(ids), **columns}
+    arrays = {name: np.array(row, dtype=np.float32)[is_action] for name, row in rows.items()}
+    tokens = np.array(ids, dtype=np.int32)
+    return TrainSequence(sample, tokens, is_action, Columns(**arrays), float(is_action.sum()), temperature)
+
+
+def with_advantages(sequence: TrainSequence, advantage: float) -> TrainSequence:
+    """The same sequence with one advantage for all tokens."""
+    return sequence.with_columns(advantages=np.full(sequence.actions, advantage, dtype=np.float32))
 
 
 def tokens(rng: random.Random, count: int) -> list[int]:
@@ -38,7 +62,7 @@ def tokens(rng: random.Random, count: int) -> list[int]:
 
 def plain_logprobs(model: PreTrainedModel, sequences: list[TrainSequence]) -> tuple[Tensor, Tensor]:
     """Logprobs of ids[1:] and their mask [sequences, longest - 1], right-padded, by transformers alone."""
-    rows = [torch.tensor(s.ids) for s in sequences]
+    rows = [torch.tensor(s.ids.tolist()) for s in sequences]
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     seen = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
     logits = model(input_ids=ids, attention_mask=seen).logits[:, :-1]
@@ -47,14 +71,19 @@ def plain_logprobs(model: PreTrainedModel, sequences: list[TrainSequence]) -> tu
 
 
 def padded(sequences: list[TrainSequence], name: str) -> Tensor:
-    rows = [torch.tensor(getattr(s, name), dtype=torch.float32) for s in sequences]
+    """A column over all tokens, 0 on context; or the mask."""
+    rows = []
+    for s in sequences:
+        row = torch.zeros(len(s.ids))
+        row[torch.from_numpy(s.mask)] = 1.0 if name == "mask" else torch.from_numpy(getattr(s.columns, name))
+        rows.append(row)
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)[:, 1:]
 
 
-def plain_loss(model: PreTrainedModel, sequences: list[TrainSequence], section: AlgorithmSection) -> Tensor:
+def plain_loss(model: PreTrainedModel, sequences: list[TrainSequence], section: AlgorithmConfig) -> Tensor:
     """The GRPO family's loss, token mean, old logprobs = the learner's own; padded PyTorch."""
     logprobs, mask = plain_logprobs(model, sequences)
-    weight = (logprobs.detach() - padded(sequences, "sampler_logprobs")).exp().clamp(max=section.tis_cap)
+    weight = (logprobs.detach() - padded(sequences, "sampler")).exp().clamp(max=section.tis_cap)
     ratio, advantages = (logprobs - logprobs.detach()).exp(), padded(sequences, "advantages")
     clipped = ratio.clamp(1 - section.clip_low, 1 + section.clip_high)
     loss = -weight * torch.minimum(ratio * advantages, clipped * advantages)
@@ -66,7 +95,7 @@ def plain_kl(model: PreTrainedModel, reference: PreTrainedModel, sequences: list
     logprobs, mask = plain_logprobs(model, sequences)
     with torch.no_grad():
         others, _ = plain_logprobs(reference, sequences)
-    weight = (logprobs.detach() - padded(sequences, "sampler_logprobs")).exp().clamp(max=cap)
+    weight = (logprobs.detach() - padded(sequences, "sampler")).exp().clamp(max=cap)
     return (weight * (logprobs.detach() - others) * logprobs * mask).sum() / mask.sum()
 
 

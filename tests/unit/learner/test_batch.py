@@ -1,23 +1,21 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.algorithms import algorithm
-from agentrl.errors import LearnerError
+from agentrl.algorithms import Algorithm, resolve
+from agentrl.algorithms.sample import TrainSequence, plain_sequence, samples_of, train_sequences
+from agentrl.errors import AlgorithmError
 from agentrl.learner.batch import (
     build_trees,
     groups_with_signal,
     plan_micro_batches,
     split_tree,
     split_updates,
-    train_sequences,
 )
-from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, TrainSequence, Trajectory
-from tests.unit.learner.synthetic import batch
+from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
+from tests.unit.learner.synthetic import batch, sequence
 
 
 def trajectory(member: int, reward: float, *lengths: int) -> Trajectory:
@@ -31,33 +29,40 @@ def trajectory(member: int, reward: float, *lengths: int) -> Trajectory:
     )
 
 
+def credited(groups: list[Group], rule: Algorithm) -> list[TrainSequence]:
+    samples = samples_of(groups)
+    rule.assign(samples)
+    return train_sequences(samples)
+
+
 def test_sequences_hold_the_sampled_tokens_and_are_left_out_without_any():
     group = Group(0, (trajectory(0, 1.0, 2, 0), trajectory(1, 0.0, 1)))
-    first, second = train_sequences([group], algorithm("rloo"))
-    assert (first.ids, first.mask, first.sampler_logprobs) == ([7, 8, 5, 5], [0, 0, 1, 1], [0.0, 0.0, -1.0, -1.0])
-    assert (first.advantages, second.advantages) == ([0.0, 0.0, 1.0, 1.0], [0.0, 0.0, -1.0])
-    assert (first.sample, first.temperature) == (SampleId(0, 0), 0.7)
+    first, second = credited([group], resolve("rloo")())
+    assert (first.ids.tolist(), first.mask.tolist()) == ([7, 8, 5, 5], [False, False, True, True])
+    assert first.columns.sampler.tolist() == [-1.0, -1.0]
+    assert (first.columns.advantages.tolist(), second.columns.advantages.tolist()) == ([1.0, 1.0], [-1.0])
+    assert (first.sample, first.temperature, first.share) == (SampleId(0, 0), 0.7, 2.0)
 
 
 def test_a_group_has_a_signal_if_a_sampled_token_has_an_advantage():
-    def sequence(group: int, *advantages: float) -> TrainSequence:
-        return TrainSequence(SampleId(group, 0), [7, 5, 5], [0, 1, 1], [0.0] * 3, list(advantages))
+    def with_advantages(group: int, *advantages: float) -> TrainSequence:
+        return sequence(SampleId(group, 0), [7, 5, 5], [0, 1, 1], [0.0] * 3, list(advantages))
 
-    batch = [sequence(0, 0.0, 0.0, 0.5), sequence(1, 0.5, 0.0, 0.0), sequence(2, 0.0, 0.0, 0.0)]
+    batch = [with_advantages(0, 0.0, 0.0, 0.5), with_advantages(1, 0.5, 0.0, 0.0), with_advantages(2, 0.0, 0.0, 0.0)]
     assert [one.has_signal for one in batch] == [True, False, False]
     assert groups_with_signal(batch) == {0}
 
 
 def test_a_sample_without_any_sampled_token_is_refused():
-    with pytest.raises(LearnerError, match="sample 0-1 has no sampled token"):
-        train_sequences([Group(0, (trajectory(0, 1.0, 2), trajectory(1, 0.0, 0)))], algorithm("rloo"))
+    with pytest.raises(AlgorithmError, match="sample 0-1 has no sampled token"):
+        credited([Group(0, (trajectory(0, 1.0, 2), trajectory(1, 0.0, 0)))], resolve("rloo")())
 
 
 def test_a_group_below_the_minimum_size_is_refused():
     lonely = Group(3, (trajectory(0, 1.0, 2),))
-    with pytest.raises(LearnerError, match=r"group 3 has 1 valid samples, grpo needs 2"):
-        train_sequences([lonely], algorithm("grpo"))
-    assert train_sequences([lonely], algorithm("reinforce++"))
+    with pytest.raises(AlgorithmError, match=r"group 0 has 1 valid samples, grpo needs 2"):
+        credited([lonely], resolve("grpo")())
+    assert credited([lonely], resolve("reinforce++")())
 
 
 @given(groups=st.integers(1, 6), members=st.integers(1, 5), count=st.integers(1, 8))
@@ -73,12 +78,13 @@ def test_updates_hold_every_sequence_once_and_keep_groups_whole_while_they_can(g
 
 def test_a_tree_shares_the_common_context_but_never_a_sampled_token():
     one, two = batch(1, 2)
-    prompt = one.mask.index(1)
-    twin = replace(two, ids=[*one.ids[:prompt], 5, 6], mask=[0] * prompt + [1, 1])
-    same = replace(one, ids=[*one.ids[:prompt], 5, 9], mask=[0] * prompt + [1, 1])
+    prompt = int(one.mask.argmax())
+    shared = one.ids[:prompt].tolist()
+    twin = plain_sequence(two.sample, [*shared, 5, 6], prompt)
+    same = plain_sequence(one.sample, [*shared, 5, 9], prompt)
     [tree] = build_trees([same, twin], [0, 1])
     assert tree.prefix == prompt
-    [short] = build_trees([same, replace(twin, ids=[*one.ids[: prompt - 1], 300, 5, 6])], [0, 1])
+    [short] = build_trees([same, plain_sequence(two.sample, [*shared[:-1], 300, 5, 6], prompt)], [0, 1])
     assert short.prefix == prompt - 1
 
 

@@ -8,15 +8,16 @@ from agentrl.learner.lr_schedule import learning_rate
 
 def rates(total: int = 11, **fields: object) -> list[float]:
     section = LearnerSection.model_validate({"lr": 1.0, "min_lr_ratio": 0.2, **fields})
-    return [learning_rate(section, update, total) for update in range(total)]
+    return [learning_rate(section, update, total) for update in range(total * section.updates)]
 
 
 def test_the_warm_up_climbs_linearly_to_the_peak():
     assert rates(warmup_steps=4)[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
-def test_the_warm_up_counts_steps_not_updates():
-    assert rates(warmup_steps=2, updates_per_batch=2)[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+@pytest.mark.parametrize("updates", [{"updates_per_batch": 2}, {"epochs": 2}])
+def test_the_warm_up_counts_steps_not_updates(updates: dict[str, int]):
+    assert rates(warmup_steps=2, **updates)[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])

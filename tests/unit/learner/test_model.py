@@ -14,18 +14,29 @@ from torch import Tensor
 from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from agentrl.config.schema import AlgorithmSection
+from agentrl.algorithms.grpo import GRPO
+from agentrl.algorithms.sample import TrainSequence, plain_sequence
 from agentrl.errors import ConfigError, LearnerError
 from agentrl.learner import heads, micro_batch
 from agentrl.learner.batch import build_trees, plan_micro_batches
-from agentrl.learner.micro_batch import dummy_micro_batch, pack
+from agentrl.learner.loss import MicroBatchLoss
+from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
-from agentrl.learner.objective import Objective, TokenSums
-from agentrl.types import SampleId, TrainSequence
+from agentrl.losses.terms import Meter, means
+from agentrl.types import SampleId
 from tests.tiny import tiny_model
-from tests.unit.learner.synthetic import batch, padded, plain_kl, plain_logprobs, plain_loss, plain_model
+from tests.unit.learner.synthetic import (
+    batch,
+    padded,
+    plain_kl,
+    plain_logprobs,
+    plain_loss,
+    plain_model,
+    sequence,
+    with_advantages,
+)
 
-SECTION = AlgorithmSection(tis_cap=1.1)
+SECTION = GRPO.Config(tis_cap=1.1)
 CPU = torch.device("cpu")
 
 
@@ -39,6 +50,10 @@ def model(folder: Path) -> PackedModel:
     return load_model(folder, torch.float32)
 
 
+def with_reference(row: MicroBatch, reference: Tensor) -> MicroBatch:
+    return replace(row, columns={**row.columns, "reference": reference.detach()})
+
+
 def gradients(model: torch.nn.Module) -> dict[str, Tensor]:
     named = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
@@ -49,11 +64,11 @@ def learned(
     model: PackedModel, sequences: list[TrainSequence], ranks: int = 1, budget: int = 4096
 ) -> tuple[float, dict[str, Tensor]]:
     """Loss and gradients of a batch; the micro-batches of all ranks run one after the other."""
-    scale, loss = 1 / sum(sum(s.mask) for s in sequences), 0.0
+    scale, loss = 1 / sum(s.actions for s in sequences), 0.0
     trees = build_trees(sequences, range(len(sequences)))
     for content in (content for of_rank in plan_micro_batches(trees, ranks, budget) for content in of_rank):
         row = (pack(sequences, content) if content else dummy_micro_batch(sequences, trees)).to(CPU, torch.float32)
-        value = model(row, Objective(SECTION, "ppo_clip", row, scale, TokenSums(CPU)))
+        value = model(row, MicroBatchLoss(GRPO(SECTION), row, scale, Meter()))
         value.backward()
         loss += value.item()
     return loss, gradients(model.model)
@@ -113,37 +128,41 @@ def test_logprobs_equal_transformers_own(folder: Path, model: PackedModel):
 
 def test_the_statistics_are_those_of_plain_pytorch(folder: Path, model: PackedModel):
     sequences = batch()
-    sums = TokenSums(CPU)
+    meter = Meter()
     row = pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
     reference = model(row) + 0.1
-    section = AlgorithmSection(tis_cap=1.1, kl_coef=0.5)
-    loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), sums, None, reference))
+    section = GRPO.Config(tis_cap=1.1, kl_coef=0.5)
+    loss = model(row, MicroBatchLoss(GRPO(section), with_reference(row, reference), 1 / len(row.targets_A), meter))
     plain = plain_model(folder)
     logprobs, mask = plain_logprobs(plain, sequences)
-    ratio = (logprobs - padded(sequences, "sampler_logprobs")).exp()
+    ratio = (logprobs - padded(sequences, "sampler")).exp()
     total = mask.sum()
     k3 = torch.tensor(0.1).exp() - 0.1 - 1
-    assert sums.means()["reference_kl"] == pytest.approx((k3).item(), rel=1e-3)
-    assert sums.means()["tis_mean"] == pytest.approx(((ratio.clamp(max=1.1) * mask).sum() / total).item(), rel=1e-5)
-    assert sums.means()["tis_capped"] == pytest.approx((((ratio > 1.1) * mask).sum() / total).item())
-    assert sums.means()["mismatch_kl"] == pytest.approx(
+    assert means([meter.sums()])["reference_kl"] == pytest.approx((k3).item(), rel=1e-3)
+    assert means([meter.sums()])["importance_mean"] == pytest.approx(
+        ((ratio.clamp(max=1.1) * mask).sum() / total).item(), rel=1e-5
+    )
+    assert means([meter.sums()])["importance_capped"] == pytest.approx((((ratio > 1.1) * mask).sum() / total).item())
+    assert means([meter.sums()])["mismatch_kl"] == pytest.approx(
         (((ratio - 1 - ratio.log()) * mask).sum() / total).item(), rel=1e-4
     )
     penalty = 0.5 * k3 * (ratio.clamp(max=1.1) * mask).sum() / total
     assert loss.item() == pytest.approx(plain_loss(plain, sequences, section).item() + penalty.item(), abs=1e-5)
-    assert 0 < sums.means()["entropy"] < torch.tensor(320.0).log()
+    assert 0 < means([meter.sums()])["entropy"] < torch.tensor(320.0).log()
 
 
 @pytest.mark.parametrize("old_logprobs", ["learner", "sampler"])
 def test_the_gradient_of_the_kl_is_that_of_the_divergence_in_float64(
     tmp_path: Path, folder: Path, model: PackedModel, old_logprobs: Literal["learner", "sampler"]
 ):
-    sequences = [replace(s, advantages=[0.0] * len(s.ids)) for s in batch()]
+    sequences = [with_advantages(s, 0.0) for s in batch()]
     other = tiny_model(tmp_path, seed=7)
     row = pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
     reference = load_model(other, torch.float32)(row).detach()
-    section = AlgorithmSection(kl_coef=0.5, tis_cap=1.1, old_logprobs=old_logprobs)
-    model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), TokenSums(CPU), None, reference)).backward()
+    section = GRPO.Config(kl_coef=0.5, tis_cap=1.1, old_logprobs=old_logprobs)
+    model(
+        row, MicroBatchLoss(GRPO(section), with_reference(row, reference), 1 / len(row.targets_A), Meter())
+    ).backward()
     exact = plain_model(folder, torch.float64)
     (0.5 * plain_kl(exact, plain_model(other, torch.float64), sequences, 1.1)).backward()
     wanted = gradients(exact)
@@ -167,12 +186,9 @@ def test_bfloat16_logits_are_not_rounded(model: PackedModel):
 def test_the_gradient_of_a_shared_token_is_summed_in_float32(folder: Path):
     """64 answers to one prompt: the first token of each is predicted by the same hidden state."""
     model = load_model(folder, torch.bfloat16)
-    [one] = batch(1, 1)
     sequences = [
-        replace(one, sample=SampleId(0, n), ids=[1, 2, 3 + n], mask=[0, 0, 1],
-                sampler_logprobs=[0.0] * 3, advantages=[0.0, 0.0, 1.0 + n / 64])
-        for n in range(64)
-    ]  # fmt: skip
+        sequence(SampleId(0, n), [1, 2, 3 + n], [0, 0, 1], [0.0] * 3, [0.0, 0.0, 1.0 + n / 64]) for n in range(64)
+    ]
     seen: list[Tensor] = []
 
     def watch(module: torch.nn.Module, args: object, out: BaseModelOutputWithPast) -> None:
@@ -180,7 +196,7 @@ def test_the_gradient_of_a_shared_token_is_summed_in_float32(folder: Path):
 
     handle = model.model.base_model.register_forward_hook(watch)
     row = pack(sequences, build_trees(sequences, range(64))).to(CPU, torch.bfloat16)
-    model(row, Objective(SECTION, "ppo_clip", row, 1.0, TokenSums(CPU))).backward()
+    model(row, MicroBatchLoss(GRPO(SECTION), row, 1.0, Meter())).backward()
     handle.remove()
     model.model.zero_grad()
     together = seen[0][0, int(row.source_A[0])]
@@ -191,13 +207,13 @@ def test_the_gradient_of_a_shared_token_is_summed_in_float32(folder: Path):
 def test_old_logprobs_of_the_sampler_switch_the_truncated_weight_off(folder: Path, model: PackedModel):
     sequences = batch()
     row = pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)
-    section, sums = AlgorithmSection(old_logprobs="sampler"), TokenSums(CPU)
-    loss = model(row, Objective(section, "ppo_clip", row, 1 / len(row.targets_A), sums))
+    section, meter = GRPO.Config(old_logprobs="sampler"), Meter()
+    loss = model(row, MicroBatchLoss(GRPO(section), row, 1 / len(row.targets_A), meter))
     logprobs, mask = plain_logprobs(plain_model(folder), sequences)
-    ratio, advantages = (logprobs - padded(sequences, "sampler_logprobs")).exp(), padded(sequences, "advantages")
+    ratio, advantages = (logprobs - padded(sequences, "sampler")).exp(), padded(sequences, "advantages")
     expected = -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages) * mask
     assert loss.item() == pytest.approx((expected.sum() / mask.sum()).item(), abs=1e-5)
-    assert (sums.means()["tis_mean"], sums.means()["tis_capped"]) == (1.0, 0.0)
+    assert (means([meter.sums()])["importance_mean"], means([meter.sums()])["importance_capped"]) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("tie", [True, False])
@@ -216,8 +232,8 @@ def test_a_folder_without_a_model_is_refused_by_name(tmp_path: Path):
 
 
 def test_a_sequence_that_begins_with_a_sampled_token_is_refused(model: PackedModel):
-    [sequence] = batch(1, 1)
-    headless = replace(sequence, mask=[1] * len(sequence.ids))
+    [one] = batch(1, 1)
+    headless = plain_sequence(one.sample, one.ids.tolist(), prompt=0)
     with pytest.raises(LearnerError, match="begins with a sampled token"):
         pack([headless], build_trees([headless], [0]))
 

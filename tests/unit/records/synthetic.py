@@ -93,8 +93,10 @@ def learner_report(step: int, rng: random.Random, samples: tuple[SampleId, ...] 
     """A plausible report of a learner."""
     return StepReport(
         loss=0.02 * rng.gauss(0, 1), grad_norm=0.8 + 0.5 * rng.random() + 2 / step, lr=2e-5,
-        entropy=0.35 + 1.1 / (1 + step / 6), mismatch_kl=0.004 + 0.002 * rng.random(), reference_kl=0.0,
-        clip_fraction=0.01 * rng.random(), tis_mean=1.0, tis_capped=0.001,
+        meters={
+            "entropy": 0.35 + 1.1 / (1 + step / 6), "mismatch_kl": 0.004 + 0.002 * rng.random(),
+            "clip_fraction": 0.01 * rng.random(), "importance_mean": 1.0, "importance_capped": 0.001,
+        },
         tokens=tokens, optimizer_steps=1, samples=samples, seconds=7.0, learned_tokens=tokens,
     )  # fmt: skip
 

@@ -28,7 +28,23 @@ from agentrl.errors import ConfigError, RunError
 from agentrl.records.folder import RunFolder, check_free, existing_run
 from agentrl.training import inputs as inputs
 from agentrl.training import launch
-from agentrl.training.inputs import RunInputs, anchored
+from agentrl.training.inputs import RunInputs, algorithm_of, anchored
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"algorithm": {"name": "grop"}}, "unknown algorithm 'grop'. Did you mean 'grpo'?"),
+        (
+            {"rollout": {"group_size": 1}},
+            "grpo compares at least 2 episodes per task: raise rollout.group_size",
+        ),
+    ],
+)
+def test_an_algorithm_that_the_run_cannot_use_is_refused(config: dict[str, dict[str, object]], words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        algorithm_of(Config.model_validate(config))
+
 
 HEAD = """
 import asyncio, os, random, sys, time; SEEN, COUNT = [], 0

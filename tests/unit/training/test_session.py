@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from agentrl.algorithms import algorithm
+from agentrl.algorithms import resolve
+from agentrl.algorithms.sample import TrainSequence
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
@@ -30,7 +31,6 @@ from agentrl.types import (
     StepReport,
     StopReason,
     TokenSequence,
-    TrainSequence,
     Trajectory,
     Version,
     VersionSpan,
@@ -48,10 +48,10 @@ class Learner:
     def __init__(self) -> None:
         self.script: list[str] = []
 
-    async def step(self, batch: list[TrainSequence], deadline_s: float) -> list[StepReport]:
+    async def step(self, batch: list[TrainSequence], state: dict[str, float], deadline_s: float) -> list[StepReport]:
         outcome, samples = self.script.pop(0), tuple(dict.fromkeys(s.sample for s in batch))
         return [
-            StepReport(0.0, 1.0, 1e-5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 4, int(outcome in ("update", "both")), samples,
+            StepReport(0.0, 1.0, 1e-5, 4, int(outcome in ("update", "both")), samples,
                        0.1, skipped_steps=int(outcome == "silent"), nonfinite_steps=int(outcome in ("nan", "both")))
         ]  # fmt: skip
 
@@ -83,9 +83,11 @@ class Run:
         self.journal = RunJournal(RunFolder(folder))
         self.journal.ledger.begin_incarnation()
         self.metrics = Metrics(RunFolder(folder), CONFIG)
-        scheduler = Scheduler(rollout_settings(CONFIG, None), self.sample, self.journal, Version(0, 0))
+        scheduler = Scheduler(
+            rollout_settings(CONFIG, resolve("grpo")(), None), self.sample, self.journal, Version(0, 0)
+        )
         self.session = Session(
-            config=CONFIG, folder=RunFolder(folder), algorithm=algorithm("grpo"), journal=self.journal,
+            config=CONFIG, folder=RunFolder(folder), algorithm=resolve("grpo")(), journal=self.journal,
             metrics=self.metrics, view=TerminalView(6), stop=Stop(), workers=cast(Workers, None),
             learners=cast(Learners, self.learner), publisher=cast(Publisher, self.publications), scheduler=scheduler,
             evaluation=None, version=Version(0, 0), step=0,

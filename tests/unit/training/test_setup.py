@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentrl.config.schema import Config
+from agentrl.training.inputs import algorithm_of
 from agentrl.training.setup import evaluation_of, rollout_settings
 
 
@@ -12,7 +13,7 @@ def config(**sections: object) -> Config:
 
 def test_an_evaluation_plays_training_episodes_at_its_own_temperature_and_asks_for_success() -> None:
     made = config(rollout={"max_tokens": 9, "max_turns": 3, "temperature": 1.5}, eval={"temperature": 0.2})
-    training, evaluation = rollout_settings(made, None).episode, evaluation_of(made, None).episode
+    training, evaluation = rollout_settings(made, algorithm_of(made), None).episode, evaluation_of(made, None).episode
     assert (training.max_tokens, training.max_turns, training.temperature, training.asks_success) == (9, 3, 1.5, False)
     assert (evaluation.max_tokens, evaluation.max_turns, evaluation.temperature) == (9, 3, 0.2)
     assert evaluation.asks_success
@@ -25,5 +26,8 @@ def test_an_evaluation_takes_no_more_tasks_than_the_split_has() -> None:
 
 
 def test_a_group_trains_when_it_has_as_many_members_as_the_algorithm_can_compare() -> None:
-    assert rollout_settings(config(rollout={"group_size": 8}), None).min_valid == 2
-    assert rollout_settings(config(rollout={"group_size": 1}, algorithm={"name": "reinforce++"}), None).min_valid == 1
+    for made, least in (
+        (config(rollout={"group_size": 8}), 2),
+        (config(rollout={"group_size": 1}, algorithm={"name": "reinforce++"}), 1),
+    ):
+        assert rollout_settings(made, algorithm_of(made), None).min_valid == least

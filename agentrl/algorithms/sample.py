@@ -1,0 +1,197 @@
+"""What an algorithm sees of a sample and what it fills in: arrays over the sampled tokens, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentrl.errors import AlgorithmError
+from agentrl.types import Group, SampleId, Trajectory
+
+Array = NDArray[np.float64]
+Column = Literal["old", "reference", "teacher", "values"]
+"""What models compute for each sampled token before credit is given: logprobs, or the values of the critic."""
+
+
+@dataclass(slots=True, eq=False)
+class Sample:
+    """One sample of an optimizer batch. Arrays have length A: its sampled tokens, in the order they were sampled.
+
+    `turns` is the turn of each token, `agents` the agent that spoke in each turn, `sampler` the logprob with which each
+    token was sampled. `columns` holds what the algorithm's `Needs` declare.
+
+    An algorithm's `credit` sets `advantages`, and `returns` if it has a critic. It may lower `weights`, the factor of
+    each token in the loss (0: the token is not trained), and change `share`, what this sample adds to the number by
+    which the summed loss is divided.
+    """
+
+    trajectory: Trajectory
+    turns: NDArray[np.int64]
+    agents: dict[int, str]
+    sampler: Array
+    lengths: tuple[int, ...]
+    """Sampled tokens of each sequence of the trajectory."""
+    columns: dict[Column, Array] = field(default_factory=dict)
+    greedy: tuple[Trajectory, ...] = ()
+    """Members of the group that were decoded greedily for `Needs.greedy`; they are not trained."""
+    advantages: Array = field(init=False)
+    returns: Array | None = None
+    weights: Array = field(init=False)
+    share: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.advantages, self.weights = np.zeros(len(self)), np.ones(len(self))
+        self.share = float(len(self))
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, greedy: tuple[Trajectory, ...] = ()) -> Sample:
+        """Return the sample of a trajectory."""
+        actions = [segment for segment in trajectory.segments if segment.is_action]
+        turns = np.repeat([s.turn for s in actions], [len(s.ids) for s in actions]).astype(np.int64)
+        sampler = np.array([value for s in actions for value in s.logprobs])
+        lengths = tuple(sum(len(s.ids) for s in row.segments if s.is_action) for row in trajectory.sequences)
+        return cls(trajectory, turns, {s.turn: s.agent for s in actions}, sampler, lengths, greedy=greedy)
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+    def column(self, name: Column) -> Array:
+        """Return a column. Raises AlgorithmError if the algorithm's `needs` do not declare it."""
+        if name not in self.columns:
+            raise AlgorithmError(f"the column {name!r} was not computed: add it to the algorithm's needs.columns")
+        return self.columns[name]
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the episode was cut by a limit instead of ending."""
+        return not self.trajectory.stop_reason.is_terminal
+
+    def rewards(self) -> Array:
+        """Reward of each token: a turn's on the last token sampled up to that turn, the episode's on the last token.
+
+        A reward of one `agent` goes to that agent's tokens. A reward before the first token is nobody's and is left
+        out.
+        """
+        out = np.zeros(len(self))
+        for signal in self.trajectory.signals:
+            if signal.valid and signal.value is not None:
+                earned = self._tokens_of(signal.agent)
+                if signal.scope == "turn" and signal.turn is not None:
+                    earned = earned[self.turns[earned] <= signal.turn]
+                if len(earned):
+                    out[earned[-1]] += signal.weight * signal.value
+        return out
+
+    def _tokens_of(self, agent: str) -> NDArray[np.int64]:
+        if not agent:
+            return np.arange(len(self))
+        return np.flatnonzero([self.agents[turn] == agent for turn in self.turns.tolist()])
+
+    def split(self, values: Array) -> list[Array]:
+        """Split an array over the sampled tokens by sequence."""
+        return np.split(values, np.cumsum(self.lengths)[:-1])
+
+
+def samples_of(groups: Sequence[Group]) -> list[list[Sample]]:
+    """Return the samples of a batch, indexed by [group][member]."""
+    return [[Sample.of(trajectory, group.greedy) for trajectory in group.trajectories] for group in groups]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What the learner trains on.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Arrays [A] over the sampled tokens of a sequence, in float32. A column that nothing needs is None."""
+
+    sampler: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    weights: NDArray[np.float32]
+    old: NDArray[np.float32] | None = None
+    reference: NDArray[np.float32] | None = None
+    teacher: NDArray[np.float32] | None = None
+    values: NDArray[np.float32] | None = None
+    returns: NDArray[np.float32] | None = None
+
+    def items(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        """Yield the columns that are there, by name."""
+        for item in fields(self):
+            if (values := getattr(self, item.name)) is not None:
+                yield item.name, values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainSequence:
+    """One sequence to train on: `ids` and `mask` (True on sampled tokens) of length T, columns of length A.
+
+    The logprobs of the sampler were taken at `temperature`. `share` is what the sequence adds to the number by which
+    the summed loss is divided.
+    """
+
+    sample: SampleId
+    ids: NDArray[np.int32]
+    mask: NDArray[np.bool_]
+    columns: Columns
+    share: float
+    temperature: float = 1.0
+
+    @property
+    def actions(self) -> int:
+        """Number of sampled tokens."""
+        return len(self.columns.sampler)
+
+    @property
+    def has_signal(self) -> bool:
+        """True when a sampled token has an advantage and a weight."""
+        return bool(np.any(self.columns.advantages * self.columns.weights))
+
+    def with_columns(self, **columns: Any) -> TrainSequence:
+        """Return the sequence with other columns."""
+        return replace(self, columns=replace(self.columns, **columns))
+
+
+def train_sequences(groups: Iterable[Sequence[Sample]]) -> list[TrainSequence]:
+    """Return the sequences of the samples, in order; sequences without a sampled token are left out."""
+    return [sequence for samples in groups for sample in samples for sequence in _sequences(sample)]
+
+
+def _sequences(sample: Sample) -> Iterator[TrainSequence]:
+    given: dict[str, Array | None] = {
+        "sampler": sample.sampler,
+        "advantages": sample.advantages,
+        "weights": sample.weights,
+        "returns": sample.returns,
+        **{str(name): values for name, values in sample.columns.items()},
+    }
+    rows = {name: sample.split(values) for name, values in given.items() if values is not None}
+    for number, sequence in enumerate(sample.trajectory.sequences):
+        if sample.lengths[number]:
+            columns = Columns(**{name: row[number].astype(np.float32) for name, row in rows.items()})
+            yield TrainSequence(
+                sample.trajectory.sample,
+                np.array(sequence.ids, dtype=np.int32),
+                np.array(sequence.mask, dtype=np.bool_),
+                columns,
+                sample.share * sample.lengths[number] / len(sample),
+                sample.trajectory.temperature,
+            )
+
+
+def plain_sequence(sample: SampleId, ids: Sequence[int], prompt: int = 1) -> TrainSequence:
+    """Return a sequence to compute logprobs of: every token after the first `prompt` counts as sampled."""
+    zeros, mask = np.zeros(len(ids) - prompt, dtype=np.float32), np.arange(len(ids)) >= prompt
+    return TrainSequence(sample, np.array(ids, dtype=np.int32), mask, Columns(zeros, zeros, zeros), 0.0)
+
+
+def attach(groups: Iterable[Sequence[Sample]], scores: dict[Column, list[Array]]) -> None:
+    """Give every sample its columns; `scores` holds one array for each sequence that `train_sequences` returns."""
+    for name, rows in scores.items():
+        remaining = iter(rows)
+        for samples in groups:
+            for sample in samples:
+                sample.columns[name] = np.concatenate([next(remaining) for length in sample.lengths if length])
