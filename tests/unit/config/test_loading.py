@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from agentrl.algorithms import AlgorithmConfig
 from agentrl.config.keys import RENAMED, SHORT_FLAGS, keys, value_of
 from agentrl.config.loading import load, of_arguments, of_flags, read, resumed
 from agentrl.config.schema import Config
@@ -208,7 +209,7 @@ def test_a_table_of_the_env_is_written_as_it_was_given(way: str, toml: Path, tmp
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
 def test_a_key_of_an_earlier_version_is_refused_with_its_present_name(old: str, new: str) -> None:
-    assert new in keys()
+    assert new in keys() or new.removeprefix("algorithm.") in AlgorithmConfig.model_fields
     assert refusal(None, (old, "1")) == f"{old} (--{old}) is now called {new}."
     bare = old.rpartition(".")[2]
     assert refusal(None, (bare, "1")) == f"{bare} (--{bare}) is now called {new}."

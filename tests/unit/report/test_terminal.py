@@ -61,7 +61,7 @@ def test_what_runs_is_a_line_of_its_own_however_long_its_folder(tmp_path: Path) 
 
 
 def test_a_step_without_a_signal_says_so_and_shows_no_mean_of_nothing(run: RunFolder, tmp_path: Path) -> None:
-    idle = dataclasses.replace(read_steps(run)[-1].learner, entropy=0.0, optimizer_steps=0, skipped_steps=1)
+    idle = dataclasses.replace(read_steps(run)[-1].learner, meters={}, optimizer_steps=0, skipped_steps=1)
     record = dataclasses.replace(read_steps(run)[-1], learner=idle)
     line = step_words(record, 12)
     assert "no update: all rewards of each group are equal" in line
