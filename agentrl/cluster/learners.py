@@ -60,13 +60,14 @@ class Learners:
         rows = await self._all("logprobs", [list(ids)], deadline_s=deadline_s)
         return tuple(rows[0][0])
 
-    async def save(self, folder: Path, deadline_s: float) -> None:
-        """Write a checkpoint; every rank writes its part."""
-        await self._all("save", folder, deadline_s=deadline_s)
+    async def save(self, folder: Path, state: Mapping[str, float], deadline_s: float) -> None:
+        """Write a checkpoint with the state of the algorithm; every rank writes its part."""
+        await self._all("save", folder, dict(state), deadline_s=deadline_s)
 
-    async def load(self, folder: Path, deadline_s: float) -> None:
-        """Load a checkpoint."""
-        await self._all("load", folder, deadline_s=deadline_s)
+    async def load(self, folder: Path, deadline_s: float) -> dict[str, float]:
+        """Load a checkpoint; returns the state of the algorithm."""
+        states: list[dict[str, float]] = await self._all("load", folder, deadline_s=deadline_s)
+        return states[0]
 
     async def _all(self, method: str, *args: Any, deadline_s: float) -> list[Any]:
         calls = [

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -23,11 +23,12 @@ CACHE_FILES = {"agentrl.json"}
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Number of updates so far, and the layout of the state: its number of ranks and their ZeRO stage."""
+    """Number of updates so far, the layout of the state (ranks, ZeRO stage), and the state of the algorithm."""
 
     updates: int
     ranks: int
     zero: int
+    state: dict[str, float] = field(default_factory=dict)
 
 
 def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: Path) -> None:

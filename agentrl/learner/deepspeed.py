@@ -21,6 +21,7 @@ from agentrl.learner.heads import PackLoss
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.learner.spec import LearnerSpec
+from agentrl.weights.digest import tensor_digest
 
 TAG = "ranks"
 UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, EOFError, AssertionError, pickle.UnpicklingError)
@@ -103,6 +104,11 @@ class DeepSpeedModel:
 
     def _cast(self, tensor: Tensor) -> Tensor:
         return tensor.detach().to(self._compute) if tensor.is_floating_point() else tensor.detach()
+
+    def digest(self) -> str:
+        """Return a digest of the float32 parameters; at ZeRO stage 3 of this rank's share of them."""
+        shards = (getattr(parameter, "ds_tensor", parameter) for parameter in self._model.parameters())
+        return "".join(tensor_digest(shard) for shard in shards)
 
     def save(self, folder: Path) -> None:
         """Write the exact training state; every rank writes its part."""

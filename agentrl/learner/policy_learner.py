@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,9 +27,11 @@ from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
 from agentrl.learner.model import PackedModel, load_model
 from agentrl.learner.spec import LearnerSpec
-from agentrl.losses.terms import Meter, MeterSums, means
+from agentrl.losses.terms import Meter, means
 from agentrl.types import SampleId, StepReport, Version
 from agentrl.weights.staging import Staged, stage
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -134,6 +137,7 @@ class PolicyLearner:
             dist.all_reduce(updates.loss)
             dist.all_reduce(tokens)
             meters = self._gathered(updates.meter.sums())
+            digests = self._gathered(self._model.digest())
         # Each rank reports a share of the samples, whichever rank their tokens went through.
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
         own = set(samples)
@@ -142,6 +146,7 @@ class PolicyLearner:
             grad_norm=sum(updates.norms) / max(1, len(updates.norms)),
             lr=updates.lr,
             meters=means(meters),
+            digest=hashlib.sha256("".join(digests).encode()).hexdigest()[:16],
             tokens=sum(sequence.actions for sequence in batch if sequence.sample in own),
             optimizer_steps=len(updates.norms),
             samples=tuple(samples),
@@ -151,10 +156,11 @@ class PolicyLearner:
             learned_tokens=int(tokens),
         )
 
-    def _gathered(self, sums: MeterSums) -> list[MeterSums]:
-        rows: list[Any] = [None] * self.world_size
-        dist.all_gather_object(rows, sums)
-        return rows
+    def _gathered(self, own: T) -> list[T]:
+        """Return the values of all ranks."""
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, own)
+        return values
 
     def _update(self, batch: Sequence[TrainSequence]) -> _Updates:
         """Take an optimizer step for each part that has a signal, in every epoch."""
@@ -243,8 +249,10 @@ class PolicyLearner:
             named = self.weights()
             return stage(named, version, self.spec.staging, self.spec.bucket_bytes) if self.rank == 0 else None
 
-    def save(self, folder: Path) -> None:
-        """Write model, optimizer and schedule as one checkpoint, renamed when all ranks have written their part.
+    def save(self, folder: Path, state: Mapping[str, float] | None = None) -> None:
+        """Write model, optimizer, schedule and the algorithm's `state` as one checkpoint.
+
+        The folder gets its name when all ranks have written their part.
 
         Raises LearnerError, and writes nothing, if a weight is not finite.
         """
@@ -258,15 +266,21 @@ class PolicyLearner:
             self._model.save(partial / checkpoint.STATE)
             if self.rank == 0:
                 checkpoint.write_model(self.spec.model, named, self.spec.compute, partial)
-                progress = checkpoint.Progress(self._updates, self.world_size, self.spec.learner.zero_stage)
+                progress = checkpoint.Progress(
+                    self._updates, self.world_size, self.spec.learner.zero_stage, dict(state or {})
+                )
                 checkpoint.commit(folder, progress)
             dist.barrier()
 
-    def load(self, folder: Path) -> None:
-        """Restore the exact training state. Raises RunError if the checkpoint cannot be read, or has other ranks."""
+    def load(self, folder: Path) -> dict[str, float]:
+        """Restore the exact training state, and return that of the algorithm.
+
+        Raises RunError if the checkpoint cannot be read, or has other ranks.
+        """
         progress = checkpoint.read_progress(folder, self.world_size, self.spec.learner.zero_stage)
         self._model.load(folder / checkpoint.STATE)
         self._updates = progress.updates
+        return progress.state
 
     def close(self) -> None:
         """Leave the process group. Idempotent."""

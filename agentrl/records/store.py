@@ -53,7 +53,8 @@ class _Segment(msgspec.Struct, array_like=True, gc=False):
     float_type: str
     logprobs: bytes
     versions: list[tuple[int, int, int, int]]
-    turn: int  # earlier versions stored two more elements, which msgspec ignores
+    turn: int
+    agent: str = ""
 
 
 class _Record(msgspec.Struct, array_like=True):
@@ -108,17 +109,17 @@ def _pack(s: Segment) -> _Segment:
         logprobs = array("d", s.logprobs)
     versions = [(*span.version, span.start, span.end) for span in s.versions]
     ids, floats = array("i", s.ids).tobytes(), logprobs.tobytes()
-    return _Segment(ids, s.is_action, logprobs.typecode, floats, versions, s.turn)
+    return _Segment(ids, s.is_action, logprobs.typecode, floats, versions, s.turn, _plain(s.agent))
 
 
 def _unpack(s: _Segment) -> Segment:
     versions = tuple(VersionSpan(Version(i, n), start, end) for i, n, start, end in s.versions)
     ids, logprobs = tuple(array("i", s.ids)), tuple(array(s.float_type, s.logprobs))
-    return Segment(ids, s.is_action, logprobs, versions, s.turn)
+    return Segment(ids, s.is_action, logprobs, versions, s.turn, s.agent)
 
 
 def _clean(signal: Signal) -> Signal:
-    fields = ("name", "reason", "evidence", "verifier")
+    fields = ("name", "reason", "evidence", "verifier", "agent")
     return dataclasses.replace(signal, **{field: _plain(getattr(signal, field)) for field in fields})
 
 

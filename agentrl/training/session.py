@@ -12,7 +12,7 @@ from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
 from agentrl.errors import LearnerError
 from agentrl.learner.batch import groups_with_signal
-from agentrl.metrics.step import Learned, step_record
+from agentrl.metrics.step import Learned, merged_report, step_record
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import folder_of, prune
@@ -89,6 +89,7 @@ class Session:
                     await self.publisher.yield_gpus()
                 self.is_whole = False
                 reports = await self.learners.step(sequences, self.algorithm.state, self._step_s)
+                self.algorithm.after(merged_report(reports))
                 has_moved = any(report.has_learned for report in reports)
                 self.step += 1
                 self.version = self.version.next if has_moved else self.version
@@ -134,7 +135,8 @@ class Session:
             self.journal.sync()
             self.metrics.sync()
             folder = folder_of(self.folder.checkpoints, self.step)
-            await self.learners.save(folder, self.stop.patience_s(self.config.learner.step_timeout_s))
+            deadline_s = self.stop.patience_s(self.config.learner.step_timeout_s)
+            await self.learners.save(folder, self.algorithm.state, deadline_s)
             self.saved_step = self.step
             for failure in prune(self.folder.checkpoints, self.config.checkpoint.keep):
                 self.view.note(f"an old checkpoint cannot be removed: {failure}")

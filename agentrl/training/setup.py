@@ -48,11 +48,12 @@ async def open_run(
             await asyncio.to_thread(inputs.write_manifest, config, folder)
         incarnation = journal.ledger.begin_incarnation(resumed_at)
         version, step = Version(incarnation, journal.ledger.published()[-1]), resumed_at or 0
+        algorithm = algorithm_of(config)
         async with actors(config, inputs.model, folder, stop, view.timer, view.note) as team:
             if step:
                 with view.timer.part("checkpoint"):
-                    await team.learners.load(folder_of(folder.checkpoints, step), config.learner.step_timeout_s)
-            algorithm = algorithm_of(config)
+                    checkpoint = folder_of(folder.checkpoints, step)
+                    algorithm.state = await team.learners.load(checkpoint, config.learner.step_timeout_s)
             publisher = publisher_of(config, inputs.model, team)
             team.engines.watch(publisher.refill)
             held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0

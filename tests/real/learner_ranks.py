@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from agentrl.algorithms import resolve
-from agentrl.algorithms.sample import samples_of, train_sequences
+from agentrl.algorithms.registry import make_algorithm
+from agentrl.algorithms.sample import TrainSequence, samples_of, train_sequences
 from agentrl.errors import AgentRLError
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
@@ -42,11 +44,25 @@ def whole(learner: PolicyLearner) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in learner.weights()}
 
 
+def scored(learner: PolicyLearner, sequences: list[TrainSequence]) -> list[TrainSequence]:
+    """The batch with the columns that its algorithm needs, as the driver merges them from all ranks."""
+    columns = sorted(make_algorithm(learner.spec.algorithm).requirements.columns)
+    if not columns:
+        return sequences
+    shares: list[Any] = [None] * learner.world_size
+    torch.distributed.all_gather_object(shares, learner.score(sequences, columns))
+    merged = {column: {index: row for share in shares for index, row in share[column].items()} for column in columns}
+    return [
+        sequence.with_columns(**{column: merged[column][index].astype(np.float32) for column in columns})
+        for index, sequence in enumerate(sequences)
+    ]
+
+
 def train(job: Job, rank: int) -> list[tuple[list[StepReport], dict[str, torch.Tensor], list[list[float]]]]:
     """Three batches on each learner: reports, weights, logprobs."""
     out = []
     for learner in learners(job, rank):
-        reports = [learner.step(batch(3, 4, seed)) for seed in range(3)]
+        reports = [learner.step(scored(learner, batch(3, 4, seed))) for seed in range(3)]
         out.append((reports, whole(learner), learner.logprobs([[1, 2, 3, 4], [5, 6, 7]])))
     return out
 

@@ -55,7 +55,7 @@ class Learner:
                        0.1, skipped_steps=int(outcome == "silent"), nonfinite_steps=int(outcome in ("nan", "both")))
         ]  # fmt: skip
 
-    async def save(self, folder: Path, deadline_s: float) -> None:
+    async def save(self, folder: Path, state: dict[str, float], deadline_s: float) -> None:
         pass
 
 
