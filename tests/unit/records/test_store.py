@@ -40,7 +40,14 @@ def actions(draw: st.DrawFn) -> Segment:
     values = st.floats(width=32, allow_nan=False) if is_float32 else FLOATS
     logprobs = tuple(draw(st.lists(values, min_size=len(ids), max_size=len(ids))))
     version = Version(draw(st.integers(0, 3)), draw(st.integers(0, 10**6)))
-    return Segment(ids, True, logprobs, (VersionSpan(version, 0, len(ids)),), draw(st.integers(0, 9)))
+    return Segment(
+        ids,
+        True,
+        logprobs,
+        (VersionSpan(version, 0, len(ids)),),
+        draw(st.integers(0, 9)),
+        draw(st.sampled_from(["", "white"])),
+    )
 
 
 SEGMENTS = st.one_of(actions(), st.builds(Segment, TOKENS, st.just(False)))
