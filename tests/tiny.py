@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import string
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
@@ -18,9 +25,32 @@ CHAT_TEMPLATE = (
 
 def tiny_model(folder: Path, dtype: str = "float32", seed: int = 0, *, tie: bool = True, max_length: int = 512) -> Path:
     """Save model and tokenizer into `folder` and return it; the same arguments give the same bytes."""
+    config = _config(tie=tie, max_length=max_length)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig.from_model_config(config)
+    return _saved(model.to(getattr(torch, dtype)), folder)
+
+
+def tiny_reward_model(folder: Path, seed: int = 0, *, labels: int = 1, **options: Any) -> Path:
+    """Save a 2-layer sequence-classification model and its tokenizer into `folder` and return it."""
+    config = _config(num_labels=labels, **options)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _saved(LlamaForSequenceClassification(config), folder)
+
+
+def _saved(model: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def _config(*, tie: bool = True, max_length: int = 512, **options: Any) -> LlamaConfig:
     tokenizer = tiny_tokenizer()
     ids = {name: tokenizer.convert_tokens_to_ids(name) for name in SPECIAL}
-    config = LlamaConfig(
+    return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
         intermediate_size=128,
@@ -32,15 +62,8 @@ def tiny_model(folder: Path, dtype: str = "float32", seed: int = 0, *, tie: bool
         tie_word_embeddings=tie,
         bos_token_id=ids["<|im_start|>"],
         eos_token_id=ids["<|im_end|>"],
-        pad_token_id=ids["<|endoftext|>"],
+        **{"pad_token_id": ids["<|endoftext|>"], **options},
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
-    model.generation_config = GenerationConfig.from_model_config(config)
-    model.to(getattr(torch, dtype)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:

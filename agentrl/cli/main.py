@@ -18,6 +18,7 @@ COMMANDS = {
     "resume": "continue a run that was stopped or killed",
     "show": "look at a run's trajectories",
     "export": "write a run's trajectories as JSON lines or Parquet",
+    "serve-rm": "serve a reward model over HTTP",
     "config": "print every setting: value, source and meaning",
     "doctor": "check this machine and say how to install what is missing",
     "gc": "remove what killed runs left on this machine",
@@ -79,7 +80,7 @@ def _run(words: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         raise UnknownNameError("command", command, COMMANDS)
-    status: int = import_module(f"agentrl.cli.{command}").run(words[1:])
+    status: int = import_module(f"agentrl.cli.{command.replace('-', '_')}").run(words[1:])
     return status
 
 

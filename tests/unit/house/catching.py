@@ -35,6 +35,8 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/env/files.py": "ConfigError if an author's module cannot be imported",
     "agentrl/env/pickles.py": "ConfigError if a class cannot be pickled; annotations that name nothing stay text",
     "agentrl/env/registry.py": "ConfigError if an announced environment cannot be imported",
+    "agentrl/reward_models/batcher.py": "the error of the requests whose batch failed",
+    "agentrl/reward_models/classifier.py": "ConfigError if the model cannot be loaded, TextError if its template fails",
     "agentrl/env/dry_run/verdict.py": "the verdict of the check before a run",
     "agentrl/env/testing/blocking.py": "the failure of a check, raised again in the thread that asked for it",
     "agentrl/env/testing/comparison.py": "values that `==` or pickle cannot take are different",

@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "records": {"types", "errors", "config"},
     "env": {"types", "errors", "config"},
     "engine": {"types", "errors", "config"},
+    "reward_models": {"types", "errors", "config", "env"},
     "losses": {"types", "errors"},
     "algorithms": {"types", "errors", "config", "losses"},
     "weights": {"types", "errors", "engine"},
@@ -32,7 +33,7 @@ ROOMS["cluster"] = set(ROOMS) - {"report", "env.testing"}
 ROOMS["training"] = set(ROOMS) - {"env.testing"}
 ROOMS["cli"] = set(ROOMS) - {"env.testing"}
 # Everything that authors import: environments, tools, examples, code of the docs. Nothing deeper.
-PUBLIC = {"agentrl", "agentrl.env", "agentrl.env.testing", "agentrl.types", "agentrl.errors"}
+PUBLIC = {"agentrl", "agentrl.env", "agentrl.env.testing", "agentrl.reward_models", "agentrl.types", "agentrl.errors"}
 CLOSED = {  # folders that only these rooms of agentrl import
     "agentrl.env.driver": {"agentrl.env", "agentrl.env.testing", "agentrl.rollout", "agentrl.training"},
     "agentrl.env.dry_run": {"agentrl.env", "agentrl.training"},
@@ -40,6 +41,7 @@ CLOSED = {  # folders that only these rooms of agentrl import
 LIBRARIES = {
     "deepspeed": ("agentrl/learner/deepspeed.py",),
     "gymnasium": ("agentrl/env/",),
+    "h11": ("agentrl/reward_models/http.py",),
     "jinja2": ("agentrl/rollout/", "agentrl/report/"),
     "psutil": ("agentrl/cluster/ray.py",),
     "ray": ("agentrl/cluster/ray.py",),
@@ -51,6 +53,7 @@ LIBRARIES = {
         "agentrl/config/embedded.py",
         "agentrl/learner/",
         "agentrl/losses/",
+        "agentrl/reward_models/classifier.py",
         "agentrl/weights/",
     ),
     "vllm": ("agentrl/engine/vllm.py", "agentrl/weights/"),
@@ -68,6 +71,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "agentrl/losses/": ("stack",),
     "agentrl/metrics/trackers.py": ("stack", "wandb"),
     "agentrl/report/": ("stack", "export"),
+    "agentrl/reward_models/": ("stack",),
     "agentrl/rollout/": ("stack",),
     "agentrl/training/": ("stack",),
     "agentrl/weights/": ("stack",),

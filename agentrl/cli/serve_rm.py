@@ -1,0 +1,87 @@
+"""`agentrl serve-rm MODEL`: serve a reward model over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import fields
+
+from agentrl.cli.flags import Parser
+from agentrl.errors import ConfigError
+from agentrl.reward_models.batcher import BatchLimits
+from agentrl.reward_models.server import TOKEN, RewardServer, ServerLimits
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+MIN_TOKEN = 16
+MEANING = f"""\
+Serve a reward model, a sequence-classification model with one label, over HTTP: POST /v1/score, POST /get_reward (the
+form of OpenRLHF) and GET /health. Clients send the token in the environment variable {TOKEN} as
+"Authorization: Bearer TOKEN"; without the variable the server listens on this machine only and admits every client.
+The server has no TLS: put a proxy in front of it where the network is not private."""
+
+
+def run(words: list[str]) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    given = _parser().parse_args(words)
+    token = os.environ.get(TOKEN, "")
+    if token and len(token) < MIN_TOKEN:
+        raise ConfigError(f"{TOKEN} has {len(token)} characters: set it to {MIN_TOKEN} or more random ones")
+    if not token and given.host not in LOOPBACK:
+        raise ConfigError(f"--host {given.host} lets other machines in: set {TOKEN} to a secret of {MIN_TOKEN} or more")
+    from agentrl.reward_models.classifier import Classifier
+
+    classifier = Classifier(given.model, given.device, given.dtype, given.max_tokens)
+    batch = BatchLimits(given.max_batch_tokens, given.max_wait_ms / 1000, given.max_queue)
+    server = RewardServer(classifier, token, ServerLimits(batch, given.timeout_s))
+    asyncio.run(_serve(server, given, classifier.device))
+    return 0
+
+
+async def _serve(server: RewardServer, given: argparse.Namespace, device: str) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        async with server.listening(given.host, given.port) as port:
+            print(f"serving {given.model} ({device}) at http://{given.host}:{port}", flush=True)
+            await stop.wait()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {given.host}:{given.port}: {error}") from error
+
+
+def _parser() -> Parser:
+    batch = {item.name: item.default for item in fields(BatchLimits)}
+    parser = Parser(
+        prog="agentrl serve-rm", description=MEANING, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("model", metavar="MODEL", help="a folder or hub id")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=_number(0), default=5000, help="port to listen on; 0: a free one")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the model runs")
+    parser.add_argument(
+        "--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto", help="auto: as stored"
+    )
+    parser.add_argument("--max-tokens", type=_number(0), default=0, help="maximum tokens of a text; 0: the model's")
+    parser.add_argument(
+        "--max-batch-tokens", type=_number(1), default=batch["max_tokens"], help="maximum tokens of a batch"
+    )
+    parser.add_argument("--max-wait-ms", type=_number(0), default=5, help="how long a batch waits for more texts")
+    parser.add_argument(
+        "--max-queue", type=_number(1), default=batch["max_queue"], help="maximum texts that wait; more get status 429"
+    )
+    parser.add_argument("--timeout-s", type=_number(1), default=60, help="deadline of a request")
+    return parser
+
+
+def _number(least: int) -> Callable[[str], int]:
+    """Return the type of a flag: a whole number of at least `least`."""
+
+    def number(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        return value
+
+    return number

@@ -1,0 +1,112 @@
+"""HTTP/1.1 connections of the reward-model server: h11 parses, and every wait has a deadline.
+
+Not a framework, because their servers wait forever for the head of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import h11
+
+HEAD_BYTES, READ_BYTES = 1 << 14, 1 << 16
+HEAD_S, BODY_S, SEND_S, DISCARD_S = 10.0, 30.0, 30.0, 1.0
+IDLE_S = 60.0
+"""How long a connection stays open between requests; clients close it earlier."""
+
+
+class RequestError(Exception):
+    """A request that gets an error response; `kind` is its type for programs, the message is for people."""
+
+    def __init__(self, status: HTTPStatus, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.kind = status, kind
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Head of a request; header names are in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+
+class Connection:
+    """One connection of a client, which may send several requests."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._within_s = HEAD_S
+
+    async def head(self) -> Head | None:
+        """Read the head of the next request; None if the client is gone or sends none in time."""
+        try:
+            async with asyncio.timeout(self._within_s):
+                event = await self._event()
+        except (TimeoutError, OSError):
+            return None
+        if not isinstance(event, h11.Request):
+            return None
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
+        if not headers.keys() & {"content-length", "transfer-encoding"}:
+            self._state.next_event()  # the end of a request without a body
+        return Head(event.method.decode(), event.target.decode("latin-1"), headers)
+
+    async def body(self, max_bytes: int) -> bytes:
+        """Read the body of the request. Raises RequestError if it is too large or too slow."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_S):
+                if self._state.they_are_waiting_for_100_continue:
+                    await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+                while isinstance(event := await self._event(), h11.Data):
+                    body += event.data
+                    if len(body) > max_bytes:
+                        reason = f"the body has more than {max_bytes} bytes: send fewer texts at once"
+                        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", reason)
+        except TimeoutError:
+            reason = f"the body did not arrive within {BODY_S:g} s"
+            raise RequestError(HTTPStatus.REQUEST_TIMEOUT, "slow_request", reason) from None
+        if not isinstance(event, h11.EndOfMessage):
+            raise ConnectionAbortedError
+        return bytes(body)
+
+    async def respond(self, status: HTTPStatus, body: bytes, retry_after_s: int | None = None) -> bool:
+        """Send a JSON response; returns whether the connection can take another request."""
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        headers += [("Retry-After", str(retry_after_s))] if retry_after_s is not None else []
+        headers += [] if self._state.their_state is h11.DONE else [("Connection", "close")]
+        async with asyncio.timeout(SEND_S):
+            await self._send(h11.Response(status_code=status, headers=headers), h11.Data(body), h11.EndOfMessage())
+        if self._state.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+            await self._discard()
+            return False
+        self._state.start_next_cycle()
+        self._within_s = IDLE_S
+        return True
+
+    async def _discard(self) -> None:
+        """Drop input for a moment, so that a client in the middle of its request sees the response."""
+        self._writer.write_eof()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_S):
+                while await self._reader.read(READ_BYTES):
+                    pass
+
+    async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        try:
+            while (event := self._state.next_event()) is h11.NEED_DATA:
+                self._state.receive_data(await self._reader.read(READ_BYTES))
+            return event
+        except h11.RemoteProtocolError as error:
+            reason = f"this is not a valid HTTP request: {error}"
+            raise RequestError(HTTPStatus.BAD_REQUEST, "malformed", reason) from None
+
+    async def _send(self, *events: h11.Event) -> None:
+        self._writer.write(b"".join(self._state.send(event) or b"" for event in events))
+        await self._writer.drain()

@@ -1,0 +1,205 @@
+"""The HTTP server of a reward model.
+
+    POST /v1/score    {"inputs": [a text or a list of messages, ...]}
+                      {"scores": [0.5, null], "errors": [{"index": 1, "type": "too_long", "message": "..."}]}
+    POST /get_reward  {"query": [text, ...]}, the form of OpenRLHF; "prompts" and "labels" are ignored
+                      {"rewards": [...], "scores": [...], "extra_logs": {}}
+    GET /health       {"status": "ok", "model": "...", "queued": 0}
+
+An error of the whole request is {"error": {"type": "...", "message": "..."}}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+
+from agentrl.env.messages import is_message
+from agentrl.reward_models.batcher import Batcher, BatchLimits, QueueFullError, ScoringError
+from agentrl.reward_models.http import Connection, Head, RequestError
+from agentrl.reward_models.scorer import Ids, Scorer, TextError
+
+T = TypeVar("T")
+TOKEN = "AGENTRL_REWARD_TOKEN"
+MAX_BODY_BYTES = 16 << 20
+RETRY_AFTER_S = 1
+STOP_S = 5.0
+"""How long running requests may take after the server was asked to stop."""
+
+
+class ScoreRequest(msgspec.Struct):
+    """Body of `/v1/score`."""
+
+    inputs: list[Any]
+
+
+class RewardRequest(msgspec.Struct):
+    """Body of `/get_reward`."""
+
+    query: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Limits of a server. `timeout_s` is the deadline of a request once its body has arrived."""
+
+    batch: BatchLimits = field(default_factory=BatchLimits)
+    timeout_s: float = 60.0
+    max_connections: int = 256
+
+
+class RewardServer:
+    """Serves one reward model to clients with the token; the empty token admits every client."""
+
+    def __init__(self, scorer: Scorer, token: str = "", limits: ServerLimits | None = None) -> None:
+        self._scorer, self._token, self._limits = scorer, token, limits or ServerLimits()
+        self._batcher = Batcher(scorer.scores, self._limits.batch)
+        self._connections: set[asyncio.Task[None]] = set()
+        self._busy: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+
+    @asynccontextmanager
+    async def listening(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[int]:
+        """Serve while the context is open; yields the port. On exit running requests get STOP_S seconds to end."""
+        batches = asyncio.create_task(self._batcher.run())
+        server = await asyncio.start_server(self._accept, host, port, backlog=1024)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            self._is_stopping = True
+            server.close()
+            if self._busy:
+                await asyncio.wait(self._busy, timeout=STOP_S)
+            tasks = [batches, *self._connections]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._connected(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(0)  # `drain` waits until everything is sent
+        try:
+            with suppress(OSError, TimeoutError):
+                await self._serve(Connection(reader, writer))
+        finally:
+            writer.transport.abort()
+
+    async def _serve(self, connection: Connection) -> None:
+        """Serve the requests of a connection until it ends or one is not served to its end."""
+        task, is_open = asyncio.current_task(), True
+        assert task is not None
+        while is_open and not self._is_stopping:
+            try:
+                head = await connection.head()
+                if head is None:
+                    return
+                self._busy.add(task)
+                body = await self._answered(head, connection)
+                is_open = await connection.respond(HTTPStatus.OK, msgspec.json.encode(body))
+            except RequestError as error:
+                body = {"error": {"type": error.kind, "message": str(error)}}
+                retry_after_s = RETRY_AFTER_S if error.status is HTTPStatus.TOO_MANY_REQUESTS else None
+                is_open = await connection.respond(error.status, msgspec.json.encode(body), retry_after_s)
+                is_open = is_open and not self._is_crowded
+            finally:
+                self._busy.discard(task)
+
+    async def _answered(self, head: Head, connection: Connection) -> dict[str, Any]:
+        """Return the response to a request. Its body is not read before its head has been checked."""
+        if self._is_crowded:
+            raise _overloaded(f"this server already has {self._limits.max_connections} connections")
+        route = (head.method, head.path.partition("?")[0])
+        if route == ("GET", "/health"):
+            return self._health()
+        if route not in (("POST", "/v1/score"), ("POST", "/get_reward")):
+            known = "POST /v1/score, POST /get_reward and GET /health"
+            raise RequestError(HTTPStatus.NOT_FOUND, "not_found", f"no {head.method} {head.path}; known: {known}")
+        token = head.headers.get("authorization", "").removeprefix("Bearer ")
+        if self._token and not hmac.compare_digest(token.encode(), self._token.encode()):
+            raise RequestError(HTTPStatus.UNAUTHORIZED, "wrong_token", f"wrong token: set {TOKEN} to the server's")
+        body = await connection.body(MAX_BODY_BYTES)
+        answer = self._score if head.path.startswith("/v1/") else self._get_reward
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                return await answer(body)
+        except TimeoutError:
+            reason = f"not scored within {self._limits.timeout_s:g} s: send fewer texts at once, or raise --timeout-s"
+            raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, "timeout", reason) from None
+        except QueueFullError:
+            raise _overloaded(f"the queue of {self._limits.batch.max_queue} texts is full") from None
+        except ScoringError as error:
+            raise RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "model_failed", str(error)) from error
+
+    @property
+    def _is_crowded(self) -> bool:
+        return len(self._connections) > self._limits.max_connections
+
+    def _health(self) -> dict[str, Any]:
+        if self._batcher.busy_s > self._limits.timeout_s:
+            reason = f"a batch has been running for {self._batcher.busy_s:.0f} s"
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", reason)
+        return {"status": "ok", "model": self._scorer.name, "queued": self._batcher.queued}
+
+    async def _score(self, body: bytes) -> dict[str, Any]:
+        inputs = _decoded(body, ScoreRequest, '{"inputs": [a text or a list of messages, ...]}').inputs
+        for index, given in enumerate(inputs):
+            if not isinstance(given, str) and not (isinstance(given, list) and given and all(map(is_message, given))):
+                reason = f"inputs[{index}] is neither a text nor a list of chat messages"
+                raise RequestError(HTTPStatus.BAD_REQUEST, "malformed", reason)
+        scores, errors = await self._scored(inputs)
+        return {
+            "scores": scores,
+            "errors": [{"index": i, "type": e.kind, "message": str(e)} for i, e in sorted(errors.items())],
+        }
+
+    async def _get_reward(self, body: bytes) -> dict[str, Any]:
+        """Answer as OpenRLHF's server does. Its form has no errors for single texts: one fails the whole request."""
+        scores, errors = await self._scored(_decoded(body, RewardRequest, '{"query": [text, ...]}').query)
+        for index, error in errors.items():
+            raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, error.kind, f"query[{index}]: {error}")
+        return {"rewards": scores, "scores": scores, "extra_logs": {}}
+
+    async def _scored(self, inputs: Sequence[Any]) -> tuple[list[float | None], dict[int, TextError]]:
+        """Return the score of each input, and by its index the error of each one without a score."""
+        if len(inputs) > (most := self._limits.batch.max_queue):
+            reason = f"the request has {len(inputs)} texts; this server takes at most {most} at once"
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_many", reason)
+        rows, errors = await asyncio.to_thread(self._encoded, inputs)
+        found = dict(zip(rows, await self._batcher.score(list(rows.values())), strict=True))
+        for index, value in found.items():
+            if value is None:
+                errors[index] = TextError("not_finite", "the model's score is not a finite number")
+        return [found.get(index) for index in range(len(inputs))], errors
+
+    def _encoded(self, inputs: Sequence[Any]) -> tuple[dict[int, Ids], dict[int, TextError]]:
+        rows: dict[int, Ids] = {}
+        errors: dict[int, TextError] = {}
+        for index, given in enumerate(inputs):
+            try:
+                rows[index] = self._scorer.encode(given)
+            except TextError as error:
+                errors[index] = error
+        return rows, errors
+
+
+def _decoded(body: bytes, kind: type[T], form: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (ValueError, RecursionError) as error:
+        reason = f"the body is not {form}: {error}"
+        raise RequestError(HTTPStatus.BAD_REQUEST, "malformed", reason) from None
+
+
+def _overloaded(reason: str) -> RequestError:
+    return RequestError(HTTPStatus.TOO_MANY_REQUESTS, "overloaded", f"{reason}: send the request again later")

@@ -1,0 +1,243 @@
+"""The server of a reward model answers good requests, and every bad one with a typed error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from agentrl.reward_models import http
+from agentrl.reward_models.batcher import BatchLimits
+from agentrl.reward_models.scorer import Ids, TextError
+from agentrl.reward_models.server import RewardServer, ServerLimits
+from agentrl.types import Message
+
+TOKEN = "a-token-of-16-characters"
+NOW = BatchLimits(wait_s=0.0)
+
+
+@dataclass
+class Lengths:
+    """Scores a text by its length; "nan", "fail" and "long" do what they say, and a closed gate holds every batch."""
+
+    name: str = "lengths"
+    gate: threading.Event = field(default_factory=threading.Event)
+    batches: list[int] = field(default_factory=list)
+    began: threading.Event = field(default_factory=threading.Event)
+
+    def encode(self, given: str | Sequence[Message]) -> list[int]:
+        text = given if isinstance(given, str) else str(given[-1]["content"])
+        if text == "long":
+            raise TextError("too_long", "the text has 9 tokens; the model reads at most 3")
+        return [ord(letter) for letter in text]
+
+    def scores(self, batch: Sequence[Ids]) -> list[float]:
+        self.batches.append(len(batch))
+        self.began.set()
+        assert self.gate.wait(30)
+        texts = ["".join(map(chr, row)) for row in batch]
+        if "fail" in texts:
+            raise RuntimeError("out of memory")
+        return [float("nan") if text == "nan" else float(len(text)) for text in texts]
+
+
+@asynccontextmanager
+async def serving(
+    scorer: Lengths | None = None, token: str = "", *, limits: ServerLimits | None = None, is_open: bool = True
+) -> AsyncIterator[httpx.AsyncClient]:
+    scorer = scorer or Lengths()
+    if is_open:
+        scorer.gate.set()
+    server = RewardServer(scorer, token, limits or ServerLimits(NOW))
+    try:
+        async with server.listening() as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            yield client
+    finally:
+        scorer.gate.set()
+
+
+def error_of(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["type"]
+
+
+async def raw(client: httpx.AsyncClient, data: bytes) -> bytes:
+    """The response to these bytes, after which the server closes the connection."""
+    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    writer.write(data)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_texts_and_conversations_are_scored_in_order() -> None:
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "four"}]
+    async with serving() as client:
+        answer = await client.post("/v1/score", json={"inputs": ["a", messages, "ab"]})
+    assert answer.json() == {"scores": [1.0, 4.0, 2.0], "errors": []}
+
+
+async def test_the_form_of_openrlhf_is_served() -> None:
+    async with serving() as client:
+        asked = {"query": ["ab", "abc"], "prompts": ["a", "a"], "labels": ["", None]}
+        answer = await client.post("/get_reward", json=asked)
+    assert answer.json() == {"rewards": [2.0, 3.0], "scores": [2.0, 3.0], "extra_logs": {}}
+
+
+async def test_a_text_without_a_score_is_an_error_of_its_own_and_never_0() -> None:
+    async with serving() as client:
+        answer = (await client.post("/v1/score", json={"inputs": ["long", "ab", "nan"]})).json()
+        refused = await client.post("/get_reward", json={"query": ["ab", "nan"]})
+    assert answer["scores"] == [None, 2.0, None]
+    assert [(error["index"], error["type"]) for error in answer["errors"]] == [(0, "too_long"), (2, "not_finite")]
+    assert error_of(refused) == (422, "not_finite")
+
+
+async def test_requests_of_many_callers_share_a_batch_within_the_budget() -> None:
+    scorer = Lengths()
+    limits = ServerLimits(BatchLimits(max_tokens=40, wait_s=0.0))
+    async with serving(scorer, limits=limits, is_open=False) as client:
+        first = asyncio.create_task(client.post("/v1/score", json={"inputs": ["x"]}))
+        assert await asyncio.to_thread(scorer.began.wait, 30)
+        others = [asyncio.create_task(client.post("/v1/score", json={"inputs": ["y" * 10]})) for _ in range(6)]
+        while (await client.get("/health")).json()["queued"] < 6:
+            pass
+        scorer.gate.set()
+        answers = [(await task).json()["scores"] for task in [first, *others]]
+    assert answers == [[1.0], *[[10.0]] * 6]
+    assert scorer.batches == [1, 4, 2]
+
+
+async def test_a_full_queue_is_429_and_takes_requests_again_later() -> None:
+    scorer = Lengths()
+    limits = ServerLimits(BatchLimits(wait_s=0.0, max_queue=2))
+    async with serving(scorer, limits=limits, is_open=False) as client:
+        first = asyncio.create_task(client.post("/v1/score", json={"inputs": ["x"]}))
+        assert await asyncio.to_thread(scorer.began.wait, 30)
+        second = asyncio.create_task(client.post("/v1/score", json={"inputs": ["x", "y"]}))
+        while (await client.get("/health")).json()["queued"] < 2:
+            pass
+        refused = await client.post("/v1/score", json={"inputs": ["z"]})
+        scorer.gate.set()
+        assert [(await task).status_code for task in (first, second)] == [200, 200]
+        assert (await client.post("/v1/score", json={"inputs": ["z"]})).status_code == 200
+    assert error_of(refused) == (429, "overloaded")
+    assert refused.headers["retry-after"] == "1"
+
+
+async def test_more_texts_than_the_queue_holds_are_refused_for_good() -> None:
+    async with serving(limits=ServerLimits(BatchLimits(max_queue=2))) as client:
+        assert error_of(await client.post("/v1/score", json={"inputs": ["x"] * 3})) == (413, "too_many")
+
+
+async def test_a_model_that_fails_is_an_error_of_that_batch_alone() -> None:
+    async with serving() as client:
+        failed = await client.post("/v1/score", json={"inputs": ["fail"]})
+        assert (await client.post("/v1/score", json={"inputs": ["ab"]})).json()["scores"] == [2.0]
+    assert error_of(failed) == (500, "model_failed")
+    assert "out of memory" in failed.text
+
+
+async def test_a_request_has_a_deadline_and_a_stuck_server_is_not_healthy() -> None:
+    scorer = Lengths()
+    async with serving(scorer, limits=ServerLimits(NOW, timeout_s=0.05), is_open=False) as client:
+        assert error_of(await client.post("/v1/score", json={"inputs": ["x"]})) == (504, "timeout")
+        health = await client.get("/health")
+        while health.status_code == 200:
+            health = await client.get("/health")
+        assert error_of(health) == (503, "stuck")
+
+
+async def test_only_the_token_admits_and_nothing_of_a_stranger_is_read() -> None:
+    scorer = Lengths()
+    async with serving(scorer, TOKEN) as client:
+        body = {"inputs": ["x"]}
+        for wrong in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {TOKEN}x"}):
+            assert error_of(await client.post("/v1/score", json=body, headers=wrong)) == (401, "wrong_token")
+        head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 999999\r\n\r\n"
+        assert b"401" in (await raw(client, head)).splitlines()[0]
+        right = await client.post("/v1/score", json=body, headers={"Authorization": f"Bearer {TOKEN}"})
+        assert (right.status_code, (await client.get("/health")).status_code) == (200, 200)
+    assert scorer.batches == [1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[1]", b'{"inputs": 3}', b'{"inputs": [3]}', b'{"inputs": [[]]}', b'{"query": ["x"]}',
+        b'{"inputs": [[{"role": "nobody", "content": ""}]]}', b'{"inputs": ["\xff"]}', b"[" * 100_000,
+    ],
+)  # fmt: skip
+async def test_a_malformed_body_is_400(body: bytes) -> None:
+    async with serving() as client:
+        assert error_of(await client.post("/v1/score", content=body)) == (400, "malformed")
+        assert (await client.post("/v1/score", json={"inputs": ["x"]})).status_code == 200
+
+
+async def test_what_is_no_http_is_400_and_another_path_404() -> None:
+    async with serving() as client:
+        assert b"400" in (await raw(client, b"\0\1\2 nothing\r\n\r\n")).splitlines()[0]
+        assert b"400" in (await raw(client, b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000)).splitlines()[0]
+        assert error_of(await client.get("/v1/score")) == (404, "not_found")
+
+
+async def test_an_oversized_body_is_413_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrl.reward_models.server.MAX_BODY_BYTES", 1000)
+    async with serving() as client:
+        assert error_of(await client.post("/v1/score", content=b"x" * 5000)) == (413, "too_large")
+
+
+async def test_a_slow_client_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BODY_S", 0.05)
+    monkeypatch.setattr(http, "HEAD_S", 0.05)
+    monkeypatch.setattr(http, "DISCARD_S", 0.05)
+    async with serving() as client:
+        answer = await raw(client, b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        assert json.loads(answer.rpartition(b"\r\n")[2])["error"]["type"] == "slow_request"
+
+
+async def test_half_a_head_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "HEAD_S", 0.05)
+    async with serving() as client:
+        assert await raw(client, b"POST /v1/score HT") == b""
+
+
+async def test_a_caller_that_is_gone_costs_no_place_in_a_batch() -> None:
+    scorer = Lengths()
+    async with serving(scorer, limits=ServerLimits(NOW, timeout_s=0.2), is_open=False) as client:
+        first = asyncio.create_task(client.post("/v1/score", json={"inputs": ["x"]}))
+        assert await asyncio.to_thread(scorer.began.wait, 30)
+        late = await client.post("/v1/score", json={"inputs": ["y"]})
+        assert error_of(late) == (504, "timeout")
+        await first
+        scorer.gate.set()
+        assert (await client.post("/v1/score", json={"inputs": ["z"]})).status_code == 200
+    assert scorer.batches == [1, 1]
+
+
+async def test_a_server_that_stops_answers_what_it_has_accepted_and_takes_nothing_new() -> None:
+    scorer = Lengths()
+    listening = RewardServer(scorer, limits=ServerLimits(NOW)).listening()
+    port = await listening.__aenter__()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        asked = asyncio.create_task(client.post("/v1/score", json={"inputs": ["ab"]}))
+        assert await asyncio.to_thread(scorer.began.wait, 30)
+        stopping = asyncio.create_task(listening.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        with pytest.raises(httpx.ConnectError):
+            await httpx.AsyncClient().get(f"http://127.0.0.1:{port}/health")
+        scorer.gate.set()
+        assert (await asked).json()["scores"] == [2.0]
+        await stopping
+
+
+async def test_more_connections_than_allowed_are_refused() -> None:
+    async with serving(limits=ServerLimits(NOW, max_connections=1)) as client:
+        assert (await client.get("/health")).status_code == 200  # stays open
+        refused = await raw(client, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"429" in refused.splitlines()[0]
