@@ -51,6 +51,7 @@ DROPPED: Allowed = {  # `gather(…, return_exceptions=True)` whose result is dr
     "agentrl/cluster/actors.py": (1, _CANCELLED),
     "agentrl/cluster/engines.py": (1, _CANCELLED),
     "agentrl/cluster/learners.py": (1, _CANCELLED),
+    "agentrl/reward_models/server.py": (1, _CANCELLED),
     "agentrl/rollout/scheduler.py": (1, _CANCELLED),
     "sandbox/agentrl_sandbox/connections.py": (1, _CANCELLED),
     "sandbox/agentrl_sandbox/server.py": (
