@@ -6,7 +6,7 @@ import math
 import os
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from agentrl.config.schema import LearnerSection
 from agentrl.errors import RunError
-from agentrl.learner.heads import PackLoss
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
+from agentrl.learner.model import PackedModel, checkpoint_tensors
+from agentrl.learner.part import Part
 from agentrl.learner.spec import LearnerSpec
 from agentrl.weights.digest import tensor_digest
 
@@ -48,31 +48,34 @@ def join_process_group(spec: LearnerSpec, rank: int, world_size: int, master_add
 class DeepSpeedModel:
     """A `PackedModel` with its AdamW optimizer. All ranks call each method together, after `join_process_group`.
 
-    Parameters, gradients and optimizer state are float32; matrix products run in `spec.compute`, for bfloat16 under
+    Parameters, gradients and optimizer state are float32; matrix products run in `model.compute`, for bfloat16 under
     torch's autocast. Gradients accumulate in float32; at ZeRO stages 1 to 3 DeepSpeed sends those of linear layers
     between ranks in bfloat16. It draws no random numbers.
     """
 
-    def __init__(self, spec: LearnerSpec) -> None:
-        self._section, self._compute = spec.learner, spec.compute
-        self._model = load_model(spec.model, spec.compute, gradient_checkpointing=spec.gradient_checkpointing)
-        self._engine = _initialized(self._model, spec.learner, spec.compute)
+    def __init__(self, model: PackedModel, section: LearnerSection) -> None:
+        self._section, self._model, self._compute = section, model, model.compute
+        self._engine = _initialized(model, section)
         self._engine.train()  # gradient checkpointing is off in eval mode, in which transformers loads models
 
-    def logprobs(self, micro_batch: MicroBatch) -> Tensor:
-        """Logprobs [A] of the actions, without gradient."""
+    def output(self, micro_batch: MicroBatch) -> Tensor:
+        """Return what the model computes for each action [A], without gradient."""
         with torch.no_grad():
-            logprobs: Tensor = self._engine(micro_batch)
-            return logprobs
+            output: Tensor = self._engine(micro_batch)
+            return output
 
-    def backward(self, micro_batch: MicroBatch, loss: PackLoss, *, is_last: bool) -> Tensor:
-        """Accumulate the gradient of `loss` and return its sum. `is_last` is True before the optimizer step."""
-        self._engine.set_gradient_accumulation_boundary(is_last)
-        value: Tensor = self._engine(micro_batch, loss)
-        self._engine.backward(value, scale_wrt_gas=False)
-        if not is_last:
-            self._engine.step()
-        return value.detach()
+    def accumulate(self, part: Part, loss_of: Callable[[int, MicroBatch], Callable[..., Tensor]]) -> Tensor:
+        """Accumulate the gradient of a part and return its summed loss; `loss_of` makes that of each micro-batch."""
+        total = torch.zeros((), device=part.layout.device)
+        for number, micro_batch in enumerate(part):
+            is_last = number == len(part) - 1
+            self._engine.set_gradient_accumulation_boundary(is_last)
+            value: Tensor = self._engine(micro_batch, loss_of(number, micro_batch))
+            self._engine.backward(value, scale_wrt_gas=False)
+            if not is_last:
+                self._engine.step()
+            total += value.detach()
+        return total
 
     def step(self, lr: float) -> float:
         """Clip the gradient and take an optimizer step. Returns the norm before clipping; no step if it is not finite.
@@ -128,8 +131,9 @@ class DeepSpeedModel:
             )
 
 
-def _initialized(model: PackedModel, section: LearnerSection, compute: torch.dtype) -> Any:
+def _initialized(model: PackedModel, section: LearnerSection) -> Any:
     """Return the DeepSpeed engine around the model."""
+    compute = model.compute
     if section.zero_stage == 3:
         deepspeed.zero.register_external_parameter(model, model.head_weight)
     optimizer = torch.optim.AdamW(

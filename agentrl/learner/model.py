@@ -1,9 +1,9 @@
 """A causal language model over packed micro-batches: loading, attention over prefix trees, logprobs, loss."""
-# ruff: noqa: N806, ARG001 (transformers passes arguments to `attend` that it does not use)
+# ruff: noqa: N803, N806, ARG001 (transformers passes arguments to `attend` that it does not use)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,8 @@ class PackedModel(nn.Module):
         weight: nn.Parameter = self.model.get_output_embeddings().weight
         return weight
 
-    def forward(self, micro_batch: MicroBatch, loss: PackLoss | None = None) -> Tensor:
-        """Return the summed loss of the actions; without `loss` their logprobs [A], in float32."""
+    def forward(self, micro_batch: MicroBatch, loss: Callable[..., Tensor] | None = None) -> Tensor:
+        """Return the summed loss of the actions; without `loss` what `output` computes for each [A], in float32."""
         device = micro_batch.ids_N.device.type
         with torch.autocast(device, self.compute, enabled=self.compute != torch.float32):
             hidden_ND = self.model.base_model(
@@ -83,14 +83,17 @@ class PackedModel(nn.Module):
                 blocks=micro_batch.blocks,
             ).last_hidden_state[0]
         with torch.autocast(device, enabled=False):
-            # Select before the cast: the gradient of a token that many branches share is then summed in float32.
-            hidden_AD = hidden_ND[micro_batch.source_A].to(self.compute)
-            weight_VD = self.head_weight.to(self.compute)
-            targets_A, temperature_A = micro_batch.targets_A, micro_batch.temperature_A
-            if loss is None:
-                return logprobs(hidden_AD, weight_VD, targets_A, temperature_A)
-            result: Tensor = ActionLoss.apply(hidden_AD, weight_VD, targets_A, temperature_A, loss)  # type: ignore[no-untyped-call]
-            return result
+            return self.output(hidden_ND[micro_batch.source_A], micro_batch, loss)
+
+    def output(self, hidden_AD: Tensor, micro_batch: MicroBatch, loss: PackLoss | None) -> Tensor:
+        """Return the summed loss of the actions; without `loss` their logprobs [A]."""
+        # Selected before the cast, so that the gradient of a token that many branches share is summed in float32.
+        hidden_AD, weight_VD = hidden_AD.to(self.compute), self.head_weight.to(self.compute)
+        targets_A, temperature_A = micro_batch.targets_A, micro_batch.temperature_A
+        if loss is None:
+            return logprobs(hidden_AD, weight_VD, targets_A, temperature_A)
+        result: Tensor = ActionLoss.apply(hidden_AD, weight_VD, targets_A, temperature_A, loss)  # type: ignore[no-untyped-call]
+        return result
 
 
 def load_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False) -> PackedModel:

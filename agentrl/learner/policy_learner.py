@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as dist
@@ -20,12 +19,13 @@ from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequence
 from agentrl.errors import LearnerError
 from agentrl.learner import checkpoint
-from agentrl.learner.batch import PrefixTree, build_trees, plan_micro_batches, split_updates
+from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates
 from agentrl.learner.deepspeed import DeepSpeedModel, join_process_group
 from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.lr_schedule import learning_rate
-from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
+from agentrl.learner.micro_batch import MicroBatch, pack
 from agentrl.learner.model import PackedModel, load_model
+from agentrl.learner.part import Layout, Part, update_order
 from agentrl.learner.spec import LearnerSpec
 from agentrl.losses.terms import Meter, means
 from agentrl.types import SampleId, StepReport, Version
@@ -56,31 +56,13 @@ class _Updates:
             self.nonfinite += 1
 
 
-@dataclass
-class _Part:
-    """The sequences of one optimizer step, and this rank's share: prefix trees by micro-batch.
-
-    `old` holds the logprobs of each micro-batch before the first update, if they were computed. Every rank has the same
-    number of micro-batches; if no sequence has a gradient, there are none.
-    """
-
-    batch: list[TrainSequence]
-    trees: list[PrefixTree]
-    plan: list[list[PrefixTree]]
-    old: list[Tensor] = field(default_factory=list)
-
-    @property
-    def total(self) -> float:
-        """The number by which the summed loss is divided."""
-        return sum(sequence.share for sequence in self.batch)
-
-
 class PolicyLearner:
     """One rank of the learner; all ranks are called together, with the same arguments."""
 
     def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
         self.spec, self.rank, self.world_size = spec, rank, world_size
         self._device = torch.device("cuda", 0) if spec.device == "cuda" else torch.device("cpu")
+        self._layout = Layout(rank, world_size, spec.micro_batch_tokens, self._device, spec.compute)
         self._algorithm = make_algorithm(spec.algorithm, spec.run)
         self._updates = 0
         if spec.learner.threads:
@@ -89,7 +71,8 @@ class PolicyLearner:
             join_process_group(spec, rank, world_size, master_addr, master_port)
             columns = self._algorithm.requirements.columns
             self._reference = self._frozen(spec.model) if "reference" in columns else None
-            self._model = DeepSpeedModel(spec)
+            model = load_model(spec.model, spec.compute, gradient_checkpointing=spec.gradient_checkpointing)
+            self._model = DeepSpeedModel(model, spec.learner)
 
     def _frozen(self, folder: Path) -> PackedModel:
         model = load_model(folder, self.spec.compute)
@@ -101,9 +84,7 @@ class PolicyLearner:
         """Compute columns for this rank's share of the batch: {column: {index in the batch: values [A]}}."""
         out: dict[Column, dict[int, Array]] = {column: {} for column in columns}
         with self._named("score"):
-            part = self._part(batch, range(len(batch)))
-            for content in part.plan:
-                micro_batch = self._packed(part, content)
+            for micro_batch in self._layout.part(batch, range(len(batch))):
                 for column in columns:
                     values = self._column(column, micro_batch).float().cpu()
                     if not micro_batch.is_dummy:
@@ -117,7 +98,7 @@ class PolicyLearner:
                 logprobs: Tensor = self._reference(micro_batch)
                 return logprobs
         if column == "old":
-            return self._model.logprobs(micro_batch)
+            return self._model.output(micro_batch)
         raise LearnerError(f"no model of this learner computes the column {column!r}")
 
     # --- steps ----------------------------------------------------------------------------------------------
@@ -166,7 +147,7 @@ class PolicyLearner:
         """Take an optimizer step for each part that has a signal, in every epoch."""
         section, first = self.spec.learner, self._updates
         parts = [self._part(part) for part in split_updates(batch, section.updates_per_batch)]
-        order = [index for epoch in range(section.epochs) for index in _order(len(parts), first, epoch)]
+        order = update_order(len(parts), section.epochs, first)
         self._find_old_logprobs(parts, order)
         updates = _Updates(torch.zeros((), device=self._device))
         for number, index in enumerate(order):
@@ -176,30 +157,18 @@ class PolicyLearner:
                 updates.skipped += 1
                 continue
             meter = Meter()
-            loss, tokens = self._backward(part, meter)
-            updates.add(self._model.step(updates.lr), loss / self.world_size, meter, tokens)
+            loss = self._model.accumulate(part, self._loss(part, meter))
+            updates.add(self._model.step(updates.lr), loss / self.world_size, meter, part.actions)
         self._updates += section.updates
         updates.loss /= max(1, len(updates.norms))
         return updates
 
-    def _part(self, batch: Sequence[TrainSequence], indices: Iterable[int] | None = None) -> _Part:
-        """Plan the sequences with a gradient, or those of `indices`."""
-        if indices is None:
-            skips = self._algorithm.skips_zero_advantages
-            indices = [index for index, sequence in enumerate(batch) if sequence.has_signal or not skips]
-        trees = build_trees(batch, indices)
-        plan = (
-            plan_micro_batches(trees, self.world_size, self.spec.micro_batch_tokens)
-            if trees
-            else [[]] * self.world_size
-        )
-        return _Part(list(batch), trees, plan[self.rank])
+    def _part(self, batch: Sequence[TrainSequence]) -> Part:
+        """Plan the sequences with a gradient."""
+        skips = self._algorithm.skips_zero_advantages
+        return self._layout.part(batch, (n for n, sequence in enumerate(batch) if sequence.has_signal or not skips))
 
-    def _packed(self, part: _Part, content: Sequence[PrefixTree]) -> MicroBatch:
-        packed = pack(part.batch, content) if content else dummy_micro_batch(part.batch, part.trees)
-        return packed.to(self._device, self.spec.compute)
-
-    def _find_old_logprobs(self, parts: Sequence[_Part], order: Sequence[int]) -> None:
+    def _find_old_logprobs(self, parts: Sequence[Part], order: Sequence[int]) -> None:
         """Compute the logprobs before the first update for the parts that are trained after it.
 
         The first update uses those of its own forward pass, because no weight changes before it. Nothing is computed
@@ -211,21 +180,16 @@ class PolicyLearner:
         is_again = len(order) > len(parts)
         for index in set(order):
             if index != order[0] or is_again:
-                part = parts[index]
-                part.old = [self._model.logprobs(self._packed(part, content)) for content in part.plan]
+                parts[index].old = [self._model.output(micro_batch) for micro_batch in parts[index]]
 
-    def _backward(self, part: _Part, meter: Meter) -> tuple[Tensor, int]:
-        """Accumulate the gradient of one update. Returns this rank's loss times the number of ranks, and its tokens."""
-        total, tokens = torch.zeros((), device=self._device), 0
-        # DeepSpeed averages gradients over ranks.
-        scale = self.world_size / part.total if part.total else 0.0
-        for number, content in enumerate(part.plan):
-            micro_batch = self._packed(part, content)
+    def _loss(self, part: Part, meter: Meter) -> Callable[[int, MicroBatch], MicroBatchLoss]:
+        """Return the function that makes the loss of each micro-batch of a part."""
+
+        def loss(number: int, micro_batch: MicroBatch) -> MicroBatchLoss:
             old = part.old[number] if part.old else None
-            loss = MicroBatchLoss(self._algorithm, micro_batch, scale, meter, old)
-            total += self._model.backward(micro_batch, loss, is_last=number == len(part.plan) - 1)
-            tokens += 0 if micro_batch.is_dummy else len(micro_batch.targets_A)
-        return total, tokens
+            return MicroBatchLoss(self._algorithm, micro_batch, part.scale, meter, old)
+
+        return loss
 
     def logprobs(self, ids: list[list[int]]) -> list[list[float]]:
         """Logprobs of ids[1:] for each sequence, in the compute type of training; every rank computes all of them."""
@@ -235,7 +199,7 @@ class PolicyLearner:
             trees = build_trees(batch, range(len(batch)))
             for content in plan_micro_batches(trees, 1, self.spec.micro_batch_tokens)[0]:
                 micro_batch = pack(batch, content).to(self._device, self.spec.compute)
-                for index, values in micro_batch.by_member(self._model.logprobs(micro_batch)):
+                for index, values in micro_batch.by_member(self._model.output(micro_batch)):
                     out[index] = values.tolist()
         return out
 
@@ -301,10 +265,3 @@ def _refuse_nonfinite(named: Iterable[tuple[str, Tensor]]) -> None:
         raise LearnerError(
             f"{len(bad)} tensors of the model are not finite, such as {bad[0]}: no checkpoint is written"
         )
-
-
-def _order(parts: int, first: int, epoch: int) -> list[int]:
-    """Return the order in which an epoch goes through the parts: as they are in the first, shuffled afterwards."""
-    if epoch == 0:
-        return list(range(parts))
-    return [int(index) for index in np.random.default_rng([first, epoch]).permutation(parts)]

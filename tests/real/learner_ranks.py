@@ -119,13 +119,13 @@ def forward_passes(job: Job, rank: int) -> list[int]:
     """The number of forward passes without a gradient that each learner makes for a batch."""
     out = []
     for learner in learners(job, rank):
-        made, logprobs = [0], learner._model.logprobs
+        made, output = [0], learner._model.output
 
         def counted(micro_batch: Any) -> torch.Tensor:
             made[0] += 1  # noqa: B023
-            return logprobs(micro_batch)  # noqa: B023
+            return output(micro_batch)  # noqa: B023
 
-        learner._model.logprobs = counted
+        learner._model.output = counted
         learner.step(batch(4, 4))
         out.append(made[0])
     return out

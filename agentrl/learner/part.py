@@ -1,0 +1,78 @@
+"""The sequences of one optimizer step, and one rank's share of them in micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentrl.algorithms.sample import TrainSequence
+from agentrl.learner.batch import PrefixTree, build_trees, plan_micro_batches
+from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One rank of the learner: its place among the ranks, its device, the most tokens of a micro-batch."""
+
+    rank: int
+    ranks: int
+    budget: int
+    device: torch.device
+    compute: torch.dtype
+
+    def part(self, batch: Sequence[TrainSequence], indices: Iterable[int]) -> Part:
+        """Plan the sequences of `indices` as one optimizer step."""
+        trees = build_trees(batch, indices)
+        plan = plan_micro_batches(trees, self.ranks, self.budget)[self.rank] if trees else []
+        return Part(self, list(batch), trees, plan)
+
+
+@dataclass
+class Part:
+    """The sequences of one optimizer step, and this rank's share: prefix trees by micro-batch.
+
+    `old` holds the logprobs of each micro-batch before the first update, if they were computed. Every rank has the same
+    number of micro-batches; if no sequence has a gradient, there are none.
+    """
+
+    layout: Layout
+    batch: list[TrainSequence]
+    trees: list[PrefixTree]
+    plan: list[list[PrefixTree]]
+    old: list[Tensor] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        """Pack the micro-batches one after the other."""
+        for content in self.plan:
+            packed = pack(self.batch, content) if content else dummy_micro_batch(self.batch, self.trees)
+            yield packed.to(self.layout.device, self.layout.compute)
+
+    @property
+    def total(self) -> float:
+        """The number by which the summed loss is divided."""
+        return sum(sequence.share for sequence in self.batch)
+
+    @property
+    def scale(self) -> float:
+        """The factor of this rank's summed loss. DeepSpeed averages gradients over ranks."""
+        return self.layout.ranks / self.total if self.total else 0.0
+
+    @property
+    def actions(self) -> int:
+        """The sampled tokens of this rank's share."""
+        return sum(self.batch[index].actions for content in self.plan for tree in content for index in tree.members)
+
+
+def update_order(parts: int, epochs: int, first: int) -> list[int]:
+    """Return the part of each update: as they are in the first epoch, then shuffled by the number of the `first`."""
+    order = list(range(parts))
+    for epoch in range(1, epochs):
+        order += [int(index) for index in np.random.default_rng([first, epoch]).permutation(parts)]
+    return order
