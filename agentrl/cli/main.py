@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "train a model in an environment",
     "eval": "score a model on an environment's held-out tasks",
     "resume": "continue a run that was stopped or killed",
+    "replay": "train a run's trajectories again and compare the weights",
     "show": "look at a run's trajectories",
     "export": "write a run's trajectories as JSON lines or Parquet",
     "serve-rm": "serve a reward model over HTTP",

@@ -68,6 +68,22 @@ async def actors(
         await to_the_end(_closed(cluster, folder.path))
 
 
+@asynccontextmanager
+async def learner_ranks(
+    config: Config, model: Path, folder: RunFolder, stop: Stop, timer: PhaseTimer
+) -> AsyncIterator[Learners]:
+    """Start the learner ranks alone; on exit every process has ended."""
+    cluster = Cluster(f"agentrl-{folder.path.name}", ProcessRegistry(folder.path), bundles(config))
+    try:
+        await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
+        specs = [learner_spec(config, model, folder.path, rank) for rank in range(config.learner.ranks)]
+        learners = Learners(cluster, specs)
+        await stop.cut(learners.start())
+        yield learners
+    finally:
+        await to_the_end(_closed(cluster, folder.path))
+
+
 def _spawned(
     cluster: Cluster, config: Config, model: Path, folder: Path, restarts: Restarts, stop: Stop, *, learns: bool
 ) -> Actors:

@@ -53,6 +53,7 @@ class RunManifest:
     env: EnvSource
     data: tuple[FileHash, ...]
     model: tuple[FileHash, ...]
+    cpu: str = ""
 
 
 def build_manifest(env: EnvSource, data: Iterable[Path], model: Path) -> RunManifest:
@@ -65,7 +66,17 @@ def build_manifest(env: EnvSource, data: Iterable[Path], model: Path) -> RunMani
         env,
         tuple(hash_file(path) for path in data),
         tuple(hash_file(path) for path in parts),
+        cpu_name(),
     )
+
+
+def cpu_name() -> str:
+    """Return the model name of the CPU, "" if the system does not say it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def packages() -> dict[str, str]:
@@ -117,7 +128,7 @@ def changes(old: RunManifest, new: RunManifest) -> list[str]:
     source = (
         [] if old.env.sha256 == new.env.sha256 else _files("source", old.env.files, new.env.files) or ["the source"]
     )
-    versions = {"python": old.python} | old.packages, {"python": new.python} | new.packages
+    versions = [{"python": m.python, "CPU": m.cpu} | m.packages for m in (old, new)]
     packages = [
         f"{name} {versions[0].get(name, 'absent')} → {versions[1].get(name, 'absent')}"
         for name in sorted(versions[0] | versions[1])
@@ -130,6 +141,26 @@ def _files(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) -> list[
     before, after = ({file.name: file.sha256 for file in files} for files in (old, new))
     names = sorted(name for name in before | after if before.get(name) != after.get(name))
     return [f"{what}: {name}{' (gone)' if name not in after else '' if name in before else ' (new)'}" for name in names]
+
+
+NUMERICAL = ("agentrl", "torch", "deepspeed", "transformers", "numpy")
+"""Packages that decide the digits of an optimizer step."""
+
+
+def numerics(manifest: RunManifest) -> dict[str, str]:
+    """Return what decides the digits of an optimizer step: the CPU and the versions of the libraries, by name."""
+    return {"CPU": manifest.cpu} | {name: manifest.packages.get(name, "absent") for name in NUMERICAL}
+
+
+def numerics_here() -> dict[str, str]:
+    """Return the same of this machine."""
+    return {"CPU": cpu_name()} | {name: _version(name) or "absent" for name in NUMERICAL}
+
+
+def newest_manifest(folder: RunFolder) -> RunManifest | None:
+    """Return the manifest of the newest incarnation of a run whose inputs changed, None if there is none."""
+    later = sorted(folder.path.glob("manifest-*.json"), key=lambda path: int(path.stem.partition("-")[2]))
+    return read_json(later[-1] if later else folder.manifest, RunManifest, "nothing can be compared with it")
 
 
 def write_manifest(folder: RunFolder, now: RunManifest) -> str:

@@ -58,6 +58,20 @@ def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = N
     return folder
 
 
+def replay(path: Path, step: int | None = None) -> None:
+    """Train the stored trajectories of a run again up to `step`. Raises RunError if the weights differ from its own."""
+    folder = RunFolder(existing_run(path).absolute())
+    check_resumable(folder)
+    config = resolve_run(resumed(path), detect(path))
+    with run_lock(folder.path):
+        from agentrl.training import replay as replaying
+
+        plan = replaying.plan_replay(folder, step)
+        print(f"Replaying {len(plan.steps)} steps of {folder.path} after step {plan.start}.", flush=True)
+        run_until_stopped(replaying.replay(config, folder, plan))
+    print(f"{len(plan.steps)} steps gave the weights that the run recorded.")
+
+
 def evaluate(config: Config, began: float | None = None) -> EvaluationRecord:
     """Score a model on held-out tasks as it is; the trajectories are kept in a new run folder."""
     timer, config = PhaseTimer(began), resolve_run(config, detect())

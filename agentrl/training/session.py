@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agentrl.algorithms.base import Algorithm
-from agentrl.algorithms.sample import Sample, TrainSequence, attach, samples_of, train_sequences
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
@@ -20,6 +19,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
+from agentrl.training.credit import credited
 from agentrl.training.evaluation import Evaluation
 from agentrl.types import Batch, SampleId, Trajectory, Version
 from agentrl.weights.publisher import Publisher
@@ -33,7 +33,8 @@ class Session:
     """A run in progress. `step` counts the trained batches; learner and engines hold `version`.
 
     `unstable_steps` counts the latest consecutive steps without an update because no gradient was finite.
-    `is_whole` is False while the learner is ahead of the journal, when a checkpoint would be inconsistent.
+    `is_whole` is False while the learner is ahead of the journal, when a checkpoint would be inconsistent. `state` is
+    that of the algorithm after `step`.
     """
 
     config: Config
@@ -51,11 +52,12 @@ class Session:
     version: Version
     step: int
     saved_step: int = field(init=False)
+    state: dict[str, float] = field(init=False)
     is_whole: bool = True
     unstable_steps: int = 0
 
     def __post_init__(self) -> None:
-        self.saved_step = self.step
+        self.saved_step, self.state = self.step, dict(self.algorithm.state)
 
     async def open(self, finished: list[Trajectory], attempts: dict[SampleId, int], unanswered: set[SampleId]) -> None:
         """Publish for the first time, then restore the samples that an earlier incarnation finished."""
@@ -80,38 +82,27 @@ class Session:
 
         If no weight changed, nothing is published: the engines already hold the learner's weights.
         """
-        samples = samples_of(batch.groups)
         async with self.publisher.lock:
             with self.timer.phase("learn"):
-                sequences = await self._credited(samples)
+                if self.algorithm.requirements.columns:
+                    await self.publisher.yield_gpus()
+                deadline_s = self.config.learner.step_timeout_s
+                sequences = await credited(self.algorithm, self.learners, batch.groups, deadline_s)
                 with_signal = groups_with_signal(sequences)
                 if with_signal or not self.algorithm.skips_zero_advantages:
                     await self.publisher.yield_gpus()
                 self.is_whole = False
-                reports = await self.learners.step(sequences, self.algorithm.state, self._step_s)
+                reports = await self.learners.step(sequences, self.algorithm.state, deadline_s)
                 self.algorithm.after(merged_report(reports))
                 has_moved = any(report.has_learned for report in reports)
                 self.step += 1
                 self.version = self.version.next if has_moved else self.version
                 self.journal.trained(self.version, self.step, [report.samples for report in reports])
-                self.is_whole = True
+                self.state, self.is_whole = dict(self.algorithm.state), True
             with self.timer.phase("publish"):
                 await (self.publisher.publish(self.version) if has_moved else self.publisher.keep())
         self.scheduler.trained(self.version)
         return Learned(tuple(reports), len(with_signal))
-
-    async def _credited(self, samples: list[list[Sample]]) -> list[TrainSequence]:
-        """Return the batch as sequences with credit, from the columns that the algorithm needs."""
-        columns = sorted(self.algorithm.requirements.columns)
-        if columns:
-            await self.publisher.yield_gpus()
-            attach(samples, await self.learners.score(train_sequences(samples), columns, self._step_s))
-        self.algorithm.assign(samples)
-        return train_sequences(samples)
-
-    @property
-    def _step_s(self) -> float:
-        return self.config.learner.step_timeout_s
 
     def record(self, batch: Batch, learned: Learned) -> None:
         """Record and show the step. Raises LearnerError after several steps in a row without a finite gradient."""
@@ -136,7 +127,7 @@ class Session:
             self.metrics.sync()
             folder = folder_of(self.folder.checkpoints, self.step)
             deadline_s = self.stop.patience_s(self.config.learner.step_timeout_s)
-            await self.learners.save(folder, self.algorithm.state, deadline_s)
+            await self.learners.save(folder, self.state, deadline_s)
             self.saved_step = self.step
             for failure in prune(self.folder.checkpoints, self.config.checkpoint.keep):
                 self.view.note(f"an old checkpoint cannot be removed: {failure}")

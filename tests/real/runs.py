@@ -105,6 +105,10 @@ class Run:
         """Start `agentrl resume`."""
         return self._begin("resume", str(self.path), *flags)
 
+    def replay(self, *flags: str) -> Run:
+        """Start `agentrl replay`."""
+        return self._begin("replay", str(self.path), *flags)
+
     def _begin(self, *words: str) -> Run:
         self._starts += 1
         self._log = self.path.with_name(f"{self.path.name}-{self._starts}.log")

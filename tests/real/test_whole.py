@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,16 +42,16 @@ class SomeTooLong(Env):
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    run = Run(tmp_path / "run")
+    """A run of three steps that has ended."""
+    run, env, model = Run(tmp_path / "run"), tmp_path / "some_too_long.py", tiny_model(tmp_path / "model")
+    env.write_text(SOME_TOO_LONG)
+    run.train(model, "--env", str(env), "--steps", "3", "--checkpoint.every", "2", "--eval.tasks", "3")
+    assert run.end(600) == 0, run.said
     yield run
     run.close()
 
 
-def test_a_run_tells_every_sample_every_second_and_every_pass(run: Run, tmp_path: Path) -> None:
-    env, model = tmp_path / "some_too_long.py", tiny_model(tmp_path / "model")
-    env.write_text(SOME_TOO_LONG)
-    run.train(model, "--env", str(env), "--steps", "3", "--checkpoint.every", "2", "--eval.tasks", "3")
-    assert run.end(600) == 0, run.said
+def test_a_run_tells_every_sample_every_second_and_every_pass_and_replays_to_the_bit(run: Run) -> None:
     wall_s = time.monotonic() - run.began
 
     summary, folder = run.summary(), RunFolder(run.path)
@@ -75,3 +76,22 @@ def test_a_run_tells_every_sample_every_second_and_every_pass(run: Run, tmp_path
         assert (evaluation.invalid, evaluation.unanswered) == (0, evaluation.samples)
         assert evaluation.pass_at_1.mean == pytest.approx(2 / 3)
         assert set(evaluation.signals) == {"spoke", "longest"}
+
+    replays(run, folder)
+
+
+def replays(run: Run, folder: RunFolder) -> None:
+    """The stored trajectories give the recorded weights from any checkpoint; other weights are noticed."""
+    digests = [step.learner.digest for step in read_steps(folder)]
+    assert run.replay().end(300) == 0, run.said  # from the checkpoint of step 2
+    assert [line for line in run.said.splitlines() if "as recorded" in line] == [
+        f"step 3 · {BATCH} sequences · weights {digests[2]}, as recorded"
+    ]
+    shutil.rmtree(folder.checkpoints / "step-000002")
+    assert run.replay("--step", "2").end(300) == 0, run.said  # from the beginning
+    assert all(f"weights {digest}, as recorded" in run.said for digest in digests[:2])
+    folder.metrics.write_text(folder.metrics.read_text().replace(digests[1], "0" * 16))
+    assert run.replay("--step", "2").end(300) == 2
+    assert f"step 2: the weights are {digests[1]}, the run recorded {'0' * 16}" in run.said
+    assert run.replay("--step", "4").end(60) == 2
+    assert "there is no step 4 to replay" in run.said

@@ -1,0 +1,21 @@
+"""Credit for a batch: the columns that its algorithm needs, computed by the ranks, then the advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
+from agentrl.cluster.learners import Learners
+from agentrl.types import Group
+
+
+async def credited(
+    algorithm: Algorithm, learners: Learners, groups: Sequence[Group], deadline_s: float
+) -> list[TrainSequence]:
+    """Return the sequences of the groups with credit."""
+    samples = samples_of(groups)
+    if columns := sorted(algorithm.requirements.columns):
+        attach(samples, await learners.score(train_sequences(samples), columns, deadline_s))
+    algorithm.assign(samples)
+    return train_sequences(samples)

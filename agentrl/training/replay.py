@@ -1,0 +1,104 @@
+"""Replay: stored trajectories are trained again from a checkpoint, and every step must give the same weights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from agentrl.cluster.actors import learner_ranks
+from agentrl.cluster.learners import Learners
+from agentrl.cluster.signals import Stop
+from agentrl.config.models import locate
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError, RunError
+from agentrl.metrics.step import StepRecord
+from agentrl.metrics.timer import PhaseTimer
+from agentrl.metrics.trackers import read_steps
+from agentrl.records.checkpoints import folder_of, steps_in
+from agentrl.records.folder import RunFolder
+from agentrl.records.ledger import Ledger, State
+from agentrl.records.manifest import newest_manifest, numerics, numerics_here
+from agentrl.records.store import TrajectoryStore
+from agentrl.training.credit import credited
+from agentrl.training.inputs import algorithm_of
+from agentrl.types import Group, SampleId
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """The steps to train again, and the checkpoint from which they start (0: the model before the first step)."""
+
+    start: int
+    steps: tuple[StepRecord, ...]
+
+
+def plan_replay(folder: RunFolder, last: int | None = None) -> ReplayPlan:
+    """Plan a replay up to step `last`, by default the last one, from the nearest checkpoint before it.
+
+    Raises ConfigError for a step that was not trained, and for a run of which this machine cannot reproduce a digit.
+    """
+    records = {record.step: record for record in read_steps(folder)}
+    last = max(records, default=0) if last is None else last
+    if last not in records:
+        trained = f"steps 1 to {max(records)}" if records else "no step"
+        raise ConfigError(f"{folder.path} has {trained}: there is no step {last} to replay")
+    _check_numerics(folder)
+    start = max((step for step in steps_in(folder.checkpoints) if step < last), default=0)
+    steps = tuple(records[step] for step in range(start + 1, last + 1))
+    if silent := [record.step for record in steps if not record.learner.digest]:
+        raise ConfigError(f"step {silent[0]} has no digest of its weights: an earlier version of agentrl trained it")
+    return ReplayPlan(start, steps)
+
+
+def _check_numerics(folder: RunFolder) -> None:
+    manifest, here = newest_manifest(folder), numerics_here()
+    if manifest is None:
+        raise ConfigError(f"{folder.path} has no manifest: nothing says which libraries trained it")
+    differences = [f"{name} {was} (here {here[name]})" for name, was in numerics(manifest).items() if here[name] != was]
+    if differences:
+        raise ConfigError(
+            f"{folder.path} was trained with {', '.join(differences)}: a replay is exact only with the same kind of "
+            "CPU and the same versions"
+        )
+
+
+async def replay(config: Config, folder: RunFolder, plan: ReplayPlan) -> None:
+    """Train the steps of the plan again, on learner ranks alone. Raises RunError for weights that differ."""
+    stop, timer = Stop(), PhaseTimer()
+    with stop.on_signals():
+        try:
+            async with learner_ranks(config, locate(config.model.name), folder, stop, timer) as learners:
+                await stop.cut(_replayed(config, folder, plan, learners))
+        except asyncio.CancelledError as error:
+            raise stop.reason(error) from None
+
+
+async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learners: Learners) -> None:
+    algorithm, deadline_s = algorithm_of(config), config.learner.step_timeout_s
+    if plan.start:
+        algorithm.state = await learners.load(folder_of(folder.checkpoints, plan.start), deadline_s)
+    for record, groups in zip(plan.steps, stored_batches(folder, plan), strict=True):
+        sequences = await credited(algorithm, learners, groups, deadline_s)
+        reports = await learners.step(sequences, algorithm.state, deadline_s)
+        algorithm.after(reports[0])
+        digest, recorded = reports[0].digest, record.learner.digest
+        if digest != recorded:
+            raise RunError(f"step {record.step}: the weights are {digest}, the run recorded {recorded}")
+        print(f"step {record.step} · {len(sequences)} sequences · weights {digest}, as recorded", flush=True)
+
+
+def stored_batches(folder: RunFolder, plan: ReplayPlan) -> Iterator[list[Group]]:
+    """Yield the groups of each step as they were trained, from the ledger and the trajectory store."""
+    store, attempts = TrajectoryStore(folder.trajectories), _attempts(folder.ledger)
+    for record in plan.steps:
+        members = [store.read(sample, attempts[record.step, sample]) for sample in record.samples]
+        yield [Group(group, tuple(found)) for group, found in groupby(members, lambda t: t.sample.group)]
+
+
+def _attempts(ledger: Path) -> dict[tuple[int, SampleId], int]:
+    """Return the attempt at each sample that each step trained."""
+    rows = Ledger(ledger, is_read_only=True).rows()
+    return {(row.step, row.sample): row.attempt for row in rows if row.state is State.TRAINED and row.step is not None}
