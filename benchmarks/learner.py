@@ -1,6 +1,7 @@
 """Trained tokens a second of the learner, as a ratio to a bare padded PyTorch loop on the same samples, interleaved.
 
-python benchmarks/learner.py MODEL_FOLDER [--rounds 5] [--dtype bfloat16]; the last line is the figures as JSON.
+python benchmarks/learner.py MODEL_FOLDER [--rounds 5] [--dtype bfloat16] [--shapes 16x4x32 ...] prints the figures of
+each shape as a line of JSON.
 The bare loop is what people write by hand: float32 parameters under bfloat16 autocast, SDPA, right padding, full
 logits, fused AdamW, and the micro-batch size that was fastest here.
 """
@@ -14,8 +15,9 @@ import random
 import socket
 import statistics
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as in a run's learner, and here for both sides
 
@@ -31,16 +33,30 @@ from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import SampleId
 
-GROUPS, MEMBERS, PROMPT, COMPLETION, LR = 8, 8, 35, 48, 1e-6
+COMPLETION, LR = 48, 1e-6
 
 
-def samples(vocabulary: int, seed: int = 0) -> list[TrainSequence]:
-    """8 prompts of 30-40 tokens with 8 completions of 4-48 tokens each, and advantages."""
+@dataclass(frozen=True)
+class Shape:
+    """A batch: `groups` prompts of about `prompt` tokens, with `members` completions of 4-48 tokens each."""
+
+    groups: int = 8
+    members: int = 8
+    prompt: int = 35
+
+    @classmethod
+    def of(cls, text: str) -> Shape:
+        """Read `GROUPSxMEMBERSxPROMPT`."""
+        return cls(*map(int, text.split("x")))
+
+
+def samples(vocabulary: int, shape: Shape = Shape(), seed: int = 0) -> list[TrainSequence]:
+    """Return a batch of that shape, with advantages."""
     rng = random.Random(seed)
     batch = []
-    for group in range(GROUPS):
-        prompt = [rng.randrange(10, vocabulary) for _ in range(PROMPT + rng.randint(-5, 5))]
-        for member in range(MEMBERS):
+    for group in range(shape.groups):
+        prompt = [rng.randrange(10, vocabulary) for _ in range(shape.prompt + rng.randint(-5, 5))]
+        for member in range(shape.members):
             answer = [rng.randrange(10, vocabulary) for _ in range(rng.randint(4, COMPLETION))]
             one = plain_sequence(SampleId(group, member), prompt + answer, prompt=len(prompt))
             advantages = np.full(len(answer), rng.gauss(0, 1), dtype=np.float32)
@@ -103,13 +119,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--bare-micro-batch", type=int, default=16)
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        type=Shape.of,
+        default=[Shape()],
+        metavar="GROUPSxMEMBERSxPROMPT",
+        help="batches to measure, such as 64x1x32 16x4x32 4x16x32 16x1x512 4x4x512 1x16x512",
+    )
     args = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     section = LearnerSection(lr=LR, schedule="constant")
     spec = LearnerSpec(args.model, 100, dtype=args.dtype, learner=section)
     learner = PolicyLearner(spec, 0, 1, "127.0.0.1", free_port())
     bare = Bare(args.model, spec.compute, args.bare_micro_batch)
-    batch = samples(bare.model.config.vocab_size)
+    for shape in args.shapes:
+        print(json.dumps({"benchmark": "learner", "rounds": args.rounds} | measured(learner, bare, shape, args.rounds)))
+    learner.close()
+
+
+def measured(learner: PolicyLearner, bare: Bare, shape: Shape, rounds: int) -> dict[str, Any]:
+    """Return tokens per second of both sides and their ratio, on one batch; the first round warms up."""
+    batch = samples(bare.model.config.vocab_size, shape)
     # The learner's own logprobs as the sampler's: the importance weight is 1, so both losses are the same.
     rows = learner.logprobs([s.ids.tolist() for s in batch])
     batch = [
@@ -119,7 +150,7 @@ def main() -> None:
     tokens = sum(s.actions for s in batch)
     seconds: dict[str, list[float]] = {"learner": [], "bare": []}
     cpu: dict[str, list[float]] = {"learner": [], "bare": []}
-    for round_ in range(args.rounds + 1):
+    for round_ in range(rounds + 1):
         for name, run in (("learner", learner.step), ("bare", bare.step)):
             started, started_cpu = time.perf_counter(), time.process_time()
             result = run(batch)
@@ -129,18 +160,14 @@ def main() -> None:
             if round_:
                 seconds[name].append(elapsed)
                 cpu[name].append(elapsed_cpu)
-    learner.close()
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    figures = {
-        "benchmark": "learner",
+    return asdict(shape) | {
         "tokens": tokens,
-        "rounds": args.rounds,
         "learner_tokens_per_s": round(tokens / medians["learner"], 1),
         "bare_tokens_per_s": round(tokens / medians["bare"], 1),
         "ratio": round(medians["bare"] / medians["learner"], 3),
         "ratio_of_cpu_seconds": round(statistics.median(cpu["bare"]) / statistics.median(cpu["learner"]), 3),
     }
-    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
