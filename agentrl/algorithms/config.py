@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from agentrl.config.schema import Keys, Unset
 
 Loss = Literal["ppo_clip", "dual_clip", "gspo", "cispo", "policy_gradient"]
-Correction = Literal["none", "tis", "icepop", "token_mask", "sequence_mask", "geometric_mask"]
+Correction = Literal["none", "tis", "icepop", "token_mask", "sequence_tis", "sequence_mask", "geometric_mask"]
 Estimator = Literal["k1", "k2", "k3"]
+CLIP_WIDTHS: dict[Loss, tuple[float, float]] = {
+    "ppo_clip": (0.2, 0.28),
+    "dual_clip": (0.2, 0.28),
+    "gspo": (3e-4, 4e-4),
+    "cispo": (1.0, 4.0),
+}
+"""Default clip widths (low, high) of a loss that replaces an algorithm's own."""
 
 
 class AlgorithmConfig(Keys):
@@ -19,8 +26,11 @@ class AlgorithmConfig(Keys):
     model_config = ConfigDict(validate_default=True, allow_inf_nan=False)
 
     loss: Loss = Field("ppo_clip", description="policy loss of a token")
-    clip_low: float = Field(0.2, gt=0, le=1, description="PPO clip below 1")
-    clip_high: float = Field(0.28, gt=0, le=100, description="PPO clip above 1 (clip-higher)")
+    clip_low: float = Field(0.2, gt=0, le=1, description="clip of the ratio policy / old below 1")
+    clip_high: float = Field(0.28, gt=0, le=100, description="clip of the ratio policy / old above 1 (clip-higher)")
+    dual_clip: float = Field(
+        3.0, gt=1, le=100, description="greatest ratio where the advantage is negative (dual_clip)"
+    )
     normalization: Literal["token", "sequence", "constant"] = Field(
         "token", description="mean of the loss over tokens, over sequences, or the sum divided by a constant per sample"
     )
@@ -31,15 +41,41 @@ class AlgorithmConfig(Keys):
         "learner", description="old logprobs of the PPO ratio: the learner's, or the sampler's (without a correction)"
     )
     correction: Correction = Field("tis", description="correction of the mismatch between sampler and learner")
-    tis_cap: float = Field(2.0, gt=0, description="greatest importance weight learner / sampler of the correction")
+    tis_cap: float = Field(2.0, ge=1, description="greatest importance weight learner / sampler of the correction")
     tis_floor: float = Field(0.5, ge=0, le=1, description="least importance weight that a masking correction keeps")
+    geometric_low: float = Field(0.99, ge=0, le=1, description="least geometric mean of a kept sequence's ratios")
+    geometric_high: float = Field(1.01, ge=1, description="greatest geometric mean of a kept sequence's ratios")
     kl_coef: float = Field(0.0, ge=0, le=100, description="coefficient of KL(policy || reference); 0: no reference")
     kl_in: Literal["loss", "reward"] = Field(
         "loss", description="add the KL to the loss, or subtract it from the rewards"
     )
     kl_estimator: Estimator = Field("k3", description="estimator of the KL (joschu.net/blog/kl-approx.html)")
+    kl_target: float = Field(0.0, ge=0, description="KL to which the coefficient adapts; 0: fixed coefficient")
+    kl_horizon: int = Field(10_000, gt=0, description="samples in which an adaptive KL coefficient moves by 20 %")
+    kl_stop: float = Field(
+        0.0, ge=0, description="KL(old || policy) above which the batch's remaining updates are skipped; 0: never"
+    )
+    reference_every: int = Field(0, ge=0, description="steps between updates of the reference; 0: never")
+    reference_ema: float = Field(
+        0.0, ge=0, lt=1, description="share of the reference that an update keeps; 0: replaced by the policy"
+    )
     entropy_coef: float = Field(0.0, ge=0, le=10, description="coefficient of the entropy bonus")
+    entropy_target: float = Field(
+        0.0, ge=0, description="entropy below which the coefficient grows, above which it shrinks; 0: fixed coefficient"
+    )
+    entropy_delta: float = Field(0.005, gt=0, le=1, description="change of an adaptive entropy coefficient per step")
+    entropy_clip: float = Field(0.0, ge=0, description="entropy above which a token gets no bonus; 0: no bound")
     filter_zero_variance: bool = Field(
         False, description="drop groups whose advantages are all zero and sample replacements (DAPO)"
     )
     max_filtered_batches: int = Field(4, ge=1, description="maximum batches of dropped groups per step")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_clip_widths(cls, keys: Any) -> Any:
+        """Give a loss that replaces the algorithm's own the clip widths of its paper, unless they are set."""
+        own = cls.model_fields["loss"].default
+        if not isinstance(keys, dict) or keys.get("loss", own) == own:
+            return keys
+        widths = next((widths for loss, widths in CLIP_WIDTHS.items() if loss == keys["loss"]), ())
+        return dict(zip(("clip_low", "clip_high"), widths, strict=False)) | keys

@@ -1,14 +1,16 @@
 """Policy losses, corrections and KL terms: pure functions on tensors."""
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 
-from agentrl.losses.policy_loss import ppo_clip
+from agentrl.losses.config import LossConfig
+from agentrl.losses.policy_loss import cispo, dual_clip, gspo, policy_gradient, ppo_clip
 from agentrl.losses.terms import Meter, Terms
 
-LOSSES: dict[str, Callable[[Terms, Any], Tensor]] = {"ppo_clip": ppo_clip}
+LOSSES: dict[str, Callable[[Terms, LossConfig], Tensor]] = {
+    loss.__name__: loss for loss in (ppo_clip, dual_clip, gspo, cispo, policy_gradient)
+}
 """Policy losses by name: functions of `Terms` and the algorithm's configuration, which return a loss per token [A]."""
 
-__all__ = ["LOSSES", "Meter", "Terms"]
+__all__ = ["LOSSES", "LossConfig", "Meter", "Terms"]

@@ -4,48 +4,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from agentrl.losses.correction import CorrectionConfig, correction
-from agentrl.losses.kl import kl_k3, kl_penalty
+from agentrl.losses.config import LossConfig
+from agentrl.losses.correction import correction
+from agentrl.losses.kl import kl, kl_penalty
 from agentrl.losses.terms import Terms
 
 
-class ObjectiveConfig(CorrectionConfig, Protocol):
-    """The keys that the objective reads."""
-
-    @property
-    def kl_coef(self) -> float:
-        """Coefficient of the KL."""
-
-    @property
-    def kl_in(self) -> str:
-        """ "loss" or "reward"."""
-
-    @property
-    def entropy_coef(self) -> float:
-        """Coefficient of the entropy bonus."""
-
-
-def objective(terms: Terms, config: ObjectiveConfig, loss: Callable[[Terms], Tensor]) -> Tensor:
+def objective(terms: Terms, config: LossConfig, loss: Callable[[Terms], Tensor]) -> Tensor:
     """Return weights * (correction * loss + kl_coef * KL - entropy_coef * entropy) for each token [A].
 
-    The KL term weighs each token by min(cap, policy / sampler), because its tokens come from the sampler.
+    Coefficients that adapt are read from `terms.state`.
     """
     own_A = terms.logprobs.detach()
     terms.meter("entropy", terms.entropy)
-    # KL(sampler || learner), because the tokens come from the sampler.
-    terms.meter("mismatch_kl", kl_k3(terms.sampler, own_A))
+    # The tokens come from the sampler and, up to the mismatch, from the old policy: k3 estimates the KL from those.
+    terms.meter("mismatch_kl", kl("k3", terms.sampler, own_A))
+    terms.meter("policy_kl", kl("k3", terms.old, own_A))
     loss_A = correction(terms, config) * loss(terms)
     if config.kl_coef > 0:
-        reference_A = terms.column("reference")
-        terms.meter("reference_kl", kl_k3(own_A, reference_A))
-        if config.kl_in == "loss":
-            current_A = torch.exp(own_A - terms.sampler).clamp(max=config.tis_cap)
-            loss_A = loss_A + config.kl_coef * kl_penalty(terms.logprobs, reference_A, current_A)
-    if config.entropy_coef > 0:
-        loss_A = loss_A - config.entropy_coef * terms.entropy
+        loss_A = loss_A + _kl_term(terms, config)
+    if config.entropy_coef > 0 or config.entropy_target > 0:
+        loss_A = loss_A - _entropy_bonus(terms, config)
     return terms.weights * loss_A
+
+
+def _kl_term(terms: Terms, config: LossConfig) -> Tensor:
+    """Return kl_coef * KL(policy || reference) [A], or 0 if the rewards have it already.
+
+    Each token is weighted by min(cap, policy / sampler), because the tokens come from the sampler.
+    """
+    own_A, reference_A = terms.logprobs.detach(), terms.column("reference")
+    terms.meter("reference_kl", kl(config.kl_estimator, own_A, reference_A))
+    if config.kl_in == "reward":
+        return torch.zeros_like(own_A)
+    weight_A = torch.exp(own_A - terms.sampler).clamp(max=config.tis_cap)
+    penalty_A = kl_penalty(config.kl_estimator, terms.logprobs, reference_A, weight_A)
+    return terms.state.get("kl_coef", config.kl_coef) * penalty_A
+
+
+def _entropy_bonus(terms: Terms, config: LossConfig) -> Tensor:
+    """Return entropy_coef * entropy [A]; 0 where the entropy exceeds `entropy_clip`."""
+    bonus_A = terms.state.get("entropy_coef", config.entropy_coef) * terms.entropy
+    if config.entropy_clip > 0:
+        bonus_A = torch.where(terms.entropy > config.entropy_clip, 0.0, bonus_A)
+    return bonus_A

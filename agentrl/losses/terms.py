@@ -13,6 +13,13 @@ from agentrl.errors import AlgorithmError
 
 MeterSums = dict[str, tuple[float, float]]
 """The sum of the weighted values and the sum of the weights, by name."""
+LOGRATIO_BOUND = 20.0
+"""In nats. Larger log-ratios are clamped, so that no ratio and no product of ratios overflows float32."""
+
+
+def bounded_exp(logratio: Tensor) -> Tensor:
+    """exp(logratio), with the log-ratio clamped to LOGRATIO_BOUND."""
+    return torch.exp(logratio.clamp(-LOGRATIO_BOUND, LOGRATIO_BOUND))
 
 
 class Meter:
@@ -39,12 +46,20 @@ class Meter:
 
 
 def means(meters: Iterable[MeterSums]) -> dict[str, float]:
-    """Return the mean of each name over the sums of several meters, such as those of all ranks."""
+    """Return the mean of each name over the sums of several meters, such as those of all ranks.
+
+    The mean importance weight and its square give `importance_ess`, the effective sample size as a share of the tokens
+    (Kish 1965): (sum of w)^2 / (n sum of w^2).
+    """
     totals: MeterSums = {}
     for name, (value, count) in (item for sums in meters for item in sums.items()):
         total, number = totals.get(name, (0.0, 0.0))
         totals[name] = (total + value, number + count)
-    return {name: value / count if count else 0.0 for name, (value, count) in sorted(totals.items())}
+    found = {name: value / count if count else 0.0 for name, (value, count) in sorted(totals.items())}
+    if "importance_square" in found:
+        square = found.pop("importance_square")
+        found["importance_ess"] = found["importance_mean"] ** 2 / square if square else 0.0
+    return found
 
 
 @dataclass(frozen=True)
@@ -86,4 +101,4 @@ class Terms:
     @property
     def ratio(self) -> Tensor:
         """policy / old [A], with gradient."""
-        return torch.exp(self.logprobs - self.old)
+        return bounded_exp(self.logprobs - self.old)

@@ -7,18 +7,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.losses.kl import LOGRATIO_BOUND, kl_k3, kl_penalty
+from agentrl.losses.kl import LOGRATIO_BOUND, kl, kl_penalty
 
 
 def test_k3_estimates_the_divergence_without_bias():
     p, q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.5, 0.3, 0.2])
     exact = (p * (p / q).log()).sum()
-    torch.testing.assert_close((p * kl_k3(p.log(), q.log())).sum(), exact)
+    torch.testing.assert_close((p * kl("k3", p.log(), q.log())).sum(), exact)
 
 
 @given(st.floats(-20, 0), st.floats(-20, 0))
 def test_k3_is_never_negative(one: float, other: float):
-    assert float(kl_k3(torch.tensor(one, dtype=torch.float64), torch.tensor(other, dtype=torch.float64))) >= -1e-12
+    assert float(kl("k3", torch.tensor(one, dtype=torch.float64), torch.tensor(other, dtype=torch.float64))) >= -1e-12
 
 
 def exact_kl_gradient(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
@@ -31,7 +31,7 @@ def exact_kl_gradient(logits: torch.Tensor, reference: torch.Tensor) -> torch.Te
 
 @given(st.floats(1e-6, 1e-2))
 def test_k3_of_policies_that_hardly_differ_keeps_its_digits_in_float32(difference: float):
-    got = kl_k3(torch.zeros(1), torch.tensor([difference]))
+    got = kl("k3", torch.zeros(1), torch.tensor([difference]))
     assert got.item() == pytest.approx(math.expm1(difference) - difference, rel=0.05, abs=1e-10)
 
 
@@ -44,7 +44,7 @@ def test_the_gradient_of_the_kl_penalty_is_that_of_the_divergence(seed: int):
     leaf = logits.clone().requires_grad_()
     policy = leaf.log_softmax(-1)
     weight = (policy.detach() - sampler).exp()
-    penalty = kl_penalty(policy, reference, weight)
+    penalty = kl_penalty("k3", policy, reference, weight)
     (sampler.exp() * penalty).sum().backward()
     assert leaf.grad is not None
     torch.testing.assert_close(leaf.grad, exact_kl_gradient(logits, reference), atol=1e-12, rtol=1e-12)
@@ -56,7 +56,7 @@ def test_the_gradient_of_the_kl_penalty_is_that_of_the_divergence(seed: int):
 def test_a_token_far_from_the_reference_pulls_with_a_bounded_force(distance: float):
     for reference, force in ((-distance, LOGRATIO_BOUND), (distance, -LOGRATIO_BOUND)):
         logprob = torch.zeros(1, requires_grad=True)
-        penalty = kl_penalty(logprob, torch.tensor([reference]), torch.ones(1))
+        penalty = kl_penalty("k3", logprob, torch.tensor([reference]), torch.ones(1))
         penalty.sum().backward()
         assert logprob.grad is not None
         assert logprob.grad.tolist() == [force]
