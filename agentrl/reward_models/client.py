@@ -1,0 +1,159 @@
+"""The client of a reward model: conversations in, signals out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agentrl.env.rewards import counted, invalid
+from agentrl.errors import ConfigError
+from agentrl.reward_models.poster import AskError, Poster
+from agentrl.types import Message, Signal
+
+WAIT_S = 0.005
+OPENRLHF_PATH, OWN_PATH = "/get_reward", "/v1/score"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A rendered conversation, with what a server in the form of OpenRLHF may look at besides."""
+
+    text: str
+    prompt: str = ""
+    label: str = ""
+
+
+Given = str | Query | Sequence[Message]
+
+
+@dataclass
+class _Batch:
+    """Conversations that are sent together."""
+
+    inputs: list[Given] = field(default_factory=list)
+    is_full: asyncio.Event = field(default_factory=asyncio.Event)
+    signals: asyncio.Task[list[Signal]] | None = None
+
+
+class RewardModel:
+    """A reward model behind `url`: the address of `agentrl serve-rm`, or one of OpenRLHF that ends in `/get_reward`.
+
+    Calls that come together are sent together, at most `max_batch` in a request and `max_connections` requests at once.
+    A failure gives an invalid signal with the reason, never a value. In an environment, create one per process with
+    `@shared`; its rewards are then `async def` methods that return `await self.rm.score(ctx.messages)`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "reward_model",
+        weight: float = 1.0,
+        token: str = "",
+        timeout_s: float = 60.0,
+        max_batch: int = 32,
+        max_connections: int = 8,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"reward model {name}: {url!r} is no URL; write for example http://127.0.0.1:5000")
+        url = url.rstrip("/")
+        self._is_openrlhf = url.endswith(OPENRLHF_PATH)
+        path = "" if self._is_openrlhf or url.endswith(OWN_PATH) else OWN_PATH
+        self._poster = Poster(url + path, token, timeout_s, max_connections)
+        self._blank = Signal(name, None, weight, verifier=url)
+        self._max_batch = max_batch
+        self._open: _Batch | None = None
+        self._tasks: set[asyncio.Task[list[Signal]]] = set()
+
+    async def score(self, given: Given) -> Signal:
+        """Return the score of a conversation, which may be a rendered text."""
+        batch = self._open = self._open or self._new_batch()
+        assert batch.signals is not None
+        index = len(batch.inputs)
+        batch.inputs.append(given if isinstance(given, str | Query) else list(given))
+        if len(batch.inputs) == self._max_batch:
+            self._open = None
+            batch.is_full.set()
+        return (await asyncio.shield(batch.signals))[index]
+
+    async def score_turns(self, messages: Sequence[Message], turns: int | None = None) -> tuple[Signal, ...]:
+        """Return a process reward for each of the last `turns` assistant messages (default: all), scope "turn".
+
+        The reward of a turn is the score of the conversation up to it.
+        """
+        ends = [index + 1 for index, message in enumerate(messages) if message["role"] == "assistant"]
+        ends = ends if turns is None else ends[max(0, len(ends) - turns) :]
+        signals = await asyncio.gather(*(self.score(messages[:end]) for end in ends))
+        return tuple(replace(signal, scope="turn", turn=turn) for turn, signal in enumerate(signals))
+
+    async def aclose(self) -> None:
+        """Cancel what is under way and close all connections. Idempotent."""
+        for task in self._tasks:
+            task.cancel()
+        await self._poster.aclose()
+
+    def _new_batch(self) -> _Batch:
+        batch = _Batch()
+        batch.signals = task = asyncio.create_task(self._ask(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return batch
+
+    async def _ask(self, batch: _Batch) -> list[Signal]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                await batch.is_full.wait()
+        if self._open is batch:
+            self._open = None
+        ask = self._get_reward if self._is_openrlhf else self._score
+        try:
+            return await ask(batch.inputs)
+        except AskError as error:
+            return [invalid(self._blank, str(error))] * len(batch.inputs)
+
+    async def _score(self, inputs: Sequence[Given]) -> list[Signal]:
+        texts = [given.text if isinstance(given, Query) else given for given in inputs]
+        answer = await self._poster.post({"inputs": texts})
+        scores = self._values(answer, "scores", len(inputs))
+        reasons = _reasons(answer)
+        return [
+            invalid(self._blank, reasons[index]) if index in reasons else self._signal(value)
+            for index, value in enumerate(scores)
+        ]
+
+    async def _get_reward(self, inputs: Sequence[Given]) -> list[Signal]:
+        queries = [Query(given) if isinstance(given, str) else given for given in inputs]
+        texts = [query for query in queries if isinstance(query, Query)]
+        if len(texts) < len(queries):
+            raise AskError(f"{self._poster.url} takes rendered text, not messages: pass a str or a Query")
+        answer = await self._poster.post(
+            {
+                "query": [query.text for query in texts],
+                "prompts": [query.prompt for query in texts],
+                "labels": [query.label for query in texts],
+            }
+        )
+        return [self._signal(value) for value in self._values(answer, "rewards", len(inputs))]
+
+    def _signal(self, value: Any) -> Signal:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return invalid(self._blank, f"{self._poster.url} answered with the score {value!r}, which is no number")
+        return counted(self._blank, value)
+
+    def _values(self, answer: Any, key: str, count: int) -> list[Any]:
+        values = answer.get(key) if isinstance(answer, Mapping) else None
+        if not isinstance(values, list):
+            raise AskError(f"{self._poster.url} answered without a list {key!r}")
+        if len(values) != count:
+            raise AskError(f"{self._poster.url} answered with {len(values)} {key} for {count} texts")
+        return values
+
+
+def _reasons(answer: Mapping[str, Any]) -> dict[int, str]:
+    """Return why single inputs have no score, by index."""
+    errors = answer.get("errors")
+    found = [error for error in errors if isinstance(error, Mapping)] if isinstance(errors, list) else []
+    return {error["index"]: f"{error.get('type')}: {error.get('message')}" for error in found if "index" in error}

@@ -1,0 +1,197 @@
+"""A reward model's score is a signal; whatever goes wrong makes it invalid, with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from agentrl.errors import ConfigError
+from agentrl.reward_models import Query, RewardModel
+from agentrl.reward_models.batcher import BatchLimits
+from agentrl.reward_models.server import ServerLimits
+from agentrl.types import Message
+from tests.unit.reward_models.lengths import Lengths, serving
+
+TURNS = [
+    Message(role="user", content="?"),
+    Message(role="assistant", content="one"),
+    Message(role="user", content="!"),
+    Message(role="assistant", content="seven"),
+]
+HEAD = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+
+
+@asynccontextmanager
+async def answering(*answers: tuple[int, bytes] | None) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that gives these answers, the last one for ever; None aborts the connection after the request."""
+    left, asked = list(answers), list[bytes]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line.split(b":")[1]) for line in head.splitlines() if line.lower().startswith(b"content-l"))
+        asked.append(await reader.readexactly(length))
+        found = left.pop(0) if len(left) > 1 else left[0]
+        if found is not None:
+            writer.write(HEAD % (found[0], len(found[1]), found[1]))
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
+    finally:
+        server.close()
+
+
+def scores(*values: object) -> tuple[int, bytes]:
+    return 200, json.dumps({"scores": values}).encode()
+
+
+async def reason(*answers: tuple[int, bytes] | None, path: str = "", timeout_s: float = 30.0) -> str:
+    """Why the signal of a text is invalid when the server gives these answers."""
+    async with answering(*answers) as (url, _):
+        model = RewardModel(url + path, timeout_s=timeout_s)
+        signal = await model.score("text")
+        await model.aclose()
+    assert (signal.valid, signal.value) == (False, None)
+    return signal.reason
+
+
+async def test_a_score_is_a_signal_with_name_weight_and_verifier() -> None:
+    async with serving() as client:
+        model = RewardModel(str(client.base_url), name="helpful", weight=0.5)
+        signal = await model.score(TURNS)
+        await model.aclose()
+    assert (signal.name, signal.value, signal.weight, signal.scope, signal.valid) == (
+        "helpful",
+        5.0,
+        0.5,
+        "episode",
+        True,
+    )
+    assert signal.verifier == str(client.base_url)
+
+
+async def test_calls_that_come_together_share_requests() -> None:
+    async with answering(scores(*range(4)), scores(0, 1)) as (url, asked):
+        model = RewardModel(url, max_batch=4)
+        signals = await asyncio.gather(*(model.score(f"text {n}") for n in range(6)))
+        await model.aclose()
+    assert sorted(len(json.loads(body)["inputs"]) for body in asked) == [2, 4]
+    assert sorted(signal.value for signal in signals if signal.value is not None) == [0, 0, 1, 1, 2, 3]
+
+
+async def test_requests_at_once_are_bounded() -> None:
+    scorer = Lengths()
+    async with serving(scorer, limits=ServerLimits(BatchLimits(wait_s=0.0)), is_open=False) as client:
+        model = RewardModel(str(client.base_url), max_batch=1, max_connections=2)
+        asked = [asyncio.create_task(model.score("x")) for _ in range(5)]
+        assert await asyncio.to_thread(scorer.began.wait, 30)
+        while (await client.get("/health")).json()["queued"] < 1:
+            pass
+        scorer.gate.set()
+        assert [(await task).value for task in asked] == [1.0] * 5
+        await model.aclose()
+    assert max(scorer.batches) <= 2
+
+
+async def test_the_form_of_openrlhf_is_sent_to_get_reward() -> None:
+    async with answering((200, b'{"rewards": [2.5], "scores": [1], "extra_logs": {}}')) as (url, asked):
+        model = RewardModel(f"{url}/get_reward")
+        signal = await model.score(Query("question answer", "question", "42"))
+        refused = await model.score(TURNS)
+        await model.aclose()
+    assert signal.value == 2.5
+    assert json.loads(asked[0]) == {"query": ["question answer"], "prompts": ["question"], "labels": ["42"]}
+    assert "takes rendered text, not messages" in refused.reason
+
+
+async def test_an_input_that_cannot_be_scored_spoils_no_other() -> None:
+    async with serving() as client:
+        model = RewardModel(str(client.base_url))
+        signals = await asyncio.gather(*map(model.score, ["ab", "long", "nan", "abc"]))
+        await model.aclose()
+    assert [signal.value for signal in signals] == [2.0, None, None, 3.0]
+    assert signals[1].reason.startswith("too_long: the text has 9 tokens")
+    assert signals[2].reason.startswith("not_finite")
+
+
+async def test_each_turn_gets_the_score_of_the_conversation_up_to_it() -> None:
+    async with serving() as client:
+        model = RewardModel(str(client.base_url))
+        signals = await model.score_turns(TURNS)
+        assert [(signal.value, signal.scope, signal.turn) for signal in signals] == [(3.0, "turn", 0), (5.0, "turn", 1)]
+        assert [(s.value, s.turn) for s in await model.score_turns(TURNS, 1)] == [(5.0, 0)]
+        assert await model.score_turns(TURNS, 0) == ()
+        await model.aclose()
+
+
+async def test_a_server_that_is_killed_mid_request_or_busy_is_asked_again() -> None:
+    async with answering(None, (429, b""), (503, b""), scores(3.5)) as (url, asked):
+        model = RewardModel(url)
+        assert (await model.score("text")).value == 3.5
+        await model.aclose()
+    assert len(asked) == 4
+
+
+async def test_a_dead_server_makes_the_signal_invalid_at_the_deadline() -> None:
+    async with answering(None) as (url, _):
+        pass
+    model = RewardModel(url, timeout_s=0.2)
+    signal = await model.score("text")
+    assert not signal.valid
+    assert "gave no answer within 0.2 s (ConnectError" in signal.reason
+    await model.aclose()
+
+
+async def test_a_server_that_hangs_makes_the_signal_invalid_at_the_deadline() -> None:
+    scorer = Lengths()
+    async with serving(scorer, is_open=False) as client:
+        model = RewardModel(str(client.base_url), timeout_s=0.2)
+        assert "gave no answer within 0.2 s" in (await model.score("text")).reason
+        scorer.gate.set()
+        await model.aclose()
+
+
+UNUSABLE: Sequence[tuple[tuple[int, bytes], str]] = [
+    ((200, b"nothing"), "text that is not JSON: 'nothing'"),
+    ((200, b"[" * 100_000), "text that is not JSON"),
+    ((200, b"[]"), "without a list 'scores'"),
+    ((200, b'{"scores": 3}'), "without a list 'scores'"),
+    (scores(1.0, 2.0), "2 scores for 1 texts"),
+    (scores(), "0 scores for 1 texts"),
+    (scores(None), "the score None, which is no number"),
+    (scores("high"), "the score 'high'"),
+    ((200, b'{"scores": [NaN]}'), "the value is nan"),
+    ((200, b'{"scores": [1e400]}'), "the value is inf"),
+    (scores(1e30), "a reward is at most"),
+    ((401, b"wrong token"), "status 401: wrong token"),
+    ((500, b"out of memory"), "status 500: out of memory"),
+]
+
+
+@pytest.mark.parametrize(("answer", "said"), UNUSABLE, ids=[said for _, said in UNUSABLE])
+async def test_an_unusable_answer_makes_the_signal_invalid(answer: tuple[int, bytes], said: str) -> None:
+    assert said in await reason(answer)
+
+
+async def test_an_unusable_answer_in_the_form_of_openrlhf_is_invalid_too() -> None:
+    assert "0 rewards for 1 texts" in await reason((200, b'{"rewards": []}'), path="/get_reward")
+
+
+async def test_the_token_is_sent() -> None:
+    async with serving(token="a-token-of-16-characters") as client:
+        url = str(client.base_url)
+        admitted, refused = RewardModel(url, token="a-token-of-16-characters"), RewardModel(url)
+        assert (await admitted.score("ab")).value == 2.0
+        assert "wrong_token" in (await refused.score("ab")).reason
+        await asyncio.gather(admitted.aclose(), refused.aclose())
+
+
+def test_an_address_that_is_no_url_is_refused() -> None:
+    with pytest.raises(ConfigError, match="write for example http://"):
+        RewardModel("127.0.0.1:5000")
