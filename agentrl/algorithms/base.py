@@ -11,6 +11,7 @@ import numpy as np
 
 from agentrl.algorithms.config import AlgorithmConfig
 from agentrl.algorithms.sample import Column, Sample, samples_of
+from agentrl.algorithms.shaping import kl_values, observe, scale, shape
 from agentrl.config.schema import Config as RunConfig
 from agentrl.errors import AlgorithmError
 from agentrl.types import Group, StepReport
@@ -110,7 +111,22 @@ class Algorithm(ABC):
     # --- for the run ----------------------------------------------------------------------------------------
 
     def assign(self, groups: Sequence[Sequence[Sample]]) -> None:
-        """Give credit, normalise the loss, and check the result. Raises AlgorithmError for what cannot be trained."""
+        """Shape the rewards, give credit, normalise the loss. Raises AlgorithmError for what cannot be trained."""
+        self._refuse_incomplete(groups)
+        self._shape(groups, is_observed=self.config.normalize_rewards)
+        self._credit(groups)
+
+    def has_signal(self, group: Group) -> bool:
+        """True when any advantage of the group is not 0, or if a group cannot be credited alone."""
+        if self.is_batch_relative or self.requirements.columns:
+            return True
+        groups = samples_of([group])
+        self._refuse_incomplete(groups)
+        self._shape(groups, is_observed=False)
+        self._credit(groups)
+        return any(np.any(sample.advantages * sample.weights) for sample in groups[0])
+
+    def _refuse_incomplete(self, groups: Sequence[Sequence[Sample]]) -> None:
         for samples in groups:
             if len(samples) < self.needs.group_size:
                 raise AlgorithmError(
@@ -120,21 +136,36 @@ class Algorithm(ABC):
             for sample in samples:
                 if not len(sample):
                     raise AlgorithmError(f"sample {sample.trajectory.sample} has no sampled token: nothing to train on")
+                if len(sample.greedy) < self.needs.greedy:
+                    raise AlgorithmError(f"sample {sample.trajectory.sample} has no greedy episode as its baseline")
+
+    def _shape(self, groups: Sequence[Sequence[Sample]], *, is_observed: bool) -> None:
+        """Shape the rewards; if `is_observed`, they enter the running scale and are divided by it."""
+        members = [sample for samples in groups for sample in samples]
+        everyone = list({id(s): s for sample in members for s in (sample, *sample.greedy)}.values())
+        shape(everyone, self.config, self.run.max_tokens)
+        if is_observed:
+            observe(members, self.state)
+            scale(everyone, self.state)
+        if self.config.kl_coef > 0 and self.config.kl_in == "reward":
+            coefficient = self.state.get("kl_coef", self.config.kl_coef)
+            for sample in members:
+                kl = kl_values(sample.column("old"), sample.column("reference"), self.config.kl_estimator)
+                sample.kl = coefficient * kl
+
+    def _credit(self, groups: Sequence[Sequence[Sample]]) -> None:
         self.credit(groups)
         for sample in (sample for samples in groups for sample in samples):
             self._check(sample)
+            if self.config.truncated == "mask" and sample.is_truncated:
+                sample.weights = np.zeros(len(sample))
             self._normalise(sample)
 
-    def has_signal(self, group: Group) -> bool:
-        """True when any advantage of the group is not 0, or if a group cannot be credited alone."""
-        if self.is_batch_relative or self.requirements.columns:
-            return True
-        groups = samples_of([group])
-        self.assign(groups)
-        return any(np.any(sample.advantages * sample.weights) for sample in groups[0])
-
     def _normalise(self, sample: Sample) -> None:
-        """Divide the loss as `normalization` says: a mean over tokens, over sequences, or by a constant."""
+        """Divide the loss as `normalization` says: a mean over tokens, over sequences, or by a constant.
+
+        A sample without a trained token does not count.
+        """
         tokens = float(np.count_nonzero(sample.weights))
         match self.config.normalization:
             case "token":
@@ -143,7 +174,7 @@ class Algorithm(ABC):
                 sample.weights = sample.weights / max(1.0, tokens)
                 sample.share = float(tokens > 0)
             case "constant":
-                sample.share = float(self.config.constant or self.run.max_tokens)
+                sample.share = float(self.config.constant or self.run.max_tokens) * (tokens > 0)
 
     def _check(self, sample: Sample) -> None:
         for name in ("advantages", "weights", "returns"):

@@ -65,6 +65,19 @@ class AlgorithmConfig(Keys):
     )
     entropy_delta: float = Field(0.005, gt=0, le=1, description="change of an adaptive entropy coefficient per step")
     entropy_clip: float = Field(0.0, ge=0, description="entropy above which a token gets no bonus; 0: no bound")
+    truncated: Literal["keep", "mask"] = Field(
+        "keep", description="train episodes that a limit cut off, or leave them out of the loss and of its divisor"
+    )
+    overlong_penalty: float = Field(
+        0.0, ge=0, le=100, description="greatest penalty for a turn that nears rollout.max_tokens (DAPO); 0: none"
+    )
+    overlong_buffer: Annotated[int, Unset("a fifth of rollout.max_tokens")] = Field(
+        0, ge=0, description="tokens before rollout.max_tokens over which the penalty grows"
+    )
+    reward_clip: float = Field(0.0, ge=0, description="clip the reward of a turn and of an episode to +-this; 0: none")
+    normalize_rewards: bool = Field(
+        False, description="divide rewards by the standard deviation of all episode rewards of the run so far"
+    )
     filter_zero_variance: bool = Field(
         False, description="drop groups whose advantages are all zero and sample replacements (DAPO)"
     )

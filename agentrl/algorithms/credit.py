@@ -25,6 +25,14 @@ def returns_to_go(rewards: Array, discount: float = 1.0) -> Array:
     return out
 
 
+def token_returns(sample: Sample, discount: float = 1.0) -> Array:
+    """Return what the agent of each token still earns from that token on."""
+    rewards, out = sample.rewards(), np.zeros(len(sample))
+    for tokens in sample.streams().values():
+        out[tokens] = returns_to_go(rewards[tokens], discount)
+    return out
+
+
 def returns_by_turn(samples: Sequence[Sample]) -> dict[Turn, Array]:
     """Return what every member [G] still earns from each turn on in which any member acts, without a discount.
 
@@ -34,23 +42,29 @@ def returns_by_turn(samples: Sequence[Sample]) -> dict[Turn, Array]:
     return {turn: np.array([remaining(sample, *turn) for sample in samples]) for turn in turns}
 
 
-def remaining(sample: Sample, agent: str, turn: int) -> float:
-    """Return the weighted sum of the episode's rewards and those of `turn` and later turns that go to `agent`."""
-    return sum(
-        signal.weight * signal.value
-        for signal in sample.trajectory.signals
-        if signal.valid
-        and signal.value is not None
-        and signal.agent in ("", agent)
-        and (signal.scope != "turn" or signal.turn is None or signal.turn >= turn)
-    )
+def remaining(sample: Sample, agent: str, turn: int, discount: float = 1.0) -> float:
+    """Return what `agent` earns from `turn` on: the rewards of these turns and that of the episode.
+
+    `discount` is per turn, and the episode's reward is one of the last turn. A KL penalty counts as a reward of the
+    turn whose tokens pay it.
+    """
+    total, last = 0.0, max(turn, *sample.agents)
+    for reward in sample.earned:
+        when = last if reward.turn is None else reward.turn
+        if reward.agent in ("", agent) and when >= turn:
+            total += discount ** (when - turn) * reward.value
+    if sample.kl is None or agent not in sample.streams():
+        return total
+    own = sample.streams()[agent]
+    own = own[sample.turns[own] >= turn]
+    return total - float(np.sum(sample.kl[own] * discount ** (sample.turns[own] - turn)))
 
 
 def spread(samples: Sequence[Sample], by_turn: dict[Turn, Array]) -> None:
     """Set the advantages of every sample: `by_turn[turn][member]` on all tokens of the turn."""
     for member, sample in enumerate(samples):
-        of_turn = {turn: by_turn[agent, turn][member] for turn, agent in sample.agents.items()}
-        sample.advantages = np.array([of_turn[turn] for turn in sample.turns.tolist()])
+        of_turn = {turn: float(by_turn[agent, turn][member]) for turn, agent in sample.agents.items()}
+        sample.advantages = sample.by_token(of_turn)
 
 
 def centred(values: Array) -> Array:
@@ -69,6 +83,12 @@ def minus_mean_of_others(values: Array) -> Array:
 def is_equal(values: Array) -> bool:
     """True when the values differ by no more than rounding."""
     return bool(np.ptp(values) <= ROUNDING * np.abs(values).max())
+
+
+def difference(values: Array, baselines: Array) -> Array:
+    """value - baseline for each element; exactly 0 where the two are equal up to rounding."""
+    out, largest = values - baselines, np.maximum(np.abs(values), np.abs(baselines))
+    return np.where(np.abs(out) <= ROUNDING * largest, 0.0, out)
 
 
 def whiten(samples: Sequence[Sample], epsilon: float = 1e-8) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -17,12 +17,22 @@ Column = Literal["old", "reference", "teacher", "values"]
 """What models compute for each sampled token before credit is given: logprobs, or the values of the critic."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A weighted reward: of a turn, or of the episode (`turn` None); of one agent, or of all of them ("")."""
+
+    value: float
+    turn: int | None = None
+    agent: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class Sample:
     """One sample of an optimizer batch. Arrays have length A: its sampled tokens, in the order they were sampled.
 
     `turns` is the turn of each token, `agents` the agent that spoke in each turn, `sampler` the logprob with which each
-    token was sampled. `columns` holds what the algorithm's `Needs` declare.
+    token was sampled. `columns` holds what the algorithm's `Needs` declare. `earned` holds the rewards after shaping,
+    `kl` what a KL penalty subtracts from the reward of each token, if there is one.
 
     An algorithm's `credit` sets `advantages`, and `returns` if it has a critic. It may lower `weights`, the factor of
     each token in the loss (0: the token is not trained), and change `share`, what this sample adds to the number by
@@ -36,8 +46,10 @@ class Sample:
     lengths: tuple[int, ...]
     """Sampled tokens of each sequence of the trajectory."""
     columns: dict[Column, Array] = field(default_factory=dict)
-    greedy: tuple[Trajectory, ...] = ()
+    greedy: tuple[Sample, ...] = ()
     """Members of the group that were decoded greedily for `Needs.greedy`; they are not trained."""
+    earned: list[Reward] = field(default_factory=list)
+    kl: Array | None = None
     advantages: Array = field(init=False)
     returns: Array | None = None
     weights: Array = field(init=False)
@@ -48,13 +60,14 @@ class Sample:
         self.share = float(len(self))
 
     @classmethod
-    def of(cls, trajectory: Trajectory, greedy: tuple[Trajectory, ...] = ()) -> Sample:
+    def of(cls, trajectory: Trajectory, greedy: tuple[Sample, ...] = ()) -> Sample:
         """Return the sample of a trajectory."""
         actions = [segment for segment in trajectory.segments if segment.is_action]
         turns = np.repeat([s.turn for s in actions], [len(s.ids) for s in actions]).astype(np.int64)
         sampler = np.array([value for s in actions for value in s.logprobs])
         lengths = tuple(sum(len(s.ids) for s in row.segments if s.is_action) for row in trajectory.sequences)
-        return cls(trajectory, turns, {s.turn: s.agent for s in actions}, sampler, lengths, greedy=greedy)
+        agents = {s.turn: s.agent for s in actions}
+        return cls(trajectory, turns, agents, sampler, lengths, greedy=greedy, earned=_earned(trajectory))
 
     def __len__(self) -> int:
         return len(self.turns)
@@ -73,23 +86,26 @@ class Sample:
     def rewards(self) -> Array:
         """Reward of each token: a turn's on the last token sampled up to that turn, the episode's on the last token.
 
-        A reward of one `agent` goes to that agent's tokens. A reward before the first token is nobody's and is left
-        out.
+        A KL penalty is subtracted. Every agent gets the rewards of all agents and its own on its own tokens: sum over
+        one of the `streams`, not over all tokens. A reward before the first token is nobody's and is left out.
         """
-        out = np.zeros(len(self))
-        for signal in self.trajectory.signals:
-            if signal.valid and signal.value is not None:
-                earned = self._tokens_of(signal.agent)
-                if signal.scope == "turn" and signal.turn is not None:
-                    earned = earned[self.turns[earned] <= signal.turn]
-                if len(earned):
-                    out[earned[-1]] += signal.weight * signal.value
+        out = np.zeros(len(self)) if self.kl is None else -self.kl
+        for agent, tokens in self.streams().items():
+            for reward in self.earned:
+                if reward.agent in ("", agent):
+                    own = tokens if reward.turn is None else tokens[self.turns[tokens] <= reward.turn]
+                    if len(own):
+                        out[own[-1]] += reward.value
         return out
 
-    def _tokens_of(self, agent: str) -> NDArray[np.int64]:
-        if not agent:
-            return np.arange(len(self))
-        return np.flatnonzero([self.agents[turn] == agent for turn in self.turns.tolist()])
+    def streams(self) -> dict[str, NDArray[np.int64]]:
+        """Return the indices of each agent's tokens, in order: what an agent still earns is a sum over its own."""
+        speakers = np.array([self.agents[turn] for turn in self.turns.tolist()])
+        return {agent: np.flatnonzero(speakers == agent) for agent in sorted(set(self.agents.values()))}
+
+    def by_token(self, of_turn: Mapping[int, float]) -> Array:
+        """Return the value of each token's turn."""
+        return np.array([of_turn[turn] for turn in self.turns.tolist()], dtype=np.float64)
 
     def split(self, values: Array) -> list[Array]:
         """Split an array over the sampled tokens by sequence."""
@@ -98,7 +114,20 @@ class Sample:
 
 def samples_of(groups: Sequence[Group]) -> list[list[Sample]]:
     """Return the samples of a batch, indexed by [group][member]."""
-    return [[Sample.of(trajectory, group.greedy) for trajectory in group.trajectories] for group in groups]
+    return [_members(group) for group in groups]
+
+
+def _members(group: Group) -> list[Sample]:
+    greedy = tuple(Sample.of(trajectory) for trajectory in group.greedy)
+    return [Sample.of(trajectory, greedy) for trajectory in group.trajectories]
+
+
+def _earned(trajectory: Trajectory) -> list[Reward]:
+    return [
+        Reward(s.weight * s.value, s.turn if s.scope == "turn" else None, s.agent)
+        for s in trajectory.signals
+        if s.valid and s.value is not None
+    ]
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""Shaping of the rewards before credit is given: overlong turns, clipping, running scale, KL penalty."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from agentrl.algorithms.config import AlgorithmConfig, Estimator
+from agentrl.algorithms.credit import ROUNDING
+from agentrl.algorithms.sample import Array, Reward, Sample
+
+LOGRATIO_BOUND = 10.0
+"""In nats, as in `agentrl.losses.kl`."""
+
+
+def shape(samples: Iterable[Sample], config: AlgorithmConfig, max_tokens: int) -> None:
+    """Add the penalty for overlong turns, then clip the rewards; `max_tokens` limits a turn."""
+    for sample in samples:
+        if config.overlong_penalty > 0:
+            buffer = config.overlong_buffer or max(1, max_tokens // 5)
+            sample.earned = [*sample.earned, *overlong(sample, max_tokens, buffer, config.overlong_penalty)]
+        if config.reward_clip > 0:
+            sample.earned = clipped(sample.earned, config.reward_clip)
+
+
+def overlong(sample: Sample, max_tokens: int, buffer: int, penalty: float) -> list[Reward]:
+    """Return the soft overlong punishment of each turn (DAPO, arXiv:2503.14476, equation 13).
+
+    It falls linearly from 0 to -penalty over the last `buffer` tokens before the limit. The paper's limit is that of
+    the answer, which is one turn. With several turns, each has the limit and its own punishment, as a reward of that
+    turn: a long episode of short turns is not punished.
+    """
+    turns, lengths = np.unique(sample.turns, return_counts=True)
+    excess = np.clip((lengths - (max_tokens - buffer)) / buffer, 0.0, 1.0)
+    return [
+        Reward(-penalty * share, turn, sample.agents[turn])
+        for turn, share in zip(turns.tolist(), excess.tolist(), strict=True)
+        if share > 0
+    ]
+
+
+def clipped(earned: Sequence[Reward], bound: float) -> list[Reward]:
+    """Clip the sum of what an agent earns in a turn, and of what the episode earns, to [-bound, bound]."""
+    sums: dict[tuple[int | None, str], float] = defaultdict(float)
+    for reward in earned:
+        sums[reward.turn, reward.agent] += reward.value
+    return [Reward(min(bound, max(-bound, value)), turn, agent) for (turn, agent), value in sums.items()]
+
+
+def observe(samples: Sequence[Sample], state: dict[str, float]) -> None:
+    """Update count, mean and squared deviations of all episode rewards of the run (Chan et al. 1979)."""
+    totals = np.array([math.fsum(reward.value for reward in sample.earned) for sample in samples])
+    count, mean = state.get("reward_count", 0.0), state.get("reward_mean", 0.0)
+    size, shift = len(totals), float(totals.mean()) - mean
+    state["reward_count"] = count + size
+    state["reward_mean"] = mean + shift * size / (count + size)
+    state["reward_squares"] = (
+        state.get("reward_squares", 0.0)
+        + float(np.sum((totals - totals.mean()) ** 2))
+        + shift**2 * count * size / (count + size)
+    )
+
+
+def scale(samples: Iterable[Sample], state: dict[str, float]) -> None:
+    """Divide the rewards by the standard deviation of all episode rewards so far, unless these are equal.
+
+    The mean stays: to shift every reward would change what it is worth to end an episode early.
+    """
+    deviation = math.sqrt(state["reward_squares"] / state["reward_count"])
+    if deviation > ROUNDING * abs(state["reward_mean"]):
+        for sample in samples:
+            sample.earned = [Reward(r.value / deviation, r.turn, r.agent) for r in sample.earned]
+
+
+def kl_values(old: Array, reference: Array, estimator: Estimator) -> Array:
+    """Return Schulman's estimate of KL(old || reference) at each token (joschu.net/blog/kl-approx.html).
+
+    With d = old - reference: k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d. d is clamped to LOGRATIO_BOUND.
+    """
+    d = np.clip(old - reference, -LOGRATIO_BOUND, LOGRATIO_BOUND)
+    return {"k1": d, "k2": d**2 / 2, "k3": np.expm1(-d) + d}[estimator]
