@@ -1,0 +1,120 @@
+"""Every algorithm learns small games in a second, and the same algorithm with a fault in it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from agentrl.algorithms import Algorithm, Sample, algorithms
+from agentrl.algorithms.credit import returns_by_turn, spread
+from agentrl.algorithms.grpo import GRPO
+from agentrl.losses.terms import Terms
+from tests.unit.learning.games import BANDIT, CHAIN, CONTEXTUAL, GAMES, Game
+from tests.unit.learning.practice import Practice
+
+SEEDS = range(3)
+MARGIN = 0.4
+"""Expected reward that a policy must gain. The best policy gains 0.75 in the bandits and 0.625 in the chain, where a
+policy that learns nothing but the second turn gains 0.25."""
+
+every_algorithm = pytest.mark.parametrize("algorithm", algorithms().values(), ids=algorithms().keys())
+
+
+def gain(game: Game, algorithm: Algorithm, seed: int = 0, staleness: int = 0) -> float:
+    practice = Practice(game, algorithm, seed, staleness=staleness)
+    start = practice.expected_reward
+    return practice.train(game.batches) - start
+
+
+@pytest.mark.parametrize("game", GAMES.values(), ids=GAMES.keys())
+@every_algorithm
+def test_an_algorithm_learns(algorithm: type[Algorithm], game: Game) -> None:
+    for seed in SEEDS:
+        assert gain(game, algorithm(), seed) >= MARGIN, f"seed {seed}"
+
+
+@every_algorithm
+def test_the_same_seed_gives_the_same_weights(algorithm: type[Algorithm]) -> None:
+    practices = [Practice(CONTEXTUAL, algorithm(), seed=0) for _ in range(2)]
+    other = Practice(CONTEXTUAL, algorithm(), seed=1)
+    for practice in (*practices, other):
+        practice.train(3)
+    one, two, three = (practice.policy.state_dict() for practice in (*practices, other))
+    assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
+    assert not all(torch.equal(tensor, three[name]) for name, tensor in one.items())
+
+
+# --- the tests bite -----------------------------------------------------------------------------------------
+
+
+def broken(algorithm: type[Algorithm], spoil: Callable[[Sample], None]) -> Algorithm:
+    """Return the algorithm with a fault: `spoil` changes each sample after credit was given."""
+
+    def credit(self: Algorithm, groups: Sequence[Sequence[Sample]]) -> None:
+        algorithm.credit(self, groups)
+        for sample in (sample for samples in groups for sample in samples):
+            spoil(sample)
+
+    return type("Broken", (algorithm,), {"credit": credit})()
+
+
+def negate(sample: Sample) -> None:
+    sample.advantages = -sample.advantages
+
+
+def delay(sample: Sample) -> None:
+    sample.advantages = np.concatenate([[0.0], sample.advantages[:-1]])
+
+
+@every_algorithm
+def test_no_algorithm_learns_with_its_sign_flipped(algorithm: type[Algorithm]) -> None:
+    assert gain(BANDIT, broken(algorithm, negate)) < 0
+
+
+@every_algorithm
+def test_no_algorithm_learns_with_its_credit_one_action_late(algorithm: type[Algorithm]) -> None:
+    assert gain(CHAIN, broken(algorithm, delay)) < MARGIN
+
+
+@every_algorithm
+def test_no_algorithm_learns_with_its_mask_shifted_by_one(algorithm: type[Algorithm]) -> None:
+    """Each action of a micro-batch gets the advantage of the one before it."""
+
+    def objective(self: Algorithm, terms: Terms) -> Tensor:
+        return algorithm.objective(self, replace(terms, advantages=terms.advantages.roll(1)))
+
+    assert gain(BANDIT, type("Shifted", (algorithm,), {"objective": objective})()) < MARGIN
+
+
+class WithoutBaseline(GRPO):
+    """Credits the return itself."""
+
+    def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
+        for samples in groups:
+            spread(samples, returns_by_turn(samples))
+
+
+class Myopic(GRPO):
+    """Credits a turn with nothing but its own reward."""
+
+    def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
+        for samples in groups:
+            rewards = np.array([sample.rewards() for sample in samples])
+            for sample, advantages in zip(samples, rewards - rewards.mean(0), strict=True):
+                sample.advantages = advantages
+
+
+def test_without_a_baseline_a_bandit_that_always_pays_is_not_learned() -> None:
+    """Where most actions pay 0, as in the other games, a baseline is not necessary: the reward itself is the credit."""
+    assert np.mean([gain(BANDIT, WithoutBaseline(), seed) for seed in SEEDS]) < MARGIN
+    assert gain(CONTEXTUAL, WithoutBaseline()) >= MARGIN
+
+
+def test_without_credit_across_turns_the_chain_is_not_learned() -> None:
+    assert gain(CHAIN, Myopic()) < 0
+    assert gain(BANDIT, Myopic()) >= MARGIN
