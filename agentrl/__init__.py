@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agentrl import algorithms as algorithms
     from agentrl import env as env
     from agentrl import errors as errors
     from agentrl import types as types
@@ -27,7 +28,7 @@ _HOMES = {
     "train": "agentrl.training.api",
 }
 """Each name and its module, which is imported when the name is first used."""
-_MODULES = ("env", "errors", "types")
+_MODULES = ("algorithms", "env", "errors", "types")
 """Modules of this package that are attributes without an import."""
 
 

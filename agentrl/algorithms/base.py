@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from agentrl.algorithms.config import AlgorithmConfig
+from agentrl.algorithms.config import AlgorithmConfig, check_schema
 from agentrl.algorithms.sample import Column, Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, observe, scale, shape
 from agentrl.config.schema import Config as RunConfig
@@ -66,6 +66,11 @@ class Algorithm(ABC):
     """Whether credit compares the whole batch, so that a single group cannot be credited alone."""
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.name = vars(cls).get("name", cls.__name__)
+        check_schema(cls.__name__, cls.Config)
+
     def __init__(self, config: AlgorithmConfig | None = None, run: RunShape | None = None) -> None:
         self.config = self.Config() if config is None else config
         self.run = run or RunShape()
@@ -78,6 +83,12 @@ class Algorithm(ABC):
         if config.kl_coef > 0:
             columns |= {"reference", "old"} if config.kl_in == "reward" else {"reference"}
         return replace(self.needs, columns=frozenset(columns))
+
+    @property
+    def credits_groups_alone(self) -> bool:
+        """Whether the credit of a group depends neither on other groups nor on columns."""
+        is_penalised = self.config.kl_coef > 0 and self.config.kl_in == "reward"
+        return not (self.is_batch_relative or self.needs.columns or is_penalised)
 
     @property
     def skips_zero_advantages(self) -> bool:
@@ -108,6 +119,17 @@ class Algorithm(ABC):
     def after(self, report: StepReport) -> None:  # noqa: B027 (most algorithms have nothing to adapt)
         """Adapt `self.state` after a step."""
 
+    def idle_keys(self) -> dict[str, str]:
+        """Return the keys that nothing reads in this run, each with what it needs."""
+        idle = self.config.idle_keys()
+        if not self.credits_groups_alone:
+            idle["filter_zero_variance"] = "an algorithm that credits each group alone"
+        if type(self).loss is not Algorithm.loss:
+            idle["loss"] = "an algorithm that leaves the loss open"
+        if "reference" not in self.requirements.columns:
+            idle |= dict.fromkeys(("reference_every", "reference_ema"), "algorithm.kl_coef above 0")
+        return idle
+
     # --- for the run ----------------------------------------------------------------------------------------
 
     def assign(self, groups: Sequence[Sequence[Sample]]) -> None:
@@ -118,7 +140,7 @@ class Algorithm(ABC):
 
     def has_signal(self, group: Group) -> bool:
         """True when any advantage of the group is not 0, or if a group cannot be credited alone."""
-        if self.is_batch_relative or self.requirements.columns:
+        if not self.credits_groups_alone:
             return True
         groups = samples_of([group])
         self._refuse_incomplete(groups)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from agentrl.config.schema import Keys, Unset
+from agentrl.errors import ConfigError
 
 Loss = Literal["ppo_clip", "dual_clip", "gspo", "cispo", "policy_gradient"]
 Correction = Literal["none", "tis", "icepop", "token_mask", "sequence_tis", "sequence_mask", "geometric_mask"]
@@ -92,3 +93,42 @@ class AlgorithmConfig(Keys):
             return keys
         widths = next((widths for loss, widths in CLIP_WIDTHS.items() if loss == keys["loss"]), ())
         return dict(zip(("clip_low", "clip_high"), widths, strict=False)) | keys
+
+    def idle_keys(self) -> dict[str, str]:
+        """Return the keys that have no effect beside the others, each with what it needs."""
+        correction = self.correction if self.old_logprobs == "learner" else "none"
+        has_kl, clips = self.kl_coef > 0, self.loss != "policy_gradient"
+        has_bonus = self.entropy_coef > 0 or self.entropy_target > 0
+        is_floored = correction in ("icepop", "token_mask", "sequence_mask")
+        a_kl, a_mean = "algorithm.kl_coef above 0", "algorithm.correction geometric_mask"
+        conditions = (
+            ("clip_low", clips, "a loss that clips"),
+            ("clip_high", clips, "a loss that clips"),
+            ("dual_clip", self.loss == "dual_clip", "algorithm.loss dual_clip"),
+            ("constant", self.normalization == "constant", "algorithm.normalization constant"),
+            ("correction", self.old_logprobs == "learner", "algorithm.old_logprobs learner"),
+            ("tis_cap", has_kl or correction != "none", "algorithm.old_logprobs learner and a correction"),
+            ("tis_floor", is_floored, "algorithm.correction icepop, token_mask or sequence_mask"),
+            ("geometric_low", correction == "geometric_mask", a_mean),
+            ("geometric_high", correction == "geometric_mask", a_mean),
+            *((key, has_kl, a_kl) for key in ("kl_in", "kl_estimator", "kl_target")),
+            ("kl_horizon", has_kl and self.kl_target > 0, "algorithm.kl_target above 0"),
+            ("entropy_delta", self.entropy_target > 0, "algorithm.entropy_target above 0"),
+            ("entropy_clip", has_bonus, "algorithm.entropy_coef above 0"),
+            ("overlong_buffer", self.overlong_penalty > 0, "algorithm.overlong_penalty above 0"),
+            ("max_filtered_batches", self.filter_zero_variance, "algorithm.filter_zero_variance true"),
+        )
+        return {key: needs for key, is_read, needs in conditions if not is_read}
+
+
+def check_schema(algorithm: str, schema: object) -> None:
+    """Raise ConfigError if the `Config` of the class called `algorithm` cannot check `--algorithm.*`."""
+    if not (isinstance(schema, type) and issubclass(schema, AlgorithmConfig)):
+        raise ConfigError(
+            f"{algorithm}: Config must derive from agentrl.algorithms.AlgorithmConfig, which checks the --algorithm.* "
+            "keys"
+        )
+    if "name" in schema.model_fields:
+        raise ConfigError(
+            f"{algorithm}: Config.name cannot be set, because --algorithm.name selects the algorithm; rename the key"
+        )

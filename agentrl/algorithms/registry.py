@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
+
 from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.cispo import CISPO
 from agentrl.algorithms.dapo import DAPO
@@ -13,8 +15,14 @@ from agentrl.algorithms.reinforce_pp import ReinforcePP
 from agentrl.algorithms.reinforce_pp_baseline import ReinforcePPBaseline
 from agentrl.algorithms.remax import ReMax
 from agentrl.algorithms.rloo import RLOO
+from agentrl.config.options import checked_options
 from agentrl.config.schema import AlgorithmSection
-from agentrl.errors import UnknownNameError
+from agentrl.errors import ConfigError
+from agentrl.plugins import registry
+from agentrl.plugins.kind import Kind
+from agentrl.plugins.tracebacks import call_author, defined_at
+
+GROUP = "agentrl.algorithms"
 
 
 def algorithms() -> dict[str, type[Algorithm]]:
@@ -24,15 +32,39 @@ def algorithms() -> dict[str, type[Algorithm]]:
     }
 
 
+ALGORITHMS = Kind[Algorithm](
+    noun="algorithm",
+    base=Algorithm,
+    group=GROUP,
+    argument="algo",
+    files=("algorithm.py",),
+    remedy="For an algorithm of your own, write ./file.py or package:Class (docs/algorithms.md).",
+    shipped=tuple(EntryPoint(name, f"{cls.__module__}:{cls.__name__}", GROUP) for name, cls in algorithms().items()),
+)
+
+
 def resolve(name: str) -> type[Algorithm]:
-    """Return the algorithm class called `name`. Raises UnknownNameError, which suggests the nearest known name."""
-    known = algorithms()
-    if name not in known:
-        raise UnknownNameError("algorithm", name, known)
-    return known[name]
+    """Return the algorithm class called `name`.
+
+    A name is `grpo`, one that an installed package announces, `package:Class` or `./file.py[:Class]`.
+    Raises UnknownNameError for an unknown name, and ConfigError for a class that cannot be loaded.
+    """
+    return registry.resolve(ALGORITHMS, name)
 
 
 def make_algorithm(section: AlgorithmSection, run: RunShape | None = None) -> Algorithm:
-    """Return the algorithm of a run with its configuration."""
+    """Return the algorithm of a run. Raises ConfigError for keys that are wrong or have no effect."""
     cls = resolve(section.name)
-    return cls(cls.Config.model_validate(section.options), run)
+    config = checked_options(cls.Config, section.options, "algorithm", cls.__name__)
+    algorithm: Algorithm = call_author(f"{cls.__name__} cannot be made", cls, config, run, at=cls.__init__)
+    if vars(algorithm).get("config") is not config:
+        where = defined_at(cls.__init__)
+        raise ConfigError(f"{cls.__name__}{where} loses its config: call super().__init__(config, run) in __init__")
+    idle = [
+        f"algorithm.{key} has no effect without {needs}: leave it out"
+        for key, needs in algorithm.idle_keys().items()
+        if key in section.options and getattr(config, key) != cls.Config.model_fields[key].get_default(call_default_factory=True)
+    ]
+    if idle:
+        raise ConfigError("\n".join(idle))
+    return algorithm

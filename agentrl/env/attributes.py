@@ -13,8 +13,8 @@ from typing import Any
 from agentrl.env.config import EnvConfig
 from agentrl.env.definition import RESERVED, SETTINGS, settings_faults
 from agentrl.env.signatures import HOOKS, mark_of
-from agentrl.env.tracebacks import defined_at
 from agentrl.errors import ConfigError
+from agentrl.plugins.tracebacks import defined_at
 
 INIT = "def __init__(self, config=None, **options), and super().__init__(config, **options) in it"
 """The `__init__` of an author's class that takes what agentrl gives it."""

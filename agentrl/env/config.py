@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
 
-from pydantic import AfterValidator, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, ConfigDict
 
-from agentrl.config.schema import Config, Keys
-from agentrl.errors import ConfigError, UnknownNameError
-
-LIST_ERRORS = {"tuple_type", "list_type", "set_type", "frozen_set_type"}
-"""pydantic's error types for a value that should be one of these."""
+from agentrl.config.options import checked_options
+from agentrl.config.schema import Keys
+from agentrl.errors import ConfigError
 
 
 class EnvConfig(Keys):
@@ -71,45 +68,4 @@ def env_config(env_class: type[HasConfig], options: Mapping[str, Any]) -> EnvCon
     A comma-separated string is accepted for list and tuple fields: `--env.kinds single,multiple`. Raises ConfigError
     that names each invalid key and, for an unknown key, the nearest known one.
     """
-    schema = env_class.Config
-    for key in options:
-        if key not in schema.model_fields:
-            above = f"A file has {key} above its first section." if key in Config.model_fields else ""
-            known = [f"env.{k}" for k in schema.model_fields]
-            raise UnknownNameError(f"key of {env_class.__name__}", f"env.{key}", known, above)
-    try:
-        return _validated(schema, options)
-    except ValidationError as error:
-        faults = map(_explained, error.errors(include_url=False))
-        raise ConfigError(f"{env_class.__name__}: {'; '.join(faults)}") from error
-
-
-def _validated(schema: type[EnvConfig], options: Mapping[str, Any]) -> EnvConfig:
-    try:
-        return schema.model_validate(options)
-    except ValidationError as error:
-        if not (lists := _split_lists(error)):
-            raise
-        return schema.model_validate({**options, **lists})
-
-
-def _split_lists(error: ValidationError) -> dict[str, list[str]]:
-    """Return the strings that were given for list fields, split at their commas."""
-    texts = {e["loc"][0]: e["input"] for e in error.errors() if e["type"] in LIST_ERRORS and len(e["loc"]) == 1}
-    return {
-        str(key): [item.strip() for item in text.split(",") if item.strip()]
-        for key, text in texts.items()
-        if isinstance(text, str)
-    }
-
-
-def _explained(fault: ErrorDetails) -> str:
-    """Return a pydantic error in the words of a run's own keys: the key, what is wrong, and the value."""
-    key = ".".join(map(str, ("env", *fault["loc"])))
-    if fault["type"] == "missing":
-        return f"{key} is required: give --{key} VALUE"
-    what = fault["msg"].removeprefix("Value error, ")
-    if not fault["loc"]:
-        return what
-    must = what.replace("Input should", "must", 1)
-    return f"{key}{'' if must.startswith('must') else ':'} {must}, got {fault['input']!r} (--{key})"
+    return checked_options(env_class.Config, options, "env", env_class.__name__)

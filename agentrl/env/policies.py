@@ -8,8 +8,8 @@ from typing import Any
 from agentrl.env.base import Env, Policy
 from agentrl.env.messages import is_turn, short, tool_call_fault
 from agentrl.env.tasks import Task
-from agentrl.env.tracebacks import defined_at
 from agentrl.errors import EnvError
+from agentrl.plugins.tracebacks import defined_at
 from agentrl.types import Message
 
 SILENCE = ""

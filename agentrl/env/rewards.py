@@ -12,8 +12,8 @@ from typing import Any, TypeVar, get_args, overload
 import numpy as np
 
 from agentrl.env.tools import marked
-from agentrl.env.tracebacks import describe_error, traced
 from agentrl.errors import ConfigError, did_you_mean
+from agentrl.plugins.tracebacks import describe_error, traced
 from agentrl.types import Scope, Signal
 from agentrl.types.trajectory import TRACEBACK
 

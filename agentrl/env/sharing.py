@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import CodeType
 from typing import Any, Generic, TypeVar, overload
 
-from agentrl.env.tracebacks import defined_at
 from agentrl.errors import EnvError
+from agentrl.plugins.tracebacks import defined_at
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agentrl.env.tracebacks import describe_error, traced
 from agentrl.errors import AgentRLError, EngineDiedError, EngineError, EnvError, VerifierError
+from agentrl.plugins.tracebacks import describe_error, traced
 from agentrl.types import Signal, StopReason
 
 

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 from agentrl.config.loading import Setting, distinct, load, of_arguments, of_section
 from agentrl.config.schema import Config
 from agentrl.env import Env
-from agentrl.env.pickles import dump, name_of
+from agentrl.env.registry import ENVIRONMENTS
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import EvaluationRecord
+from agentrl.plugins.pickles import dump, name_of
 from agentrl.records.folder import RunFolder, check_out, path_of
 from agentrl.report.run import Run
 from agentrl.training import launch
@@ -82,7 +83,7 @@ def load_config(
     lists every unknown key and wrong value.
     """
     _check_env(env)
-    if isinstance(env, type) and not name_of(env):
+    if isinstance(env, type) and not name_of(ENVIRONMENTS, env):
         name = env.__name__
         raise ConfigError(
             f"other processes cannot import the class {name}, so a configuration cannot name it: pass it later, as in "
@@ -124,7 +125,7 @@ def _arguments(
     if not isinstance(env, type):
         yield distinct(of_arguments({"env": env.absolute() if isinstance(env, Path) else env}) + rest)
         return
-    if name := name_of(env):
+    if name := name_of(ENVIRONMENTS, env):
         yield distinct([Setting("env.name", name, "argument env"), *rest])
         return
     chosen = next(path for path in (settings.get("out"), out, launch.default_out(env.__name__)) if path is not None)
@@ -142,7 +143,7 @@ def _pickled(env: type[Env], folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PICKLE
     try:
-        dump(env, path)
+        dump(ENVIRONMENTS, env, path)
         yield path
     finally:
         if not RunFolder(folder).config.exists():

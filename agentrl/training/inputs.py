@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.dry_run.completeness import check_complete
 from agentrl.env.dry_run.process import dry_run
 from agentrl.env.dry_run.verdict import DryRunRequest
-from agentrl.env.files import absolute, is_path
 from agentrl.env.registry import resolve
-from agentrl.env.tracebacks import describe_error
-from agentrl.errors import AgentRLError, ConfigError, catch, catch_exit
+from agentrl.errors import ConfigError, catch
+from agentrl.plugins.files import absolute, is_path
+from agentrl.plugins.tracebacks import call_author
 from agentrl.records.checkpoints import steps_in
 from agentrl.records.folder import RunFolder, check_free
 from agentrl.records.manifest import build_manifest, env_source, write_manifest
@@ -55,7 +55,7 @@ class RunInputs:
         env = env_of(config)
         max_turns = config.rollout.max_turns
         check_complete(EnvDriver(env, max_turns))
-        notice = str(_called(f"{type(env).__name__} cannot run here", env.preflight) or "")
+        notice = str(call_author(f"{type(env).__name__} cannot run here", env.preflight) or "")
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
         tried = dry_run(DryRunRequest(config.env.name, config.env.options, wanted, config.seed, max_turns))
         model = locate(config.model.name)
@@ -92,8 +92,8 @@ def env_of(config: Config) -> Env:
     """Make one object of the environment that `config` names. Raises ConfigError."""
     env_class = resolve(config.env.name)
     settings = env_config(env_class, config.env.options)
-    env: Env = _called(f"{env_class.__name__} cannot be made", env_class, settings, at=env_class.__init__)
-    _called(f"{env_class.__name__} cannot be made", check_made, env, settings)
+    env: Env = call_author(f"{env_class.__name__} cannot be made", env_class, settings, at=env_class.__init__)
+    call_author(f"{env_class.__name__} cannot be made", check_made, env, settings)
     return env
 
 
@@ -106,19 +106,6 @@ def algorithm_of(config: Config) -> Algorithm:
             f"algorithm {config.algorithm.name} compares at least {least} episodes per task: raise rollout.group_size"
         )
     return algorithm
-
-
-def _called(failure: str, function: Callable[..., Any], *args: Any, at: object = None) -> Any:
-    """Call an author's code. Errors of agentrl are raised as they are, all others as ConfigError that says `failure`.
-
-    `at` is the function whose line the error names where none of the author's code was reached.
-    """
-    outcome = catch_exit(function, *args)
-    if isinstance(outcome.error, AgentRLError):
-        raise outcome.error
-    if outcome.error:
-        raise ConfigError(f"{failure}: {describe_error(outcome.error, at)}") from outcome.error
-    return outcome.value
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import agentrl
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.env import EnvDriver, GymnasiumEnv, Message, Policy, StopReason, Task, resolve, text_of
 from agentrl.env import play as play_episodes
-from agentrl.env.files import load_file
+from agentrl.plugins.files import load_file
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import FunctionCall, SampleId, Trajectory
 from tests.unit.rollout.cases import Listening, check_law_1, request

@@ -28,7 +28,7 @@ def test_mypy_sees_each_name_where_it_is_imported_from() -> None:
     assert agentrl._HOMES.keys() == set(EXPORTED) - {"__version__"}
 
 
-@pytest.mark.parametrize("name", ["env", "errors", "types"])
+@pytest.mark.parametrize("name", ["algorithms", "env", "errors", "types"])
 def test_the_modules_that_users_need_are_attributes(name: str) -> None:
     code = f"import agentrl\nprint('{name}' in dir(agentrl), agentrl.{name}.__name__)"
     answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=30)

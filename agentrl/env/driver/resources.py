@@ -14,8 +14,8 @@ from agentrl.env.base import Env
 from agentrl.env.driver.user_code import UserCode
 from agentrl.env.sharing import Shared, shared_of
 from agentrl.env.tasks import IndexedTasks
-from agentrl.env.tracebacks import describe_error
 from agentrl.errors import Caught, EnvError
+from agentrl.plugins.tracebacks import describe_error
 
 Closer = Callable[[Any], Callable[..., Any] | None]
 CLOSE_TIMEOUT_S = 10.0

@@ -10,8 +10,8 @@ from typing import Any
 
 from agentrl.env.base import Env
 from agentrl.env.driver.threads import THREADS
-from agentrl.env.tracebacks import describe_error
 from agentrl.errors import Caught, DeadlineError, EnvError, ExitedError, Fault, acatch, catch
+from agentrl.plugins.tracebacks import describe_error
 
 GRACE_S = 1.0
 

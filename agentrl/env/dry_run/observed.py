@@ -14,7 +14,7 @@ from types import NoneType, SimpleNamespace
 from typing import Any
 from zlib import crc32
 
-from agentrl.env.tracebacks import is_foreign_class
+from agentrl.plugins.tracebacks import is_foreign_class
 
 TICK_S, LONG_S = 0.05, 1.0
 PLAIN = (

@@ -12,8 +12,8 @@ from agentrl.env.base import Env
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.user_code import UserCode
 from agentrl.env.tasks import IndexedTasks, Task
-from agentrl.env.tracebacks import defined_at
 from agentrl.errors import ConfigError, EnvError
+from agentrl.plugins.tracebacks import defined_at
 
 MAX_COMPARED, MAX_REREAD, MOMENT_S = 10_000, 100, 1.0
 

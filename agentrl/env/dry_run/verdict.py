@@ -23,8 +23,8 @@ from agentrl.env.policies import SILENCE
 from agentrl.env.registry import resolve
 from agentrl.env.tasks import Task
 from agentrl.env.tools import read_docstring, tools_of
-from agentrl.env.tracebacks import authors_traceback, describe_error
 from agentrl.errors import AgentRLError, ConfigError, acatch, catch
+from agentrl.plugins.tracebacks import authors_traceback, describe_error
 from agentrl.types import Message, Signal, StopReason, text_of
 
 SILENT = ((), ())

@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from agentrl.env.tracebacks import is_foreign
 from agentrl.errors import Caught, catch
+from agentrl.plugins.tracebacks import is_foreign
 
 GRACE_S = 5.0
 """Time for the checks to end at their own limit."""

@@ -16,8 +16,8 @@ from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.policies import oracle_of
 from agentrl.env.testing.episodes import ChoosePolicy, MakeEnv, moments
-from agentrl.env.tracebacks import describe_error, is_foreign
 from agentrl.errors import AgentRLError
+from agentrl.plugins.tracebacks import describe_error, is_foreign
 from agentrl.types import TRAIN
 
 MOST_S = 30.0

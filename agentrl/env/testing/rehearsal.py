@@ -13,10 +13,10 @@ from agentrl.engine.server import EngineServer
 from agentrl.env.base import Env, Policy
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
-from agentrl.env.files import is_path
 from agentrl.env.messages import is_turn, short
 from agentrl.env.tasks import check_choice
 from agentrl.errors import ConfigError, EngineRefusedError, EnvError
+from agentrl.plugins.files import is_path
 from agentrl.rollout import byte_renderer
 from agentrl.rollout.byte_renderer import ByteRenderer
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from agentrl.env import Env, Message, Task, resolve, reward
-from agentrl.env.files import load_path
-from agentrl.env.pickles import dump, name_of
+from agentrl.env.registry import ENVIRONMENTS
 from agentrl.errors import ConfigError
+from agentrl.plugins.files import load_path
+from agentrl.plugins.pickles import dump, name_of
 
 SCRIPT = '''
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pathlib import Path
 from typing import Literal
 
 from agentrl.env import Context, Env, EnvConfig, Limits, Message, Task, reward, shared, tool
-from agentrl.env.pickles import dump, name_of
+from agentrl.env.registry import ENVIRONMENTS
+from agentrl.plugins.pickles import dump, name_of
 from pydantic import Field
 
 FACTOR = 3
@@ -58,8 +60,8 @@ class Mine(Base):
         return float("yes" in ctx.text)
 
 if __name__ == "__main__":
-    assert name_of(Mine) == ""
-    dump(Mine, Path(sys.argv[1]))
+    assert name_of(ENVIRONMENTS, Mine) == ""
+    dump(ENVIRONMENTS, Mine, Path(sys.argv[1]))
 '''
 PLAY = """
 import sys
@@ -96,7 +98,9 @@ def test_a_class_of_a_package_beside_a_notebook_plays_in_another_process(tmp_pat
     (package / "envs.py").write_text(
         f"{body[0]}from . import helpers\n\nclass Base{rest[2]}".replace("{times(", "{helpers.times(")
     )
-    write = "from pk.envs import Mine, dump, name_of, Path; assert not name_of(Mine); dump(Mine, Path('out/env.pkl'))"
+    write = (
+        "from pk.envs import *; assert not name_of(ENVIRONMENTS, Mine); dump(ENVIRONMENTS, Mine, Path('out/env.pkl'))"
+    )
     subprocess.run([sys.executable, "-c", write], check=True, timeout=60, cwd=tmp_path)
     command = [sys.executable, "-c", PLAY, "env.pkl"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=out)
@@ -105,11 +109,11 @@ def test_a_class_of_a_package_beside_a_notebook_plays_in_another_process(tmp_pat
 
 def test_a_pickle_that_was_written_again_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "env.pkl"
-    dump(_class("One"), path)
+    dump(ENVIRONMENTS, _class("One"), path)
     assert resolve(str(path)).__name__ == "One"
-    assert load_path(str(path)) is load_path(str(path))
+    assert load_path(ENVIRONMENTS, str(path)) is load_path(ENVIRONMENTS, str(path))
     path.unlink()
-    dump(_class("Other"), path)
+    dump(ENVIRONMENTS, _class("Other"), path)
     assert resolve(str(path)).__name__ == "Other"
 
 
@@ -119,7 +123,7 @@ def _class(name: str, **body: object) -> type[Env]:
 
 def test_a_class_that_holds_a_lock_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'^Locked cannot be pickled \(TypeError: .*env="./file\.py:Locked"$'):
-        dump(_class("Locked", lock=threading.Lock()), tmp_path / "env.pkl")
+        dump(ENVIRONMENTS, _class("Locked", lock=threading.Lock()), tmp_path / "env.pkl")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -133,16 +137,16 @@ def test_a_file_that_holds_no_class_is_refused(data: bytes, words: str, tmp_path
 
 
 def test_an_announced_class_has_its_name_and_one_of_a_file_its_path(tmp_path: Path) -> None:
-    assert name_of(resolve("guess")) == "guess"
+    assert name_of(ENVIRONMENTS, resolve("guess")) == "guess"
     (tmp_path / "script.py").write_text(SCRIPT)
     path = f"{tmp_path / 'script.py'}:Mine"
-    assert name_of(resolve(path)) == path
+    assert name_of(ENVIRONMENTS, resolve(path)) == path
 
 
 def test_a_class_of_a_function_or_a_package_has_no_name() -> None:
-    assert name_of(_class("Local")) == ""
-    assert name_of(InPackage) == ""
-    assert name_of(_class("Gone", __module__="gone.envs")) == ""
+    assert name_of(ENVIRONMENTS, _class("Local")) == ""
+    assert name_of(ENVIRONMENTS, InPackage) == ""
+    assert name_of(ENVIRONMENTS, _class("Gone", __module__="gone.envs")) == ""
 
 
 class InPackage(Env):

@@ -12,9 +12,11 @@ import gymnasium
 import pytest
 from pydantic import Field, model_validator
 
-from agentrl.env import Env, EnvConfig, env_config, make_env, play, registry, resolve
-from agentrl.env.files import absolute
+from agentrl.env import Env, EnvConfig, env_config, make_env, play, resolve
+from agentrl.env.registry import ENVIRONMENTS
 from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.plugins import registry
+from agentrl.plugins.files import absolute
 from tests.unit.env.worlds import Echo
 
 FILE = """
@@ -63,7 +65,7 @@ def test_a_version_that_is_not_installed_is_rejected() -> None:
 
 
 def test_two_packages_with_the_same_name_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = [registry.EntryPoint("maze", target, registry.GROUP) for target in ("a:Maze", "b:Maze")]
+    entries = [registry.EntryPoint("maze", target, ENVIRONMENTS.group) for target in ("a:Maze", "b:Maze")]
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
     monkeypatch.setattr(registry, "announced", registry.announced.__wrapped__)
     with pytest.raises(ConfigError, match="both announce environment 'maze'; uninstall one"):
@@ -75,9 +77,9 @@ def test_a_package_that_does_not_import_is_named() -> None:
         ("no_such_module:Maze", r"\(no_such_module:Maze\) cannot be loaded: ModuleNotFoundError"),
         ("json:dumps", "is no"),
     ):
-        entry = registry.EntryPoint("maze", target, registry.GROUP)
+        entry = registry.EntryPoint("maze", target, ENVIRONMENTS.group)
         with pytest.raises(ConfigError, match=message):
-            registry.load(registry.Announced("maze", target, "acme-maze", "1.0", entry))
+            registry.load(ENVIRONMENTS, registry.Announced("maze", target, "acme-maze", "1.0", entry))
 
 
 def test_a_file_and_a_folder_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.env import EnvDriver, Episode, StopReason, Task, resolve
-from agentrl.env.tracebacks import MAX_CHARS, describe_error, home_of, traced
 from agentrl.errors import EnvError
+from agentrl.plugins.tracebacks import MAX_CHARS, describe_error, home_of, traced
 
 FILE = """
 import json

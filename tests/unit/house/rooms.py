@@ -17,14 +17,15 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "config": {"types", "errors"},
     "records": {"types", "errors", "config"},
-    "env": {"types", "errors", "config"},
+    "plugins": {"types", "errors", "config"},
+    "env": {"types", "errors", "config", "plugins"},
     "engine": {"types", "errors", "config"},
     "reward_models": {"types", "errors", "config", "env"},
     "losses": {"types", "errors"},
-    "algorithms": {"types", "errors", "config", "losses"},
+    "algorithms": {"types", "errors", "config", "plugins", "losses"},
     "weights": {"types", "errors", "engine"},
-    "rollout": {"types", "errors", "engine", "env"},
-    "env.testing": {"types", "errors", "engine", "env", "rollout"},
+    "rollout": {"types", "errors", "plugins", "engine", "env"},
+    "env.testing": {"types", "errors", "plugins", "engine", "env", "rollout"},
     "learner": {"types", "errors", "config", "losses", "algorithms", "weights"},
     "metrics": {"types", "errors", "config", "records"},
 }
@@ -32,8 +33,12 @@ ROOMS["report"] = ROOMS["metrics"] | {"metrics"}
 ROOMS["cluster"] = set(ROOMS) - {"report", "env.testing"}
 ROOMS["training"] = set(ROOMS) - {"env.testing"}
 ROOMS["cli"] = set(ROOMS) - {"env.testing"}
-# Everything that authors import: environments, tools, examples, code of the docs. Nothing deeper.
-PUBLIC = {"agentrl", "agentrl.env", "agentrl.env.testing", "agentrl.reward_models", "agentrl.types", "agentrl.errors"}
+# Everything that authors import: environments, algorithms, tools, examples, code of the docs. Nothing deeper.
+PUBLIC = {
+    "agentrl",
+    *("agentrl.algorithms", "agentrl.env", "agentrl.env.testing", "agentrl.reward_models"),
+    *("agentrl.types", "agentrl.errors"),
+}
 CLOSED = {  # folders that only these rooms of agentrl import
     "agentrl.env.driver": {"agentrl.env", "agentrl.env.testing", "agentrl.rollout", "agentrl.training"},
     "agentrl.env.dry_run": {"agentrl.env", "agentrl.training"},

@@ -6,9 +6,11 @@ import inspect
 import sys
 import sysconfig
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from agentrl.errors import ExitedError
+from agentrl.errors import AgentRLError, ConfigError, ExitedError, catch_exit
 
 MAX_CHARS = 20_000
 FRAMEWORK = str(Path(__file__).parents[1])
@@ -25,6 +27,19 @@ def describe_error(error: BaseException, called: object = None) -> str:
     where = f" ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
     is_reached = frame is not None and is_foreign(frame.filename)
     return f"{type(error).__name__}: {error}{where if is_reached else defined_at(called) or where}"
+
+
+def call_author(failure: str, function: Callable[..., Any], *args: Any, at: object = None) -> Any:
+    """Call an author's code. Errors of agentrl are raised as they are, all others as ConfigError that says `failure`.
+
+    `at` is the function whose line the error names where none of the author's code was reached.
+    """
+    outcome = catch_exit(function, *args)
+    if isinstance(outcome.error, AgentRLError):
+        raise outcome.error
+    if outcome.error:
+        raise ConfigError(f"{failure}: {describe_error(outcome.error, at)}") from outcome.error
+    return outcome.value
 
 
 def defined_at(function: object) -> str:

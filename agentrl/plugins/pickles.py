@@ -1,4 +1,4 @@
-"""An environment class that other processes cannot import, such as a notebook's: pickled with its code."""
+"""A plugin class that other processes cannot import, such as a notebook's: pickled with its code."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import get_type_hints
 
 import cloudpickle
 
-from agentrl.env.base import Env
-from agentrl.env.registry import announced, load
 from agentrl.errors import ConfigError, catch
+from agentrl.plugins.kind import Kind, T
+from agentrl.plugins.registry import announced, load
 
 FIND = """
 import json, sys
@@ -27,38 +27,38 @@ print(json.dumps(where))
 FIND_S = 60.0
 
 
-def name_of(env_class: type[Env]) -> str:
+def name_of(kind: Kind[T], plugin: type[T]) -> str:
     """Return the name by which every process finds the class: announced, or `file.py:Class`; "" if there is none."""
-    package = env_class.__module__.partition(".")[0]
-    for item in announced().values():
-        if item.target.replace(":", ".").partition(".")[0] == package and not item.rival and load(item) is env_class:
+    package = plugin.__module__.partition(".")[0]
+    for item in announced(kind).values():
+        if item.target.replace(":", ".").partition(".")[0] == package and not item.rival and load(kind, item) is plugin:
             return item.name
-    module = sys.modules.get(env_class.__module__)
+    module = sys.modules.get(plugin.__module__)
     file = getattr(module, "__file__", None)
     is_alone = module is not None and module.__name__ != "__main__" and not module.__package__
-    is_global = getattr(module, env_class.__qualname__, None) is env_class
-    return f"{Path(file).resolve()}:{env_class.__qualname__}" if file and is_alone and is_global else ""
+    is_global = getattr(module, plugin.__qualname__, None) is plugin
+    return f"{Path(file).resolve()}:{plugin.__qualname__}" if file and is_alone and is_global else ""
 
 
-def dump(env_class: type[Env], path: Path) -> None:
+def dump(kind: Kind[T], plugin: type[T], path: Path) -> None:
     """Write the class and the code it uses to `path`. Raises ConfigError if it cannot be pickled."""
-    _evaluate_annotations(env_class)
-    pickled = catch(_pickled, env_class)
+    _evaluate_annotations(kind, plugin)
+    pickled = catch(_pickled, plugin)
     if pickled.error:
         raise ConfigError(
-            f"{env_class.__name__} cannot be pickled ({type(pickled.error).__name__}: {pickled.error}): "
-            f'write it into a file and pass env="./file.py:{env_class.__name__}"'
+            f"{plugin.__name__} cannot be pickled ({type(pickled.error).__name__}: {pickled.error}): "
+            f'write it into a file and pass {kind.argument}="./file.py:{plugin.__name__}"'
         ) from pickled.error
     path.write_bytes(pickled.value)
 
 
-def _pickled(env_class: type[Env]) -> bytes:
+def _pickled(plugin: type) -> bytes:
     """Pickle the class, and the modules that other processes cannot import, such as a package beside a notebook."""
     modules = _local_modules()
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps(env_class))
+        return bytes(cloudpickle.dumps(plugin))
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
@@ -83,9 +83,9 @@ def _location(module: ModuleType) -> list[str]:
     return [spec.origin] if spec and spec.origin else list((spec and spec.submodule_search_locations) or ())
 
 
-def _evaluate_annotations(env_class: type[Env]) -> None:
+def _evaluate_annotations(kind: Kind[T], plugin: type[T]) -> None:
     """Replace annotations that are text by what they name: cloudpickle takes along only names that code reads."""
-    for owner in env_class.__mro__[: env_class.__mro__.index(Env)]:
+    for owner in plugin.__mro__[: plugin.__mro__.index(kind.base)]:
         for value in vars(owner).values():
             function = getattr(value, "__func__", value)
             hints = catch(get_type_hints, function, None, None, True) if isinstance(function, FunctionType) else None

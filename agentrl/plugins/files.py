@@ -1,4 +1,4 @@
-"""Environments in a file or folder."""
+"""Plugin classes in a file, a pickle or a folder."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import pickle
 import sys
 import tomllib
 import traceback
+from abc import ABCMeta
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
+from typing import Any, cast
 
 from agentrl.config.values import expanded
-from agentrl.env.base import Env
-from agentrl.env.tracebacks import describe_error
 from agentrl.errors import Caught, ConfigError, ExitedError, UnknownNameError, catch_exit, did_you_mean
+from agentrl.plugins.kind import Kind, T
+from agentrl.plugins.tracebacks import describe_error
 
-FILES = ("env.py", "agent_func.py")
 PICKLE = ".pkl"
 PACKAGE = "a pyproject.toml (docs/share-an-env.md)"
 
@@ -48,30 +49,30 @@ def absolute(name: str) -> str:
     return (f"{whole}:{chosen}" if chosen else whole) if is_path(name) else name
 
 
-def load_path(name: str) -> type[Env]:
-    """Return the environment class of a file, pickle or folder.
+def load_path(kind: Kind[T], name: str) -> type[T]:
+    """Return the class of a file, pickle or folder.
 
-    A folder has the class of its pyproject's entry point, of its env.py or its agent_func.py. If a file or folder
-    defines several, its name includes the class: `file.py:Class`.
+    A folder has the class of its pyproject's entry point, or of one of `kind.files`. If a file or folder defines
+    several, its name includes the class: `file.py:Class`.
     """
     file, chosen = split_class(name)
     if file.endswith(":"):
-        raise ConfigError(f"environment {name!r}: write one colon before the class, as in {file}{chosen}")
+        raise ConfigError(f"{kind.noun} {name!r}: write one colon before the class, as in {file}{chosen}")
     path = expanded(file).resolve()
     if path.is_file() and path.suffix == PICKLE:
-        return load_pickle(path, path.stat().st_mtime_ns)
+        return load_pickle(kind, path, path.stat().st_mtime_ns)
     if path.is_file():
-        return env_in(load_file(path), path, chosen)
+        return class_in(kind, load_file(path), path, chosen)
     if not path.is_dir():
-        raise ConfigError(f"environment {name!r}: {path} does not exist")
-    if target := announced_target(path, chosen):
-        return load_target(path, target)
-    for file in FILES:
-        if (path / file).is_file():
-            return env_in(load_file(path / file), path / file, chosen)
+        raise ConfigError(f"{kind.noun} {name!r}: {path} does not exist")
+    if target := announced_target(kind, path, chosen):
+        return load_target(kind, path, target)
+    for own in kind.files:
+        if (path / own).is_file():
+            return class_in(kind, load_file(path / own), path / own, chosen)
     raise ConfigError(
-        f"environment {name!r}: {path} contains neither {' nor '.join(FILES)}, "
-        'nor a pyproject.toml with [project.entry-points."agentrl.envs"]'
+        f"{kind.noun} {name!r}: {path} contains neither {' nor '.join(kind.files)}, "
+        f'nor a pyproject.toml with [project.entry-points."{kind.group}"]'
     )
 
 
@@ -94,18 +95,20 @@ def load_file(path: Path) -> ModuleType:
 
 
 @cache
-def load_pickle(path: Path, _mtime_ns: int) -> type[Env]:
-    """Return the class in a file that `agentrl.train(env=Class)` wrote; raises ConfigError."""
-    return loaded_class(catch_exit(pickle.loads, path.read_bytes()), str(path))
+def load_pickle(kind: Kind[T], path: Path, _mtime_ns: int) -> type[T]:
+    """Return the class in a file that `agentrl.train` wrote for a class of a notebook; raises ConfigError."""
+    return loaded_class(kind, catch_exit(pickle.loads, path.read_bytes()), str(path))
 
 
-def loaded_class(loaded: Caught, where: str) -> type[Env]:
-    """Return the class that was loaded; ConfigError for an error, and for anything but an Env class."""
+def loaded_class(kind: Kind[T], loaded: Caught, where: str) -> type[T]:
+    """Return the class that was loaded; ConfigError for an error, and for anything but a concrete class of the kind."""
     if loaded.error is not None:
         raise ConfigError(f"{where} cannot be loaded: {describe_error(loaded.error)}") from loaded.error
-    if not (isinstance(loaded.value, type) and issubclass(loaded.value, Env)):
-        raise ConfigError(f"{where} is not an agentrl.env.Env class")
-    return loaded.value
+    if not (isinstance(loaded.value, ABCMeta) and issubclass(loaded.value, kind.base)):
+        raise ConfigError(f"{where} is not an {kind.public} class")
+    if loaded.value.__abstractmethods__:
+        raise ConfigError(f"{where} is abstract: define {missing(loaded.value)}")
+    return cast("type[T]", loaded.value)
 
 
 def import_fault(error: Exception, path: Path) -> str:
@@ -128,35 +131,36 @@ def failing_line(error: BaseException, path: Path) -> str:
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
-def env_in(module: ModuleType, path: Path, chosen: str = "") -> type[Env]:
-    """Return the Env subclass with this name, or the only one that the module itself defines."""
-    found = {name: value for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Env)}
+def class_in(kind: Kind[T], module: ModuleType, path: Path, chosen: str = "") -> type[T]:
+    """Return the class with this name, or the only one that the module itself defines."""
+    classes = {name: value for name, value in vars(module).items() if isinstance(value, ABCMeta)}
+    found = {name: value for name, value in classes.items() if issubclass(value, kind.base)}
     whole = [name for name, value in found.items() if not value.__abstractmethods__]
     if chosen and chosen not in found:
-        raise UnknownNameError(f"environment class of {path}", chosen, whole)
+        raise UnknownNameError(f"{kind.noun} class of {path}", chosen, whole)
     if chosen and chosen not in whole:
         raise ConfigError(
             f"{path}: {chosen} is abstract: define {missing(found[chosen])}.{did_you_mean(chosen, whole)}"
         )
     if chosen:
-        return found[chosen]
+        return cast("type[T]", found[chosen])
     own = {value: name for name, value in found.items() if value.__module__ == module.__name__}
     concrete = [value for value in own if not value.__abstractmethods__]
     if len(concrete) == 1:
-        return concrete[0]
+        return cast("type[T]", concrete[0])
     if concrete:
         several = sorted(value.__name__ for value in concrete)
         raise ConfigError(f"{path} defines {', '.join(several)}: name one of them, as in {path.name}:{several[0]}")
     abstract = "; ".join(f"{name} lacks {missing(value)}" for value, name in own.items()) or "none"
-    raise ConfigError(f"{path} must define an agentrl.env.Env subclass with tasks and setup; found: {abstract}")
+    raise ConfigError(f"{path} must define an {kind.public} subclass with {missing(kind.base)}; found: {abstract}")
 
 
-def missing(env_class: type[Env]) -> str:
+def missing(abstract: ABCMeta) -> str:
     """Return the abstract methods that a class lacks: 'setup and tasks'."""
-    return " and ".join(sorted(env_class.__abstractmethods__))
+    return " and ".join(sorted(abstract.__abstractmethods__))
 
 
-def announced_target(folder: Path, chosen: str = "") -> str:
+def announced_target(kind: Kind[Any], folder: Path, chosen: str = "") -> str:
     """Return the entry point `module:Class` in the folder's pyproject.toml; '' if there is none."""
     file = folder / "pyproject.toml"
     if not file.is_file():
@@ -165,7 +169,7 @@ def announced_target(folder: Path, chosen: str = "") -> str:
         project = tomllib.loads(file.read_text()).get("project", {})
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file}: {error}") from error
-    announced = list(project.get("entry-points", {}).get("agentrl.envs", {}).values())
+    announced = list(project.get("entry-points", {}).get(kind.group, {}).values())
     targets = [target for target in announced if not chosen or target.partition(":")[2] == chosen]
     if len(targets) > 1 or (announced and not targets):
         names = ", ".join(target.partition(":")[2] for target in announced)
@@ -173,8 +177,8 @@ def announced_target(folder: Path, chosen: str = "") -> str:
     return targets[0] if targets else ""
 
 
-def load_target(folder: Path, target: str) -> type[Env]:
-    """Import the class of an environment package from its source folder."""
+def load_target(kind: Kind[T], folder: Path, target: str) -> type[T]:
+    """Import the class of a package from its source folder."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    return loaded_class(catch_exit(EntryPoint("env", target, "agentrl.envs").load), f"{folder}: {target}")
+    return loaded_class(kind, catch_exit(EntryPoint(kind.noun, target, kind.group).load), f"{folder}: {target}")
