@@ -63,7 +63,8 @@ def make_algorithm(section: AlgorithmSection, run: RunShape | None = None) -> Al
     idle = [
         f"algorithm.{key} has no effect without {needs}: leave it out"
         for key, needs in algorithm.idle_keys().items()
-        if key in section.options and getattr(config, key) != cls.Config.model_fields[key].get_default(call_default_factory=True)
+        if key in section.options
+        and getattr(config, key) != cls.Config.model_fields[key].get_default(call_default_factory=True)
     ]
     if idle:
         raise ConfigError("\n".join(idle))
