@@ -51,9 +51,10 @@ class StepRecord:
     `staleness[a]`: trained samples whose oldest token was `a` updates old. `mid_updates`: trained samples that more
     than one version sampled. `groups_mixed`: groups with an advantage that is not 0. `entropy`: mean of -logprob over
     all sampled tokens, an unbiased estimate of the policy's entropy in nats. `signals`: means by name.
-    `restored_tokens`: sampled tokens that a resume restored from an earlier incarnation. `tool_use`: share of samples
-    in which a tool returned anything but an error. `samples`: the trained ones as the driver chose them, which are
-    compared with the reports of the ranks; `learner.samples`, from those reports, is left empty.
+    `dropped_tokens`: sampled tokens that were not trained, those of baselines included. `restored_tokens`: sampled
+    tokens that a resume restored from an earlier incarnation. `tool_use`: share of samples in which a tool returned
+    anything but an error. `samples`: the trained ones as the driver chose them, which are compared with the reports of
+    the ranks; `learner.samples`, from those reports, is left empty.
     """
 
     step: int
@@ -88,7 +89,7 @@ class StepRecord:
 
     @property
     def sampled_tokens(self) -> int:
-        """The sampled tokens of the samples that this step trained or dropped."""
+        """The sampled tokens of the samples that this step trained or dropped, and of its baselines."""
         return self.action_tokens + self.dropped_tokens
 
     @property
@@ -195,7 +196,8 @@ def step_record(step: int, version: Version, batch: Batch, learned: Learned, sec
         groups=len(batch.groups),
         groups_mixed=learned.groups_with_signal,
         action_tokens=sum(lengths),
-        dropped_tokens=sum(tokens for _, _, tokens in batch.dropped),
+        dropped_tokens=sum(tokens for _, _, tokens in batch.dropped)
+        + sum(t.action_tokens for group in batch.groups for t in group.greedy),
         restored_tokens=batch.restored_tokens,
         entropy=-math.fsum(value for t in trajectories for s in t.segments for value in s.logprobs) / sum(lengths),
         length_mean=statistics.fmean(lengths),

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentrl.records.audit import RankReport
-from agentrl.records.ledger import Ledger, State
+from agentrl.records.ledger import AttemptRow, Ledger, State
 from agentrl.types import AttemptId, SampleId, Version
 
 # States whose trajectory must be in the store: everything that an attempt can become after it finished.
-STORED = frozenset({State.FINISHED, State.TRAINED, State.FILTERED, State.STALE, State.INVALID})
+STORED = frozenset({State.FINISHED, State.TRAINED, State.BASELINE, State.FILTERED, State.STALE, State.INVALID})
 # States in which a record may be missing: the attempt ended between two records.
 TORN = frozenset({State.LOST, State.CANCELLED})
 
@@ -71,7 +71,8 @@ def check(
         *(f"{_name(a)}: still in flight" for a, state in states.items() if state is State.IN_FLIGHT),
         *_dispatches(states, list(dispatched)),
         *_stores(states, list(stored)),
-        *_trainings({row.sample: row.step for row in rows if row.step is not None}, reports),
+        *_trainings({row.sample: row.step for row in rows if row.step and row.state is State.TRAINED}, reports),
+        *_baselines([row for row in rows if row.state is State.BASELINE], reports),
         *_records({record.step: record for record in records}, reports),
     ]
     return ConservationResult(tuple(found))
@@ -117,6 +118,16 @@ def _trainings(steps: dict[SampleId, int], reports: list[RankReport]) -> list[st
         if s in steps and at[0] != steps[s]
     ]
     return twice + unknown + unreported + moved
+
+
+def _baselines(rows: list[AttemptRow], reports: list[RankReport]) -> list[str]:
+    """Return the baselines in whose step no rank trained a member of their group."""
+    trained = {(report.step, sample.group) for report in reports for sample in report.samples}
+    return [
+        f"sample {row.sample}: the baseline of step {row.step}, in which its group was not trained"
+        for row in rows
+        if (row.step, row.group) not in trained
+    ]
 
 
 def _records(records: dict[int, TrainedStep], reports: list[RankReport]) -> list[str]:

@@ -37,11 +37,20 @@ class RunJournal:
         """Record attempts that end untrained."""
         self.ledger.settle(attempts, State(outcome), reason)
 
-    def trained(self, version: Version, step: int, samples_by_rank: Sequence[Sequence[SampleId]]) -> None:
-        """Record the samples that the ranks report as trained in `step`, after which they hold `version`."""
+    def trained(
+        self,
+        version: Version,
+        step: int,
+        samples_by_rank: Sequence[Sequence[SampleId]],
+        baselines: Iterable[SampleId] = (),
+    ) -> None:
+        """Record the samples that the ranks report as trained in `step`, after which they hold `version`.
+
+        `baselines` were compared with them.
+        """
         for rank, samples in enumerate(samples_by_rank):
             self._audit.trained(RankReport(version.incarnation, step, rank, tuple(samples)))
-        self.ledger.trained({sample for samples in samples_by_rank for sample in samples}, step, version.n)
+        self.ledger.trained({sample for samples in samples_by_rank for sample in samples}, step, version.n, baselines)
 
     def restored(self) -> tuple[list[Trajectory], dict[SampleId, int], set[SampleId]]:
         """Return the arguments of `Scheduler.restore`: finished samples, last attempts, unanswered samples."""

@@ -17,11 +17,15 @@ from agentrl.types import AttemptId, EpisodeRequest, SampleId, Trajectory
 
 
 class State(StrEnum):
-    """State of an attempt. Only a resume that rolls a training back moves an attempt out of `trained`."""
+    """State of an attempt. Only a resume that rolls a step back moves an attempt out of `trained` or `baseline`.
+
+    A `baseline` was compared with what its step trained; it is not trained itself.
+    """
 
     IN_FLIGHT = "in_flight"
     FINISHED = "finished"
     TRAINED = "trained"
+    BASELINE = "baseline"
     FILTERED = "filtered"
     STALE = "stale"
     INVALID = "invalid"
@@ -42,17 +46,18 @@ INSERT OR IGNORE INTO moves VALUES
   ('in_flight', 'finished'), ('in_flight', 'cancelled'), ('in_flight', 'lost'),
   ('finished', 'trained'), ('finished', 'filtered'), ('finished', 'stale'), ('finished', 'invalid'),
   ('finished', 'unanswered'),
-  ('finished', 'cancelled'), ('finished', 'lost'), ('trained', 'finished');
+  ('finished', 'cancelled'), ('finished', 'lost'), ('trained', 'finished'),
+  ('finished', 'baseline'), ('baseline', 'finished');
 CREATE TABLE IF NOT EXISTS attempts (
   grp INTEGER NOT NULL, member INTEGER NOT NULL, attempt INTEGER NOT NULL, incarnation INTEGER NOT NULL,
   split TEXT NOT NULL CHECK (split = 'train'), task_index INTEGER NOT NULL,
   state TEXT NOT NULL DEFAULT 'in_flight', reason TEXT NOT NULL DEFAULT '', step INTEGER,
   oldest TEXT, tokens INTEGER, turns INTEGER, reward REAL, stop_reason TEXT,
   dispatched_at REAL NOT NULL, finished_at REAL, settled_at REAL,
-  PRIMARY KEY (grp, member, attempt), CHECK ((state = 'trained') = (step IS NOT NULL))
+  PRIMARY KEY (grp, member, attempt), CHECK ((state IN ('trained', 'baseline')) = (step IS NOT NULL))
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS one_living_attempt ON attempts (grp, member)
-  WHERE state IN ('in_flight', 'finished', 'trained');
+  WHERE state IN ('in_flight', 'finished', 'trained', 'baseline');
 CREATE INDEX IF NOT EXISTS by_state ON attempts (state);
 CREATE TRIGGER IF NOT EXISTS only_known_moves BEFORE UPDATE OF state ON attempts
   WHEN NOT EXISTS (SELECT 1 FROM moves WHERE before = OLD.state AND after = NEW.state)
@@ -76,6 +81,7 @@ class LedgerCounts:
     in_flight: int = 0
     finished: int = 0
     trained: int = 0
+    baseline: int = 0
     filtered: int = 0
     stale: int = 0
     invalid: int = 0
@@ -219,25 +225,28 @@ class Ledger:
         sets = "state = ?, reason = ?, settled_at = ?"
         self._update(f"UPDATE attempts SET {sets} WHERE grp = ? AND member = ? AND attempt = ?", rows)
 
-    def trained(self, samples: Iterable[SampleId], step: int, published: int | None = None) -> None:
+    def trained(
+        self, samples: Iterable[SampleId], step: int, published: int | None = None, baselines: Iterable[SampleId] = ()
+    ) -> None:
         """Record that the learner trained the finished attempts at these samples in `step`, once per lineage.
 
-        `published` is the publication count after the step; by default every step counts as one publication.
+        The finished attempts at `baselines` were compared with them. `published` is the publication count after the
+        step; by default every step counts as one publication.
         """
         now, incarnation = time.time(), self._incarnation()
-        pairs = list(samples)
+        pairs, compared = list(samples), list(baselines)
         where = "WHERE grp = ? AND member = ? AND state = 'finished'"
         columns = "grp, member, attempt, step, incarnation"
         with self._write() as db:
             copy = f"INSERT INTO trainings ({columns}) SELECT grp, member, attempt, ?, ? FROM attempts {where}"
             done = db.executemany(copy, [(step, incarnation, *pair) for pair in pairs]).rowcount if pairs else 0
             db.execute("INSERT OR REPLACE INTO steps VALUES (?, ?)", (step, step if published is None else published))
-            sets = "UPDATE attempts SET state = 'trained', step = ?, settled_at = ?"
-            db.executemany(f"{sets} {where}", [(step, now, *pair) for pair in pairs])
-            if done != len(pairs):
-                raise RunError(
-                    f"{self.path}: {len(pairs) - done} samples of step {step} were not waiting for training."
-                )
+            sets = "UPDATE attempts SET state = ?, step = ?, settled_at = ?"
+            db.executemany(f"{sets} {where}", [(State.TRAINED, step, now, *pair) for pair in pairs])
+            rows = [(State.BASELINE, step, now, *pair) for pair in compared]
+            done += db.executemany(f"{sets} {where}", rows).rowcount if rows else 0
+            if missing := len(pairs) + len(compared) - done:
+                raise RunError(f"{self.path}: {missing} samples of step {step} were not waiting for training.")
 
     # --- for a resume -----------------------------------------------------------------------------------------
 
@@ -250,9 +259,9 @@ class Ledger:
         """Return the number of the last attempt at every sample of the groups that continue after a resume.
 
         These are groups with a finished sample, and groups that were interrupted (the last attempt at a sample was
-        lost or cancelled) before any of their samples was trained, filtered or stale.
+        lost or cancelled) before any of their samples was trained, filtered or stale, or was the baseline of a step.
         """
-        settled = "sum(state IN ('trained', 'filtered', 'stale')) > 0"
+        settled = "sum(state IN ('trained', 'baseline', 'filtered', 'stale')) > 0"
         interrupted = "sum(state IN ('lost', 'cancelled')) > 0"
         continues = f"sum(state = 'finished') > 0 OR ({interrupted} AND NOT {settled})"
         groups = f"(SELECT grp FROM ({LAST_ATTEMPTS}) GROUP BY grp HAVING {continues})"

@@ -36,7 +36,7 @@ MOST_ROWS = 500
 TONES = {
     State.TRAINED: "green", State.FILTERED: "gray", State.STALE: "amber", State.INVALID: "red",
     State.UNANSWERED: "amber", State.CANCELLED: "gray", State.LOST: "violet", State.FINISHED: "blue",
-    State.IN_FLIGHT: "blue",
+    State.IN_FLIGHT: "blue", State.BASELINE: "gray",
 }  # fmt: skip
 DROPPED_IN_STEP = ("stale", "invalid", "unanswered", "filtered")
 

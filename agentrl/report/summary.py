@@ -114,9 +114,11 @@ def _facts(s: Summary) -> list[tuple[str, str]]:
     facts = [("held-out score", words) for words in [progress_words(s.before, s.after)] if words]
     facts += [(f"after step {e.step}", visible(e.validity)) for e in (s.before, s.after) if e and e.validity]
     c = s.counts
-    states = ("trained", "filtered", "stale", "invalid", "unanswered", "cancelled", "lost", "finished", "rolled_back")
+    states = ("trained", "baseline", "filtered", "stale", "invalid", "unanswered", "cancelled", "lost", "finished")
     counted = [
-        f"{getattr(c, state)} {state.replace('_', ' ')}" for state in states if getattr(c, state) or state == "trained"
+        f"{getattr(c, state)} {state.replace('_', ' ')}"
+        for state in (*states, "rolled_back")
+        if getattr(c, state) or state == "trained"
     ]
     restarts = [("restarts", f"{s.restarts} processes replaced")] if s.restarts else []
     return [

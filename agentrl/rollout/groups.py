@@ -28,6 +28,7 @@ from agentrl.types import (
 class RolloutSettings:
     """What all groups of a run have in common. `tasks` is the length of the split, None if it is endless.
 
+    A group has `group_size` members to train, and after them `greedy` baselines, decoded at temperature 0.
     For each batch, at most `max_filtered_batches` times its number of groups are replaced for having no signal.
     """
 
@@ -38,6 +39,7 @@ class RolloutSettings:
     max_staleness: int
     on_stale: Literal["drop", "wait"]
     max_invalid: float
+    greedy: int = 0
     min_valid: int = 2
     max_filtered_batches: int = 0
     steps: int = 1 << 30
@@ -45,9 +47,18 @@ class RolloutSettings:
     max_attempts: int = 3
 
     @property
+    def members(self) -> int:
+        """The number of episodes of a group."""
+        return self.group_size + self.greedy
+
+    @property
     def samples(self) -> int:
-        """The number of samples in a batch."""
-        return self.prompts * self.group_size
+        """The number of episodes behind a batch."""
+        return self.prompts * self.members
+
+    def is_baseline(self, sample: SampleId) -> bool:
+        """True for a member that is decoded greedily and never trained."""
+        return sample.member >= self.group_size
 
     def capacity(self, trained: int) -> int:
         """Groups that may be outstanding after `trained` steps: in flight, buffered, or in the batch in training."""
@@ -57,7 +68,8 @@ class RolloutSettings:
         """Return the request for an attempt. Later epochs over the same tasks draw fresh randomness."""
         epoch, task_index = task_of(self.seed, sample.group, self.tasks)
         seed = self.seed if epoch == 0 else stable_hash(self.seed, "epoch", epoch)
-        return EpisodeRequest(sample, attempt, TRAIN, task_index, seed, self.episode)
+        episode = dataclasses.replace(self.episode, temperature=0.0) if self.is_baseline(sample) else self.episode
+        return EpisodeRequest(sample, attempt, TRAIN, task_index, seed, episode)
 
 
 class AttemptLog(Protocol):
@@ -124,7 +136,9 @@ class GroupBuffer:
         for trajectory in members:
             if not trajectory.is_trainable:
                 self.drop_faulty(trajectory)
-        self._admit(Group(group.id, tuple(t for t in members if t.is_trainable)))
+        usable = [t for t in members if t.is_trainable]
+        trained = tuple(t for t in usable if not self._settings.is_baseline(t.sample))
+        self._admit(Group(group.id, trained, tuple(t for t in usable if self._settings.is_baseline(t.sample))))
 
     def drop_faulty(self, trajectory: Trajectory) -> None:
         """Drop a sample that cannot be trained."""
@@ -145,14 +159,18 @@ class GroupBuffer:
         self._log.settled([attempt], "lost", reason)
 
     def drop_stale(self) -> None:
-        """Drop samples that are older than `max_staleness`, and groups that are too small without them."""
+        """Drop samples that are older than `max_staleness`, and groups that are too small without them.
+
+        A baseline may be older: none of its tokens is trained, and any fixed baseline leaves the gradient unbiased.
+        """
         bound = self._settings.max_staleness
         for group in list(self._groups.values()):
             stale = [t for t in group.trajectories if self._age(t) > bound]
             if stale:
                 self.drop(stale, "stale", f"older than {bound} updates")
                 del self._groups[group.id]
-                self._admit(Group(group.id, tuple(t for t in group.trajectories if self._age(t) <= bound)))
+                fresh = tuple(t for t in group.trajectories if self._age(t) <= bound)
+                self._admit(dataclasses.replace(group, trajectories=fresh))
 
     def choose(self, first_open: int) -> list[Group] | None:
         """Return the groups of the next batch, or None if there are too few.
@@ -171,17 +189,21 @@ class GroupBuffer:
         for group in chosen:
             del self._groups[group.id]
         members = [trajectory for group in chosen for trajectory in group.trajectories]
-        restored = self._restored_dropped + self._restored_tokens(members)
+        baselines = [trajectory for group in chosen for trajectory in group.greedy]
+        restored = self._restored_dropped + self._restored_tokens([*members, *baselines])
         batch = Batch(tuple(chosen), tuple(self._dropped), tuple(map(self._age, members)), restored)
         self._dropped, self._restored_dropped, self._replaced = [], 0, 0
         return batch
 
     def _admit(self, group: Group) -> None:
+        everyone = (*group.trajectories, *group.greedy)
         if len(group.trajectories) < self._settings.min_valid:
-            self.drop(group.trajectories, "filtered", "too few members to compare")
+            self.drop(everyone, "filtered", "too few members to compare")
+        elif len(group.greedy) < self._settings.greedy:
+            self.drop(everyone, "filtered", "no baseline to compare with")
         elif self._is_replaced(group):
             self._replaced += 1
-            self.drop(group.trajectories, "filtered", "no signal")
+            self.drop(everyone, "filtered", "no signal")
         else:
             self._groups[group.id] = group
 

@@ -73,7 +73,7 @@ class Scheduler:
         for sample in unanswered:
             groups[sample.group].given_up.add(sample.member)
         for group in groups.values():
-            samples = [SampleId(group.id, m) for m in range(self.settings.group_size) if m not in group.settled]
+            samples = [SampleId(group.id, m) for m in range(self.settings.members) if m not in group.settled]
             if samples:
                 requests = [self.settings.request(sample, attempts.get(sample, -1) + 1) for sample in samples]
                 self._restored.append((group, requests))
@@ -144,7 +144,7 @@ class Scheduler:
     def _new_group(self) -> tuple[OpenGroup, list[EpisodeRequest]]:
         group = OpenGroup(self.next_group)
         self.next_group += 1
-        return group, [self.settings.request(SampleId(group.id, m), 0) for m in range(self.settings.group_size)]
+        return group, [self.settings.request(SampleId(group.id, m), 0) for m in range(self.settings.members)]
 
     def _launch(self, requests: list[EpisodeRequest]) -> None:
         self._log.dispatched(requests)
@@ -200,7 +200,7 @@ class Scheduler:
     # --- groups ---------------------------------------------------------------------------------------------
 
     def _close_if_settled(self, group: OpenGroup) -> None:
-        if len(group.settled) < self.settings.group_size:
+        if len(group.settled) < self.settings.members:
             return
         if self._score_group is None or not group.unrecorded:
             self._close(group)

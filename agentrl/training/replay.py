@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 from agentrl.cluster.actors import learner_ranks
 from agentrl.cluster.learners import Learners
@@ -19,12 +19,12 @@ from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import read_steps
 from agentrl.records.checkpoints import folder_of, steps_in
 from agentrl.records.folder import RunFolder
-from agentrl.records.ledger import Ledger, State
+from agentrl.records.ledger import AttemptRow, Ledger, State
 from agentrl.records.manifest import newest_manifest, numerics, numerics_here
 from agentrl.records.store import TrajectoryStore
 from agentrl.training.credit import credited
 from agentrl.training.inputs import algorithm_of
-from agentrl.types import Group, SampleId
+from agentrl.types import Group
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,19 @@ async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learner
 
 def stored_batches(folder: RunFolder, plan: ReplayPlan) -> Iterator[list[Group]]:
     """Yield the groups of each step as they were trained, from the ledger and the trajectory store."""
-    store, attempts = TrajectoryStore(folder.trajectories), _attempts(folder.ledger)
+    store, rows = TrajectoryStore(folder.trajectories), list(Ledger(folder.ledger, is_read_only=True).rows())
+    attempts = {(row.step, row.sample): row.attempt for row in rows if row.state is State.TRAINED}
+    baselines: dict[tuple[int | None, int], list[AttemptRow]] = defaultdict(list)
+    for row in rows:
+        if row.state is State.BASELINE:
+            baselines[row.step, row.group].append(row)
     for record in plan.steps:
         members = [store.read(sample, attempts[record.step, sample]) for sample in record.samples]
-        yield [Group(group, tuple(found)) for group, found in groupby(members, lambda t: t.sample.group)]
-
-
-def _attempts(ledger: Path) -> dict[tuple[int, SampleId], int]:
-    """Return the attempt at each sample that each step trained."""
-    rows = Ledger(ledger, is_read_only=True).rows()
-    return {(row.step, row.sample): row.attempt for row in rows if row.state is State.TRAINED and row.step is not None}
+        yield [
+            Group(
+                group,
+                tuple(found),
+                tuple(store.read(row.sample, row.attempt) for row in baselines[record.step, group]),
+            )
+            for group, found in groupby(members, lambda t: t.sample.group)
+        ]

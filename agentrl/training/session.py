@@ -97,7 +97,8 @@ class Session:
                 has_moved = any(report.has_learned for report in reports)
                 self.step += 1
                 self.version = self.version.next if has_moved else self.version
-                self.journal.trained(self.version, self.step, [report.samples for report in reports])
+                baselines = [baseline.sample for group in batch.groups for baseline in group.greedy]
+                self.journal.trained(self.version, self.step, [report.samples for report in reports], baselines)
                 self.state, self.is_whole = dict(self.algorithm.state), True
             with self.timer.phase("publish"):
                 await (self.publisher.publish(self.version) if has_moved else self.publisher.keep())

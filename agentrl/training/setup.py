@@ -116,6 +116,7 @@ def rollout_settings(config: Config, algorithm: Algorithm, tasks: int | None) ->
         seed=config.seed,
         prompts=rollout.prompts,
         group_size=rollout.group_size,
+        greedy=algorithm.requirements.greedy,
         episode=episode_settings(config),
         max_staleness=rollout.max_staleness,
         on_stale=rollout.on_stale,

@@ -63,7 +63,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters of one completion: the full distribution at `temperature` (0: greedy, evaluation only)."""
+    """Sampling parameters of one completion: the full distribution at `temperature` (0: greedy, never trained)."""
 
     max_tokens: int
     temperature: float = 1.0

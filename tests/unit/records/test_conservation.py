@@ -206,6 +206,18 @@ def test_a_rank_that_leaves_out_a_sample_breaks_the_law_of_its_run(tmp_path: Pat
     journal.close()
 
 
+def test_a_baseline_whose_group_was_not_trained_is_seen(records: Records) -> None:
+    for sample, step in ((SampleId(1, 2), 2), (SampleId(3, 2), 2)):
+        records.ledger.dispatched([request(sample)])
+        records.ledger.finished([trajectory(*sample)])
+        records.ledger.trained([], step, baselines=[sample])
+        records.dispatched.append((sample, 0))
+        records.stored.append((sample, 0))
+    assert records.verdict().violations == ("sample 3-2: the baseline of step 2, in which its group was not trained",)
+    records.stored.remove((SampleId(1, 2), 0))
+    assert "sample 1-2, attempt 0: baseline in the ledger, not stored" in records.verdict().violations
+
+
 def test_a_resume_that_ends_before_it_does_a_step_again_keeps_the_law(records: Records) -> None:
     records.ledger.begin_incarnation(1)
     assert [record.step for record in records.steps] == [1, 2]

@@ -44,6 +44,8 @@ def bring_to(ledger: Ledger, state: State) -> None:
         ledger.finished([trajectory(*SAMPLE)])
         if state is State.TRAINED:
             ledger.trained([SAMPLE], 1)
+        elif state is State.BASELINE:
+            ledger.trained([], 1, baselines=[SAMPLE])
         elif state is not State.FINISHED:
             ledger.settle([(SAMPLE, 0)], state, "why")
 
@@ -53,13 +55,15 @@ def move_to(ledger: Ledger, state: State) -> None:
         ledger.finished([trajectory(*SAMPLE)])
     elif state is State.TRAINED:
         ledger.trained([SAMPLE], 2)
+    elif state is State.BASELINE:
+        ledger.trained([], 2, baselines=[SAMPLE])
     else:
         ledger.settle([(SAMPLE, 0)], state, "why")
 
 
 ENDS = [State.FILTERED, State.STALE, State.INVALID, State.UNANSWERED, State.CANCELLED, State.LOST]
 LEGAL = {(State.IN_FLIGHT, s) for s in (State.FINISHED, State.CANCELLED, State.LOST)}
-LEGAL |= {(State.FINISHED, s) for s in (State.TRAINED, *ENDS)}
+LEGAL |= {(State.FINISHED, s) for s in (State.TRAINED, State.BASELINE, *ENDS)}
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(State, [s for s in State if s != "in_flight"])))
@@ -154,6 +158,24 @@ def test_a_resume_gives_back_what_was_trained_after_its_step(ledger: Ledger) -> 
     with pytest.raises(RunError):
         ledger.trained([SampleId(1, 0)], 3)
     assert ledger.next_group() == 5
+
+
+def test_a_baseline_belongs_to_a_step_and_a_resume_gives_it_back_with_its_group(ledger: Ledger) -> None:
+    samples = [SampleId(group, member) for group in range(2) for member in range(3)]
+    finish(ledger, *samples)
+    for step in (1, 2):
+        ledger.trained([SampleId(step - 1, 0), SampleId(step - 1, 1)], step, baselines=[SampleId(step - 1, 2)])
+    assert ledger.counts() == LedgerCounts(dispatched=6, trained=4, baseline=2)
+    assert not ledger.waiting()
+    with pytest.raises(RunError):
+        ledger.dispatched([request(SampleId(0, 2), attempt=1)])
+    with pytest.raises(RunError, match="1 samples of step 3"):
+        ledger.trained([], 3, baselines=[SampleId(0, 2)])
+    ledger.begin_incarnation(1)
+    assert {sample for sample, _ in ledger.waiting()} == set(samples[3:])
+    assert set(ledger.last_attempts()) == set(samples[3:])
+    ledger.trained(samples[3:5], 2, baselines=samples[5:])
+    assert ledger.counts() == LedgerCounts(dispatched=6, trained=4, baseline=2, rolled_back=2)
 
 
 def test_a_resume_knows_the_last_attempt_of_every_sample_it_needs(ledger: Ledger) -> None:

@@ -356,6 +356,97 @@ async def test_a_run_that_has_learned_its_task_continues_without_a_signal() -> N
     assert scheduler.outstanding == 0
 
 
+def greedy(**changes: object) -> tuple[Scheduler, Workers, MemoryJournal]:
+    """Groups of two samples and a baseline, which is member 2."""
+    return make(prompts=1, group_size=2, greedy=1, min_valid=1, **changes)
+
+
+async def test_a_baseline_is_sampled_greedily_and_comes_with_its_group() -> None:
+    scheduler, workers, journal = greedy()
+    scheduler.start()
+    await settle_down()
+    temperatures = {sample.member: request.settings.temperature for (sample, _), (request, _) in workers.open.items()}
+    assert temperatures == {0: 1.0, 1: 1.0, 2: 0.0}
+    for member in (0, 1):
+        workers.finish(SampleId(0, member))
+    await settle_down()
+    with pytest.raises(DeadlineError):
+        await scheduler.next_batch(0.01)
+    workers.finish(SampleId(0, 2))
+    batch = await scheduler.next_batch(1)
+    [group] = batch.groups
+    assert [t.sample.member for t in group.trajectories] == [0, 1]
+    assert [t.sample.member for t in group.greedy] == [2]
+    assert len(batch.ages) == 2
+    assert journal.count("finished") == 3, "the journal settles the baseline when its group is trained"
+
+
+@pytest.mark.parametrize("outcome", ["invalid", "unanswered", "lost"])
+async def test_a_group_without_its_baseline_is_replaced(outcome: str) -> None:
+    scheduler, workers, journal = greedy(max_invalid=1.0)
+    scheduler.start()
+    await settle_down()
+    for member in (0, 1):
+        workers.finish(SampleId(0, member))
+    match outcome:
+        case "invalid":
+            workers.finish(SampleId(0, 2), signals=(Signal.invalid("reward", "no verdict"),))
+        case "unanswered":
+            workers.finish(SampleId(0, 2), **MUTE)
+        case "lost":
+            for attempt in range(3):
+                workers.lose(SampleId(0, 2), attempt)
+                await settle_down()
+    await settle_down()
+    workers.finish_group(1)
+    batch = await scheduler.next_batch(1)
+    assert [group.id for group in batch.groups] == [1]
+    assert {journal.reasons[SampleId(0, member), 0] for member in (0, 1)} == {"no baseline to compare with"}
+    assert journal.count("filtered") == 2
+    assert journal.count(outcome) == (3 if outcome == "lost" else 1)
+
+
+async def test_a_group_that_is_dropped_takes_its_baseline_with_it() -> None:
+    scheduler, workers, journal = greedy(max_staleness=1)
+    scheduler.start()
+    await settle_down()
+    workers.finish_group(0)
+    await settle_down()
+    scheduler.trained(Version(0, 2))
+    await settle_down()
+    workers.finish_group(1, Version(0, 2))
+    assert [group.id for group in (await scheduler.next_batch(1)).groups] == [1]
+    assert [journal.state[SampleId(0, member), 0] for member in range(3)] == ["stale", "stale", "filtered"]
+
+
+async def test_an_old_baseline_serves_members_that_are_fresh() -> None:
+    scheduler, workers, journal = greedy(max_staleness=1)
+    scheduler.start()
+    await settle_down()
+    workers.finish(SampleId(0, 2))
+    scheduler.trained(Version(0, 2))
+    for member in (0, 1):
+        workers.finish(SampleId(0, member), Version(0, 2))
+    batch = await scheduler.next_batch(1)
+    assert [len(group.greedy) for group in batch.groups] == [1]
+    assert journal.count("stale") == 0
+    assert max(batch.ages) == 0
+
+
+async def test_a_resume_samples_only_the_baseline_that_is_missing() -> None:
+    scheduler, workers, journal = greedy()
+    scheduler.next_group = 1
+    done = [trajectory(scheduler.settings.request(SampleId(0, member), 0)) for member in (0, 1)]
+    journal.state |= {(t.sample, 0): "finished" for t in done} | {(SampleId(0, 2), 0): "lost"}
+    scheduler.restore(done, {SampleId(0, member): 0 for member in range(3)})
+    scheduler.start()
+    await settle_down()
+    assert set(workers.open) == {(SampleId(0, 2), 1)}
+    workers.finish(SampleId(0, 2), attempt=1)
+    [group] = (await scheduler.next_batch(1)).groups
+    assert (len(group.trajectories), len(group.greedy)) == (2, 1)
+
+
 async def test_stopping_settles_every_open_attempt_and_keeps_the_finished() -> None:
     scheduler, workers, journal = make()
     scheduler.start()
