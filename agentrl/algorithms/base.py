@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from agentrl.algorithms.adaptive import adapted
 from agentrl.algorithms.config import AlgorithmConfig, check_schema
 from agentrl.algorithms.sample import Column, Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, observe, scale, shape
@@ -97,8 +98,9 @@ class Algorithm(ABC):
         Override it together with `loss`: a loss that is not ours is assumed to train every token.
         """
         config, own = self.config, type(self)
-        has_terms = (config.kl_coef > 0 and config.kl_in == "loss") or config.entropy_coef > 0
-        return not has_terms and (own.loss, own.objective) == (Algorithm.loss, Algorithm.objective)
+        has_kl = config.kl_coef > 0 and config.kl_in == "loss"
+        has_bonus = config.entropy_coef > 0 or config.entropy_target > 0
+        return not (has_kl or has_bonus) and (own.loss, own.objective) == (Algorithm.loss, Algorithm.objective)
 
     @abstractmethod
     def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
@@ -116,8 +118,10 @@ class Algorithm(ABC):
 
         return objective(terms, self.config, self.loss)
 
-    def after(self, report: StepReport) -> None:  # noqa: B027 (most algorithms have nothing to adapt)
-        """Adapt `self.state` after a step."""
+    def after(self, report: StepReport) -> None:
+        """Adapt `self.state` after a step: the coefficients of the KL and the entropy that have a target."""
+        if report.has_learned:
+            self.state = adapted(self.config, self.state, report)
 
     def idle_keys(self) -> dict[str, str]:
         """Return the keys that nothing reads in this run, each with what it needs."""

@@ -99,6 +99,12 @@ class DeepSpeedModel:
         state = {name: self._gathered(tensor) for name, tensor in model.state_dict(keep_vars=True).items()}
         return checkpoint_tensors(model, state)
 
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield every parameter in float32 by its name in the module, one whole parameter at a time."""
+        for name, parameter in self._model.named_parameters():
+            with deepspeed.zero.GatheredParameters([parameter], enabled=self._section.zero_stage == 3):
+                yield name, parameter.detach()
+
     def _gathered(self, tensor: Tensor) -> Tensor:
         if self._section.zero_stage == 3 and isinstance(tensor, nn.Parameter):
             with deepspeed.zero.GatheredParameters([tensor]):

@@ -18,7 +18,7 @@ from torch import distributed as dist
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequence
 from agentrl.errors import LearnerError
-from agentrl.learner import checkpoint
+from agentrl.learner import checkpoint, reference
 from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates
 from agentrl.learner.deepspeed import DeepSpeedModel, join_process_group
 from agentrl.learner.loss import MicroBatchLoss
@@ -45,6 +45,7 @@ class _Updates:
     tokens: int = 0
     skipped: int = 0
     nonfinite: int = 0
+    stopped: int = 0
 
     def add(self, norm: float, loss: Tensor, meter: Meter, tokens: int) -> None:
         if math.isfinite(norm):
@@ -119,6 +120,7 @@ class PolicyLearner:
             dist.all_reduce(tokens)
             meters = self._gathered(updates.meter.sums())
             digests = self._gathered(self._model.digest())
+            self._move_reference()
         # Each rank reports a share of the samples, whichever rank their tokens went through.
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
         own = set(samples)
@@ -134,6 +136,7 @@ class PolicyLearner:
             seconds=time.monotonic() - started,
             skipped_steps=updates.skipped,
             nonfinite_steps=updates.nonfinite,
+            stopped_steps=updates.stopped,
             learned_tokens=int(tokens),
         )
 
@@ -159,9 +162,28 @@ class PolicyLearner:
             meter = Meter()
             loss = self._model.accumulate(part, self._loss(part, meter))
             updates.add(self._model.step(updates.lr), loss / self.world_size, meter, part.actions)
+            if self._has_drifted(meter):
+                updates.stopped = len(order) - number - 1
+                break
         self._updates += section.updates
         updates.loss /= max(1, len(updates.norms))
         return updates
+
+    def _has_drifted(self, meter: Meter) -> bool:
+        """Return whether the KL of an update, over the tokens of all ranks, exceeds `kl_stop`."""
+        limit = self._algorithm.config.kl_stop
+        return limit > 0 and means(self._gathered(meter.sums())).get("policy_kl", 0.0) > limit
+
+    def _move_reference(self) -> None:
+        """Move the reference to the policy, every `reference_every` steps."""
+        config, steps = self._algorithm.config, self._updates // self.spec.learner.updates
+        if self._moving_reference is not None and steps % config.reference_every == 0:
+            reference.move(self._moving_reference, self._model.parameters(), config.reference_ema)
+
+    @property
+    def _moving_reference(self) -> PackedModel | None:
+        """The reference if it is part of the training state."""
+        return self._reference if self._algorithm.config.reference_every else None
 
     def _part(self, batch: Sequence[TrainSequence]) -> Part:
         """Plan the sequences with a gradient."""
@@ -229,6 +251,8 @@ class PolicyLearner:
             dist.barrier()
             self._model.save(partial / checkpoint.STATE)
             if self.rank == 0:
+                if self._moving_reference is not None:
+                    reference.save(self._moving_reference, partial / checkpoint.STATE)
                 checkpoint.write_model(self.spec.model, named, self.spec.compute, partial)
                 progress = checkpoint.Progress(
                     self._updates, self.world_size, self.spec.learner.zero_stage, dict(state or {})
@@ -243,6 +267,8 @@ class PolicyLearner:
         """
         progress = checkpoint.read_progress(folder, self.world_size, self.spec.learner.zero_stage)
         self._model.load(folder / checkpoint.STATE)
+        if self._moving_reference is not None:
+            reference.load(self._moving_reference, folder / checkpoint.STATE)
         self._updates = progress.updates
         return progress.state
 

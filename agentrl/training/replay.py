@@ -14,7 +14,7 @@ from agentrl.cluster.signals import Stop
 from agentrl.config.models import locate
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError, RunError
-from agentrl.metrics.step import StepRecord
+from agentrl.metrics.step import StepRecord, merged_report
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import read_steps
 from agentrl.records.checkpoints import folder_of, steps_in
@@ -83,7 +83,7 @@ async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learner
     for record, groups in zip(plan.steps, stored_batches(folder, plan), strict=True):
         sequences = await credited(algorithm, learners, groups, deadline_s)
         reports = await learners.step(sequences, algorithm.state, deadline_s)
-        algorithm.after(reports[0])
+        algorithm.after(merged_report(reports))
         digest, recorded = reports[0].digest, record.learner.digest
         if digest != recorded:
             raise RunError(f"step {record.step}: the weights are {digest}, the run recorded {recorded}")

@@ -32,9 +32,10 @@ class StepReport:
 
     `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once.
     `optimizer_steps` counts the steps that were taken, `skipped_steps` those without a signal, `nonfinite_steps` those
-    whose gradient was not finite. `meters` holds means over `learned_tokens`: the tokens of all ranks that went through
-    the model in steps that were taken. They, `loss` and `grad_norm` mean nothing unless `has_learned`. `digest` is
-    that of the float32 weights after the step.
+    whose gradient was not finite, `stopped_steps` those left out because the KL exceeded `algorithm.kl_stop`. `meters`
+    holds means over `learned_tokens`: the tokens of all ranks that went through the model in steps that were taken.
+    They, `loss` and `grad_norm` mean nothing unless `has_learned`. `digest` is that of the float32 weights after the
+    step.
     """
 
     loss: float
@@ -46,6 +47,7 @@ class StepReport:
     seconds: float
     skipped_steps: int = 0
     nonfinite_steps: int = 0
+    stopped_steps: int = 0
     learned_tokens: int = 0
     meters: dict[str, float] = field(default_factory=dict)
     digest: str = ""

@@ -35,8 +35,8 @@ def test_k3_of_policies_that_hardly_differ_keeps_its_digits_in_float32(differenc
     assert got.item() == pytest.approx(math.expm1(difference) - difference, rel=0.05, abs=1e-10)
 
 
-@given(st.integers(0, 10_000))
-def test_the_gradient_of_the_kl_penalty_is_that_of_the_divergence(seed: int):
+@given(st.integers(0, 10_000), st.sampled_from(["k1", "k3"]))
+def test_the_gradient_of_the_kl_penalty_is_that_of_the_divergence(seed: int, estimator: str):
     """In expectation over the tokens of a sampler that differs slightly from the policy, in float64."""
     random = torch.Generator().manual_seed(seed)
     logits, other, sampler = (torch.randn(7, generator=random, dtype=torch.float64) for _ in range(3))
@@ -44,12 +44,34 @@ def test_the_gradient_of_the_kl_penalty_is_that_of_the_divergence(seed: int):
     leaf = logits.clone().requires_grad_()
     policy = leaf.log_softmax(-1)
     weight = (policy.detach() - sampler).exp()
-    penalty = kl_penalty("k3", policy, reference, weight)
+    penalty = kl_penalty(estimator, policy, reference, weight)
     (sampler.exp() * penalty).sum().backward()
     assert leaf.grad is not None
     torch.testing.assert_close(leaf.grad, exact_kl_gradient(logits, reference), atol=1e-12, rtol=1e-12)
     exact = (policy.exp() * (policy - reference)).sum()
     torch.testing.assert_close((sampler.exp() * penalty).sum(), exact, atol=1e-12, rtol=1e-12)
+
+
+@given(st.floats(-9, 9))
+def test_each_estimator_is_schulmans(difference: float):
+    """joschu.net/blog/kl-approx.html, with log r = difference; the value of a penalty is the estimator's."""
+    one, other = torch.zeros(1, dtype=torch.float64), torch.tensor([difference], dtype=torch.float64)
+    expected = {"k1": -difference, "k2": difference**2 / 2, "k3": math.exp(difference) - 1 - difference}
+    for name, value in expected.items():
+        assert kl(name, one, other).item() == pytest.approx(value, rel=1e-12, abs=1e-15)
+        assert kl_penalty(name, one, other, torch.ones(1)).item() == pytest.approx(value, rel=1e-12, abs=1e-15)
+
+
+@given(st.integers(0, 10_000))
+def test_in_the_loss_every_estimator_has_the_same_gradient(seed: int):
+    random = torch.Generator().manual_seed(seed)
+    own, other, weight = (torch.rand(5, generator=random, dtype=torch.float64) for _ in range(3))
+    slopes = []
+    for name in ("k1", "k2", "k3"):
+        leaf = own.log().requires_grad_()
+        kl_penalty(name, leaf, other.log(), weight).sum().backward()
+        slopes.append(leaf.grad)
+    assert all(torch.equal(slopes[0], slope) for slope in slopes)  # type: ignore[arg-type]
 
 
 @given(st.floats(10, 1e4))

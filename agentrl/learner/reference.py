@@ -1,0 +1,40 @@
+"""The reference of a run that moves with the policy: every few steps, to the policy or to a moving average of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from agentrl.errors import RunError
+from agentrl.learner.model import PackedModel
+
+FILE = "reference.safetensors"
+
+
+def move(reference: PackedModel, policy: Iterable[tuple[str, Tensor]], ema: float) -> None:
+    """Set each parameter to ema * reference + (1 - ema) * policy; `policy` yields whole parameters by name."""
+    parameters = dict(reference.named_parameters())
+    with torch.no_grad():
+        for name, values in policy:
+            parameters[name].lerp_(values.to(parameters[name]), 1 - ema)
+
+
+def save(reference: PackedModel, folder: Path) -> None:
+    """Write the parameters, in float32."""
+    save_file({name: values.contiguous() for name, values in reference.named_parameters()}, folder / FILE)
+
+
+def load(reference: PackedModel, folder: Path) -> None:
+    """Restore what `save` wrote. Raises RunError if it cannot be read."""
+    try:
+        saved = load_file(folder / FILE)
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"checkpoint {folder.parent} cannot be read: {FILE}: {error}. Delete it to continue from the previous one."
+        ) from error
+    move(reference, saved.items(), ema=0.0)

@@ -1,0 +1,65 @@
+"""Coefficients that adapt, against the formulas of their papers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.algorithms.grpo import GRPO
+from agentrl.types import SampleId, StepReport
+
+
+def report(samples: int = 64, learned: bool = True, **meters: float) -> StepReport:
+    return StepReport(
+        loss=0.0,
+        grad_norm=1.0,
+        lr=1e-4,
+        tokens=1,
+        optimizer_steps=int(learned),
+        samples=tuple(SampleId(0, member) for member in range(samples)),
+        seconds=1.0,
+        meters=meters,
+    )
+
+
+@given(kl=st.floats(0, 10), target=st.floats(0.01, 1), samples=st.integers(1, 512), horizon=st.integers(512, 20_000))
+def test_the_kl_coefficient_follows_ziegler_section_2_2(kl: float, target: float, samples: int, horizon: int) -> None:
+    rule = GRPO(GRPO.Config(kl_coef=0.1, kl_target=target, kl_horizon=horizon))
+    coefficient = 0.1
+    for _ in range(3):
+        rule.after(report(samples, reference_kl=kl))
+        error = max(-0.2, min(0.2, (kl - target) / target))
+        coefficient *= 1 + error * samples / horizon
+        assert rule.state["kl_coef"] == pytest.approx(coefficient)
+
+
+def test_a_kl_coefficient_stays_positive_however_small_the_horizon() -> None:
+    rule = GRPO(GRPO.Config(kl_coef=0.1, kl_target=1.0, kl_horizon=1))
+    rule.after(report(64, reference_kl=0.0))
+    assert rule.state["kl_coef"] == pytest.approx(0.08)
+
+
+def test_the_entropy_coefficient_grows_below_its_target_shrinks_above_and_is_never_negative() -> None:
+    rule = GRPO(GRPO.Config(entropy_target=0.5, entropy_delta=0.01))
+    seen = []
+    for entropy in (0.4, 0.5, 0.6, 0.6, 0.6):
+        rule.after(report(entropy=entropy))
+        seen.append(round(rule.state["entropy_coef"], 6))
+    assert seen == [0.01, 0.02, 0.01, 0.0, 0.0]
+    for _ in range(200):
+        rule.after(report(entropy=0.0))
+    assert rule.state["entropy_coef"] == 1.0
+
+
+def test_a_step_that_learned_nothing_and_a_fixed_coefficient_move_nothing() -> None:
+    adaptive = GRPO(GRPO.Config(kl_coef=0.1, kl_target=0.01, entropy_target=0.5))
+    adaptive.after(report(learned=False, reference_kl=9.0, entropy=9.0))
+    fixed = GRPO(GRPO.Config(kl_coef=0.1, entropy_coef=0.1))
+    fixed.after(report(reference_kl=9.0, entropy=9.0))
+    assert adaptive.state == fixed.state == {}
+
+
+def test_a_bonus_that_may_grow_needs_every_token() -> None:
+    assert GRPO(GRPO.Config()).skips_zero_advantages
+    assert not GRPO(GRPO.Config(entropy_target=0.5)).skips_zero_advantages

@@ -1,0 +1,86 @@
+"""The objective of a token: correction, policy loss, KL term, entropy bonus, weight."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.algorithms import AlgorithmConfig
+from agentrl.losses import LOSSES
+from agentrl.losses.objective import objective
+from agentrl.losses.terms import means
+from tests.unit.losses.tokens import Seen, Token, random_rows, seen
+
+
+def summed(here: Seen, **keys: Any) -> torch.Tensor:
+    config = AlgorithmConfig.model_validate(keys)
+    total = objective(here.terms, config, lambda terms: LOSSES[config.loss](terms, config)).sum()
+    total.backward()
+    return total.detach()
+
+
+@given(st.integers(0, 10_000), st.sampled_from(["k1", "k2", "k3"]))
+def test_the_objective_is_the_sum_of_its_terms(seed: int, estimator: str) -> None:
+    """A float64 reference, one token at a time; the reference is within the bound of the log-ratio."""
+    rows, here = random_rows(seed), seen(random_rows(seed))
+    keys = {"correction": "tis", "loss": "policy_gradient", "kl_coef": 0.3, "entropy_coef": 0.2}
+    value = summed(here, kl_estimator=estimator, **keys)
+    expected, slopes, bonuses = 0.0, [], []
+    for token in (token for row in rows for token in row):
+        correction = min(2.0, math.exp(token.old - token.sampler))
+        d = token.reference - token.own
+        kl = {"k1": -d, "k2": d * d / 2, "k3": math.exp(d) - 1 - d}[estimator]
+        weight = min(2.0, math.exp(token.own - token.sampler))
+        terms = correction * -token.advantage * token.own + 0.3 * weight * kl - 0.2 * token.entropy
+        expected += token.weight * terms
+        slopes.append(token.weight * (correction * -token.advantage + 0.3 * weight * -d))
+        bonuses.append(token.weight * -0.2)
+    assert value.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert here.logprobs.grad is not None
+    assert here.logprobs.grad.tolist() == pytest.approx(slopes, rel=1e-9, abs=1e-12)
+    assert here.entropy.grad is not None
+    assert here.entropy.grad.tolist() == pytest.approx(bonuses, rel=1e-12)
+
+
+def test_coefficients_that_adapt_are_those_of_the_state() -> None:
+    rows = random_rows(3)
+    fixed = summed(seen(rows), kl_coef=0.5, entropy_coef=0.25)
+    state = {"kl_coef": 0.5, "entropy_coef": 0.25}
+    adaptive = summed(seen(rows, state=state), kl_coef=0.1, kl_target=1.0, entropy_target=1.0)
+    assert adaptive == fixed
+
+
+def test_a_token_above_the_bound_gets_no_bonus() -> None:
+    rows = [[Token(-1.0, -1.0, -1.0, 0.0, entropy=entropy) for entropy in (0.5, 1.0, 1.5)]]
+    here = seen(rows)
+    summed(here, entropy_coef=0.1, entropy_clip=1.0)
+    assert here.entropy.grad is not None
+    assert here.entropy.grad.tolist() == pytest.approx([-0.1, -0.1, 0.0])
+
+
+@given(st.integers(0, 10_000))
+def test_a_kl_in_the_reward_is_metered_and_left_out_of_the_loss(seed: int) -> None:
+    rows = random_rows(seed)
+    plain, here = seen(rows), seen(rows)
+    assert summed(plain) == summed(here, kl_coef=0.5, kl_in="reward", kl_estimator="k1")
+    assert torch.equal(plain.logprobs.grad, here.logprobs.grad)  # type: ignore[arg-type]
+    tokens = [token for row in rows for token in row]
+    expected = sum(token.own - token.reference for token in tokens) / len(tokens)
+    assert means([here.terms.meter.sums()])["reference_kl"] == pytest.approx(expected)
+
+
+def test_the_drift_from_the_old_policy_is_metered() -> None:
+    here = seen([[Token(-1.0, -1.5, -1.0, 1.0)]])
+    summed(here)
+    assert means([here.terms.meter.sums()])["policy_kl"] == pytest.approx(math.exp(0.5) - 1.5)
+
+
+def test_a_masked_token_has_neither_loss_nor_gradient() -> None:
+    here = seen([[Token(-1.0, -1.5, -0.5, 1.0, weight=0.0)]])
+    assert summed(here, kl_coef=1.0, entropy_coef=1.0) == 0.0
+    assert here.logprobs.grad == here.entropy.grad == torch.zeros(1, dtype=torch.float64)
