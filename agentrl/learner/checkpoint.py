@@ -16,6 +16,8 @@ from torch import Tensor
 from agentrl.errors import RunError
 
 MODEL, STATE, PROGRESS = "model", "state", "progress.json"
+EMA, ADAPTER = "ema", "adapter"
+"""Beside `model/`, where they are trained: the EMA of the policy as a model, and the adapters as peft's files."""
 WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
 CACHE_FILES = {"agentrl.json"}
 """Digests of the files of the initial model."""
@@ -31,9 +33,8 @@ class Progress:
     state: dict[str, float] = field(default_factory=dict)
 
 
-def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: Path) -> None:
-    """Write `model/` of a checkpoint: `tensors`, with configuration and tokenizer of the model in `source`."""
-    model = folder / MODEL
+def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype, model: Path) -> None:
+    """Write the folder `model`: `tensors`, with configuration and tokenizer of the model in `source`."""
     model.mkdir()
     for path in source.iterdir():
         if path.is_file() and is_copied(path):

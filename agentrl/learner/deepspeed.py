@@ -14,11 +14,15 @@ from typing import Any
 import deepspeed
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 
 from agentrl.config.schema import LearnerSection
 from agentrl.errors import RunError
+from agentrl.learner.average import Average
+from agentrl.learner.lora import Full, adapter_state, adapters_off, merged_state, write_adapter
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel, checkpoint_tensors
+from agentrl.learner.optimizers import make_optimizer
 from agentrl.learner.part import Part
 from agentrl.learner.spec import LearnerSpec
 from agentrl.weights.digest import tensor_digest
@@ -46,23 +50,31 @@ def join_process_group(spec: LearnerSpec, rank: int, world_size: int, master_add
 
 
 class DeepSpeedModel:
-    """A `PackedModel` with its AdamW optimizer. All ranks call each method together, after `join_process_group`.
+    """A `PackedModel` with its optimizer. All ranks call each method together, after `join_process_group`.
 
     Parameters, gradients and optimizer state are float32; matrix products run in `model.compute`, for bfloat16 under
     torch's autocast. Gradients accumulate in float32; at ZeRO stages 1 to 3 DeepSpeed sends those of linear layers
     between ranks in bfloat16. It draws no random numbers.
     """
 
-    def __init__(self, model: PackedModel, section: LearnerSection) -> None:
+    def __init__(self, model: PackedModel, section: LearnerSection, ema: float = 0.0) -> None:
         self._section, self._model, self._compute = section, model, model.compute
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._has_frozen = len(trained) < len(list(model.parameters()))
         self._engine = _initialized(model, section)
         self._engine.train()  # gradient checkpointing is off in eval mode, in which transformers loads models
+        self._average = Average(trained, ema, dist.get_rank(), dist.get_world_size()) if ema else None
 
     def output(self, micro_batch: MicroBatch) -> Tensor:
         """Return what the model computes for each action [A], without gradient."""
         with torch.no_grad():
             output: Tensor = self._engine(micro_batch)
             return output
+
+    def base_output(self, micro_batch: MicroBatch) -> Tensor:
+        """Return what the model computes without its adapters."""
+        with adapters_off(self._model.model):
+            return self.output(micro_batch)
 
     def accumulate(self, part: Part, loss_of: Callable[[int, MicroBatch], Callable[..., Tensor]]) -> Tensor:
         """Accumulate the gradient of a part and return its summed loss; `loss_of` makes that of each micro-batch."""
@@ -84,6 +96,12 @@ class DeepSpeedModel:
         """
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
+        norm = self._step()
+        if self._average is not None and math.isfinite(norm):
+            self._average.update()
+        return norm
+
+    def _step(self) -> float:
         if self._section.zero_stage == 0:
             norm = float(nn.utils.clip_grad_norm_(self._model.parameters(), self._section.max_grad_norm))
             if not math.isfinite(norm):
@@ -94,25 +112,45 @@ class DeepSpeedModel:
         return float(self._engine.get_global_grad_norm())
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Return every tensor under its checkpoint name, in the compute type."""
+        """Return every tensor under its checkpoint name, in the compute type; adapters are merged into the weights."""
+        return self._weights(self._gathered)
+
+    def averaged_weights(self) -> Iterator[tuple[str, Tensor]] | None:
+        """Return the weights of the EMA of the policy, None if there is none."""
+        return None if self._average is None else self._weights(self._averaged)
+
+    def _weights(self, full: Full) -> Iterator[tuple[str, Tensor]]:
         model = self._model.model
-        state = {name: self._gathered(tensor) for name, tensor in model.state_dict(keep_vars=True).items()}
+        state = {name: self._cast(tensor) for name, tensor in merged_state(model, full)}
         return checkpoint_tensors(model, state)
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield every parameter in float32 by its name in the module, one whole parameter at a time."""
-        for name, parameter in self._model.named_parameters():
-            with deepspeed.zero.GatheredParameters([parameter], enabled=self._section.zero_stage == 3):
-                yield name, parameter.detach()
+        """Yield every parameter in float32 by its name in the module without adapters, one whole parameter at a time."""
+        others = {f"model.{name}" for name in self._model.model.all_tied_weights_keys}
+        others |= {name for name, _ in self._model.named_buffers()}
+        named = merged_state(self._model, self._gathered)
+        return ((name, tensor) for name, tensor in named if name not in others)
+
+    def adapter(self) -> list[tuple[str, Tensor]]:
+        """Return the adapters' tensors under peft's names, in the compute type."""
+        return [(name, self._cast(tensor)) for name, tensor in adapter_state(self._model.model, self._gathered)]
+
+    def write_adapter(self, tensors: list[tuple[str, Tensor]], base: Path, folder: Path) -> None:
+        """Write the adapters as files of peft."""
+        write_adapter(self._model.model, tensors, base, folder)
+
+    def _averaged(self, tensor: Tensor) -> Tensor:
+        mean = None if self._average is None else self._average.full(tensor)
+        return self._gathered(tensor) if mean is None else mean
 
     def _gathered(self, tensor: Tensor) -> Tensor:
         if self._section.zero_stage == 3 and isinstance(tensor, nn.Parameter):
             with deepspeed.zero.GatheredParameters([tensor]):
-                return self._cast(tensor).clone()
-        return self._cast(tensor)
+                return tensor.detach().clone()
+        return tensor.detach()
 
     def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor.detach().to(self._compute) if tensor.is_floating_point() else tensor.detach()
+        return tensor.to(self._compute) if tensor.is_floating_point() else tensor
 
     def digest(self) -> str:
         """Return a digest of the float32 parameters; at ZeRO stage 3 of this rank's share of them."""
@@ -120,13 +158,17 @@ class DeepSpeedModel:
         return "".join(tensor_digest(shard) for shard in shards)
 
     def save(self, folder: Path) -> None:
-        """Write the exact training state; every rank writes its part."""
-        self._engine.save_checkpoint(str(folder), tag=TAG)
+        """Write the exact training state, without frozen weights; every rank writes its part."""
+        self._engine.save_checkpoint(str(folder), tag=TAG, exclude_frozen_parameters=self._has_frozen)
+        if self._average is not None:
+            self._average.save(folder)
 
     def load(self, folder: Path) -> None:
         """Restore the training state that `save` wrote. Raises RunError if it cannot be read."""
         try:
-            found, _ = self._engine.load_checkpoint(str(folder), tag=TAG)
+            found, _ = self._engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=not self._has_frozen)
+            if self._average is not None:
+                self._average.load(folder)
         except UNREADABLE as error:
             raise RunError(
                 f"checkpoint {folder.parent} cannot be read: {error}. Delete it to continue from the previous one."
@@ -142,13 +184,6 @@ def _initialized(model: PackedModel, section: LearnerSection) -> Any:
     compute = model.compute
     if section.zero_stage == 3:
         deepspeed.zero.register_external_parameter(model, model.head_weight)
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=section.lr,
-        betas=(section.beta1, section.beta2),
-        weight_decay=section.weight_decay,
-        fused=True,
-    )
     zero: dict[str, Any] = {"stage": section.zero_stage}
     if section.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
@@ -162,4 +197,4 @@ def _initialized(model: PackedModel, section: LearnerSection) -> Any:
         "torch_autocast": {"enabled": compute != torch.float32, "dtype": str(compute).removeprefix("torch.")},
         "steps_per_print": None,
     }
-    return deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
+    return deepspeed.initialize(model=model, optimizer=make_optimizer(model, section), config=config)[0]

@@ -52,14 +52,16 @@ class ActionLoss(torch.autograd.Function):
             grad_logprobs_A, grad_entropy_A = torch.autograd.grad(value, (logprobs_A, entropy_A), allow_unused=True)
         if grad_logprobs_A is None:
             grad_logprobs_A = torch.zeros_like(logprobs_A)
-        ctx.save_for_backward(*head.gradients(grad_logprobs_A, grad_entropy_A))
+        needs_weight = ctx.needs_input_grad[1]  # a frozen head has no gradient
+        ctx.save_for_backward(*head.gradients(grad_logprobs_A, grad_entropy_A, needs_weight=needs_weight))
         return value.detach()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients that the forward pass computed."""
         grad_hidden_AD, grad_weight_VD = ctx.saved_tensors
-        return grad_hidden_AD * grads[0], grad_weight_VD * grads[0], None, None, None
+        grad_weight_VD = None if grad_weight_VD is None else grad_weight_VD * grads[0]
+        return grad_hidden_AD * grads[0], grad_weight_VD, None, None, None
 
 
 class _Head:
@@ -81,14 +83,17 @@ class _Head:
             if is_kept:
                 self._kept.append(probs_CV.to(weight_VD.dtype))
 
-    def gradients(self, grad_logprobs_A: Tensor, grad_entropy_A: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the gradients of hidden states [A, D] and weight [V, D], the latter in float32.
+    def gradients(
+        self, grad_logprobs_A: Tensor, grad_entropy_A: Tensor | None, *, needs_weight: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the gradients of hidden states [A, D] and, if it is needed, of the weight [V, D], in float32.
 
         With softmax p and entropy H: d logprob / d logit_v = 1[v = target] - p_v and
         d H / d logit_v = -p_v (log p_v + H), both divided by the temperature.
         """
         grad_hidden_AD = torch.zeros_like(self._hidden_AD)
-        grad_weight_VD = torch.zeros(self._weight_VD.shape, dtype=torch.float32, device=self._weight_VD.device)
+        shape, device = self._weight_VD.shape, self._weight_VD.device
+        grad_weight_VD = torch.zeros(shape, dtype=torch.float32, device=device) if needs_weight else None
         for number, chunk in enumerate(self._chunks()):
             targets_C1, temperature_C = self._targets_A[chunk, None], self._temperature_A[chunk]
             probs_CV = self._kept[number].float() if self._kept else self._distribution(chunk).exp_()
@@ -103,7 +108,8 @@ class _Head:
                 grad_CV -= bonus_CV * (grad_entropy_A[chunk] / temperature_C)[:, None]
             grad_CV = grad_CV.to(self._weight_VD.dtype)
             grad_hidden_AD[chunk] = grad_CV @ self._weight_VD
-            grad_weight_VD += grad_CV.T @ self._hidden_AD[chunk]
+            if grad_weight_VD is not None:
+                grad_weight_VD += grad_CV.T @ self._hidden_AD[chunk]
         return grad_hidden_AD, grad_weight_VD
 
     def _chunks(self) -> Iterator[slice]:

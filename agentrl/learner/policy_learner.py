@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from agentrl.errors import LearnerError
 from agentrl.learner import checkpoint, reference
 from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates
 from agentrl.learner.deepspeed import DeepSpeedModel, join_process_group
+from agentrl.learner.lora import add_adapters
 from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch, pack
@@ -29,7 +31,7 @@ from agentrl.learner.part import Layout, Part, update_order
 from agentrl.learner.spec import LearnerSpec
 from agentrl.losses.terms import Meter, means
 from agentrl.types import SampleId, StepReport, Version
-from agentrl.weights.staging import Staged, stage
+from agentrl.weights.staging import Staged, stage, stage_adapter
 
 T = TypeVar("T")
 
@@ -71,9 +73,13 @@ class PolicyLearner:
         with self._named("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
             columns = self._algorithm.requirements.columns
-            self._reference = self._frozen(spec.model) if "reference" in columns else None
             model = load_model(spec.model, spec.compute, gradient_checkpointing=spec.gradient_checkpointing)
-            self._model = DeepSpeedModel(model, spec.learner)
+            if spec.lora.rank:
+                add_adapters(model.model, spec.lora)
+            self._model = DeepSpeedModel(model, spec.learner, spec.learner.ema)
+            # Unless it moves, the reference of adapters is the model without them.
+            is_apart = not spec.lora.rank or self._algorithm.config.reference_every > 0
+            self._reference = self._frozen(spec.model) if "reference" in columns and is_apart else None
 
     def _frozen(self, folder: Path) -> PackedModel:
         model = load_model(folder, self.spec.compute)
@@ -98,6 +104,8 @@ class PolicyLearner:
             with torch.no_grad():
                 logprobs: Tensor = self._reference(micro_batch)
                 return logprobs
+        if column == "reference" and self.spec.lora.rank:
+            return self._model.base_output(micro_batch)
         if column == "old":
             return self._model.output(micro_batch)
         raise LearnerError(f"no model of this learner computes the column {column!r}")
@@ -230,10 +238,19 @@ class PolicyLearner:
         return self._model.weights()
 
     def stage(self, version: Version) -> Staged | None:
-        """Write the current weights to shared memory, on rank 0; the other ranks return None."""
+        """Write the current weights, or adapters, to shared memory, on rank 0; the other ranks return None."""
         with self._named("stage"):
+            if self.spec.lora.publish == "adapter":
+                return self._staged_adapter(version)
             named = self.weights()
             return stage(named, version, self.spec.staging, self.spec.bucket_bytes) if self.rank == 0 else None
+
+    def _staged_adapter(self, version: Version) -> Staged | None:
+        named = self._model.adapter()
+        if self.rank:
+            return None
+        write = partial(self._model.write_adapter, named, self.spec.model)
+        return stage_adapter(named, version, self.spec.staging, write)
 
     def save(self, folder: Path, state: Mapping[str, float] | None = None) -> None:
         """Write model, optimizer, schedule and the algorithm's `state` as one checkpoint.
@@ -245,20 +262,31 @@ class PolicyLearner:
         with self._named("save"):
             named = list(self.weights())
             _refuse_nonfinite(named)
-            partial = checkpoint.partial(folder)
+            unfinished = checkpoint.partial(folder)
             if self.rank == 0:
-                checkpoint.make_empty(partial)
+                checkpoint.make_empty(unfinished)
             dist.barrier()
-            self._model.save(partial / checkpoint.STATE)
+            self._model.save(unfinished / checkpoint.STATE)
+            if self.rank == 0:
+                checkpoint.write_model(self.spec.model, named, self.spec.compute, unfinished / checkpoint.MODEL)
+            self._save_variants(unfinished)
             if self.rank == 0:
                 if self._moving_reference is not None:
-                    reference.save(self._moving_reference, partial / checkpoint.STATE)
-                checkpoint.write_model(self.spec.model, named, self.spec.compute, partial)
+                    reference.save(self._moving_reference, unfinished / checkpoint.STATE)
                 progress = checkpoint.Progress(
                     self._updates, self.world_size, self.spec.learner.zero_stage, dict(state or {})
                 )
                 checkpoint.commit(folder, progress)
             dist.barrier()
+
+    def _save_variants(self, folder: Path) -> None:
+        """Write the EMA of the policy as a model, and the adapters as peft's files; every rank gathers them."""
+        averaged = self._model.averaged_weights()
+        if averaged is not None and self.rank == 0:
+            checkpoint.write_model(self.spec.model, averaged, self.spec.compute, folder / checkpoint.EMA)
+        adapter = self._model.adapter() if self.spec.lora.rank else []
+        if adapter and self.rank == 0:
+            self._model.write_adapter(adapter, self.spec.model, folder / checkpoint.ADAPTER)
 
     def load(self, folder: Path) -> dict[str, float]:
         """Restore the exact training state, and return that of the algorithm.

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from agentrl.algorithms.base import RunShape
-from agentrl.config.schema import MICRO_BATCH_TOKENS, AlgorithmSection, LearnerSection
+from agentrl.config.schema import MICRO_BATCH_TOKENS, AlgorithmSection, LearnerSection, LoraSection
 
 DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -29,6 +29,7 @@ class LearnerSpec:
     learner: LearnerSection = field(default_factory=LearnerSection)
     algorithm: AlgorithmSection = field(default_factory=AlgorithmSection)
     run: RunShape = field(default_factory=RunShape)
+    lora: LoraSection = field(default_factory=LoraSection)
     gradient_checkpointing: bool = False
     staging: Path = Path(tempfile.gettempdir())
     bucket_bytes: int = 256 << 20

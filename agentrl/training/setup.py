@@ -15,7 +15,7 @@ from agentrl.cluster.placement import is_shared
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
 from agentrl.config.models import encode
-from agentrl.config.schema import Config
+from agentrl.config.schema import Config, LoraSection
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import folder_of
 from agentrl.records.folder import RunFolder
@@ -83,7 +83,7 @@ async def open_evaluation(
 ) -> AsyncIterator[tuple[Actors, Evaluation]]:
     """Open an evaluation: engines that serve the weights of the model folder, without a learner."""
     weights = config.weights.model_copy(update={"transfer": "shm"})
-    config = config.model_copy(update={"weights": weights})
+    config = config.model_copy(update={"weights": weights, "lora": LoraSection()})  # a saved model is merged
     async with actors(config, inputs.model, folder, stop, view.timer, view.note, learns=False) as team:
         transfer = StagedTransfer(partial(stage_folder, inputs.model, folder.path, weights.bucket_mib << 20))
         publisher = Publisher(team.engines, transfer, weights.publish_timeout_s)

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from agentrl.errors import WeightsError
-from agentrl.weights.verify import verify
+from agentrl.weights.verify import Received, verify
 
 BACKENDS = {
     "shm": ("agentrl_shm", "agentrl.weights.receiver", "ObservedSharedMemory"),
@@ -34,17 +34,34 @@ def register() -> None:
 
 
 class WorkerReport:
-    """A mixin of vLLM's worker: `collective_rpc("verify_weights", args=(promised,))` verifies the last update."""
+    """A mixin of vLLM's worker, for `collective_rpc`: it verifies the last update, of weights or of an adapter."""
 
     weight_transfer_engine: Any
+    model_runner: Any
 
     def verify_weights(self, promised: dict[str, str]) -> str:
         """Compare what this worker received with the promised digests by name; returns the fault, or ""."""
-        try:
-            verify(promised, self.weight_transfer_engine.observer.received())
-        except WeightsError as error:
-            return str(error)
-        return ""
+        return _fault(promised, self.weight_transfer_engine.observer.received())
+
+    def observe_adapters(self) -> None:
+        """Record the digests of the adapters that are loaded from now on. Idempotent."""
+        from agentrl.weights.adapter import ObservedAdapter
+
+        self.model_runner.lora_manager._lora_model_cls = ObservedAdapter
+
+    def verify_adapter(self, promised: dict[str, str], number: int) -> str:
+        """Compare the adapter with the id `number` with the promised digests; returns the fault, or ""."""
+        from agentrl.weights.adapter import received
+
+        return _fault(promised, received(self.model_runner.lora_manager._adapter_manager, number))
+
+
+def _fault(promised: dict[str, str], received: Received) -> str:
+    try:
+        verify(promised, received)
+    except WeightsError as error:
+        return str(error)
+    return ""
 
 
 def _end_with(parent: Any) -> None:

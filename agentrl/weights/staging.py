@@ -8,7 +8,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -62,6 +62,21 @@ def stage(
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return Staged(tuple(buckets), WeightManifest(version, tuple(specs)), tuple(folders.values()))
+
+
+def stage_adapter(
+    named: Sequence[NamedTensor], version: Version, fallback: Path, write: Callable[[Path], None]
+) -> Staged:
+    """Let `write` put an adapter of these tensors into a new folder, which engines read as a bucket."""
+    root = _root(sum(_padded(tensor.nbytes) for _, tensor in named), fallback)
+    folder = Path(tempfile.mkdtemp(prefix=staging_prefix(fallback), dir=root))
+    try:
+        write(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    manifest = WeightManifest(version, tuple(spec_of(name, tensor) for name, tensor in named))
+    return Staged(({"adapter": str(folder)},), manifest, (folder,))
 
 
 async def stage_folder(model: Path, fallback: Path, bucket_bytes: int, version: Version, deadline_s: float) -> Staged:

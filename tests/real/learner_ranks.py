@@ -163,6 +163,39 @@ def resume(job: Job, rank: int) -> tuple[list[StepReport], list[StepReport], boo
     return straight, resumed, all(torch.equal(ours[name], theirs[name]) for name in ours), errors
 
 
+def adapters(job: Job, rank: int) -> list[tuple[Any, ...]]:
+    """LoRA and an EMA, for each spec: reports, whether the base changed, weights, EMA, reference, resumed equally."""
+    out = []
+    pairs = zip(learners(job, rank), learners(job, rank), strict=True)
+    for index, (learner, other) in enumerate(pairs):
+        before = _frozen(learner)
+        start = learner.score(batch(), ["reference"])["reference"]
+        reports = [learner.step(batch(3, 4, seed)) for seed in range(2)]
+        folder = job.folder / f"step-{index}"
+        learner.save(folder)
+        reference = learner.score(batch(), ["reference"])["reference"]
+        other.load(folder)
+        again = [each.step(batch(3, 4, 2)) for each in (learner, other)]
+        averages = [dict(each._model.averaged_weights() or ()) for each in (learner, other)]
+        out.append(
+            (
+                reports + again[:1],
+                _equal(before, _frozen(learner)),
+                whole(learner),
+                averages[0],
+                all((start[n] == row).all() for n, row in reference.items()),
+                _equal(whole(learner), whole(other)) and _equal(*averages) and again[0].loss == again[1].loss,
+                learner.stage(Version(0, 1)),
+            )
+        )
+    return out
+
+
+def _frozen(learner: PolicyLearner) -> dict[str, torch.Tensor]:
+    named = learner._model._model.named_parameters()
+    return {name: getattr(p, "ds_tensor", p).detach().clone() for name, p in named if not p.requires_grad}
+
+
 def publish(job: Job, rank: int) -> list[tuple[list[tuple[str, str]], dict[str, str]] | None]:
     """What is staged, and the digests of what is saved as a model."""
     out = []
@@ -227,7 +260,7 @@ def _said(work: Callable[[], object]) -> str:
 
 
 SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
-    f.__name__: f for f in (train, silence, poison, spoiled, forward_passes, resume, publish, bandit, death)
+    f.__name__: f for f in (train, silence, poison, spoiled, forward_passes, resume, adapters, publish, bandit, death)
 }
 
 

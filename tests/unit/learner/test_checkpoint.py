@@ -30,7 +30,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_model_is_a_folder_of_its_own_that_others_can_read(source: Path, tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        write_model(source, [("a", torch.zeros(3, dtype=torch.bfloat16))], torch.bfloat16, tmp_path)
+        write_model(source, [("a", torch.zeros(3, dtype=torch.bfloat16))], torch.bfloat16, tmp_path / MODEL)
     finally:
         os.umask(before)
     assert [path.name for path in tmp_path.iterdir()] == [MODEL]
@@ -41,7 +41,7 @@ def test_the_model_is_a_folder_of_its_own_that_others_can_read(source: Path, tmp
 
 
 def test_a_checkpoint_can_be_named_as_a_model(source: Path, tmp_path: Path) -> None:
-    write_model(source, [("a", torch.zeros(3, dtype=torch.bfloat16))], torch.bfloat16, tmp_path)
+    write_model(source, [("a", torch.zeros(3, dtype=torch.bfloat16))], torch.bfloat16, tmp_path / MODEL)
     (tmp_path / "state").mkdir()
     assert locate(str(tmp_path)) == tmp_path / MODEL
     assert locate(str(tmp_path / MODEL)) == tmp_path / MODEL

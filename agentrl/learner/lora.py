@@ -1,0 +1,92 @@
+"""LoRA (Hu et al., arXiv:2106.09685): trained adapters B A on the linear layers of a frozen model, by peft."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from agentrl.config.schema import ALL_LINEAR, LoraSection
+from agentrl.errors import ConfigError
+
+Full = Callable[[Tensor], Tensor]
+"""Gathers a tensor that may be sharded over ranks."""
+NAME = "default"  # peft's name of a model's only adapter
+PREFIX = "base_model.model."  # of every tensor in peft's files
+WEIGHTS = "adapter_model.safetensors"
+
+
+def add_adapters(model: PreTrainedModel, section: LoraSection) -> None:
+    """Freeze the model, in place, and add adapters to its linear layers. B is 0, so the policy does not change.
+
+    Raises ConfigError if the model has no such layers.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    targets = ALL_LINEAR if section.targets == ALL_LINEAR else section.targets.split(",")
+    config = LoraConfig(r=section.rank, lora_alpha=section.alpha, target_modules=targets, task_type="CAUSAL_LM")
+    model.requires_grad_(False)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # all ranks start with the same adapters
+            inject_adapter_in_model(config, model)
+    except ValueError as error:
+        raise ConfigError(f"lora.targets {section.targets!r} does not fit the model: {error}") from None
+
+
+@contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """Let the model compute what it did before it was trained."""
+    from peft.tuners.lora import LoraLayer
+
+    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    for layer in layers:
+        layer.set_scale(NAME, 0)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.set_scale(NAME, 1)
+
+
+def merged_state(model: nn.Module, full: Full) -> Iterator[tuple[str, Tensor]]:
+    """Yield the model's tensors, without adapters: each adapted weight W as W + (alpha / rank) B A, in float32."""
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        layer, is_adapted, leaf = name.rpartition(".base_layer.")
+        if is_adapted and leaf == "weight":
+            yield f"{layer}.{leaf}", full(tensor).float() + _change(model, layer, full)
+        elif is_adapted:
+            yield f"{layer}.{leaf}", full(tensor)
+        elif not _is_adapter(name):
+            yield name, full(tensor)
+
+
+def _change(model: nn.Module, name: str, full: Full) -> Tensor:
+    layer: Any = model.get_submodule(name)
+    b, a = full(layer.lora_B[NAME].weight).float(), full(layer.lora_A[NAME].weight).float()
+    return (b @ a) * float(layer.scaling[NAME])
+
+
+def adapter_state(model: nn.Module, full: Full) -> Iterator[tuple[str, Tensor]]:
+    """Yield the adapters' tensors under the names of peft's files."""
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if _is_adapter(name):
+            yield PREFIX + name.replace(f".{NAME}.", "."), full(tensor)
+
+
+def _is_adapter(name: str) -> bool:
+    return ".lora_A." in name or ".lora_B." in name
+
+
+def write_adapter(model: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]], base: Path, folder: Path) -> None:
+    """Write the adapters as peft and vLLM read them; `base` is the folder of the frozen model."""
+    config = model.peft_config[NAME]
+    config.base_model_name_or_path, config.inference_mode = str(base), True
+    config.save_pretrained(str(folder))
+    save_file({name: tensor.contiguous() for name, tensor in tensors}, folder / WEIGHTS, metadata={"format": "pt"})

@@ -1,0 +1,66 @@
+"""Optimizers by name: AdamW, Muon with AdamW, and AdamW with 8-bit state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.optim import AdamW, Muon, Optimizer
+
+from agentrl.config.schema import LearnerSection
+from agentrl.learner.model import PackedModel
+
+
+class MuonAdamW(Optimizer):
+    """Muon (Jordan et al. 2024) for the matrices of hidden layers, AdamW for embeddings, head, norms and biases.
+
+    Muon's updates are scaled to the size of AdamW's (Liu et al., arXiv:2502.16982, eq. 4), so that one rate fits both.
+    """
+
+    def __init__(self, matrices: list[nn.Parameter], others: list[nn.Parameter], section: LearnerSection) -> None:
+        muon = Muon(matrices, lr=section.lr, weight_decay=section.weight_decay, adjust_lr_fn="match_rms_adamw")
+        self._parts: tuple[Optimizer, ...] = (muon, _adamw(others, section))
+        super().__init__([group for part in self._parts for group in part.param_groups], {})
+        self._share()
+
+    def _share(self) -> None:
+        """Let the parts work on this optimizer's state and groups, which are what a checkpoint saves and restores."""
+        for part, group in zip(self._parts, self.param_groups, strict=True):
+            part.state, part.param_groups = self.state, [group]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state."""
+        super().load_state_dict(state_dict)
+        self._share()
+
+    def step(self, _closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Take a step with both."""
+        for part in self._parts:
+            part.step()
+
+
+def make_optimizer(model: PackedModel, section: LearnerSection) -> Optimizer:
+    """Return the optimizer of the parameters that are trained."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if section.optimizer == "muon":
+        ends = {id(model.head_weight), id(model.model.get_input_embeddings().weight)}
+        is_matrix = [parameter.ndim == 2 and id(parameter) not in ends for parameter in trained]
+        matrices = [parameter for parameter, is_one in zip(trained, is_matrix, strict=True) if is_one]
+        others = [parameter for parameter, is_one in zip(trained, is_matrix, strict=True) if not is_one]
+        return MuonAdamW(matrices, others, section)
+    if section.optimizer == "adamw_8bit":
+        from bitsandbytes.optim import AdamW8bit
+
+        optimizer: Optimizer = AdamW8bit(trained, **_settings(section))
+        return optimizer
+    return _adamw(trained, section)
+
+
+def _adamw(parameters: list[nn.Parameter], section: LearnerSection) -> AdamW:
+    return AdamW(parameters, **_settings(section), fused=True)
+
+
+def _settings(section: LearnerSection) -> dict[str, Any]:
+    betas = (section.beta1, section.beta2)
+    return {"lr": section.lr, "betas": betas, "weight_decay": section.weight_decay}

@@ -1,0 +1,149 @@
+"""LoRA: the trained adapters, merged or not, are one policy, and the model under them never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+
+from agentrl.algorithms.grpo import GRPO
+from agentrl.config.schema import LoraSection
+from agentrl.errors import ConfigError
+from agentrl.learner.batch import build_trees, plan_micro_batches
+from agentrl.learner.lora import adapter_state, adapters_off, add_adapters, merged_state, write_adapter
+from agentrl.learner.loss import MicroBatchLoss
+from agentrl.learner.micro_batch import pack
+from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
+from agentrl.losses.terms import Meter
+from tests.tiny import tiny_model
+from tests.unit.learner.synthetic import batch, plain_loss, plain_model
+
+SECTION = LoraSection(rank=4, alpha=8)
+ALGORITHM = GRPO.Config(tis_cap=1.1)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def model(folder: Path) -> PackedModel:
+    """A model whose adapters have been trained, so to speak."""
+    model = load_model(folder, torch.float32)
+    add_adapters(model.model, SECTION)
+    random = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in trained(model).values():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=random)
+    return model
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def logprobs(model: PackedModel) -> Tensor:
+    sequences = batch()
+    return model(pack(sequences, build_trees(sequences, range(len(sequences)))).to(CPU, torch.float32)).detach()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    return tensor.detach()
+
+
+def learned(model: PackedModel, budget: int = 4096) -> float:
+    sequences, loss = batch(), 0.0
+    scale = 1 / sum(sequence.actions for sequence in sequences)
+    trees = build_trees(sequences, range(len(sequences)))
+    for content in plan_micro_batches(trees, 1, budget)[0]:
+        row = pack(sequences, content).to(CPU, torch.float32)
+        value = model(row, MicroBatchLoss(GRPO(ALGORITHM), row, scale, Meter()))
+        value.backward()
+        loss += value.item()
+    return loss
+
+
+def gradients(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return ((name, p.grad) for name, p in model.named_parameters() if p.grad is not None)
+
+
+def test_new_adapters_change_nothing_and_are_the_same_on_every_rank(folder: Path):
+    base, one, other = (load_model(folder, torch.float32) for _ in range(3))
+    add_adapters(one.model, SECTION)
+    torch.manual_seed(123)
+    add_adapters(other.model, SECTION)
+    assert torch.equal(logprobs(one), logprobs(base))
+    assert all(torch.equal(p, trained(other)[name]) for name, p in trained(one).items())
+
+
+def test_merged_or_not_the_policy_is_the_same(folder: Path, model: PackedModel):
+    merged = load_model(folder, torch.float32)
+    merged.model.load_state_dict(dict(merged_state(model.model, whole)))
+    torch.testing.assert_close(logprobs(merged), logprobs(model), atol=1e-5, rtol=0)
+    assert not torch.allclose(logprobs(merged), logprobs(load_model(folder, torch.float32)), atol=1e-2)
+    assert learned(merged) == pytest.approx(learned(model), abs=1e-5)
+
+
+def test_merged_tensors_have_the_names_of_the_checkpoint(folder: Path, model: PackedModel):
+    plain = plain_model(folder)
+    named = dict(checkpoint_tensors(model.model, dict(merged_state(model.model, whole))))
+    assert named.keys() == dict(checkpoint_tensors(plain, plain.state_dict())).keys()
+
+
+def test_without_its_adapters_the_model_is_the_reference_and_afterwards_the_policy_again(
+    folder: Path, model: PackedModel
+):
+    before = logprobs(model)
+    with adapters_off(model.model):
+        assert torch.equal(logprobs(model), logprobs(load_model(folder, torch.float32)))
+    assert torch.equal(logprobs(model), before)
+
+
+@pytest.mark.parametrize("budget", [30, 4096])
+def test_loss_and_gradient_equal_those_of_peft_in_plain_padded_pytorch(folder: Path, model: PackedModel, budget: int):
+    config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    plain = get_peft_model(plain_model(folder), config)
+    plain.load_state_dict({f"base_model.model.{name}": tensor for name, tensor in model.model.state_dict().items()})
+    loss = plain_loss(plain, batch(), ALGORITHM)
+    loss.backward()
+    assert learned(model, budget) == pytest.approx(loss.item(), abs=1e-5)
+    expected = {name.removeprefix("base_model.model."): gradient for name, gradient in gradients(plain)}
+    got = dict(gradients(model.model))
+    assert got.keys() == expected.keys() == trained(model.model).keys()
+    for name, gradient in got.items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4)
+
+
+def test_an_update_changes_adapters_only(model: PackedModel):
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    learned(model)
+    optimizer.step()
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed == trained(model).keys()
+
+
+def test_what_is_written_is_an_adapter_that_peft_reads(folder: Path, model: PackedModel, tmp_path: Path):
+    write_adapter(model.model, adapter_state(model.model, whole), folder, tmp_path)
+    read = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), tmp_path)
+    again = load_model(folder, torch.float32)
+    again.model.load_state_dict(read.merge_and_unload().state_dict())
+    torch.testing.assert_close(logprobs(again), logprobs(model), atol=1e-5, rtol=0)
+
+
+def test_only_the_named_layers_get_adapters(folder: Path):
+    model = load_model(folder, torch.float32)
+    add_adapters(model.model, LoraSection(rank=2, alpha=4, targets="q_proj,v_proj"))
+    assert {name.split(".lora_")[0].rsplit(".", 1)[1] for name in trained(model)} == {"q_proj", "v_proj"}
+
+
+def test_layers_that_the_model_lacks_are_refused_by_name(folder: Path):
+    with pytest.raises(ConfigError, match=r"lora\.targets 'c_attn' does not fit the model"):
+        add_adapters(load_model(folder, torch.float32).model, LoraSection(rank=2, alpha=4, targets="c_attn"))

@@ -1,0 +1,60 @@
+"""Optimizers by name, on a tiny model."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from agentrl.config.schema import LearnerSection
+from agentrl.learner.model import PackedModel, load_model
+from agentrl.learner.optimizers import MuonAdamW, make_optimizer
+from tests.tiny import tiny_model
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> PackedModel:
+    return load_model(tiny_model(tmp_path), torch.float32)
+
+
+def step(model: PackedModel, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=random)
+    optimizer.step()
+
+
+def test_muon_moves_hidden_matrices_and_adamw_the_rest(model: PackedModel):
+    optimizer = make_optimizer(model, LearnerSection(lr=1e-3, optimizer="muon"))
+    assert isinstance(optimizer, MuonAdamW)
+    other = copy.deepcopy(model)
+    adamw = make_optimizer(other, LearnerSection(lr=1e-3))
+    step(model, optimizer, 0)
+    step(other, adamw, 0)
+    same = {n for (n, a), b in zip(model.named_parameters(), other.parameters(), strict=True) if torch.equal(a, b)}
+    assert same == {n for n, p in model.named_parameters() if p.ndim < 2 or "embed" in n}
+
+
+def test_a_step_of_muon_is_orthogonal_and_as_large_as_one_of_adamw(model: PackedModel):
+    parameter = model.model.get_submodule("model.layers.0.mlp.up_proj").weight
+    before = parameter.detach().clone()
+    step(model, make_optimizer(model, LearnerSection(lr=1e-3, optimizer="muon")), 0)
+    update = (before - parameter.detach()) / 1e-3
+    assert update.square().mean().sqrt().item() == pytest.approx(0.2, rel=0.2)
+    values = torch.linalg.svdvals(update) / (0.2 * max(update.shape) ** 0.5)
+    assert 0.6 < values.min() <= values.max() < 1.3
+
+
+def test_a_saved_muon_goes_on_exactly(model: PackedModel):
+    section = LearnerSection(lr=1e-3, optimizer="muon")
+    optimizer = make_optimizer(model, section)
+    step(model, optimizer, 0)
+    other = copy.deepcopy(model)
+    resumed = make_optimizer(other, section)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for seed in (1, 2):
+        step(model, optimizer, seed)
+        step(other, resumed, seed)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
