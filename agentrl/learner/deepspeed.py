@@ -125,7 +125,7 @@ class DeepSpeedModel:
         return checkpoint_tensors(model, state)
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield every parameter in float32 by its name in the module without adapters, one whole parameter at a time."""
+        """Yield every parameter in float32 by its name without adapters, one whole parameter at a time."""
         others = {f"model.{name}" for name in self._model.model.all_tied_weights_keys}
         others |= {name for name, _ in self._model.named_buffers()}
         named = merged_state(self._model, self._gathered)
