@@ -1,4 +1,4 @@
-"""The processes of a run: engines, rollout workers and learner ranks, started side by side and ended together."""
+"""The processes of a run: engines, workers, learner ranks and reward models, started together and ended together."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from agentrl.cluster.learners import Learners
 from agentrl.cluster.placement import bundles
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import Cluster
+from agentrl.cluster.reward_models import RewardModels
 from agentrl.cluster.signals import Stop, to_the_end
 from agentrl.cluster.specs import engine_spec, learner_spec, worker_spec
 from agentrl.cluster.workers import Workers
@@ -37,6 +38,7 @@ class Actors:
     engines: Engines
     workers: Workers
     learners: Learners
+    reward_models: RewardModels
 
 
 @asynccontextmanager
@@ -88,12 +90,14 @@ def _spawned(
     cluster: Cluster, config: Config, model: Path, folder: Path, restarts: Restarts, stop: Stop, *, learns: bool
 ) -> Actors:
     spec_of = partial(worker_spec, config, model)
-    workers = Workers(cluster, spec_of, config.rollout.workers, config.engine.restarts, restarts)
+    reward_models = RewardModels(cluster, config, model, restarts, stop)
+    rewarded = reward_models.rewarded if config.reward.models else None
+    workers = Workers(cluster, spec_of, config.rollout.workers, config.engine.restarts, restarts, rewarded)
     engine_spec_of = partial(engine_spec, config, model, scratch_of(folder))
     engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop)
     ranks = range(config.learner.ranks if learns else 0)
     learners = Learners(cluster, [learner_spec(config, model, folder, rank) for rank in ranks])
-    return Actors(engines, workers, learners)
+    return Actors(engines, workers, learners, reward_models)
 
 
 async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
@@ -101,6 +105,7 @@ async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
     parts = [
         timer.timed("engines", team.engines.start()),
         timer.timed("workers", team.workers.start(team.engines.current)),
+        timer.timed("reward models", team.reward_models.start()),
     ]
     if learns:
         parts.append(timer.timed("learner", team.learners.start()))
@@ -116,7 +121,7 @@ async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
 async def _ended(team: Actors, registry: ProcessRegistry) -> None:
     with suppress(RunError):  # a full disk keeps nothing from ending
         await asyncio.to_thread(registry.register_descendants)
-    await asyncio.gather(team.workers.close(), team.engines.close())
+    await asyncio.gather(team.workers.close(), team.engines.close(), team.reward_models.close())
 
 
 async def _closed(cluster: Cluster, folder: Path) -> None:

@@ -70,7 +70,7 @@ class _BlockingHost:
         self._object: Any = None
 
     def address(self) -> tuple[str, int]:
-        return ray.util.get_node_ip_address(), free_port()
+        return node_address(), free_port()
 
     def make(self, *args: Any) -> int:
         self._object = self._factory(*self._args, *args)
@@ -204,6 +204,12 @@ class Cluster:
     def close(self) -> None:
         """End every process of the run. Idempotent."""
         ray.shutdown()
+
+
+def node_address() -> str:
+    """Return the address of this machine in the cluster."""
+    address: str = ray.util.get_node_ip_address()
+    return address
 
 
 def free_port() -> int:

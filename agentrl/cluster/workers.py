@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,11 +17,14 @@ GRACE_S = 60.0
 START_S = 300.0
 END_S = 6.0
 
+Rewarded = Callable[[Trajectory], Awaitable[Trajectory]]
+
 
 class Workers:
     """All rollout workers of a run. Groups go to the workers in turn; the members of a group share one.
 
-    `spec_of(engines, worker_id)` specifies a worker. The run stops after more than `max_restarts` deaths.
+    `spec_of(engines, worker_id)` specifies a worker. The run stops after more than `max_restarts` deaths. `rewarded`
+    adds the signals of reward models to a finished trajectory.
     """
 
     def __init__(
@@ -31,9 +34,10 @@ class Workers:
         count: int,
         max_restarts: int,
         restarts: Restarts,
+        rewarded: Rewarded | None = None,
     ) -> None:
         self._cluster, self._spec_of = cluster, spec_of
-        self._max_restarts, self._restarts = max_restarts, restarts
+        self._max_restarts, self._restarts, self._rewarded = max_restarts, restarts, rewarded
         self._engines: list[Transport] = []
         self._workers: list[ActorHandle] = []
         self._locks = [asyncio.Lock() for _ in range(count)]
@@ -63,10 +67,13 @@ class Workers:
         return scored
 
     async def dispatch(self, request: EpisodeRequest) -> Trajectory:
-        """Run one episode. Raises WorkerLostError if its worker died or does not answer; it is then replaced."""
+        """Run one episode and ask the reward models for it.
+
+        Raises WorkerLostError if its worker died or does not answer; it is then replaced.
+        """
         deadline_s = request.settings.episode_timeout_s + GRACE_S
         trajectory: Trajectory = await self._ask(request.sample, "run", request, deadline_s=deadline_s)
-        return trajectory
+        return await self._rewarded(trajectory) if self._rewarded else trajectory
 
     async def close(self) -> None:
         """Let every worker tear down its episodes and shared resources, for at most END_S seconds."""

@@ -26,6 +26,8 @@ def resolve_run(config: Config, machine: Machine) -> Config:
     model, learner, rollout, weights = config.model, config.learner, config.rollout, config.weights
     has_gpu = bool(machine.gpus) and machine.has("vllm")
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
+    reward = _with(config.reward, gpus=config.reward.gpus or float(device == "cuda" and bool(config.reward.served)))
+    config = config.model_copy(update={"reward": reward})
     engine = _engine(config, machine, device)
     lora = _lora(config, device)
     transfer = transfer_of(device, engine, lora)
@@ -41,6 +43,7 @@ def resolve_run(config: Config, machine: Machine) -> Config:
             lr=learner.lr or lr * (LORA_RATE if lora.rank else 1),
             micro_batch_tokens=learner.micro_batch_tokens or MICRO_BATCH_TOKENS[device],
         ),
+        "reward": reward,
         "rollout": _with(rollout, max_tokens=rollout.max_tokens or max_tokens),
         "lora": lora,
         "weights": _with(weights, transfer=transfer if weights.transfer == "auto" else weights.transfer),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentrl.config.values import expanded
@@ -139,6 +140,58 @@ class AlgorithmSection(Section):
         return dict(self.model_extra or {})
 
 
+class RewardModelKeys(Section):
+    """One entry of `reward.models`: a reward model that the run asks at `url`, or serves itself from `model`."""
+
+    name: str = Field(description="name of its signal")
+    url: str | None = Field(None, description="address of `agentrl serve-rm`, or one of OpenRLHF's /get_reward")
+    model: str | None = Field(None, description="a folder or hub id of a model that the run serves itself")
+    weight: float = Field(1.0, description="weight of its signal")
+    scope: Literal["episode", "turn"] = Field("episode", description="turn: score the conversation after each turn")
+    token_env: str | None = Field(None, description="environment variable with the token of `url`")
+
+    @model_validator(mode="after")
+    def one_place(self) -> Self:
+        """Refuse a model in two places or in none, and what its place cannot do."""
+        faults = {
+            "needs either a url or a model": bool(self.url) == bool(self.model),
+            "has a token_env without a url": bool(self.token_env) and not self.url,
+            "has a url without http:// or https://": bool(self.url) and not re.match("https?://", self.url or ""),
+            "has the scope turn, which /get_reward does not serve": self.scope == "turn"
+            and (self.url or "").rstrip("/").endswith("/get_reward"),
+        }
+        if found := [fault for fault, is_met in faults.items() if is_met]:
+            raise PydanticCustomError("reward_model", f"{self.name!r} {found[0]}")
+        return self
+
+
+class RewardSection(Section):
+    """Reward models, whose scores are signals beside those of the environment."""
+
+    models: tuple[RewardModelKeys, ...] = Field(
+        (), description='reward models, as in [{name = "helpful", model = "./rm", weight = 0.5}]'
+    )
+    threads: int = Field(1, ge=1, description="CPU threads of each model that the run serves")
+    gpus: Annotated[float, Unset("1 with device cuda")] = Field(
+        0.0, ge=0, description="GPUs of each model that the run serves"
+    )
+    score_timeout_s: float = Field(120.0, gt=0, description="deadline for a score")
+
+    @field_validator("models")
+    @classmethod
+    def distinct(cls, models: tuple[RewardModelKeys, ...]) -> tuple[RewardModelKeys, ...]:
+        """Refuse two models with one name."""
+        names = [model.name for model in models]
+        if len(set(names)) < len(names):
+            raise PydanticCustomError("twice", "names two models alike: their signals could not be told apart")
+        return models
+
+    @property
+    def served(self) -> tuple[RewardModelKeys, ...]:
+        """The models that the run serves itself."""
+        return tuple(model for model in self.models if model.model)
+
+
 MICRO_BATCH_TOKENS = {"cpu": 2048, "cuda": 4096}
 """By device: on a CPU more tokens per micro-batch cost memory and bring no speed."""
 
@@ -257,6 +310,7 @@ class Config(Section):
     engine: EngineSection = Field(default_factory=EngineSection)
     rollout: RolloutSection = Field(default_factory=RolloutSection)
     algorithm: AlgorithmSection = Field(default_factory=AlgorithmSection)
+    reward: RewardSection = Field(default_factory=RewardSection)
     learner: LearnerSection = Field(default_factory=LearnerSection)
     lora: LoraSection = Field(default_factory=LoraSection)
     weights: WeightsSection = Field(default_factory=WeightsSection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from agentrl.config.keys import value_of
@@ -67,6 +68,7 @@ def _memory(config: Config, machine: Machine) -> Iterator[str]:
     """Refuse processes that need more memory than there is, even without a model."""
     engine, ranks, workers = config.engine, config.learner.ranks, config.rollout.workers
     needed = engine.count * (ENGINE_GIB + engine.kv_cache_gib) + ranks * RANK_GIB + workers * WORKER_GIB
+    needed += len(config.reward.served) * RANK_GIB
     if needed > machine.memory_gib:
         yield (
             f"engine.count {engine.count} with engine.kv_cache_gib {engine.kv_cache_gib:g}, learner.ranks {ranks} and "
@@ -79,10 +81,12 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     engine, learner, transfer = config.engine, config.learner, config.weights.transfer
     is_shared = engine.placement == "colocate"
     needed = max(learner.ranks, engine.count * engine.tensor_parallel) if is_shared else separate_gpus(config)
+    needed += math.ceil(len(config.reward.served) * config.reward.gpus) if is_shared else 0
     if needed > len(machine.gpus):
         yield (
-            f"learner.ranks {learner.ranks} and engine.count {engine.count} x engine.tensor_parallel "
-            f"{engine.tensor_parallel} with placement {engine.placement} take {needed} GPUs; "
+            f"learner.ranks {learner.ranks}, engine.count {engine.count} x engine.tensor_parallel "
+            f"{engine.tensor_parallel} with placement {engine.placement} and {len(config.reward.served)} served "
+            f"reward.models take {needed} GPUs; "
             f"{len(machine.gpus)} are visible: lower one of them"
         )
     elif is_shared and (engine.tensor_parallel > 1 or engine.count != learner.ranks):
@@ -150,6 +154,9 @@ def idle_keys(config: Config) -> dict[str, str]:
         ("lora.targets", not config.lora.rank, "lora.rank above 0"),
         ("lora.publish", not config.lora.rank and config.lora.publish == "adapter", "lora.rank above 0"),
         ("weights.canary_tolerance", not config.weights.verify, "weights.verify true"),
+        ("reward.score_timeout_s", not config.reward.models, "reward.models"),
+        ("reward.threads", not config.reward.served, "a reward model that the run serves"),
+        ("reward.gpus", on_cpu or not config.reward.served, "a reward model that the run serves on a GPU"),
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
         ("engine.gpu_memory_utilization", on_cpu, "a GPU"),
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
@@ -166,7 +173,8 @@ def transfer_of(device: str, engine: EngineSection, lora: LoraSection) -> str:
 
 def separate_gpus(config: Config) -> int:
     """Return the GPUs that engines and learner need when they share none."""
-    return config.learner.ranks + config.engine.count * config.engine.tensor_parallel
+    served = math.ceil(len(config.reward.served) * config.reward.gpus)
+    return config.learner.ranks + config.engine.count * config.engine.tensor_parallel + served
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -60,8 +60,8 @@ class RewardModel:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"reward model {name}: {url!r} is no URL; write for example http://127.0.0.1:5000")
         url = url.rstrip("/")
-        self._is_openrlhf = url.endswith(OPENRLHF_PATH)
-        path = "" if self._is_openrlhf or url.endswith(OWN_PATH) else OWN_PATH
+        self.is_openrlhf = url.endswith(OPENRLHF_PATH)
+        path = "" if self.is_openrlhf or url.endswith(OWN_PATH) else OWN_PATH
         self._poster = Poster(url + path, token, timeout_s, max_connections)
         self._blank = Signal(name, None, weight, verifier=url)
         self._max_batch = max_batch
@@ -89,6 +89,10 @@ class RewardModel:
         signals = await asyncio.gather(*(self.score(messages[:end]) for end in ends))
         return tuple(replace(signal, scope="turn", turn=turn) for turn, signal in enumerate(signals))
 
+    def move(self, url: str) -> None:
+        """Ask the server at `url` from now on, which replaces the present one; requests under way go there too."""
+        self._poster.url = url + OWN_PATH
+
     async def aclose(self) -> None:
         """Cancel what is under way and close all connections. Idempotent."""
         for task in self._tasks:
@@ -108,7 +112,7 @@ class RewardModel:
                 await batch.is_full.wait()
         if self._open is batch:
             self._open = None
-        ask = self._get_reward if self._is_openrlhf else self._score
+        ask = self._get_reward if self.is_openrlhf else self._score
         try:
             return await ask(batch.inputs)
         except AskError as error:

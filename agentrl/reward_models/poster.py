@@ -20,7 +20,7 @@ class Poster:
     """Posts to one server with at most `max_connections` requests at once.
 
     A request that fails because the server is busy, restarting or unreachable is sent again until `timeout_s` has
-    passed, which includes the wait for a connection.
+    passed since it was first sent.
     """
 
     def __init__(self, url: str, token: str, timeout_s: float, max_connections: int) -> None:
@@ -31,9 +31,9 @@ class Poster:
 
     async def post(self, body: dict[str, Any]) -> Any:
         """Return the JSON of the answer. Raises AskError."""
-        failure = "every connection was in use"
+        failure = "it neither refused nor answered"
         try:
-            async with asyncio.timeout(self._timeout_s), self._slots:
+            async with self._slots, asyncio.timeout(self._timeout_s):
                 pause_s = FIRST_PAUSE_S
                 while True:
                     try:

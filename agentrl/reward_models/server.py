@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from agentrl.env.messages import is_message
+from agentrl.errors import AgentRLError
 from agentrl.reward_models.batcher import Batcher, BatchLimits, QueueFullError, ScoringError
 from agentrl.reward_models.http import Connection, Head, RequestError
 from agentrl.reward_models.scorer import Ids, Scorer, TextError
@@ -145,10 +146,16 @@ class RewardServer:
     def _is_crowded(self) -> bool:
         return len(self._connections) > self._limits.max_connections
 
-    def _health(self) -> dict[str, Any]:
+    def check(self) -> None:
+        """Raise AgentRLError if a batch has been running for longer than a request may take."""
         if self._batcher.busy_s > self._limits.timeout_s:
-            reason = f"a batch has been running for {self._batcher.busy_s:.0f} s"
-            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", reason)
+            raise AgentRLError(f"a batch has been running for {self._batcher.busy_s:.0f} s")
+
+    def _health(self) -> dict[str, Any]:
+        try:
+            self.check()
+        except AgentRLError as error:
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", str(error)) from None
         return {"status": "ok", "model": self._scorer.name, "queued": self._batcher.queued}
 
     async def _score(self, body: bytes) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agentrl.errors import AgentRLError, EngineDiedError, EngineError, EnvError, VerifierError
 from agentrl.plugins.tracebacks import describe_error, traced
-from agentrl.types import Signal, StopReason
+from agentrl.types import Signal, StopReason, Trajectory
 
 
 class Phase(StrEnum):
@@ -78,6 +78,18 @@ def undecided(signals: Iterable[Signal]) -> Ending | None:
             error = f"{Phase.SCORE}: {signal.name}: {signal.reason}"
             return Ending(StopReason.VERIFIER_ERROR, error, signal.traceback)
     return None
+
+
+def with_signals(trajectory: Trajectory, signals: tuple[Signal, ...]) -> Trajectory:
+    """Return the trajectory with more signals; it ends with VERIFIER_ERROR if one with a weight has no value."""
+    scored = replace(trajectory, signals=(*trajectory.signals, *signals))
+    ending = undecided(signals)
+    return ended(scored, ending) if ending else scored
+
+
+def ended(trajectory: Trajectory, ending: Ending) -> Trajectory:
+    """Return the trajectory with another ending."""
+    return replace(trajectory, stop_reason=ending.stop_reason, error=ending.error, traceback=ending.traceback)
 
 
 def described(error: Exception) -> str:

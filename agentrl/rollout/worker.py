@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from agentrl.env import EnvDriver, Episode, close_shared, env_config, resolve
-from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
+from agentrl.rollout.boundary import Phase, boundary, ended, with_signals
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime, Sampler
 from agentrl.rollout.renderer import load_renderer
 from agentrl.types import EpisodeRequest, SampleId, Signal, Trajectory
@@ -65,8 +64,8 @@ class RolloutWorker:
         with boundary(lambda: Phase.SCORE) as caught:
             signals = await self._group_signals(tuple(scored.values()))
         if ending := caught.ending:
-            return tuple(_ended(t, ending) if t.sample in scored else t for t in trajectories)
-        return tuple(_with_signals(t, signals.get(t.sample, ())) for t in trajectories)
+            return tuple(ended(t, ending) if t.sample in scored else t for t in trajectories)
+        return tuple(with_signals(t, signals.get(t.sample, ())) for t in trajectories)
 
     async def close(self) -> None:
         """Cancel running episodes, wait for their teardown, close the shared resources. Idempotent."""
@@ -82,13 +81,3 @@ class RolloutWorker:
         task = await driver.task(first.split, first.task_index, self._runtime.seed)
         rows = await driver.score_group([Episode.of(task, t) for t in trajectories])
         return {t.sample: row for t, row in zip(trajectories, rows, strict=True)}
-
-
-def _with_signals(trajectory: Trajectory, signals: tuple[Signal, ...]) -> Trajectory:
-    scored = replace(trajectory, signals=(*trajectory.signals, *signals))
-    ending = undecided(signals)
-    return _ended(scored, ending) if ending else scored
-
-
-def _ended(trajectory: Trajectory, ending: Ending) -> Trajectory:
-    return replace(trajectory, stop_reason=ending.stop_reason, error=ending.error, traceback=ending.traceback)

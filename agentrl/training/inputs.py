@@ -54,11 +54,12 @@ class RunInputs:
         algorithm_of(config)
         env = env_of(config)
         max_turns = config.rollout.max_turns
-        check_complete(EnvDriver(env, max_turns))
+        check_complete(EnvDriver(env, max_turns), has_reward_models=bool(config.reward.models))
         notice = str(call_author(f"{type(env).__name__} cannot run here", env.preflight) or "")
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
         tried = dry_run(DryRunRequest(config.env.name, config.env.options, wanted, config.seed, max_turns))
         model = locate(config.model.name)
+        _check_reward_models(config)
         _check_context(config, model)
         notes = filter(None, [notice, *tried.notes, _prompt_note(tried.prompt, config, model)])
         return cls(type(env), model, " ".join(notes))
@@ -122,6 +123,20 @@ def _check_context(config: Config, model: Path) -> None:
         )
 
 
+def _check_reward_models(config: Config) -> None:
+    """Raise ConfigError for a reward model that does not exist or is none, and for a token that is not set."""
+    for keys in config.reward.models:
+        if keys.token_env and not os.environ.get(keys.token_env):
+            raise ConfigError(f"reward model {keys.name}: the environment variable {keys.token_env} is not set")
+        if keys.model:
+            kinds = json.loads((locate(keys.model) / "config.json").read_text()).get("architectures") or ["unknown"]
+            if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
+                raise ConfigError(
+                    f"reward model {keys.name}: {keys.model} is a {', '.join(kinds)}; a reward model is saved as a "
+                    "...ForSequenceClassification"
+                )
+
+
 def _prompt_note(prompt: str, config: Config, model: Path) -> str:
     """Return a warning if the first prompt leaves no room for an answer, else "".
 
@@ -150,10 +165,19 @@ def anchored(config: Config) -> Config:
     """Return the same configuration with absolute paths, which mean the same wherever `agentrl resume` is called."""
     options = {key: _anchored(value) for key, value in config.env.options.items()}
     env = config.env.model_copy(update={"name": absolute(config.env.name), **options})
-    model, name = config.model, config.model.name
-    if name and (name.startswith((".", "~")) or Path(name).is_dir()):
-        model = model.model_copy(update={"name": str(expanded(name).absolute())})
-    return config.model_copy(update={"env": env, "model": model, "out": config.out and config.out.absolute()})
+    model = config.model.model_copy(update={"name": _anchored_model(config.model.name)})
+    rewards = [
+        keys.model_copy(update={"model": keys.model and _anchored_model(keys.model)}) for keys in config.reward.models
+    ]
+    reward = config.reward.model_copy(update={"models": tuple(rewards)})
+    out = config.out and config.out.absolute()
+    return config.model_copy(update={"env": env, "model": model, "reward": reward, "out": out})
+
+
+def _anchored_model(name: str) -> str:
+    """Return the name of a model; absolute if it is a folder."""
+    is_folder = name.startswith((".", "~")) or Path(name).is_dir()
+    return str(expanded(name).absolute()) if name and is_folder else name
 
 
 def _anchored(value: Any) -> Any:

@@ -15,19 +15,27 @@ from agentrl.types import Scope
 MORE_TURNS = "write limits = Limits(max_turns=8), or as many turns as a solution takes"
 
 
-def check_complete(driver: EnvDriver) -> None:
-    """Raise one ConfigError with everything that prevents learning in this environment."""
+def check_complete(driver: EnvDriver, *, has_reward_models: bool = False) -> None:
+    """Raise one ConfigError with everything that prevents learning in this environment.
+
+    With reward models an environment needs no rewards of its own.
+    """
     env_class = type(driver.env)
-    faults = [*_rewards(env_class), *_tools(driver)]
+    faults = [*(() if has_reward_models else _rewards(env_class)), *_tools(driver)]
     if faults:
         raise ConfigError("\n".join(f"{env_class.__name__}: {fault}" for fault in faults))
+
+
+def has_rewards(env_class: type[Env]) -> bool:
+    """Return whether an environment has rewards of its own, which only a run with reward models does without."""
+    return env_class.score is not Env.score or any(rewards_of(env_class, scope) for scope in get_args(Scope))
 
 
 def _rewards(env_class: type[Env]) -> Iterator[str]:
     if env_class.score is not Env.score:
         return
     rewards = [reward for scope in get_args(Scope) for reward in rewards_of(env_class, scope)]
-    if not rewards:
+    if not has_rewards(env_class):
         yield "there is nothing to learn from: write a @reward method, or score(ctx)"
     elif not any(reward.weight for reward in rewards):
         names = ", ".join(reward.name for reward in rewards)

@@ -14,7 +14,7 @@ from agentrl.env.config import env_config
 from agentrl.env.context import Episode
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
-from agentrl.env.dry_run.completeness import MORE_TURNS, unread_tools
+from agentrl.env.dry_run.completeness import MORE_TURNS, has_rewards, unread_tools
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.observed import observed
 from agentrl.env.dry_run.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_ids
@@ -128,7 +128,7 @@ def prompt_of(episode: Episode) -> list[Message]:
 
 
 def _no_signals(env: Env, episode: Episode) -> Iterator[str]:
-    if not episode.signals:
+    if not episode.signals and has_rewards(type(env)):
         yield f"{type(env).__name__} gave no signal for an empty answer: such a sample is never trained on."
 
 

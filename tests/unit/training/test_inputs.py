@@ -406,6 +406,25 @@ def test_what_a_user_should_know_is_told(case: str, check: Check) -> None:
     assert said in check(body).notice
 
 
+def rewarded_by(**keys: object) -> dict[str, object]:
+    return {"models": [{"name": "rm", **keys}]}
+
+
+def test_with_a_reward_model_an_environment_needs_no_rewards_of_its_own(check: Check) -> None:
+    assert check("pass", "Bare", reward=rewarded_by(url="http://127.0.0.1:5000")).notice == ""
+
+
+def test_what_is_no_reward_model_is_refused_and_so_is_a_token_that_is_not_set(check: Check) -> None:
+    with pytest.raises(
+        ConfigError, match=r"is a LlamaForCausalLM; a reward model is saved as a \.\.\.ForSequenceClassif"
+    ):
+        check("pass", reward=rewarded_by(model=EMBEDDED))
+    with pytest.raises(ConfigError, match=r"'\./none': there is no such folder"):
+        check("pass", reward=rewarded_by(model="./none"))
+    with pytest.raises(ConfigError, match="the environment variable NO_SUCH_TOKEN is not set"):
+        check("pass", reward=rewarded_by(url="http://127.0.0.1:5000", token_env="NO_SUCH_TOKEN"))
+
+
 def test_where_nothing_is_evaluated_no_held_out_task_is_asked_for(check: Check) -> None:
     only_train = "def tasks(self, split): return {'train': [Task('a')]}[split]"
     assert check(only_train, eval={"tasks": 0}).notice == ""
@@ -431,11 +450,14 @@ def test_paths_hold_wherever_a_resume_is_called(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "rows.jsonl").touch()
     (tmp_path / "easy").mkdir()
     options = {"data": "rows.jsonl", "level": "easy", "files": ["./rows.jsonl"], "n": 3, "missing": "./none"}
+    models = [{"name": "a", "model": "model"}, {"name": "b", "model": "owner/name"}, {"name": "c", "url": "http://x"}]
     given = {"out": "runs/x", "env": {"name": "./x.py:A", **options}, "model": {"name": "model"}}
+    given["reward"] = {"models": models}
     config = anchored(Config.model_validate(given))
     assert config.env.name == f"{tmp_path}/x.py:A"
     assert config.env.options == options | {"data": f"{tmp_path}/rows.jsonl", "files": [f"{tmp_path}/rows.jsonl"]}
     assert (config.model.name, config.out) == (f"{tmp_path}/model", tmp_path / "runs/x")
+    assert [keys.model for keys in config.reward.models] == [f"{tmp_path}/model", "owner/name", None]
     named = Config.model_validate({"env": {"name": "math"}, "model": {"name": "owner/name"}})
     assert anchored(named) == named
 

@@ -1,0 +1,173 @@
+"""The reward models of a run: asked for every finished episode, and replaced when the run serves them and they die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from contextlib import AsyncExitStack, suppress
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster, node_address
+from agentrl.cluster.signals import Stop
+from agentrl.config.models import tokenizer
+from agentrl.config.schema import Config, RewardModelKeys
+from agentrl.errors import AgentRLError, RunError
+from agentrl.records.restarts import Restarts
+from agentrl.reward_models import Query, RewardModel
+from agentrl.reward_models.scorer import Scorer
+from agentrl.reward_models.server import RewardServer, ServerLimits
+from agentrl.rollout.boundary import with_signals
+from agentrl.types import Signal, Trajectory
+
+HEARTBEAT_S = 2.0
+ANSWER_S = 120.0
+END_S = 6.0
+
+
+class RewardModels:
+    """All reward models of a run. `policy` is the folder of the model that is trained.
+
+    A served model that dies or hangs is replaced, and its requests are sent again; more than `engine.restarts` deaths
+    stop the run.
+    """
+
+    def __init__(self, cluster: Cluster, config: Config, policy: Path, restarts: Restarts, stop: Stop) -> None:
+        self._cluster, self._config, self._policy = cluster, config, policy
+        self._restarts, self._stop = restarts, stop
+        self._token = secrets.token_hex()
+        self._models = {keys.name: (keys, self._client(keys)) for keys in config.reward.models}
+        self._servers = {keys.name: self._spawned(keys) for keys in config.reward.served}
+        self._watches: list[asyncio.Task[None]] = []
+        self._deaths = 0
+
+    async def start(self) -> None:
+        """Wait until every served model answers, and replace those that die from then on."""
+        await asyncio.gather(*(self._start(name) for name in self._servers))
+        self._watches = [asyncio.create_task(self._watch(keys)) for keys in self._config.reward.served]
+
+    async def rewarded(self, trajectory: Trajectory) -> Trajectory:
+        """Return a finished episode with the signals of all models; one that counts for nothing is not scored."""
+        is_scored = trajectory.is_scored or trajectory.stop_reason.is_scored
+        if not is_scored or not trajectory.action_tokens:
+            return trajectory
+        asked = (self._asked(keys, client, trajectory) for keys, client in self._models.values())
+        return with_signals(trajectory, tuple(chain(*await asyncio.gather(*asked))))
+
+    async def close(self) -> None:
+        """End the served models and close the connections to all others. Idempotent."""
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*(self._end(actor) for actor in self._servers.values()))
+        await asyncio.gather(*(client.aclose() for _, client in self._models.values()))
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _client(self, keys: RewardModelKeys) -> RewardModel:
+        return RewardModel(
+            keys.url or "http://127.0.0.1",  # a served model is moved to its address when it starts
+            name=keys.name,
+            weight=keys.weight,
+            token=os.environ.get(keys.token_env or "", "") if keys.url else self._token,
+            timeout_s=self._config.reward.score_timeout_s,
+        )
+
+    async def _asked(self, keys: RewardModelKeys, client: RewardModel, trajectory: Trajectory) -> tuple[Signal, ...]:
+        if keys.scope == "turn":
+            return await client.score_turns(trajectory.messages, trajectory.turns)
+        return (await client.score(self._query(trajectory) if client.is_openrlhf else trajectory.messages),)
+
+    def _query(self, trajectory: Trajectory) -> Query:
+        """Return what OpenRLHF sends: the text of all tokens of the last sequence, and of those before the answer."""
+        segments = trajectory.sequences[-1].segments
+        first = next(index for index, segment in enumerate(segments) if segment.is_action)
+        ids = [[token for segment in part for token in segment.ids] for part in (segments, segments[:first])]
+        text, prompt = (self._tokenizer.decode(part, skip_special_tokens=False) for part in ids)
+        return Query(text, prompt)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return tokenizer(self._policy)
+
+    def _spawned(self, keys: RewardModelKeys) -> ActorHandle:
+        config = self._config
+        visible = {} if config.reward.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        spec = ActorSpec(
+            f"reward model {keys.name}",
+            make_served_model,
+            (keys.model, self._token, config.reward.score_timeout_s, self._cluster.is_local),
+            env={"OMP_NUM_THREADS": str(config.reward.threads), "TOKENIZERS_PARALLELISM": "false", **visible},
+            gpus=config.reward.gpus,
+        )
+        return self._cluster.spawn(spec)
+
+    async def _start(self, name: str) -> None:
+        actor, deadline_s = self._servers[name], self._config.engine.start_timeout_s
+        self._cluster.register(actor.name, await actor.make(deadline_s=deadline_s))
+        self._models[name][1].move(await actor.call("start", deadline_s=deadline_s))
+
+    async def _watch(self, keys: RewardModelKeys) -> None:
+        """Replace the server of a model whenever it fails, as often as the run allows."""
+        why = ""
+        while not self._stop.is_called:
+            await asyncio.sleep(HEARTBEAT_S)
+            try:
+                if why:
+                    await self._replace(keys)
+                await self._servers[keys.name].call("check", deadline_s=ANSWER_S)
+                why = ""
+            except AgentRLError as error:
+                why = str(error)
+                self._lost(f"reward model {keys.name}", why)
+
+    def _lost(self, name: str, why: str) -> None:
+        """Record a death, and stop the run if there were too many."""
+        self._restarts.lost(name, why)
+        self._deaths += 1
+        if self._deaths > (most := self._config.engine.restarts):
+            error = f"reward models died {self._deaths} times (engine.restarts = {most}); the last: {why}"
+            self._stop.call(RunError(error))
+
+    async def _replace(self, keys: RewardModelKeys) -> None:
+        await self._end(self._servers[keys.name])
+        self._servers[keys.name] = self._spawned(keys)
+        await self._start(keys.name)
+        self._restarts.back(f"reward model {keys.name}")
+
+    @staticmethod
+    async def _end(actor: ActorHandle) -> None:
+        with suppress(AgentRLError):
+            await actor.call("close", deadline_s=END_S)
+        actor.kill()
+
+
+def make_served_model(model: str, token: str, timeout_s: float, is_local: bool) -> ServedModel:
+    """Load a reward model to serve."""
+    from agentrl.reward_models.classifier import Classifier  # the driver process imports no torch
+
+    return ServedModel(Classifier(model), token, timeout_s, is_local)
+
+
+class ServedModel:
+    """The server of a reward model, alone in its process; `is_local` if it listens on the loopback address."""
+
+    def __init__(self, scorer: Scorer, token: str, timeout_s: float, is_local: bool) -> None:
+        self._server, self._is_local = RewardServer(scorer, token, ServerLimits(timeout_s=timeout_s)), is_local
+        self._listening = AsyncExitStack()
+
+    async def start(self) -> str:
+        """Start to serve; returns the address."""
+        host = "127.0.0.1" if self._is_local else node_address()
+        port = await self._listening.enter_async_context(self._server.listening(host))
+        return f"http://{host}:{port}"
+
+    async def check(self) -> None:
+        """Raise AgentRLError if a batch has run for longer than a request may take."""
+        self._server.check()
+
+    async def close(self) -> None:
+        """Answer what is under way and stop. Idempotent."""
+        await self._listening.aclose()

@@ -1,0 +1,162 @@
+"""Every finished episode gets the signals of the run's reward models, and a served model that dies is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agentrl.cluster import reward_models as module
+from agentrl.cluster.ray import Cluster
+from agentrl.cluster.reward_models import RewardModels, ServedModel
+from agentrl.cluster.signals import Stop
+from agentrl.config.schema import Config
+from agentrl.errors import RunError
+from agentrl.records.folder import RunFolder
+from agentrl.records.restarts import Restarts, read_restarts
+from agentrl.types import SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
+from tests.tiny import tiny_model, tiny_tokenizer
+from tests.unit.cluster.test_engines import Process, Processes
+from tests.unit.reward_models.lengths import Lengths, serving
+from tests.unit.reward_models.test_client import TURNS, answering
+
+
+def episode(**changes: Any) -> Trajectory:
+    tokens = tiny_tokenizer()
+    prompt, answer = (tuple(tokens(text)["input_ids"]) for text in ("question", " answer"))
+    sequence = TokenSequence((Segment(prompt, False), Segment(answer, True, (-1.0,) * len(answer))))
+    found = Trajectory(
+        SampleId(0, 0), 0, "train", 0, "t", (sequence,), tuple(TURNS), (Signal("own", 1.0),), StopReason.ENV_DONE,
+        turns=2,
+    )  # fmt: skip
+    return replace(found, **changes)
+
+
+class LocalProcess(Process):
+    """A process whose server scores by length, and which can be killed."""
+
+    async def make(self, *args: Any, deadline_s: float) -> int:
+        scorer = Lengths()
+        scorer.gate.set()
+        self.object = ServedModel(scorer, *self.spec.args[1:])
+        return 1
+
+    async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
+        if self.is_killed:
+            raise RunError("its process died")
+        return await getattr(self.object, method)(*args)
+
+    async def die(self) -> None:
+        await self.object.close()
+        self.is_killed = True
+
+
+class LocalProcesses(Processes):
+    is_local = True
+
+    def spawn(self, spec: Any) -> Process:
+        self.spawned.append(LocalProcess(spec))
+        return self.spawned[-1]
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, *models: dict[str, object], restarts: int = 5
+) -> AsyncIterator[tuple[RewardModels, LocalProcesses, Stop]]:
+    sections = {"reward": {"models": models, "score_timeout_s": 20.0}, "engine": {"restarts": restarts}}
+    processes, stop = LocalProcesses(), Stop()
+    records = Restarts(RunFolder(folder), lambda _: None)
+    reward_models = RewardModels(cast(Cluster, processes), Config.model_validate(sections), folder, records, stop)
+    await reward_models.start()
+    try:
+        yield reward_models, processes, stop
+    finally:
+        await reward_models.close()
+        records.close()
+
+
+async def test_several_models_add_weighted_signals_for_the_episode_and_for_each_turn(tmp_path: Path) -> None:
+    async with serving() as client, AsyncExitStack() as stack:
+        url = str(client.base_url)
+        turns = {"name": "steps", "url": url, "scope": "turn", "weight": 0.1}
+        whole = {"name": "whole", "url": url, "weight": 0.5}
+        models, _, _ = await stack.enter_async_context(opened(tmp_path, whole, turns))
+        scored = await models.rewarded(episode())
+    assert [(s.name, s.value, s.weight, s.scope, s.turn) for s in scored.signals] == [
+        ("own", 1.0, 1.0, "episode", None),
+        ("whole", 5.0, 0.5, "episode", None),
+        ("steps", 3.0, 0.1, "turn", 0),
+        ("steps", 5.0, 0.1, "turn", 1),
+    ]
+    assert scored.reward == pytest.approx(1.0 + 2.5 + 0.3 + 0.5)
+    assert scored.is_valid
+
+
+async def test_a_server_in_the_form_of_openrlhf_reads_the_text_of_the_tokens(tmp_path: Path) -> None:
+    tiny_model(tmp_path)
+    async with answering((200, b'{"rewards": [2.5]}')) as (url, asked), AsyncExitStack() as stack:
+        models, _, _ = await stack.enter_async_context(opened(tmp_path, {"name": "rm", "url": f"{url}/get_reward"}))
+        scored = await models.rewarded(episode())
+    assert scored.signals[1].value == 2.5
+    assert asked == [b'{"query":["question answer"],"prompts":["question"],"labels":[""]}']
+
+
+async def test_a_failed_model_makes_the_sample_invalid_unless_it_has_no_weight(tmp_path: Path) -> None:
+    async with answering((500, b"out of memory")) as (url, _):
+        for weight, is_valid in ((1.0, False), (0.0, True)):
+            async with opened(tmp_path, {"name": "rm", "url": url, "weight": weight}) as (models, _, _):
+                scored = await models.rewarded(episode())
+            assert scored.is_valid is is_valid
+            assert scored.signals[1].value is None
+            assert (scored.stop_reason is StopReason.VERIFIER_ERROR) is not is_valid
+            assert ("out of memory" in scored.error) is not is_valid
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stop_reason": StopReason.ENV_ERROR, "signals": ()},
+        {"stop_reason": StopReason.DEADLINE, "signals": ()},
+        {"sequences": ()},
+    ],
+)
+async def test_an_episode_that_counts_for_nothing_is_not_scored(tmp_path: Path, changes: dict[str, Any]) -> None:
+    async with opened(tmp_path, {"name": "rm", "url": "http://127.0.0.1:9"}) as (models, _, _):
+        given = episode(**changes)
+        assert await models.rewarded(given) is given
+
+
+async def test_an_environment_without_rewards_of_its_own_is_scored_by_the_models(tmp_path: Path) -> None:
+    async with serving() as client, opened(tmp_path, {"name": "rm", "url": str(client.base_url)}) as (models, _, _):
+        assert (await models.rewarded(episode(signals=()))).is_valid
+
+
+async def test_a_served_model_that_dies_is_replaced_and_its_requests_are_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.01)
+    async with opened(tmp_path, {"name": "rm", "model": "./rm"}) as (models, processes, stop):
+        first = cast(LocalProcess, processes.spawned[0])
+        assert (await models.rewarded(episode())).signals[1].value == 5.0
+        await first.die()
+        assert (await models.rewarded(episode())).signals[1].value == 5.0
+        assert len(processes.spawned) == 2
+        assert not stop.is_called
+    assert cast(LocalProcess, processes.spawned[1]).is_killed
+    [restart] = read_restarts(RunFolder(tmp_path))
+    assert (restart.process, restart.why) == ("reward model rm", "its process died")
+
+
+async def test_too_many_deaths_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.01)
+    async with opened(tmp_path, {"name": "rm", "model": "./rm"}, restarts=0) as (_, processes, stop):
+        await cast(LocalProcess, processes.spawned[0]).die()
+        with pytest.raises(
+            RunError, match=r"reward models died 1 times \(engine.restarts = 0\); the last: its process"
+        ):
+            await asyncio.wait_for(stop.cut(asyncio.Event().wait()), 10)

@@ -1,0 +1,86 @@
+"""Reward models are set by a file, a flag or an argument; what cannot be asked is refused before the run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agentrl.config.loading import Setting, load, of_flags
+from agentrl.config.resolve import resolve_run
+from agentrl.config.schema import Config
+from agentrl.config.toml import to_toml
+from agentrl.errors import ConfigError
+from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP
+
+FILE = """
+[[reward.models]]
+name = "helpful"
+model = "./rm"
+weight = 0.5
+
+[[reward.models]]
+name = "steps"
+url = "https://rm.example:5000"
+scope = "turn"
+token_env = "RM_TOKEN"
+"""
+FLAG = '[{name = "helpful", model = "./rm", weight = 0.5}]'
+
+
+def one(**keys: object) -> Config:
+    return load(None, [Setting("reward.models", [{"name": "rm", **keys}], "test")])
+
+
+def test_a_file_names_several_models_and_config_prints_them_again(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(FILE)
+    config = load(tmp_path / "run.toml")
+    assert [(keys.name, keys.weight, keys.scope) for keys in config.reward.models] == [
+        ("helpful", 0.5, "episode"), ("steps", 1.0, "turn"),
+    ]  # fmt: skip
+    (tmp_path / "again.toml").write_text(to_toml(config))
+    assert load(tmp_path / "again.toml").reward == config.reward
+
+
+def test_a_flag_names_models() -> None:
+    [keys] = load(None, of_flags([("reward.models", FLAG)])).reward.models
+    assert (keys.name, keys.model, keys.weight) == ("helpful", "./rm", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "reward.models 'rm' needs either a url or a model"),
+        ({"url": "http://x", "model": "./rm"}, "needs either a url or a model"),
+        ({"url": "x:5000"}, "has a url without http:// or https://"),
+        ({"model": "./rm", "token_env": "T"}, "has a token_env without a url"),
+        ({"url": "http://x/get_reward", "scope": "turn"}, "which /get_reward does not serve"),
+        ({"url": "http://x", "weight": float("nan")}, "must be a finite number"),
+        ({"url": "http://x", "wieght": 1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_refused(keys: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        one(**keys)
+
+
+def test_two_models_of_one_name_are_refused() -> None:
+    twice = [{"name": "rm", "url": "http://x"}, {"name": "rm", "url": "http://y"}]
+    with pytest.raises(ConfigError, match="names two models alike"):
+        load(None, [Setting("reward.models", twice, "test")])
+
+
+def test_served_models_take_gpus_of_their_own() -> None:
+    config = Config.model_validate({"reward": {"models": [{"name": "rm", "model": "./rm"}]}, "engine": {"count": 3}})
+    assert resolve_run(config, LAPTOP).reward.gpus == 0.0
+    with pytest.raises(ConfigError, match=re.escape("1 served reward.models take 5 GPUs; 4 are visible")):
+        resolve_run(
+            config.model_copy(update={"engine": config.engine.model_copy(update={"placement": "separate"})}), FOUR_GPUS
+        )
+
+
+def test_keys_of_models_that_are_not_there_are_refused() -> None:
+    config = Config.model_validate({"reward": {"threads": 2}})
+    with pytest.raises(ConfigError, match=r"reward\.threads has no effect without a reward model that the run serves"):
+        resolve_run(config, LAPTOP)
