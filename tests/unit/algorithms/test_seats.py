@@ -1,0 +1,66 @@
+"""Rewards of one agent credit that agent's tokens only; rewards of all agents credit everybody's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agentrl.algorithms import algorithms
+from agentrl.algorithms.credit import token_returns
+from agentrl.algorithms.sample import Sample
+from agentrl.types import Signal, Trajectory
+from tests.unit.algorithms.cases import algorithm, by_turn, group, trajectory
+
+SEATS = ("white", "black", "white", "black")
+NAMES = sorted(name for name, cls in algorithms().items() if not cls.needs.columns)
+
+
+def game(member: int, *signals: Signal, reward: float = 0.0) -> Trajectory:
+    """Two seats take turns, two tokens each."""
+    played = trajectory(member, reward, lengths=(2,) * len(SEATS), agents=SEATS)
+    return replace(played, signals=(*played.signals, *signals))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reward_of_a_seat_moves_that_seat_only(name: str) -> None:
+    won = game(0, Signal("win", 1.0, agent="white"))
+    lost = game(1, Signal("win", 0.0, agent="white"))
+    winner, loser = by_turn(algorithm(name), group(won, lost))
+    white, black = ([w - v for w, v in zip(winner[seat::2], loser[seat::2], strict=True)] for seat in (0, 1))
+    assert min(white) > 0
+    assert black == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_opposite_rewards_of_two_seats_give_opposite_credit(name: str) -> None:
+    def ended(member: int, white: float) -> Trajectory:
+        return game(member, Signal("w", white, agent="white"), Signal("b", -white, agent="black"))
+
+    first, second = by_turn(algorithm(name), group(ended(0, 1.0), ended(1, -1.0), greedy=ended(2, 0.0)))
+    assert first[0] > 0 > first[1]
+    assert first == pytest.approx([-value for value in second])
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"gigpo"}))
+def test_a_turn_reward_of_a_seat_credits_its_earlier_turns_and_nobody_else(name: str) -> None:
+    scored = game(0, Signal("piece", 1.0, scope="turn", turn=2, agent="white"))
+    winner, loser = by_turn(algorithm(name), group(scored, game(1)))
+    assert [w > v for w, v in zip(winner, loser, strict=True)] == [True, False, True, False]
+    early = game(0, Signal("piece", 1.0, scope="turn", turn=1, agent="white"))
+    winner, loser = by_turn(algorithm(name), group(early, game(1)))
+    assert [w > v for w, v in zip(winner, loser, strict=True)] == [True, False, False, False]
+
+
+def test_a_shared_reward_reaches_both_seats_once() -> None:
+    sample = Sample.of(game(0, Signal("piece", 4.0, scope="turn", turn=1), reward=1.0))
+    assert token_returns(sample).tolist() == [5.0] * 4 + [1.0] * 4
+    assert sum(sample.rewards()) == 2 * 5.0, "each seat finds the reward on its own tokens"
+
+
+def test_the_tokens_of_a_seat_are_one_stream() -> None:
+    sample = Sample.of(game(0))
+    assert {seat: tokens.tolist() for seat, tokens in sample.streams().items()} == {
+        "black": [2, 3, 6, 7],
+        "white": [0, 1, 4, 5],
+    }

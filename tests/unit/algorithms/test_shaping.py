@@ -1,0 +1,138 @@
+"""Rewards are shaped as the keys say, and episodes that a limit cut off can be left out of the loss."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.algorithms import RunShape, algorithms
+from agentrl.algorithms.config import Estimator
+from agentrl.algorithms.sample import Sample
+from agentrl.algorithms.shaping import kl_values, overlong
+from agentrl.errors import AlgorithmError
+from agentrl.losses.kl import kl
+from agentrl.types import Group, StopReason
+from tests.unit.algorithms.cases import advantages, algorithm, assigned, by_turn, group, trajectory
+
+CUT = StopReason.MAX_TOKENS
+
+
+def rewards(*values: float) -> Group:
+    return group(*(trajectory(member, value) for member, value in enumerate(values)))
+
+
+@pytest.mark.parametrize(("normalization", "shares"), [("token", (2, 0)), ("sequence", (1, 0)), ("constant", (9, 0))])
+def test_a_masked_episode_has_no_weight_and_no_part_in_the_divisor(
+    normalization: str, shares: tuple[float, float]
+) -> None:
+    members = group(trajectory(0, 1.0), trajectory(1, 0.0, lengths=(5,), stop_reason=CUT))
+    rule = algorithm("grpo", RunShape(max_tokens=9), truncated="mask", normalization=normalization)
+    whole, cut = assigned(rule, members)
+    assert (whole.share, cut.share) == shares
+    assert not np.any(cut.weights)
+    assert np.all(whole.weights > 0)
+    assert whole.advantages[0] > 0, "the masked episode still counts in the baseline"
+
+
+def test_an_episode_that_was_cut_is_trained_by_default() -> None:
+    members = group(trajectory(0, 1.0), trajectory(1, 0.0, stop_reason=CUT))
+    assert [sample.share for sample in assigned(algorithm("grpo"), members)] == [2, 2]
+
+
+def test_a_group_whose_differing_episodes_are_masked_has_no_signal() -> None:
+    members = group(*(trajectory(member, float(member), stop_reason=CUT) for member in range(2)))
+    assert algorithm("grpo").has_signal(members)
+    assert not algorithm("grpo", truncated="mask").has_signal(members)
+
+
+@given(length=st.integers(1, 30))
+def test_the_overlong_punishment_falls_linearly_over_the_buffer(length: int) -> None:
+    """DAPO, arXiv:2503.14476, equation 13 with a limit of 20 and a buffer of 5."""
+    [reward] = overlong(Sample.of(trajectory(0, 0.0, lengths=(length,))), 20, 5, 2.0) or [None]
+    expected = 0.0 if length <= 15 else -2.0 * min(1.0, (length - 15) / 5)
+    assert (reward.value if reward else 0.0) == pytest.approx(expected)
+
+
+def test_only_the_turn_that_nears_its_limit_is_punished_and_what_led_to_it() -> None:
+    long = trajectory(0, 0.0, lengths=(2, 10, 2))
+    short = trajectory(1, 0.0, lengths=(2, 2, 2))
+    rule = algorithm("rloo", RunShape(max_tokens=10), overlong_penalty=1.0)
+    assert by_turn(rule, group(long, short)) == [[-1.0, -1.0, 0.0], [1.0, 1.0, 0.0]]
+    many = trajectory(0, 0.0, lengths=(2,) * 9)
+    assert not any(advantages(rule, group(many, short))[0]), "a long episode of short turns is not punished"
+
+
+def test_the_reward_of_a_turn_and_that_of_an_episode_are_clipped() -> None:
+    [sample, _] = assigned(algorithm("rloo", reward_clip=1.0), group(trajectory(0, 5.0, {0: -3.0}), trajectory(1, 0.0)))
+    assert sorted(reward.value for reward in sample.earned) == [-1.0, 1.0]
+
+
+def test_clipping_bounds_the_sum_of_several_rewards_not_each() -> None:
+    parts = trajectory(0, 0.0, {0: 0.8})
+    signals = (*parts.signals, *(s for s in parts.signals if s.scope == "turn"))
+    members = group(trajectory(0, 0.0, {0: 1.6}), trajectory(1, 0.0))
+    doubled = Group(0, (type(parts)(**{f: getattr(parts, f) for f in parts.__slots__} | {"signals": signals}),))
+    rule = algorithm("reinforce++", reward_clip=1.0)
+    [clipped] = assigned(rule, doubled)
+    [same, _] = assigned(rule, members)
+    assert sorted(r.value for r in clipped.earned) == sorted(r.value for r in same.earned) == [0.0, 1.0]
+
+
+@given(st.lists(st.lists(st.integers(-8, 8).map(float), min_size=2, max_size=5), min_size=1, max_size=4))
+def test_rewards_are_divided_by_the_deviation_of_all_so_far(batches: list[list[float]]) -> None:
+    rule, seen = algorithm("dr_grpo", normalize_rewards=True), []
+    for batch in batches:
+        seen += batch
+        deviation = statistics.pstdev(seen) or 1.0
+        got = [sample.advantages[0] for sample in assigned(rule, rewards(*batch))]
+        assert got == pytest.approx([(value - statistics.fmean(batch)) / deviation for value in batch], abs=1e-9)
+    assert rule.state["reward_count"] == len(seen)
+    assert rule.state["reward_mean"] == pytest.approx(statistics.fmean(seen), abs=1e-9)
+
+
+def test_the_running_scale_goes_on_from_a_saved_state() -> None:
+    whole, resumed = (algorithm("dr_grpo", normalize_rewards=True) for _ in range(2))
+    assigned(whole, rewards(1.0, 5.0))
+    resumed.state = dict(whole.state)
+    assert advantages(whole, rewards(2.0, 7.0)) == advantages(resumed, rewards(2.0, 7.0))
+
+
+def test_to_look_for_a_signal_changes_no_state() -> None:
+    rule = algorithm("grpo", normalize_rewards=True)
+    assert rule.has_signal(rewards(1.0, 0.0))
+    assert not rule.has_signal(rewards(1.0, 1.0))
+    assert not rule.state
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+@given(differences=st.lists(st.floats(-40, 40), min_size=1, max_size=5))
+def test_the_penalty_in_the_reward_is_the_estimate_of_the_loss(estimator: Estimator, differences: list[float]) -> None:
+    """Schulman's k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d, with d = old - reference bounded to 10 nats."""
+    d = np.clip(differences, -10, 10)
+    expected = {"k1": d, "k2": d * d / 2, "k3": np.exp(-d) - 1 + d}[estimator]
+    got = kl_values(np.array(differences), np.zeros(len(d)), estimator)
+    in_loss = kl(estimator, torch.tensor(differences, dtype=torch.float64), torch.zeros(len(d), dtype=torch.float64))
+    assert got == pytest.approx(expected, rel=1e-6)
+    assert got == pytest.approx(in_loss.numpy())
+
+
+def test_what_shapes_the_rewards_of_members_shapes_the_baseline_too() -> None:
+    rule = algorithm("remax", reward_clip=1.0)
+    [same] = advantages(rule, group(trajectory(0, 3.0), greedy=trajectory(1, 2.0)))
+    assert same == [0.0, 0.0]
+
+
+def test_a_sample_without_its_greedy_baseline_is_refused() -> None:
+    with pytest.raises(AlgorithmError, match="sample 0-0 has no greedy episode"):
+        assigned(algorithm("remax"), Group(0, (trajectory(0, 1.0),)))
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_every_algorithm_has_the_keys_of_shaping(name: str) -> None:
+    config = algorithm(name, truncated="mask", reward_clip=2.0, normalize_rewards=True, overlong_penalty=0.5).config
+    assert config.overlong_penalty == 0.5
