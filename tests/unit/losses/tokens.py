@@ -29,8 +29,8 @@ class Token:
 Rows = list[list[Token]]
 
 
-def random_rows(seed: int, spread: float = 0.5, shared_advantage: bool = False) -> Rows:
-    """Sequences of one to nine tokens; about one token in eight is masked."""
+def random_rows(seed: int, spread: float = 0.5, shared_advantage: bool = False, masked: float = 1 / 8) -> Rows:
+    """Sequences of one to nine tokens; `masked` is the chance that a token is."""
     rng = random.Random(seed)
     rows = []
     for _ in range(rng.randint(1, 5)):
@@ -44,7 +44,7 @@ def random_rows(seed: int, spread: float = 0.5, shared_advantage: bool = False) 
                     old,
                     old + rng.gauss(0, spread),
                     advantage if shared_advantage else rng.gauss(0, 1),
-                    float(rng.random() > 1 / 8),
+                    float(rng.random() >= masked),
                     rng.uniform(0.1, 3.0),
                     own + rng.gauss(0, 1),
                 )
