@@ -132,6 +132,8 @@ class Algorithm(ABC):
             idle["loss"] = "an algorithm that leaves the loss open"
         if "reference" not in self.requirements.columns:
             idle |= dict.fromkeys(("reference_every", "reference_ema"), "algorithm.kl_coef above 0")
+        if "teacher" not in self.requirements.columns:
+            idle["teacher"] = "an algorithm that has one (distillation)"
         return idle
 
     # --- for the run ----------------------------------------------------------------------------------------
@@ -216,3 +218,5 @@ class Algorithm(ABC):
             if not np.all(np.isfinite(values.astype(np.float32))):
                 raise AlgorithmError(f"{self.name}: {name} of sample {sample_id} are not finite: look at its rewards")
             setattr(sample, name, values)
+        if "values" in self.needs.columns and sample.returns is None:
+            raise AlgorithmError(f"{self.name}: credit must set `returns`, from which the critic learns")

@@ -60,6 +60,9 @@ class AlgorithmConfig(Keys):
     reference_ema: float = Field(
         0.0, ge=0, lt=1, description="share of the reference that an update keeps; 0: replaced by the policy"
     )
+    teacher: str = Field(
+        "", description="frozen model whose logprobs an algorithm learns from (distillation): a folder or a hub id"
+    )
     entropy_coef: float = Field(0.0, ge=0, le=10, description="coefficient of the entropy bonus")
     entropy_target: float = Field(
         0.0, ge=0, description="entropy below which the coefficient grows, above which it shrinks; 0: fixed coefficient"

@@ -33,6 +33,18 @@ def token_returns(sample: Sample, discount: float = 1.0) -> Array:
     return out
 
 
+def gae(rewards: Array, values: Array, gammas: Array, lambdas: Array) -> Array:
+    """Return the advantage of each of A steps by generalised advantage estimation (arXiv:1506.02438, equation 16).
+
+    `values` [A + 1] ends with that of the state after the last step, 0 if the episode ended there. `gammas` and
+    `lambdas` [A] are those of the step from each state to the next.
+    """
+    errors, out, advantage = rewards + gammas * values[1:] - values[:-1], np.zeros_like(rewards), 0.0
+    for step in range(len(rewards) - 1, -1, -1):
+        advantage = out[step] = errors[step] + gammas[step] * lambdas[step] * advantage
+    return out
+
+
 def returns_by_turn(samples: Sequence[Sample]) -> dict[Turn, Array]:
     """Return what every member [G] still earns from each turn on in which any member acts, without a discount.
 

@@ -7,10 +7,12 @@ from importlib.metadata import EntryPoint
 from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.cispo import CISPO
 from agentrl.algorithms.dapo import DAPO
+from agentrl.algorithms.distillation import Distillation
 from agentrl.algorithms.dr_grpo import DrGRPO
 from agentrl.algorithms.gigpo import GiGPO
 from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.gspo import GSPO
+from agentrl.algorithms.ppo import PPO
 from agentrl.algorithms.reinforce_pp import ReinforcePP
 from agentrl.algorithms.reinforce_pp_baseline import ReinforcePPBaseline
 from agentrl.algorithms.remax import ReMax
@@ -28,7 +30,21 @@ GROUP = "agentrl.algorithms"
 def algorithms() -> dict[str, type[Algorithm]]:
     """Return the algorithms of agentrl by name."""
     return {
-        cls.name: cls for cls in (GRPO, DrGRPO, DAPO, GSPO, CISPO, RLOO, ReinforcePP, ReinforcePPBaseline, ReMax, GiGPO)
+        cls.name: cls
+        for cls in (
+            GRPO,
+            DrGRPO,
+            DAPO,
+            GSPO,
+            CISPO,
+            RLOO,
+            ReinforcePP,
+            ReinforcePPBaseline,
+            ReMax,
+            GiGPO,
+            PPO,
+            Distillation,
+        )
     }
 
 

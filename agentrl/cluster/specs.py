@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from agentrl.algorithms.base import RunShape
 from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus
 from agentrl.cluster.ray import ActorSpec
+from agentrl.config.models import Models, locate, other_models
 from agentrl.config.schema import Config
 from agentrl.engine.client import EngineClient
 from agentrl.engine.server import EngineServer
@@ -89,10 +90,11 @@ class Worker(RolloutWorker):
 
 def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:
     """Specify a learner rank; its `make` takes the address and port where the ranks meet."""
+    models = Models(model, **{role: locate(name) for role, name in other_models(config).items()})
     return ActorSpec(
         f"learner rank {rank}",
         make_learner,
-        (config, model, staging, rank),
+        (config, models, staging, rank),
         # Large tensors in huge pages: fewer page faults in an update on a CPU (docs/performance.md).
         env={
             "OMP_NUM_THREADS": str(config.learner.threads),
@@ -106,17 +108,20 @@ def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> Actor
     )
 
 
-def make_learner(config: Config, model: Path, staging: Path, rank: int, address: str, port: int) -> PolicyLearner:
+def make_learner(config: Config, models: Models, staging: Path, rank: int, address: str, port: int) -> PolicyLearner:
     """Make a learner rank."""
     from agentrl.learner.policy_learner import PolicyLearner
     from agentrl.learner.spec import LearnerSpec
 
     spec = LearnerSpec(
-        model=model,
+        model=models.policy,
+        critic_model=models.critic,
+        teacher=models.teacher,
         steps=config.steps,
         dtype=config.model.dtype,
         device=config.device,
         learner=config.learner,
+        critic=config.critic,
         algorithm=config.algorithm,
         run=RunShape.of(config),
         lora=config.lora,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentrl.config.embedded import EMBEDDED, embedded_model
+from agentrl.config.schema import Config
 from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 
@@ -34,6 +36,21 @@ def locate(name: str, cache: Path | None = None) -> Path:
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise ConfigError(f"model {name!r}: there is no such folder, and it is not a hub id (owner/name)")
     return _checked(_download(name))
+
+
+@dataclass(frozen=True)
+class Models:
+    """The folders of a learner's models; without a folder the critic starts as the policy does."""
+
+    policy: Path
+    critic: Path | None = None
+    teacher: Path | None = None
+
+
+def other_models(config: Config) -> dict[str, str]:
+    """Return the models that a run names besides the policy, by their role."""
+    names = {"critic": config.critic.model, "teacher": str(config.algorithm.options.get("teacher", ""))}
+    return {role: name for role, name in names.items() if name}
 
 
 def tokenizer(folder: Path) -> Any:

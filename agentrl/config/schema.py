@@ -251,6 +251,22 @@ class LoraSection(Section):
     ] = Field("auto", description="what the engines receive: the adapter, or the weights with the adapter added")
 
 
+class CriticSection(Section):
+    """The critic of algorithms that have one (ppo); it is updated as often as the policy, with the same optimizer."""
+
+    model: Annotated[str, Unset("the initial weights of the policy")] = Field(
+        "", description="initial weights of the critic: a folder or a hub id, such as a reward model"
+    )
+    lr: Annotated[float, Unset("1e-5, or learner.lr if that is higher")] = Field(
+        0.0, ge=0, le=1, description="peak learning rate of the critic"
+    )
+    zero_stage: Annotated[Literal[0, 1, 2, 3] | None, Unset("same as learner.zero_stage")] = Field(
+        None, description="DeepSpeed ZeRO stage of the critic"
+    )
+    warmup_steps: int = Field(0, ge=0, description="first steps in which only the critic learns")
+    clip_value: float = Field(0.2, ge=0, description="clip of values around the old ones in the value loss; 0: none")
+
+
 class WeightsSection(Section):
     """How new weights reach the engines."""
 
@@ -313,6 +329,7 @@ class Config(Section):
     reward: RewardSection = Field(default_factory=RewardSection)
     learner: LearnerSection = Field(default_factory=LearnerSection)
     lora: LoraSection = Field(default_factory=LoraSection)
+    critic: CriticSection = Field(default_factory=CriticSection)
     weights: WeightsSection = Field(default_factory=WeightsSection)
     eval: EvalSection = Field(default_factory=EvalSection)
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)

@@ -1,4 +1,4 @@
-"""Files of a learner checkpoint: `model/`, which `from_pretrained` loads, and `state/`, the exact training state."""
+"""Files of a learner checkpoint: `model/`, which `from_pretrained` loads, and the exact training state beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from agentrl.errors import RunError
 
-MODEL, STATE, PROGRESS = "model", "state", "progress.json"
+MODEL, STATE, CRITIC, PROGRESS = "model", "state", "critic", "progress.json"
 EMA, ADAPTER = "ema", "adapter"
 """Beside `model/`, where they are trained: the EMA of the policy as a model, and the adapters as peft's files."""
 WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
@@ -25,12 +25,16 @@ CACHE_FILES = {"agentrl.json"}
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Number of updates so far, the layout of the state (ranks, ZeRO stage), and the state of the algorithm."""
+    """Number of updates so far, the layout of the state (ranks, ZeRO stages), and the state of the algorithm.
+
+    `critic` is the ZeRO stage of the critic, None without one.
+    """
 
     updates: int
     ranks: int
     zero: int
     state: dict[str, float] = field(default_factory=dict)
+    critic: int | None = None
 
 
 def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype, model: Path) -> None:
@@ -55,8 +59,8 @@ def is_copied(file: Path) -> bool:
     return not (is_weights or file.name.startswith(".") or file.name in CACHE_FILES)
 
 
-def read_progress(folder: Path, ranks: int, zero: int) -> Progress:
-    """Return the progress in `folder`. Raises RunError if there is none, or if it was written with other ranks."""
+def read_progress(folder: Path, ranks: int, zero: int, critic: int | None = None) -> Progress:
+    """Return the progress in `folder`. Raises RunError if there is none, or if its state has another layout."""
     try:
         progress = Progress(**json.loads((folder / PROGRESS).read_text()))
     except (OSError, ValueError, TypeError) as error:
@@ -68,7 +72,16 @@ def read_progress(folder: Path, ranks: int, zero: int) -> Progress:
             f"checkpoint {folder} was written by {progress.ranks} ranks at ZeRO stage {progress.zero}, "
             f"this learner has {ranks} at stage {zero}. Set learner.ranks and learner.zero_stage as they were."
         )
+    if progress.critic != critic:
+        raise RunError(
+            f"checkpoint {folder} was written with {_critic(progress.critic)}, this learner has {_critic(critic)}. Set "
+            "algorithm.name and critic.zero_stage as they were."
+        )
     return progress
+
+
+def _critic(zero: int | None) -> str:
+    return "no critic" if zero is None else f"a critic at ZeRO stage {zero}"
 
 
 def make_empty(folder: Path) -> None:

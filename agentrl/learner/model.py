@@ -16,7 +16,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from agentrl.algorithms.sample import plain_sequence
 from agentrl.errors import ConfigError
 from agentrl.learner.batch import build_trees
-from agentrl.learner.heads import ActionLoss, PackLoss, logprobs
+from agentrl.learner.heads import ActionLoss, logprobs
 from agentrl.learner.micro_batch import Block, MicroBatch, pack
 from agentrl.types import SampleId
 
@@ -85,7 +85,7 @@ class PackedModel(nn.Module):
         with torch.autocast(device, enabled=False):
             return self.output(hidden_ND[micro_batch.source_A], micro_batch, loss)
 
-    def output(self, hidden_AD: Tensor, micro_batch: MicroBatch, loss: PackLoss | None) -> Tensor:
+    def output(self, hidden_AD: Tensor, micro_batch: MicroBatch, loss: Callable[..., Tensor] | None) -> Tensor:
         """Return the summed loss of the actions; without `loss` their logprobs [A]."""
         # Selected before the cast, so that the gradient of a token that many branches share is summed in float32.
         hidden_AD, weight_VD = hidden_AD.to(self.compute), self.head_weight.to(self.compute)
@@ -102,15 +102,19 @@ def load_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bo
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=ATTENTION)
     except (OSError, ValueError) as error:
         raise ConfigError(f"no model can be loaded from {folder}: {error}") from error
-    if gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    # Policy gradients compare logprobs of several forward passes, so dropout must be off.
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
+    prepare(model, gradient_checkpointing=gradient_checkpointing)
     packed = PackedModel(model, compute)
     _check_architecture(packed, folder)
     return packed
+
+
+def prepare(model: PreTrainedModel, *, gradient_checkpointing: bool) -> None:
+    """Switch gradient checkpointing on if asked, and dropout off: several forward passes are compared."""
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
 
 
 def _check_architecture(packed: PackedModel, folder: Path) -> None:

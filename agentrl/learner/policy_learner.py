@@ -21,6 +21,7 @@ from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequen
 from agentrl.errors import LearnerError
 from agentrl.learner import checkpoint, reference
 from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates
+from agentrl.learner.critic import Critic, CriticUpdates
 from agentrl.learner.deepspeed import DeepSpeedModel, join_process_group
 from agentrl.learner.lora import add_adapters
 from agentrl.learner.loss import MicroBatchLoss
@@ -80,6 +81,8 @@ class PolicyLearner:
             # Unless it moves, the reference of adapters is the model without them.
             is_apart = not spec.lora.rank or self._algorithm.config.reference_every > 0
             self._reference = self._frozen(spec.model) if "reference" in columns and is_apart else None
+            self._teacher = self._frozen(spec.teacher) if "teacher" in columns and spec.teacher else None
+            self._critic = Critic(spec, self._layout) if "values" in columns else None
 
     def _frozen(self, folder: Path) -> PackedModel:
         model = load_model(folder, self.spec.compute)
@@ -100,12 +103,15 @@ class PolicyLearner:
         return out
 
     def _column(self, column: Column, micro_batch: MicroBatch) -> Tensor:
-        if column == "reference" and self._reference is not None:
+        frozen = {"reference": self._reference, "teacher": self._teacher}.get(column)
+        if frozen is not None:
             with torch.no_grad():
-                logprobs: Tensor = self._reference(micro_batch)
+                logprobs: Tensor = frozen(micro_batch)
                 return logprobs
         if column == "reference" and self.spec.lora.rank:
             return self._model.base_output(micro_batch)
+        if column == "values" and self._critic is not None:
+            return self._critic.values(micro_batch)
         if column == "old":
             return self._model.output(micro_batch)
         raise LearnerError(f"no model of this learner computes the column {column!r}")
@@ -117,17 +123,23 @@ class PolicyLearner:
 
         `state` is that of the algorithm. A sequence whose advantages are all 0 counts among the tokens but needs no
         forward pass unless there is a KL or entropy term: its loss and gradient are exactly 0. An update without any
-        signal is skipped, because momentum must not move weights without data.
+        signal is skipped, because momentum must not move weights without data. A critic takes as many steps afterwards;
+        in the first `critic.warmup_steps` batches it learns alone.
         """
         started = time.monotonic()
         self._algorithm.state = dict(state or {})
         with self._named("step"):
-            updates = self._update(batch)
+            first = self._updates - self._warmup
+            updates = self._update(batch, first) if first >= 0 else _Updates(torch.zeros((), device=self._device))
+            values = self._critic.update(batch, self._updates) if self._critic else CriticUpdates()
+            self._updates += self.spec.learner.updates
+            updates.meter.add(values.meter)
             tokens = torch.tensor(updates.tokens, device=self._device)
             dist.all_reduce(updates.loss)
             dist.all_reduce(tokens)
             meters = self._gathered(updates.meter.sums())
-            digests = self._gathered(self._model.digest())
+            critic_digest = self._critic.digest() if self._critic else ""
+            digests = self._gathered(self._model.digest() + critic_digest)
             self._move_reference()
         # Each rank reports a share of the samples, whichever rank their tokens went through.
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
@@ -136,14 +148,14 @@ class PolicyLearner:
             loss=float(updates.loss),
             grad_norm=sum(updates.norms) / max(1, len(updates.norms)),
             lr=updates.lr,
-            meters=means(meters),
+            meters={**means(meters), **values.meters},
             digest=hashlib.sha256("".join(digests).encode()).hexdigest()[:16],
             tokens=sum(sequence.actions for sequence in batch if sequence.sample in own),
             optimizer_steps=len(updates.norms),
             samples=tuple(samples),
             seconds=time.monotonic() - started,
             skipped_steps=updates.skipped,
-            nonfinite_steps=updates.nonfinite,
+            nonfinite_steps=updates.nonfinite + values.nonfinite,
             stopped_steps=updates.stopped,
             learned_tokens=int(tokens),
         )
@@ -154,16 +166,21 @@ class PolicyLearner:
         dist.all_gather_object(values, own)
         return values
 
-    def _update(self, batch: Sequence[TrainSequence]) -> _Updates:
-        """Take an optimizer step for each part that has a signal, in every epoch."""
-        section, first = self.spec.learner, self._updates
+    @property
+    def _warmup(self) -> int:
+        """Updates of the critic's warm-up."""
+        return self.spec.critic.warmup_steps * self.spec.learner.updates if self._critic else 0
+
+    def _update(self, batch: Sequence[TrainSequence], first: int) -> _Updates:
+        """Take an optimizer step for each part that has a signal, in every epoch; `first` numbers the first."""
+        section, steps = self.spec.learner, self.spec.steps - self._warmup // self.spec.learner.updates
         parts = [self._part(part) for part in split_updates(batch, section.updates_per_batch)]
         order = update_order(len(parts), section.epochs, first)
         self._find_old_logprobs(parts, order)
         updates = _Updates(torch.zeros((), device=self._device))
         for number, index in enumerate(order):
             part = parts[index]
-            updates.lr = learning_rate(section, first + number, self.spec.steps)
+            updates.lr = learning_rate(section, first + number, steps)
             if not part.plan:
                 updates.skipped += 1
                 continue
@@ -173,7 +190,6 @@ class PolicyLearner:
             if self._has_drifted(meter):
                 updates.stopped = len(order) - number - 1
                 break
-        self._updates += section.updates
         updates.loss /= max(1, len(updates.norms))
         return updates
 
@@ -262,20 +278,23 @@ class PolicyLearner:
         with self._named("save"):
             named = list(self.weights())
             _refuse_nonfinite(named)
+            if self._critic:
+                _refuse_nonfinite(self._critic.weights())
             unfinished = checkpoint.partial(folder)
             if self.rank == 0:
                 checkpoint.make_empty(unfinished)
             dist.barrier()
             self._model.save(unfinished / checkpoint.STATE)
+            if self._critic:
+                self._critic.save(unfinished / checkpoint.CRITIC)
             if self.rank == 0:
                 checkpoint.write_model(self.spec.model, named, self.spec.compute, unfinished / checkpoint.MODEL)
             self._save_variants(unfinished)
             if self.rank == 0:
                 if self._moving_reference is not None:
                     reference.save(self._moving_reference, unfinished / checkpoint.STATE)
-                progress = checkpoint.Progress(
-                    self._updates, self.world_size, self.spec.learner.zero_stage, dict(state or {})
-                )
+                zero, critic = self.spec.learner.zero_stage, self._critic.zero_stage if self._critic else None
+                progress = checkpoint.Progress(self._updates, self.world_size, zero, dict(state or {}), critic)
                 checkpoint.commit(folder, progress)
             dist.barrier()
 
@@ -293,10 +312,13 @@ class PolicyLearner:
 
         Raises RunError if the checkpoint cannot be read, or has other ranks.
         """
-        progress = checkpoint.read_progress(folder, self.world_size, self.spec.learner.zero_stage)
+        zero, critic = self.spec.learner.zero_stage, self._critic.zero_stage if self._critic else None
+        progress = checkpoint.read_progress(folder, self.world_size, zero, critic)
         self._model.load(folder / checkpoint.STATE)
         if self._moving_reference is not None:
             reference.load(self._moving_reference, folder / checkpoint.STATE)
+        if self._critic:
+            self._critic.load(folder / checkpoint.CRITIC)
         self._updates = progress.updates
         return progress.state
 

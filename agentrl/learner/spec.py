@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from agentrl.algorithms.base import RunShape
-from agentrl.config.schema import MICRO_BATCH_TOKENS, AlgorithmSection, LearnerSection, LoraSection
+from agentrl.config.schema import MICRO_BATCH_TOKENS, AlgorithmSection, CriticSection, LearnerSection, LoraSection
 
 DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -19,7 +19,8 @@ class LearnerSpec:
     """What a learner rank is built from; picklable.
 
     `steps` is the length of the run in batches, for the learning rate schedule. `device` is cpu or cuda. Weights are
-    staged in shared memory, or under `staging` if it is too small, in buckets of `bucket_bytes`.
+    staged in shared memory, or under `staging` if it is too small, in buckets of `bucket_bytes`. The critic
+    starts from `critic_model`, or from `model`; `teacher` is the model of the column "teacher".
     """
 
     model: Path
@@ -27,6 +28,9 @@ class LearnerSpec:
     dtype: str = "auto"
     device: str = "cpu"
     learner: LearnerSection = field(default_factory=LearnerSection)
+    critic: CriticSection = field(default_factory=CriticSection)
+    critic_model: Path | None = None
+    teacher: Path | None = None
     algorithm: AlgorithmSection = field(default_factory=AlgorithmSection)
     run: RunShape = field(default_factory=RunShape)
     lora: LoraSection = field(default_factory=LoraSection)

@@ -62,6 +62,8 @@ def why_no_update(step: StepRecord) -> str:
         return ""
     if step.learner.nonfinite_steps:
         return "no update: the gradient was not finite"
+    if "value_loss" in step.learner.meters and not step.learner.skipped_steps:
+        return "no update: the critic learns alone (critic.warmup_steps)"
     if step.reward_std == 0:
         return f"no update: every reward is {step.reward_mean:.3g}, so there is nothing to compare"
     return "no update: all rewards of each group are equal, so there is nothing to compare"

@@ -11,8 +11,8 @@ from typing import Any
 
 from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.registry import make_algorithm
-from agentrl.config.models import encode, locate
-from agentrl.config.schema import Config
+from agentrl.config.models import encode, locate, other_models, tokenizer
+from agentrl.config.schema import Config, CriticSection
 from agentrl.config.values import expanded
 from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
@@ -61,6 +61,7 @@ class RunInputs:
         model = locate(config.model.name)
         _check_reward_models(config)
         _check_context(config, model)
+        check_other_models(config, model)
         notes = filter(None, [notice, *tried.notes, _prompt_note(tried.prompt, config, model)])
         return cls(type(env), model, " ".join(notes))
 
@@ -106,6 +107,14 @@ def algorithm_of(config: Config) -> Algorithm:
         raise ConfigError(
             f"algorithm {config.algorithm.name} compares at least {least} episodes per task: raise rollout.group_size"
         )
+    columns = algorithm.requirements.columns
+    if "teacher" in columns and not algorithm.config.teacher:
+        raise ConfigError(f"algorithm {config.algorithm.name} learns from a teacher: set algorithm.teacher to a model")
+    if "values" not in columns and config.critic != CriticSection():
+        raise ConfigError(
+            f"critic.* has no effect with algorithm {config.algorithm.name}, which has no critic: leave it out, or set "
+            "algorithm.name to one that has, such as ppo"
+        )
     return algorithm
 
 
@@ -137,6 +146,16 @@ def _check_reward_models(config: Config) -> None:
                 )
 
 
+def check_other_models(config: Config, model: Path) -> None:
+    """Raise ConfigError if a critic or a teacher is missing, or reads other tokens than the policy."""
+    for role, name in other_models(config).items():
+        if tokenizer(locate(name)).get_vocab() != tokenizer(model).get_vocab():
+            raise ConfigError(
+                f"the {role} {name} and the model {config.model.name or model} have different vocabularies, but they "
+                "read the same tokens: choose two models of one family"
+            )
+
+
 def _prompt_note(prompt: str, config: Config, model: Path) -> str:
     """Return a warning if the first prompt leaves no room for an answer, else "".
 
@@ -166,12 +185,17 @@ def anchored(config: Config) -> Config:
     options = {key: _anchored(value) for key, value in config.env.options.items()}
     env = config.env.model_copy(update={"name": absolute(config.env.name), **options})
     model = config.model.model_copy(update={"name": _anchored_model(config.model.name)})
+    critic = config.critic.model_copy(update={"model": _anchored_model(config.critic.model)})
+    algorithm = config.algorithm
+    if teacher := other_models(config).get("teacher"):
+        algorithm = algorithm.model_copy(update={"teacher": _anchored_model(teacher)})
     rewards = [
         keys.model_copy(update={"model": keys.model and _anchored_model(keys.model)}) for keys in config.reward.models
     ]
     reward = config.reward.model_copy(update={"models": tuple(rewards)})
     out = config.out and config.out.absolute()
-    return config.model_copy(update={"env": env, "model": model, "reward": reward, "out": out})
+    changed = {"env": env, "model": model, "critic": critic, "algorithm": algorithm, "reward": reward, "out": out}
+    return config.model_copy(update=changed)
 
 
 def _anchored_model(name: str) -> str:

@@ -56,6 +56,13 @@ def with_advantages(sequence: TrainSequence, advantage: float) -> TrainSequence:
     return sequence.with_columns(advantages=np.full(sequence.actions, advantage, dtype=np.float32))
 
 
+def with_values(sequences: list[TrainSequence], seed: int = 0) -> list[TrainSequence]:
+    """The same sequences with old values and returns, such as a critic learns from."""
+    random = np.random.default_rng(seed)
+    rows = ((s, random.normal(size=(2, s.actions)).astype(np.float32)) for s in sequences)
+    return [s.with_columns(values=values, returns=returns) for s, (values, returns) in rows]
+
+
 def tokens(rng: random.Random, count: int) -> list[int]:
     return [rng.randrange(3, 320) for _ in range(count)]
 

@@ -34,6 +34,8 @@ def test_a_step_without_an_update_says_why(moved: StepRecord) -> None:
     assert "no update: every reward is 0.5" in step_words(still(moved, mean=0.5), 9)
     assert "no update: all rewards of each group are equal" in step_words(still(moved, mean=0.5, spread=0.5), 9)
     assert "no update: the gradient was not finite" in step_words(still(moved, nonfinite=1), 9)
+    alone = replace(still(moved).learner, skipped_steps=0, meters={"value_loss": 0.5})
+    assert "no update: the critic learns alone" in step_words(replace(moved, learner=alone), 9)
 
 
 def test_the_steps_without_an_update_are_counted_by_their_most_common_reason(moved: StepRecord) -> None:

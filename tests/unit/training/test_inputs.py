@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import resource
@@ -28,7 +29,8 @@ from agentrl.errors import ConfigError, RunError
 from agentrl.records.folder import RunFolder, check_free, existing_run
 from agentrl.training import inputs as inputs
 from agentrl.training import launch
-from agentrl.training.inputs import RunInputs, algorithm_of, anchored
+from agentrl.training.inputs import RunInputs, algorithm_of, anchored, check_other_models
+from tests.tiny import tiny_model
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,9 @@ from agentrl.training.inputs import RunInputs, algorithm_of, anchored
             {"rollout": {"group_size": 1}},
             "grpo compares at least 2 episodes per task: raise rollout.group_size",
         ),
+        ({"algorithm": {"name": "distillation"}}, "distillation learns from a teacher: set algorithm.teacher"),
+        ({"critic": {"warmup_steps": 2}}, "critic.* has no effect with algorithm grpo"),
+        ({"algorithm": {"teacher": "owner/name"}}, "algorithm.teacher has no effect without an algorithm that has one"),
     ],
 )
 def test_an_algorithm_that_the_run_cannot_use_is_refused(config: dict[str, dict[str, object]], words: str) -> None:
@@ -453,13 +458,27 @@ def test_paths_hold_wherever_a_resume_is_called(tmp_path: Path, monkeypatch: pyt
     models = [{"name": "a", "model": "model"}, {"name": "b", "model": "owner/name"}, {"name": "c", "url": "http://x"}]
     given = {"out": "runs/x", "env": {"name": "./x.py:A", **options}, "model": {"name": "model"}}
     given["reward"] = {"models": models}
+    given |= {"critic": {"model": "model"}, "algorithm": {"name": "distillation", "teacher": "model"}}
     config = anchored(Config.model_validate(given))
     assert config.env.name == f"{tmp_path}/x.py:A"
     assert config.env.options == options | {"data": f"{tmp_path}/rows.jsonl", "files": [f"{tmp_path}/rows.jsonl"]}
+    assert (config.critic.model, config.algorithm.options) == (f"{tmp_path}/model", {"teacher": f"{tmp_path}/model"})
     assert (config.model.name, config.out) == (f"{tmp_path}/model", tmp_path / "runs/x")
     assert [keys.model for keys in config.reward.models] == [f"{tmp_path}/model", "owner/name", None]
     named = Config.model_validate({"env": {"name": "math"}, "model": {"name": "owner/name"}})
     assert anchored(named) == named
+
+
+def test_a_critic_that_reads_other_tokens_than_the_policy_is_refused(tmp_path: Path) -> None:
+    model, critic = tiny_model(tmp_path / "model"), tiny_model(tmp_path / "critic")
+    config = Config.model_validate({"algorithm": {"name": "ppo"}, "critic": {"model": str(critic)}})
+    check_other_models(config, model)
+    tokenizer = json.loads((critic / "tokenizer.json").read_text())
+    vocab = tokenizer["model"]["vocab"]
+    vocab["Ġa"], vocab["Ġb"] = vocab["Ġb"], vocab["Ġa"]
+    (critic / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ConfigError, match=f"critic {critic} .* different vocabularies"):
+        check_other_models(config, model)
 
 
 WORDS = (["--env", "guess", "--env.hgih", "3"], ["--env", "./none.py"], ["--env", "ges"], ["bare.py:Bare"])

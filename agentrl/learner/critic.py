@@ -1,0 +1,149 @@
+"""The critic of a learner rank: values of states, and updates of the model that estimates them."""
+# ruff: noqa: N803, N806
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from agentrl.algorithms.sample import TrainSequence
+from agentrl.config.schema import CriticSection, LearnerSection
+from agentrl.learner.batch import split_updates
+from agentrl.learner.deepspeed import DeepSpeedModel
+from agentrl.learner.lr_schedule import learning_rate
+from agentrl.learner.micro_batch import MicroBatch
+from agentrl.learner.part import Layout, Part, update_order
+from agentrl.learner.spec import LearnerSpec
+from agentrl.learner.value_model import load_value_model
+from agentrl.losses.terms import Meter
+from agentrl.losses.value_loss import value_loss
+
+LR = 1e-5
+
+
+@dataclass(frozen=True)
+class MicroBatchValueLoss:
+    """The value loss summed over the actions of a micro-batch, times `scale`. A dummy has a loss of 0."""
+
+    micro_batch: MicroBatch
+    clip: float
+    scale: float
+    meter: Meter
+
+    def __call__(self, values_A: Tensor) -> Tensor:
+        """Return the summed loss, differentiable in the values."""
+        columns = self.micro_batch.columns
+        loss_A, is_clipped_A = value_loss(values_A, columns["returns"], columns["values"], self.clip)
+        weights_A = columns["weights"] * (not self.micro_batch.is_dummy)
+        counted_A = (weights_A != 0).to(loss_A.dtype)
+        self.meter("value_loss", loss_A, counted_A)
+        self.meter("value_clip_fraction", is_clipped_A, counted_A)
+        return (weights_A * loss_A).sum() * self.scale
+
+
+@dataclass
+class CriticUpdates:
+    """The critic's optimizer steps on one batch: `meter` over those that were taken, `values` of the batch before."""
+
+    meter: Meter = field(default_factory=Meter)
+    norms: list[float] = field(default_factory=list)
+    lr: float = 0.0
+    nonfinite: int = 0
+
+    values: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def meters(self) -> dict[str, float]:
+        """What is the same on all ranks; empty without a critic."""
+        if not self.values:
+            return {}
+        return {**self.values, "critic_grad_norm": sum(self.norms) / max(1, len(self.norms)), "critic_lr": self.lr}
+
+
+class Critic:
+    """A value model with its own optimizer. All ranks call each method together."""
+
+    def __init__(self, spec: LearnerSpec, layout: Layout) -> None:
+        self._clip, self._steps, self._layout = spec.critic.clip_value, spec.steps, layout
+        self._section = optimizer_of(spec.critic, spec.learner)
+        folder = spec.critic_model or spec.model
+        model = load_value_model(folder, spec.compute, gradient_checkpointing=spec.gradient_checkpointing)
+        self._model = DeepSpeedModel(model, self._section)
+
+    def values(self, micro_batch: MicroBatch) -> Tensor:
+        """Return the value [A] of the state before each action, without gradient."""
+        return self._model.output(micro_batch)
+
+    def update(self, batch: Sequence[TrainSequence], first: int) -> CriticUpdates:
+        """Take as many optimizer steps as the policy does, on all sequences; `first` is the number of the first.
+
+        The old values are those of the batch. A step whose gradient is not finite changes nothing.
+        """
+        parts = [self._part(rows) for rows in split_updates(batch, self._section.updates_per_batch)]
+        updates = CriticUpdates(values=value_meters(batch))
+        for number, index in enumerate(update_order(len(parts), self._section.epochs, first)):
+            updates.lr = learning_rate(self._section, first + number, self._steps)
+            if parts[index].plan:
+                self._step(parts[index], updates)
+        return updates
+
+    def _part(self, batch: Sequence[TrainSequence]) -> Part:
+        return self._layout.part(batch, [n for n, sequence in enumerate(batch) if np.any(sequence.columns.weights)])
+
+    def _step(self, part: Part, updates: CriticUpdates) -> None:
+        meter = Meter()
+        self._model.accumulate(part, lambda _, row: MicroBatchValueLoss(row, self._clip, part.scale, meter))
+        norm = self._model.step(updates.lr)
+        if math.isfinite(norm):
+            updates.norms.append(norm)
+            updates.meter.add(meter)
+        else:
+            updates.nonfinite += 1
+
+    @property
+    def zero_stage(self) -> int:
+        """The ZeRO stage."""
+        return self._section.zero_stage
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Return every tensor under its checkpoint name, in the compute type."""
+        return self._model.weights()
+
+    def digest(self) -> str:
+        """Return the digest of this rank's parameters."""
+        return self._model.digest()
+
+    def save(self, folder: Path) -> None:
+        """Write the exact training state; every rank writes its part."""
+        self._model.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Restore the training state that `save` wrote."""
+        self._model.load(folder)
+
+
+def optimizer_of(critic: CriticSection, learner: LearnerSection) -> LearnerSection:
+    """Return the keys of the critic's optimizer: the learner's, but for the critic's own."""
+    stage = learner.zero_stage if critic.zero_stage is None else critic.zero_stage
+    lr = critic.lr or max(LR, learner.lr)
+    return learner.model_copy(update={"lr": lr, "zero_stage": stage, "offload": learner.offload and stage > 0})
+
+
+def value_meters(batch: Sequence[TrainSequence]) -> dict[str, float]:
+    """Return the mean of a batch's values before its first update, and the share of the returns' variance they explain.
+
+    The share is 1 - var(returns - values) / var(returns) over tokens with a weight; 0 if the returns are all equal.
+    """
+    values, returns, weights = (
+        np.concatenate([getattr(sequence.columns, name) for sequence in batch]).astype(np.float64)
+        for name in ("values", "returns", "weights")
+    )
+    values, returns = values[weights != 0], returns[weights != 0]
+    variance = float(returns.var()) if len(returns) else 0.0
+    explained = 1 - float((returns - values).var()) / variance if variance else 0.0
+    return {"value_mean": float(values.mean()) if len(values) else 0.0, "value_explained_variance": explained}

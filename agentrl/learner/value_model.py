@@ -1,0 +1,71 @@
+"""A model that estimates the return from each state in which the policy acts: a scalar head on a transformer."""
+# ruff: noqa: N803, N806, ARG002 (only the policy's head reads the actions)
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from agentrl.errors import ConfigError
+from agentrl.learner.micro_batch import MicroBatch
+from agentrl.learner.model import ATTENTION, PackedModel, prepare
+
+HEAD = "score"
+
+
+class ValueModel(PackedModel):
+    """Values of the states before the actions, or their summed loss. The head computes in float32."""
+
+    @property
+    def head_weight(self) -> nn.Parameter:
+        """[1, hidden]."""
+        weight: nn.Parameter = getattr(self.model, HEAD).weight
+        return weight
+
+    def output(self, hidden_AD: Tensor, micro_batch: MicroBatch, loss: Callable[..., Tensor] | None) -> Tensor:
+        """Return the summed loss of the actions; without `loss` the value [A] of the state before each."""
+        values_A = (hidden_AD.float() @ self.head_weight.float().T).squeeze(1)
+        return values_A if loss is None else loss(values_A)
+
+
+def load_value_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False) -> ValueModel:
+    """Return the model in `folder` with a head of size 1, with float32 parameters.
+
+    A reward model (sequence classification with one label) keeps its head; on any other model the head is 0, so that
+    every first value is 0. Raises ConfigError if it cannot be read.
+    """
+    _refuse_labels(folder)
+    transformers_log = logging.getLogger("transformers")
+    level = transformers_log.level
+    transformers_log.setLevel(logging.ERROR)  # it reports the new head as missing
+    try:
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            folder, num_labels=1, dtype=torch.float32, attn_implementation=ATTENTION, output_loading_info=True
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no critic can be made from {folder}: {error}") from error
+    finally:
+        transformers_log.setLevel(level)
+    if any(name.startswith(HEAD) for name in info["missing_keys"]):
+        nn.init.zeros_(getattr(model, HEAD).weight)
+    prepare(model, gradient_checkpointing=gradient_checkpointing)
+    return ValueModel(model, compute)
+
+
+def _refuse_labels(folder: Path) -> None:
+    """Raise ConfigError if the model is a classifier with several labels."""
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no critic can be made from {folder}: {error}") from error
+    is_classifier = any("SequenceClassification" in name for name in config.architectures or [])
+    if is_classifier and config.num_labels != 1:
+        raise ConfigError(
+            f"the model in {folder} has {config.num_labels} labels: set critic.model to a reward model with one label, "
+            "or to a language model"
+        )

@@ -1,0 +1,34 @@
+"""On-policy distillation follows the gradient of the reverse KL."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agentrl.algorithms.sample import samples_of
+from tests.unit.algorithms.cases import algorithm, group, trajectory
+
+
+def test_an_advantage_is_the_log_ratio_of_teacher_and_student_at_its_own_token():
+    [[sample]] = samples_of([group(trajectory(0, 5.0, lengths=(2, 1)))])
+    sample.columns["teacher"] = np.array([-0.5, -1.0, -4.0])
+    algorithm("distillation").assign([[sample]])
+    assert sample.advantages.tolist() == [0.5, 0.0, -3.0]
+
+
+def test_the_expected_policy_gradient_is_minus_that_of_the_reverse_kl():
+    """The sum of p (log teacher - log p) grad log p over tokens is -grad KL(p || teacher) (arXiv:2306.13649, 3.2).
+
+    In float64, at a softmax over six logits; the KL's gradient is p_j (log(p_j / q_j) - KL).
+    """
+    random = np.random.default_rng(0)
+    policy, teacher = (np.exp(row) / np.exp(row).sum() for row in random.normal(size=(2, 6)))
+    advantages = []
+    for token in range(6):
+        [[sample]] = samples_of([group(trajectory(0, 0.0, lengths=(1,)))])
+        sample.sampler, sample.columns["teacher"] = np.log(policy[[token]]), np.log(teacher[[token]])
+        algorithm("distillation").assign([[sample]])
+        advantages.append(sample.advantages[0])
+    scores = np.eye(6) - policy  # grad log p of each token, by logit
+    divergence = np.sum(policy * np.log(policy / teacher))
+    wanted = policy * (np.log(policy / teacher) - divergence)
+    np.testing.assert_allclose((policy * advantages) @ scores, -wanted, atol=1e-12)
