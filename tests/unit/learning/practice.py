@@ -35,7 +35,8 @@ class Practice:
     def __init__(self, game: Game, algorithm: Algorithm, seed: int, *, staleness: int = 0, lr: float = 5e-3) -> None:
         self.game, self.algorithm = game, algorithm
         self.policy = new_model(game.layers, seed)
-        self._lr, self._samplers = lr, deque([copy.deepcopy(self.policy)], maxlen=staleness + 1)
+        self._lr, self._staleness = lr, staleness
+        self._samplers: deque[PackedModel] = deque(maxlen=staleness + 1)
         self._optimizer = torch.optim.AdamW(self.policy.parameters(), lr=lr, weight_decay=0.0)
         self._reference = copy.deepcopy(self.policy)
         self._critic = Critic(new_model(game.layers, seed), lr)
@@ -55,13 +56,14 @@ class Practice:
     def step(self) -> None:
         """Sample a batch, give credit and take the optimizer steps."""
         needs = self.algorithm.requirements
+        self._samplers.append(copy.deepcopy(self.policy) if self._staleness else self.policy)
         groups = sample(self._samplers[0], self.game, self._generator, GROUPS, MEMBERS, needs.greedy)
         samples = samples_of(groups)
-        plain = train_sequences(samples)
-        attach(samples, {column: self._column(column, samples, plain) for column in sorted(needs.columns)})
+        if needs.columns:
+            batch = train_sequences(samples)
+            attach(samples, {column: self._column(column, samples, batch) for column in needs.columns})
         self.algorithm.assign(samples)
         self._learn(train_sequences(samples))
-        self._samplers.append(copy.deepcopy(self.policy))
 
     def _column(self, column: Column, samples: list[list[Sample]], batch: list[TrainSequence]) -> list[Array]:
         if column == "teacher":
