@@ -62,11 +62,19 @@ def expected_reward(model: PackedModel, game: Game) -> float:
 
 
 def sample(
-    model: PackedModel, game: Game, generator: Generator, groups: int, members: int, greedy: int = 0
+    model: PackedModel,
+    game: Game,
+    generator: Generator,
+    *,
+    groups: int,
+    members: int,
+    greedy: int = 0,
+    sharpness: float = 1.0,
 ) -> list[Group]:
     """Sample groups, each with `greedy` more members that take the most likely token.
 
-    The sampler rounds logits to bfloat16, so that its distribution differs from the learner's as an engine's does.
+    The sampler multiplies logits by `sharpness` and rounds them to bfloat16, so that its distribution differs from the
+    learner's as an engine's does.
     """
     width = members + greedy
     is_greedy = torch.arange(groups * width) % width >= members
@@ -74,7 +82,7 @@ def sample(
     logprobs: list[tuple[float, ...]] = [()] * (groups * width)
     for _ in range(game.turns):
         contexts = [game.context(row // width % len(game.prompts), actions) for row, actions in enumerate(played)]
-        rows = logits(model, contexts).bfloat16().float().log_softmax(-1)
+        rows = (sharpness * logits(model, contexts)).bfloat16().float().log_softmax(-1)
         chosen = torch.where(is_greedy, rows.argmax(-1), torch.multinomial(rows.exp(), 1, generator=generator)[:, 0])
         taken = rows.gather(1, chosen[:, None])[:, 0]
         played = [(*actions, action) for actions, action in zip(played, chosen.tolist(), strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from agentrl.types import StepReport
 from tests.unit.learning.games import VOCABULARY, Game
 from tests.unit.learning.play import expected_reward, new_model, sample
 
-GROUPS, MEMBERS, EPOCHS = 8, 8, 2
+GROUPS, MEMBERS, EPOCHS, LR = 8, 8, 2, 5e-3
 TEACHER_ERROR = 0.05
 """Probability with which the teacher takes an action that is not the best."""
 
@@ -29,17 +30,19 @@ TEACHER_ERROR = 0.05
 class Practice:
     """A policy that learns a game with an algorithm. Each batch is trained twice, so that the ratio leaves 1.
 
-    `staleness` is the number of batches by which the weights of the sampler are behind.
+    The weights of the sampler are `staleness` batches behind, and its logits are multiplied by `sharpness`.
     """
 
-    def __init__(self, game: Game, algorithm: Algorithm, seed: int, *, staleness: int = 0, lr: float = 5e-3) -> None:
+    def __init__(
+        self, game: Game, algorithm: Algorithm, seed: int, *, staleness: int = 0, sharpness: float = 1.0
+    ) -> None:
         self.game, self.algorithm = game, algorithm
         self.policy = new_model(game.layers, seed)
-        self._lr, self._staleness = lr, staleness
+        self._staleness, self._sharpness = staleness, sharpness
         self._samplers: deque[PackedModel] = deque(maxlen=staleness + 1)
-        self._optimizer = torch.optim.AdamW(self.policy.parameters(), lr=lr, weight_decay=0.0)
+        self._optimizer = torch.optim.AdamW(self.policy.parameters(), lr=LR, weight_decay=0.0)
         self._reference = copy.deepcopy(self.policy)
-        self._critic = Critic(new_model(game.layers, seed), lr)
+        self._critic = Critic(new_model(game.layers, seed))
         self._generator = torch.Generator().manual_seed(seed)
 
     @property
@@ -57,7 +60,10 @@ class Practice:
         """Sample a batch, give credit and take the optimizer steps."""
         needs = self.algorithm.requirements
         self._samplers.append(copy.deepcopy(self.policy) if self._staleness else self.policy)
-        groups = sample(self._samplers[0], self.game, self._generator, GROUPS, MEMBERS, needs.greedy)
+        play = partial(sample, self._samplers[0], self.game, self._generator, sharpness=self._sharpness)
+        groups = play(groups=GROUPS, members=MEMBERS, greedy=needs.greedy)
+        if self.algorithm.config.filter_zero_variance:
+            groups = [group for group in groups if self.algorithm.has_signal(group)]
         samples = samples_of(groups)
         if needs.columns:
             batch = train_sequences(samples)
@@ -105,20 +111,20 @@ class Practice:
         if "returns" in packed.columns:
             self._critic.learn(packed)
         self.algorithm.after(
-            StepReport(sum(losses), float(norm), self._lr, 0, EPOCHS, (), 0.0, meters=means([meter.sums()]))
+            StepReport(sum(losses), float(norm), LR, 0, EPOCHS, (), 0.0, meters=means([meter.sums()]))
         )
 
 
 class Critic(nn.Module):
     """A model with a scalar head: the value of the state before each action."""
 
-    def __init__(self, body: PackedModel, lr: float) -> None:
+    def __init__(self, body: PackedModel) -> None:
         super().__init__()
         self._body = body.model.base_model
         self._head = nn.Linear(self._body.config.hidden_size, 1)
         nn.init.zeros_(self._head.weight)
         nn.init.zeros_(self._head.bias)
-        self._optimizer = torch.optim.AdamW(self.parameters(), lr=lr, weight_decay=0.0)
+        self._optimizer = torch.optim.AdamW(self.parameters(), lr=LR, weight_decay=0.0)
 
     def forward(self, packed: MicroBatch) -> Tensor:
         """Values [A]."""
