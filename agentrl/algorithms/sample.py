@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -109,7 +110,8 @@ class Sample:
 
     def split(self, values: Array) -> list[Array]:
         """Split an array over the sampled tokens by sequence."""
-        return np.split(values, np.cumsum(self.lengths)[:-1])
+        stops = accumulate(self.lengths)
+        return [values[stop - length : stop] for stop, length in zip(stops, self.lengths, strict=True)]
 
 
 def samples_of(groups: Sequence[Group]) -> list[list[Sample]]:

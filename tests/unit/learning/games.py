@@ -80,7 +80,7 @@ def _late(task: int, actions: Actions) -> tuple[float, ...]:
 CHAIN = Game(
     "chain",
     layers=1,
-    batches=12,
+    batches=11,
     turns=2,
     prompts=((START, ASK),),
     rewards=_late,

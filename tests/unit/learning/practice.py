@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -40,10 +40,17 @@ class Practice:
         self.policy = new_model(game.layers, seed)
         self._staleness, self._sharpness = staleness, sharpness
         self._samplers: deque[PackedModel] = deque(maxlen=staleness + 1)
-        self._optimizer = torch.optim.AdamW(self.policy.parameters(), lr=LR, weight_decay=0.0)
-        self._reference = copy.deepcopy(self.policy)
-        self._critic = Critic(new_model(game.layers, seed))
+        self._optimizer = torch.optim.AdamW(self.policy.parameters(), lr=LR, weight_decay=0.0, fused=True)
+        self._start = partial(new_model, game.layers, seed)
         self._generator = torch.Generator().manual_seed(seed)
+
+    @cached_property
+    def _reference(self) -> PackedModel:
+        return self._start()
+
+    @cached_property
+    def _critic(self) -> Critic:
+        return Critic(self._start())
 
     @property
     def expected_reward(self) -> float:
@@ -124,7 +131,7 @@ class Critic(nn.Module):
         self._head = nn.Linear(self._body.config.hidden_size, 1)
         nn.init.zeros_(self._head.weight)
         nn.init.zeros_(self._head.bias)
-        self._optimizer = torch.optim.AdamW(self.parameters(), lr=LR, weight_decay=0.0)
+        self._optimizer = torch.optim.AdamW(self.parameters(), lr=LR, weight_decay=0.0, fused=True)
 
     def forward(self, packed: MicroBatch) -> Tensor:
         """Values [A]."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from agentrl.algorithms import Algorithm, Sample, algorithms
-from agentrl.algorithms.credit import returns_by_turn, spread
 from agentrl.algorithms.config import Correction, Loss
+from agentrl.algorithms.credit import returns_by_turn, spread
 from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.rloo import RLOO
 from agentrl.losses import LOSSES
