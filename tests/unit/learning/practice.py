@@ -117,9 +117,7 @@ class Practice:
             losses.append(loss.item())
         if "returns" in packed.columns:
             self._critic.learn(packed)
-        self.algorithm.after(
-            StepReport(sum(losses), float(norm), LR, 0, EPOCHS, (), 0.0, meters=means([meter.sums()]))
-        )
+        self.algorithm.after(StepReport(sum(losses), float(norm), LR, 0, EPOCHS, (), 0.0, meters=means([meter.sums()])))
 
 
 class Critic(nn.Module):
