@@ -12,6 +12,7 @@ from agentrl.config.toml import to_toml
 from agentrl.config.validate import idle_keys
 from agentrl.env.config import env_config
 from agentrl.env.registry import resolve
+from agentrl.training.inputs import algorithm_of
 
 
 def run(words: list[str]) -> int:
@@ -19,7 +20,9 @@ def run(words: list[str]) -> int:
     settings = read(*parse("config", "Print the configuration of `agentrl train` with the same flags.", words, ENV))
     machine = detect()
     config = resolve_run(settings.config, machine)
-    env = env_config(resolve(config.env.name), config.env.options)
+    algorithm = algorithm_of(config)
+    plugins = {"env": env_config(resolve(config.env.name), config.env.options), "algorithm": algorithm.config}
+    idle = idle_keys(config) | {f"algorithm.{key}": needs for key, needs in algorithm.idle_keys().items()}
     print(textwrap.fill(explain(config, machine), 118, initial_indent="# ", subsequent_indent="# "))
-    print(to_toml(config, settings, env, idle_keys(config)), end="")
+    print(to_toml(config, settings, plugins, idle), end="")
     return 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from agentrl.config.values import expanded
@@ -31,6 +33,14 @@ class Keys(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
+        """Let a key whose default a subclass changes keep its meaning and its bounds: `clip_high: float = 0.3`."""
+        super().__pydantic_init_subclass__(**keywords)
+        inherited = [_inherit(info, cls.__mro__[1:], name) for name, info in cls.model_fields.items()]
+        if any(inherited):
+            cls.model_rebuild(force=True)
+
     @field_validator("*", mode="before")
     @classmethod
     def whole(cls, value: Any, info: ValidationInfo) -> Any:
@@ -40,6 +50,18 @@ class Keys(BaseModel):
             point = "" if isinstance(value, bool) else ", without a point"
             raise PydanticCustomError("whole", f"Input should be a whole number{point}")
         return value
+
+
+def _inherit(info: FieldInfo, bases: Iterable[type], name: str) -> bool:
+    """Complete a field without a description from the field that it replaces; returns whether there is one."""
+    fields = (vars(base).get("__pydantic_fields__", {}).get(name) for base in bases)
+    replaced: FieldInfo | None = next((field for field in fields if field is not None), None)
+    if replaced is None or info.description is not None or replaced.description is None:
+        return False
+    info.description = replaced.description
+    if info.annotation == replaced.annotation and not info.metadata:
+        info.metadata = [item for item in replaced.metadata if not isinstance(item, Unset)]
+    return True
 
 
 class Section(Keys):
@@ -56,16 +78,30 @@ class Section(Keys):
         return value
 
 
-class EnvSection(Section):
-    """The environment; every other key of this section belongs to the environment's own `class Config`."""
+class PluginSection(Section):
+    """A class by name; every other key belongs to its own `class Config`."""
 
     model_config = ConfigDict(extra="allow")
-    name: str = Field("math", description="environment: a name, owner/name[@version], ./file.py[:Class] or ./folder")
+    name: str
 
     @property
     def options(self) -> dict[str, Any]:
-        """The environment's own keys as they were set; its `Config` checks them."""
+        """The keys of the class as they were set; its `Config` checks them."""
         return dict(self.model_extra or {})
+
+
+class EnvSection(PluginSection):
+    """The environment, and its own keys."""
+
+    name: str = Field(
+        "math", description="environment: a name, owner/name[@version], package:Class, ./file.py[:Class] or ./folder"
+    )
+
+
+class AlgorithmSection(PluginSection):
+    """How rewards become advantages, and the loss; the algorithm's own keys."""
+
+    name: str = Field("grpo", description="algorithm: a name, package:Class or ./file.py[:Class]")
 
 
 class ModelSection(Section):
@@ -126,18 +162,6 @@ class RolloutSection(Section):
     max_invalid: float = Field(
         0.5, gt=0, le=1, description="stop the run when more than this share of a batch's samples is invalid"
     )
-
-
-class AlgorithmSection(Section):
-    """How rewards become advantages, and the loss; every other key belongs to the algorithm's own `class Config`."""
-
-    model_config = ConfigDict(extra="allow")
-    name: str = Field("grpo", description="algorithm: a name, package:Class or ./file.py[:Class]")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The algorithm's own keys as they were set; its `Config` checks them."""
-        return dict(self.model_extra or {})
 
 
 class RewardModelKeys(Section):

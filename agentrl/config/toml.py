@@ -8,10 +8,11 @@ from typing import Any
 
 import tomlkit
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from agentrl.config.keys import keys, meaning_of, unset_of, value_of
 from agentrl.config.loading import Settings
-from agentrl.config.schema import Config
+from agentrl.config.schema import Config, PluginSection
 from agentrl.config.values import toml_text
 
 CHOSEN, IDLE = "chosen for this machine", "no effect without"
@@ -20,14 +21,14 @@ CHOSEN, IDLE = "chosen for this machine", "no effect without"
 def to_toml(
     config: Config,
     settings: Settings | None = None,
-    env: BaseModel | None = None,
+    plugins: Mapping[str, BaseModel] = MappingProxyType({}),
     idle: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return a TOML file that gives `config` again: every key with value, meaning and, with `settings`, source.
 
     With `settings`, values chosen for this machine are commented out so that another machine chooses its own, as are
-    the `idle` keys, each with what it needs to have an effect. `env`, the environment's checked Config, adds the keys
-    that were not set.
+    the `idle` keys, each with what it needs to have an effect. `plugins`, the checked Config of the environment ("env")
+    and of the algorithm, add the keys that were not set.
     """
     lines: list[str] = []
     section = ""
@@ -37,24 +38,33 @@ def to_toml(
             section = head
             lines += ["", f"[{head}]"]
         value = value_of(config, key)
-        origin = f"{IDLE} {idle[key]}" if key in idle else _origin(value, settings, key)
-        shown = None if unset_of(info) and value == info.default else value
-        lines.append(_line(key.rpartition(".")[2], shown, origin, meaning_of(info)))
-        if key == "env.name":
-            lines += _env_lines(config, settings, env)
+        lines.append(_key_line(key, info, value, settings, idle))
+        if isinstance(plugin := value_of(config, head) if head else None, PluginSection):
+            lines += _option_lines(head, plugin.options, settings, plugins.get(head), idle)
     return "\n".join(lines) + "\n"
 
 
-def _env_lines(config: Config, settings: Settings | None, env: BaseModel | None) -> Iterator[str]:
-    options = config.env.options
-    if env is None:
+def _option_lines(
+    section: str,
+    options: Mapping[str, Any],
+    settings: Settings | None,
+    plugin: BaseModel | None,
+    idle: Mapping[str, str],
+) -> Iterator[str]:
+    if plugin is None:
         yield from (_line(name, value) for name, value in options.items())
         return
-    for name, info in type(env).model_fields.items():
-        # A table is written as it was set: the environment's Config may have made an object of the author's from it.
+    for name, info in type(plugin).model_fields.items():
+        # A table is written as it was set: the Config may have made an object of the author's from it.
         is_table = isinstance(options.get(name), dict | list)
-        value = options[name] if is_table else getattr(env, name)
-        yield _line(name, value, _origin(value, settings, f"env.{name}"), meaning_of(info))
+        value = options[name] if is_table else getattr(plugin, name)
+        yield _key_line(f"{section}.{name}", info, value, settings, idle)
+
+
+def _key_line(key: str, info: FieldInfo, value: Any, settings: Settings | None, idle: Mapping[str, str]) -> str:
+    origin = f"{IDLE} {idle[key]}" if key in idle else _origin(value, settings, key)
+    shown = None if unset_of(info) and value == info.default else value
+    return _line(key.rpartition(".")[2], shown, origin, meaning_of(info))
 
 
 def _origin(value: Any, settings: Settings | None, key: str) -> str:

@@ -200,7 +200,7 @@ def test_a_table_of_the_env_is_written_as_it_was_given(way: str, toml: Path, tmp
     settings = read(toml, of_flags([("env.service", AS_FLAG)] if way == "flag" else []))
     assert settings.config.env.options == {"service": TABLE}
     env = Searching.model_validate(settings.config.env.options)
-    (tmp_path / "printed.toml").write_text(to_toml(settings.config, settings, env))
+    (tmp_path / "printed.toml").write_text(to_toml(settings.config, settings, {"env": env}))
     printed = load(tmp_path / "printed.toml").env.options
     assert printed == {"service": TABLE, "spare": {"url": "http://spare"}, "ratio": float("inf")}
     (tmp_path / "config.toml").write_text(to_toml(settings.config))

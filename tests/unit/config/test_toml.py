@@ -92,7 +92,7 @@ def test_the_environments_keys_are_read_back_equal(options: dict[str, Any], tmp_
     wanted = Everything(**options)
     file = tmp_path / "run.toml"
     run = read(None, of_arguments({"env": {"name": "x", **options}}))
-    printed = to_toml(run.config, run, wanted)
+    printed = to_toml(run.config, run, {"env": wanted})
     for text in (to_toml(run.config), printed):
         file.write_text(text, encoding="utf-8", newline="")
         assert Everything(**load(file).env.options) == wanted
