@@ -33,8 +33,8 @@ class FileHash:
 
 
 @dataclass(frozen=True, slots=True)
-class EnvSource:
-    """Source of an environment: its distribution (empty for a file or folder) and the hashes of its files."""
+class PluginSource:
+    """Source of an environment or an algorithm: its distribution (empty for a file or folder), hashes of its files."""
 
     name: str
     distribution: str
@@ -50,13 +50,17 @@ class RunManifest:
     python: str
     platform: str
     packages: dict[str, str]
-    env: EnvSource
+    env: PluginSource
     data: tuple[FileHash, ...]
     model: tuple[FileHash, ...]
     cpu: str = ""
+    algorithm: PluginSource | None = None
+    """None for an evaluation."""
 
 
-def build_manifest(env: EnvSource, data: Iterable[Path], model: Path) -> RunManifest:
+def build_manifest(
+    env: PluginSource, data: Iterable[Path], model: Path, algorithm: PluginSource | None = None
+) -> RunManifest:
     """Return the manifest of a run with these data files and the model in the folder `model`. Reads all of them."""
     parts = sorted(path for path in model.iterdir() if path.is_file())
     return RunManifest(
@@ -67,6 +71,7 @@ def build_manifest(env: EnvSource, data: Iterable[Path], model: Path) -> RunMani
         tuple(hash_file(path) for path in data),
         tuple(hash_file(path) for path in parts),
         cpu_name(),
+        algorithm,
     )
 
 
@@ -84,14 +89,15 @@ def packages() -> dict[str, str]:
     return {name: version for name in DISTRIBUTIONS if (version := _version(name))}
 
 
-def env_source(name: str, env: type) -> EnvSource:
-    """Return the source of the class `env`, known as `name`: its whole package, or its one file."""
-    top = env.__module__.partition(".")[0]
-    file = getattr(sys.modules.get(top), "__file__", None) or getattr(sys.modules.get(env.__module__), "__file__", None)
+def plugin_source(name: str, plugin: type) -> PluginSource:
+    """Return the source of a class known as `name`: its whole package, or its one file, as for those of agentrl."""
+    top = plugin.__module__.partition(".")[0]
+    homes = (plugin.__module__,) if top == "agentrl" else (top, plugin.__module__)
+    file = next((file for home in homes if (file := getattr(sys.modules.get(home), "__file__", None))), None)
     path = Path(name if name.endswith(".pkl") else file or ".")
     source = path.parent if path.stem == "__init__" else path
     distribution = _distribution(top)
-    return EnvSource(name, distribution, _version(distribution), hash_source(source), tuple(hash_files(source)))
+    return PluginSource(name, distribution, _version(distribution), hash_source(source), tuple(hash_files(source)))
 
 
 def hash_file(path: Path) -> FileHash:
@@ -125,9 +131,7 @@ def hash_files(path: Path) -> Iterator[FileHash]:
 
 def changes(old: RunManifest, new: RunManifest) -> list[str]:
     """Return the differences between two manifests, a few words each."""
-    source = (
-        [] if old.env.sha256 == new.env.sha256 else _files("source", old.env.files, new.env.files) or ["the source"]
-    )
+    source = [*_source("source", old.env, new.env), *_source("algorithm", old.algorithm, new.algorithm)]
     versions = [{"python": m.python, "CPU": m.cpu} | m.packages for m in (old, new)]
     packages = [
         f"{name} {versions[0].get(name, 'absent')} → {versions[1].get(name, 'absent')}"
@@ -135,6 +139,12 @@ def changes(old: RunManifest, new: RunManifest) -> list[str]:
         if versions[0].get(name) != versions[1].get(name)
     ]
     return [*source, *_files("data", old.data, new.data), *_files("model", old.model, new.model), *packages]
+
+
+def _source(what: str, old: PluginSource | None, new: PluginSource | None) -> list[str]:
+    if old is None or new is None or old.sha256 == new.sha256:
+        return []
+    return _files(what, old.files, new.files) or [f"the {what}"]
 
 
 def _files(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) -> list[str]:

@@ -237,8 +237,9 @@ def _versions(manifest: RunManifest) -> Table:
 
 
 def _hashes(manifest: RunManifest) -> Table:
-    env = manifest.env
+    env, algorithm = manifest.env, manifest.algorithm
     files = [[env.distribution or env.name, env.version, "source", env.sha256]]
+    files += [[algorithm.name, algorithm.version, "algorithm", algorithm.sha256]] if algorithm else []
     files += [[f.name, number(f.bytes), "data", f.sha256] for f in manifest.data]
     files += [[f.name, number(f.bytes), "model", f.sha256] for f in manifest.model]
     return Table(["name", "version or bytes", "kind", "sha256"], files)

@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.config.models import encode, locate, other_models, tokenizer
-from agentrl.config.schema import Config, CriticSection
+from agentrl.config.schema import Config, CriticSection, PluginSection
 from agentrl.config.values import expanded
 from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
@@ -27,31 +28,35 @@ from agentrl.plugins.files import absolute, is_path
 from agentrl.plugins.tracebacks import call_author
 from agentrl.records.checkpoints import steps_in
 from agentrl.records.folder import RunFolder, check_free
-from agentrl.records.manifest import build_manifest, env_source, write_manifest
+from agentrl.records.manifest import build_manifest, plugin_source, write_manifest
 from agentrl.report import summary
 from agentrl.report.words import visible
 from agentrl.types import HELD_OUT, TRAIN
 
 CHARACTERS_PER_TOKEN = 4
+P = TypeVar("P", bound=PluginSection)
 
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The environment and the model of a run."""
+    """The environment, the model and the algorithm of a run."""
 
     env: type[Env]
     model: Path
     notice: str
     """What the environment found on this machine, and what its author should know."""
+    algorithm: type[Algorithm] | None = None
+    """None for an evaluation."""
 
     @classmethod
     def of(cls, config: Config, *splits: str) -> RunInputs:
         """Return the inputs that `config` names; the environment plays an episode of the first task of each split.
 
-        The default splits are those of training. Raises ConfigError for an environment, a key of it or a model that
-        does not exist, for an environment that cannot run on this machine, and for one that nothing can learn from.
+        The default splits are those of training; an evaluation names its own and needs no algorithm. Raises
+        ConfigError for an algorithm, an environment, a key of them or a model that does not exist, for an environment
+        that cannot run on this machine, and for one that nothing can learn from.
         """
-        algorithm_of(config)
+        algorithm = None if splits else type(algorithm_of(config))
         env = env_of(config)
         max_turns = config.rollout.max_turns
         check_complete(EnvDriver(env, max_turns), has_reward_models=bool(config.reward.models))
@@ -63,7 +68,7 @@ class RunInputs:
         _check_context(config, model)
         check_other_models(config, model)
         notes = filter(None, [notice, *tried.notes, _prompt_note(tried.prompt, config, model)])
-        return cls(type(env), model, " ".join(notes))
+        return cls(type(env), model, " ".join(notes), algorithm)
 
     @classmethod
     def for_resume(cls, config: Config, folder: RunFolder) -> RunInputs:
@@ -77,8 +82,10 @@ class RunInputs:
 
     def write_manifest(self, config: Config, folder: RunFolder) -> str:
         """Write versions and hashes of all inputs into `folder`; returns what changed since the run started, or ""."""
-        source = env_source(config.env.name, self.env)
-        return write_manifest(folder, build_manifest(source, paths_in(config.env.options), self.model))
+        env = plugin_source(config.env.name, self.env)
+        algorithm = plugin_source(config.algorithm.name, self.algorithm) if self.algorithm else None
+        data = chain.from_iterable(paths_in(section.options) for section in (config.env, config.algorithm))
+        return write_manifest(folder, build_manifest(env, data, self.model, algorithm))
 
     def print_notice(self) -> None:
         """Print the notice at once: heavy imports come next."""
@@ -182,11 +189,9 @@ def _prompt_note(prompt: str, config: Config, model: Path) -> str:
 
 def anchored(config: Config) -> Config:
     """Return the same configuration with absolute paths, which mean the same wherever `agentrl resume` is called."""
-    options = {key: _anchored(value) for key, value in config.env.options.items()}
-    env = config.env.model_copy(update={"name": absolute(config.env.name), **options})
+    env, algorithm = _with_paths(config.env), _with_paths(config.algorithm)
     model = config.model.model_copy(update={"name": _anchored_model(config.model.name)})
     critic = config.critic.model_copy(update={"model": _anchored_model(config.critic.model)})
-    algorithm = config.algorithm
     if teacher := other_models(config).get("teacher"):
         algorithm = algorithm.model_copy(update={"teacher": _anchored_model(teacher)})
     rewards = [
@@ -204,8 +209,13 @@ def _anchored_model(name: str) -> str:
     return str(expanded(name).absolute()) if name and is_folder else name
 
 
+def _with_paths(section: P) -> P:
+    options = {key: _anchored(value) for key, value in section.options.items()}
+    return section.model_copy(update={"name": absolute(section.name), **options})
+
+
 def _anchored(value: Any) -> Any:
-    """Return the value of an environment's key; absolute if it is the path of something that exists."""
+    """Return the value of a plugin's key; absolute if it is the path of something that exists."""
     if isinstance(value, list | tuple):
         return [_anchored(item) for item in value]
     if not isinstance(value, str | os.PathLike) or not str(value):
@@ -216,7 +226,7 @@ def _anchored(value: Any) -> Any:
 
 
 def paths_in(options: dict[str, Any]) -> Iterator[Path]:
-    """Yield the files that an environment's keys name."""
+    """Yield the files that a plugin's keys name."""
     for value in options.values():
         for item in value if isinstance(value, list | tuple) else [value]:
             if isinstance(item, str | os.PathLike) and str(item) and Path(item).is_file():

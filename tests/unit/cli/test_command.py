@@ -250,7 +250,8 @@ def test_a_printed_configuration_moves_to_another_machine(
     file.write_text(capsys.readouterr().out)
     there = resolve_run(load(file), FOUR_GPUS)
     straight = resolve_run(load(None, of_flags([("env", "guess"), ("engine.threads", "1")])), FOUR_GPUS)
-    assert there.model_dump(exclude={"env"}) == straight.model_dump(exclude={"env"})
+    plugins = {"env", "algorithm"}
+    assert there.model_dump(exclude=plugins) == straight.model_dump(exclude=plugins)
     assert (there.device, there.engine.threads) == ("cuda", 1)
 
 
@@ -281,6 +282,18 @@ def test_config_tells_where_each_value_comes_from(capsys: pytest.CaptureFixture[
     assert "[--env.high]" in told["high"]
     assert "[chosen for this machine]" in told["# device"]
     assert "[default]" in told["beta1"]
+
+
+def test_config_prints_the_keys_of_the_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["config", "--env", "guess", "--algo", "gspo", "--algorithm.clip_low", "0.1"])
+    text = capsys.readouterr().out
+    assert tomllib.loads(text)["algorithm"].items() >= {"name": "gspo", "loss": "gspo", "clip_low": 0.1}.items()
+    lines = {line.split(" = ")[0]: line for line in text.splitlines() if " = " in line}
+    assert "[--algorithm.clip_low] clip of the sequence's ratio" in lines["clip_low"]
+    assert "[default] policy loss of a token; values: ppo_clip, " in lines["loss"]
+    assert "[no effect without algorithm.kl_coef above 0]" in lines["# kl_in"]
+    assert main(["config", "--env", "guess", "--algorithm.kl_in", "reward"]) == 2
+    assert "algorithm.kl_in has no effect without algorithm.kl_coef above 0: leave it out" in capsys.readouterr().err
 
 
 def test_config_names_the_values_of_what_is_enumerated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,7 +194,7 @@ class SyntheticRun:
             "finished 30 steps", seconds, parts, steps, evaluations, self.ledger.counts(), result, 1, versions, 2
         )
         summary.write(self.folder, done)
-        source = manifest.EnvSource("math", "agentrl-math", "0.1.0", "0" * 64)
+        source = manifest.PluginSource("math", "agentrl-math", "0.1.0", "0" * 64)
         model = self.folder.path / "model"
         model.mkdir(exist_ok=True)
         (model / "config.json").write_text("{}")

@@ -17,7 +17,7 @@ from agentrl.records.folder import RunFolder
 
 def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    source = manifest.env_source("math", pydantic.BaseModel)
+    source = manifest.plugin_source("math", pydantic.BaseModel)
     made = manifest.build_manifest(source, [tmp_path / "config.json"], tmp_path)
     manifest.write_manifest(RunFolder(tmp_path), made)
     assert manifest.read_manifest(RunFolder(tmp_path)) == made
@@ -27,14 +27,14 @@ def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_an_env_from_a_package_is_told_by_its_distribution() -> None:
-    source = manifest.env_source("math", pydantic.BaseModel)
+    source = manifest.plugin_source("math", pydantic.BaseModel)
     assert (source.distribution, source.version) == ("pydantic", pydantic.VERSION)
     assert len(source.sha256) == 64
 
 
 def test_a_pickled_env_whose_module_is_not_here_is_told_by_its_pickle(tmp_path: Path) -> None:
     (tmp_path / "env.pkl").write_bytes(b"1")
-    source = manifest.env_source(str(tmp_path / "env.pkl"), type("Gone", (), {"__module__": "gone.envs"}))
+    source = manifest.plugin_source(str(tmp_path / "env.pkl"), type("Gone", (), {"__module__": "gone.envs"}))
     assert [file.name for file in source.files] == ["env.pkl"]
 
 
@@ -47,10 +47,10 @@ def test_an_env_in_a_file_is_told_by_the_hash_of_the_file(tmp_path: Path) -> Non
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    source = manifest.env_source("./agent_func.py", module.Mine)
+    source = manifest.plugin_source("./agent_func.py", module.Mine)
     del sys.modules[spec.name]
     one = manifest.hash_file(path)
-    assert source == manifest.EnvSource("./agent_func.py", "", "", one.sha256, (one,))
+    assert source == manifest.PluginSource("./agent_func.py", "", "", one.sha256, (one,))
 
 
 def test_a_changed_byte_or_name_changes_the_hash_of_a_source(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_changed_byte_or_name_changes_the_hash_of_a_source(tmp_path: Path) -> 
 
 def made_of(folder: Path) -> manifest.RunManifest:
     files = tuple(manifest.hash_files(folder / "env"))
-    env = manifest.EnvSource("x", "", "", manifest.hash_source(folder / "env"), files)
+    env = manifest.PluginSource("x", "", "", manifest.hash_source(folder / "env"), files)
     return manifest.build_manifest(env, [folder / "rows.jsonl"], folder / "model")
 
 
@@ -96,14 +96,14 @@ def test_what_changed_since_a_run_began_is_named(tmp_path: Path) -> None:
 
 def test_a_manifest_without_files_still_shows_that_the_source_changed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    old, new = manifest.EnvSource("x", "", "", "0" * 64), manifest.EnvSource("x", "", "", "1" * 64)
+    old, new = manifest.PluginSource("x", "", "", "0" * 64), manifest.PluginSource("x", "", "", "1" * 64)
     made = [manifest.build_manifest(env, [], tmp_path) for env in (old, new)]
     assert manifest.changes(made[0], made[1]) == ["the source"]
 
 
 def test_a_resume_with_other_software_writes_a_manifest_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    made = manifest.build_manifest(manifest.EnvSource("x", "", "", "0" * 64), [], tmp_path)
+    made = manifest.build_manifest(manifest.PluginSource("x", "", "", "0" * 64), [], tmp_path)
     assert manifest.write_manifest(RunFolder(tmp_path), made) == ""
     for python in ("3.0", "3.1"):
         changed = manifest.write_manifest(RunFolder(tmp_path), replace(made, python=python))

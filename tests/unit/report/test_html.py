@@ -21,7 +21,7 @@ from agentrl.records.conservation import ConservationResult
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import write_atomic
 from agentrl.records.ledger import Ledger, State
-from agentrl.records.manifest import EnvSource, FileHash, read_manifest
+from agentrl.records.manifest import FileHash, PluginSource, read_manifest
 from agentrl.records.store import TrajectoryStore
 from agentrl.report import summary
 from agentrl.report.charts import Bars, Series, histogram, lines, number, running_mean, stacked, ticks
@@ -159,7 +159,7 @@ def test_hostile_text_stays_text_wherever_it_comes_from(tmp_path: Path) -> None:
     summary.write(folder, dataclasses.replace(done, ended=HOSTILE, conservation=law, start_parts={HOSTILE: 1.0}))
     made = read_manifest(folder)
     assert made is not None
-    env = EnvSource(HOSTILE, "", HOSTILE, HOSTILE)
+    env = PluginSource(HOSTILE, "", HOSTILE, HOSTILE)
     made = dataclasses.replace(
         made, env=env, python=HOSTILE, packages={HOSTILE: HOSTILE}, data=(FileHash(HOSTILE, 1, ""),)
     )

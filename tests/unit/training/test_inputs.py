@@ -44,6 +44,8 @@ from tests.tiny import tiny_model
         ({"algorithm": {"name": "distillation"}}, "distillation learns from a teacher: set algorithm.teacher"),
         ({"critic": {"warmup_steps": 2}}, "critic.* has no effect with algorithm grpo"),
         ({"algorithm": {"teacher": "owner/name"}}, "algorithm.teacher has no effect without an algorithm that has one"),
+        ({"algorithm": {"clip_lo": 1}}, "unknown key of GRPO 'algorithm.clip_lo'. Did you mean 'algorithm.clip_low'?"),
+        ({"algorithm": {"clip_low": 1.5}}, "GRPO: algorithm.clip_low must be less than or equal to 1, got 1.5"),
     ],
 )
 def test_an_algorithm_that_the_run_cannot_use_is_refused(config: dict[str, dict[str, object]], words: str) -> None:
@@ -619,6 +621,22 @@ def test_a_resume_names_which_of_its_inputs_changed(tmp_path: Path) -> None:
     note = inputs.write_manifest(config, run)
     assert note == "Changed since the run started: source: mine.py; data: rows.jsonl."
     assert (tmp_path / "manifest-1.json").is_file()
+
+
+def test_the_algorithm_is_an_input_like_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "algo.py").write_text("from agentrl.algorithms import GRPO\nclass Mine(GRPO): pass\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    config = anchored(Config.model_validate({"algorithm": {"name": "algo.py:Mine", "teacher": "./model"}}))
+    assert config.algorithm.name == f"{tmp_path}/algo.py:Mine"
+    assert config.algorithm.options == {"teacher": f"{tmp_path}/model"}
+    algorithm = type(algorithm_of(Config.model_validate({"algorithm": {"name": config.algorithm.name}})))
+    inputs, run = RunInputs(resolve("guess"), tmp_path / "model", "", algorithm), RunFolder(tmp_path)
+    assert inputs.write_manifest(config, run) == ""
+    with (tmp_path / "algo.py").open("a") as file:
+        file.write("# another\n")
+    assert inputs.write_manifest(config, run) == "Changed since the run started: algorithm: algo.py."
 
 
 def test_a_run_of_an_earlier_version_is_refused_before_its_keys_are_read(tmp_path: Path) -> None:

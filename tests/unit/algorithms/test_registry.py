@@ -1,0 +1,216 @@
+"""An algorithm has a name, a file or a package; its keys are checked; what cannot be used is refused with a remedy."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from agentrl.algorithms import GRPO, Algorithm, AlgorithmConfig, resolve
+from agentrl.algorithms.registry import ALGORITHMS, make_algorithm
+from agentrl.config.keys import meaning_of
+from agentrl.config.schema import AlgorithmSection
+from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.plugins import registry
+
+FILE = """
+from agentrl.algorithms import Algorithm, AlgorithmConfig
+
+class Mine(Algorithm):
+    class Config(AlgorithmConfig):
+        bonus: float = 0.5
+        kinds: tuple[str, ...] = ()
+
+    def credit(self, groups):
+        pass
+"""
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def made(name: str, **keys: Any) -> Algorithm:
+    return make_algorithm(AlgorithmSection.model_validate({"name": name, **keys}))
+
+
+@pytest.fixture
+def announced_anew() -> Iterator[None]:
+    registry.announced.cache_clear()
+    yield
+    registry.announced.cache_clear()
+
+
+def test_names_files_and_folders_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "mine.py", FILE + FILE.replace("Mine", "Other"))
+    write(tmp_path, "folder/algorithm.py", FILE)
+    monkeypatch.chdir(tmp_path)
+    assert resolve("grpo") is resolve("agentrl.algorithms.grpo:GRPO") is GRPO
+    for name in ("mine.py:Mine", "./mine.py:Mine", f"{tmp_path}/mine.py:Mine", "./folder"):
+        assert resolve(name).__name__ == "Mine"
+    assert made("./mine.py:Other").name == "Other"
+
+
+@pytest.mark.usefixtures("announced_anew")
+def test_an_installed_package_announces_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "acme_rl/__init__.py", FILE)
+    info = "acme_rl-1.2.0.dist-info"
+    write(tmp_path, f"{info}/METADATA", "Metadata-Version: 2.1\nName: acme-rl\nVersion: 1.2.0\n")
+    write(tmp_path, f"{info}/entry_points.txt", "[agentrl.algorithms]\nmine = acme_rl:Mine\nrloo = acme_rl:Mine\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert resolve("mine") is resolve("acme/mine@1.2") is resolve("acme_rl:Mine")
+    with pytest.raises(ConfigError, match=r"acme-rl 1\.2\.0 is installed; pip install 'acme-rl==2\.\*'"):
+        resolve("mine@2")
+    with pytest.raises(ConfigError, match="agentrl and acme-rl both announce algorithm 'rloo'; uninstall one"):
+        resolve("rloo")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import agentrl\n\n1 / 0\n", r"bad\.py:3: ZeroDivisionError: division by zero"),
+        ("x = 1\ndef f(:\n", r"bad\.py:2: SyntaxError"),
+        ("import no_such_thing\n", r"bad\.py:1: ModuleNotFoundError: .*Install what it needs"),
+        (
+            "from agentrl.algorithms import GRPO\n",
+            r"must define an agentrl\.algorithms\.Algorithm subclass with credit; .*none",
+        ),
+        (FILE + FILE.replace("Mine", "Other"), r"defines Mine, Other: name one of them, as in bad\.py:Mine"),
+        (FILE.replace("def credit", "def credits"), r"found: Mine lacks credit"),
+        (FILE.replace("Config(AlgorithmConfig)", "Config"), r"Mine: Config must derive from .*AlgorithmConfig"),
+        (FILE.replace("bonus: float = 0.5", "name: str = ''"), r"Mine: Config\.name cannot be set"),
+        (
+            f"{FILE}\n    def __init__(self, config, run):\n        1 / 0\n",
+            r"Mine cannot be made: ZeroDivisionError: division by zero \(bad\.py:13\)",
+        ),
+        (
+            f"{FILE}\n    def __init__(self, config, run):\n        self.run = run\n",
+            r"Mine \(bad\.py:12\) loses its config: call super\(\)\.__init__\(config, run\)",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        made(write(tmp_path, "bad.py", text))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("grop", r"unknown algorithm 'grop'\. Did you mean 'grpo'\? .*write \./file\.py or package:Class"),
+        ("./none.py", r"algorithm './none\.py': .*none\.py does not exist"),
+        ("grpo@9", r"algorithm 'grpo@9': agentrl .* is installed"),
+        ("no_such_package:Mine", r"algorithm 'no_such_package:Mine' cannot be loaded: ModuleNotFoundError"),
+        ("json:dumps", r"algorithm 'json:dumps' is not an agentrl\.algorithms\.Algorithm class"),
+        ("agentrl.algorithms:Algorithm", r"is abstract: define credit"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve(name)
+
+
+def test_keys_are_checked_as_those_of_an_environment(tmp_path: Path) -> None:
+    path = write(tmp_path, "mine.py", FILE)
+    config = made(path, bonus="2", kinds="a, b", clip_low=0.1).config
+    assert config.model_dump(include={"bonus", "kinds", "clip_low"}) == {
+        "bonus": 2,
+        "kinds": ("a", "b"),
+        "clip_low": 0.1,
+    }
+    with pytest.raises(UnknownNameError, match=r"unknown key of Mine 'algorithm\.bonos'\. Did you mean 'algorithm\.bo"):
+        made(path, bonos=1)
+    with pytest.raises(
+        ConfigError, match=re.escape("Mine: algorithm.clip_low must be less than or equal to 1, got 2 (--")
+    ):
+        made(path, clip_low=2)
+    with pytest.raises(ConfigError, match=r"algorithm\.loss must be 'ppo_clip', .*got 'ppo'"):
+        made("grpo", loss="ppo")
+
+
+class Redeclared(AlgorithmConfig):
+    clip_high: float = 0.5
+    constant: int = 7
+    tis_cap: float = Field(3.0, ge=2, description="mine")
+
+
+def test_a_key_with_another_default_keeps_its_meaning_and_its_bounds() -> None:
+    fields = Redeclared.model_fields
+    assert meaning_of(fields["clip_high"]) == meaning_of(AlgorithmConfig.model_fields["clip_high"])
+    assert meaning_of(fields["constant"]) == AlgorithmConfig.model_fields["constant"].description
+    assert meaning_of(fields["tis_cap"]) == "mine"
+    assert (Redeclared().clip_high, Redeclared(tis_cap=2.5).tis_cap) == (0.5, 2.5)
+    for wrong in ({"clip_high": -1.0}, {"constant": -1}, {"tis_cap": 1.5}):
+        with pytest.raises(ValueError, match="greater than"):
+            Redeclared.model_validate(wrong)
+
+
+IDLE = [
+    ("grpo", {"tis_cap": 3.0, "old_logprobs": "sampler"}, "tis_cap has no effect without algorithm.old_logprobs l"),
+    ("grpo", {"tis_floor": 0.1}, "tis_floor has no effect without algorithm.correction icepop"),
+    ("grpo", {"dual_clip": 5.0}, "dual_clip has no effect without algorithm.loss dual_clip"),
+    ("grpo", {"kl_estimator": "k1"}, "kl_estimator has no effect without algorithm.kl_coef above 0"),
+    ("grpo", {"reference_every": 5}, "reference_every has no effect without algorithm.kl_coef above 0"),
+    ("grpo", {"max_filtered_batches": 2}, "max_filtered_batches has no effect without algorithm.filter_zero_variance"),
+    ("reinforce++", {"filter_zero_variance": True}, "filter_zero_variance has no effect without an algorithm that cre"),
+    (
+        "grpo",
+        {"filter_zero_variance": True, "kl_coef": 0.1, "kl_in": "reward"},
+        "filter_zero_variance has no effect without an algorithm that credits each group alone",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "keys", "words"), IDLE)
+def test_a_key_that_nothing_reads_is_refused(name: str, keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=f"^algorithm.{re.escape(words)}.*: leave it out$"):
+        made(name, **keys)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"tis_cap": 3.0},
+        {"tis_cap": 3.0, "old_logprobs": "sampler", "kl_coef": 0.1},
+        {"dual_clip": 5.0, "loss": "dual_clip"},
+        {"max_filtered_batches": 2, "filter_zero_variance": True},
+        {"filter_zero_variance": True, "kl_coef": 0.1},
+        {"tis_floor": 0.5, "loss": "cispo"},
+    ],
+)
+def test_a_key_that_something_reads_or_that_has_its_default_is_accepted(keys: dict[str, Any]) -> None:
+    assert made("grpo", **keys).config.model_dump(include=set(keys)) == keys
+
+
+def test_an_algorithm_with_a_loss_of_its_own_refuses_another(tmp_path: Path) -> None:
+    path = write(tmp_path, "mine.py", f"{FILE}\n    def loss(self, terms):\n        return -terms.logprobs\n")
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.loss has no effect without an algorithm that leaves the loss open"
+    ):
+        made(path, loss="gspo")
+
+
+def test_an_algorithm_is_found_and_checked_without_torch(tmp_path: Path) -> None:
+    path = write(tmp_path, "mine.py", f"{FILE}\n    def loss(self, terms):\n        import torch\n")
+    code = (
+        "import sys\nfrom agentrl.algorithms.registry import ALGORITHMS, make_algorithm\n"
+        "from agentrl.config.schema import AlgorithmSection\n"
+        "made = [make_algorithm(AlgorithmSection(name=name)) for name in (sys.argv[1], 'grpo')]\n"
+        "print(len(made), {'torch', 'ray', 'vllm', 'transformers'} & sys.modules.keys())"
+    )
+    answer = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60)
+    assert answer.stdout == "2 set()\n", answer.stderr
+
+
+def test_every_algorithm_of_agentrl_is_announced() -> None:
+    names = [entry.name for entry in ALGORITHMS.shipped]
+    assert names == list(dict.fromkeys(names))
+    assert {resolve(name).name for name in names} == set(names)
