@@ -101,6 +101,7 @@ class _Head:
             probs_CV.scatter_(1, targets_C1, self.logprobs_A.detach()[chunk, None].exp())
             bonus_CV = None
             if grad_entropy_A is not None:
+                _complete(probs_CV)
                 bonus_CV = torch.xlogy(probs_CV, probs_CV) + probs_CV * self.entropy_A.detach()[chunk, None]
             scale_C1 = (grad_logprobs_A[chunk] / temperature_C)[:, None]
             grad_CV = probs_CV.mul_(-scale_C1).scatter_add_(1, targets_C1, scale_C1)
@@ -117,6 +118,16 @@ class _Head:
 
     def _distribution(self, chunk: slice) -> Tensor:
         return _distribution(self._logits(self._hidden_AD[chunk]), self._temperature_A[chunk])
+
+
+def _complete(probs_CV: Tensor) -> None:
+    """Set the largest probability of each row to 1 - the others, in place.
+
+    Rounded to bfloat16 it may be 1, where the logarithm that the gradient of the entropy needs is 0.
+    """
+    top_C1 = probs_CV.argmax(-1, keepdim=True)
+    others_C1 = probs_CV.sum(-1, keepdim=True) - probs_CV.gather(1, top_C1)
+    probs_CV.scatter_(1, top_C1, 1 - others_C1)
 
 
 def _chunks(actions: int, vocabulary: int) -> Iterator[slice]:

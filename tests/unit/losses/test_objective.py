@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.algorithms import AlgorithmConfig
+from agentrl.algorithms.config import Correction, Loss
 from agentrl.losses import LOSSES
 from agentrl.losses.objective import objective
 from agentrl.losses.terms import means
@@ -84,3 +85,24 @@ def test_a_masked_token_has_neither_loss_nor_gradient() -> None:
     here = seen([[Token(-1.0, -1.5, -0.5, 1.0, weight=0.0)]])
     assert summed(here, kl_coef=1.0, entropy_coef=1.0) == 0.0
     assert here.logprobs.grad == here.entropy.grad == torch.zeros(1, dtype=torch.float64)
+
+
+CASES: list[dict[str, Any]] = [
+    *({"loss": loss} for loss in get_args(Loss)),
+    *({"correction": correction, "geometric_low": 0.8, "geometric_high": 1.2} for correction in get_args(Correction)),
+]
+
+
+@pytest.mark.parametrize("keys", CASES, ids=lambda keys: keys.get("loss") or keys["correction"])
+@given(seed=st.integers(0, 10_000))
+def test_padding_and_the_order_of_sequences_change_nothing(keys: dict[str, Any], seed: int) -> None:
+    rows = random_rows(seed)
+    plain, padding = seen(rows), Token(-9.0, -3.0, -1.0, 5.0, weight=0.0)
+    padded = seen([[*row, *[padding] * (9 - len(row))] for row in reversed(rows)])
+    assert summed(plain, **keys).item() == pytest.approx(summed(padded, **keys).item(), rel=1e-12, abs=1e-12)
+    assert plain.logprobs.grad is not None
+    assert padded.logprobs.grad is not None
+    lengths = [len(row) for row in rows]
+    kept = padded.logprobs.grad.view(len(rows), 9).flip(0)
+    expected = torch.cat([row[:length] for row, length in zip(kept, lengths, strict=True)])
+    torch.testing.assert_close(plain.logprobs.grad, expected, rtol=1e-12, atol=1e-14)
