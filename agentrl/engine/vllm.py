@@ -226,8 +226,10 @@ class VllmEngine:
             raise EngineRefusedError("an update needs a paused engine; call pause first")
         self._refuse_if_faulty()
         with self._faulty_unless_done():
-            start = _observe_adapters if self._has_adapters else _start_weight_update
-            await self._call("starting an update", start, deadline_s)
+            if self._has_adapters:
+                await self._call("starting an update", lambda llm: llm.collective_rpc("observe_adapters"), deadline_s)
+            else:
+                await self._call("starting an update", lambda llm: llm.start_weight_update(), deadline_s)
 
     async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
         """Load one bucket, or an adapter."""
@@ -391,14 +393,6 @@ def _linear_layers(model: Path) -> set[str]:
             names = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118
         found |= {match[1] for name in names if (match := re.search(r"\.\d+\..*?(\w+)\.weight$", name))}
     return found
-
-
-async def _start_weight_update(llm: AsyncLLM) -> None:
-    await llm.start_weight_update()
-
-
-async def _observe_adapters(llm: AsyncLLM) -> None:
-    await llm.collective_rpc("observe_adapters")
 
 
 def _kv_cache_gib() -> float:

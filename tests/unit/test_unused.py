@@ -12,10 +12,12 @@ from tests.unit.house.names import Definition, unread
 from tests.unit.house.source import ROOT, author_sources, plant, source, sources
 
 OVERRIDES = {  # names that another library calls or reads
+    "from_lora_tensors": "vLLM's adapters",
     "field_title_should_be_set": "pydantic's JSON schema",
     "held_names": "vLLM's weight source",
     "init_info_cls": "vLLM's weight transfer",
     "init_transfer_engine": "vLLM's weight transfer",
+    "load_state_dict": "DeepSpeed, which restores an optimizer",
     "model_config": "pydantic",
     "throw": "a coroutine, as the event loop sees it",
     "update_info_cls": "vLLM's weight transfer",
