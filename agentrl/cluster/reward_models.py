@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from contextlib import AsyncExitStack, suppress
 from functools import cached_property
@@ -17,7 +16,8 @@ from agentrl.config.models import tokenizer
 from agentrl.config.schema import Config, RewardModelKeys
 from agentrl.errors import AgentRLError, RunError
 from agentrl.records.restarts import Restarts
-from agentrl.reward_models import Query, RewardModel
+from agentrl.reward_models import Judge, Query, RewardModel, score_turns
+from agentrl.reward_models.keys import client_of
 from agentrl.reward_models.scorer import Scorer
 from agentrl.reward_models.server import RewardServer, ServerLimits
 from agentrl.rollout.boundary import with_signals
@@ -39,7 +39,8 @@ class RewardModels:
         self._cluster, self._config, self._policy = cluster, config, policy
         self._restarts, self._stop = restarts, stop
         self._token = secrets.token_hex()
-        self._models = {keys.name: (keys, self._client(keys)) for keys in config.reward.models}
+        timeout_s = config.reward.score_timeout_s
+        self._models = {keys.name: (keys, client_of(keys, timeout_s, self._token)) for keys in config.reward.models}
         self._servers = {keys.name: self._spawned(keys) for keys in config.reward.served}
         self._watches: list[asyncio.Task[None]] = []
         self._deaths = 0
@@ -66,19 +67,13 @@ class RewardModels:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _client(self, keys: RewardModelKeys) -> RewardModel:
-        return RewardModel(
-            keys.url or "http://127.0.0.1",  # a served model is moved to its address when it starts
-            name=keys.name,
-            weight=keys.weight,
-            token=os.environ.get(keys.token_env or "", "") if keys.url else self._token,
-            timeout_s=self._config.reward.score_timeout_s,
-        )
-
-    async def _asked(self, keys: RewardModelKeys, client: RewardModel, trajectory: Trajectory) -> tuple[Signal, ...]:
+    async def _asked(
+        self, keys: RewardModelKeys, client: RewardModel | Judge, trajectory: Trajectory
+    ) -> tuple[Signal, ...]:
         if keys.scope == "turn":
-            return await client.score_turns(trajectory.messages, trajectory.turns)
-        return (await client.score(self._query(trajectory) if client.is_openrlhf else trajectory.messages),)
+            return await score_turns(client, trajectory.messages, trajectory.turns)
+        is_openrlhf = isinstance(client, RewardModel) and client.is_openrlhf
+        return (await client.score(self._query(trajectory) if is_openrlhf else trajectory.messages),)
 
     def _query(self, trajectory: Trajectory) -> Query:
         """Return what OpenRLHF sends: the text of all tokens of the last sequence, and of those before the answer."""
@@ -107,7 +102,9 @@ class RewardModels:
     async def _start(self, name: str) -> None:
         actor, deadline_s = self._servers[name], self._config.engine.start_timeout_s
         self._cluster.register(actor.name, await actor.make(deadline_s=deadline_s))
-        self._models[name][1].move(await actor.call("start", deadline_s=deadline_s))
+        _, client = self._models[name]
+        assert isinstance(client, RewardModel)
+        client.move(await actor.call("start", deadline_s=deadline_s))
 
     async def _watch(self, keys: RewardModelKeys) -> None:
         """Replace the server of a model whenever it fails, as often as the run allows."""

@@ -168,17 +168,25 @@ class RewardModelKeys(Section):
     """One entry of `reward.models`: a reward model that the run asks at `url`, or serves itself from `model`."""
 
     name: str = Field(description="name of its signal")
-    url: str | None = Field(None, description="address of `agentrl serve-rm`, or one of OpenRLHF's /get_reward")
+    url: str | None = Field(
+        None, description="address of `agentrl serve-rm`, of OpenRLHF's /get_reward, or of the endpoint of a judge"
+    )
     model: str | None = Field(None, description="a folder or hub id of a model that the run serves itself")
     weight: float = Field(1.0, description="weight of its signal")
     scope: Literal["episode", "turn"] = Field("episode", description="turn: score the conversation after each turn")
     token_env: str | None = Field(None, description="environment variable with the token of `url`")
+    judge: str | None = Field(None, description="name of a chat model at `url` that writes a score")
+    prompt: str | None = Field(None, description="prompt of the judge, with {conversation}")
+    pattern: str | None = Field(None, description="pattern (RE2) whose group is the score in the judge's answer")
+    bounds: tuple[float, float] = Field((0.0, 10.0), description="least and greatest score of the judge")
 
     @model_validator(mode="after")
     def one_place(self) -> Self:
         """Refuse a model in two places or in none, and what its place cannot do."""
         faults = {
             "needs either a url or a model": bool(self.url) == bool(self.model),
+            "has a judge without a url": bool(self.judge) and not self.url,
+            "has a prompt or pattern without a judge": bool(self.prompt or self.pattern) and not self.judge,
             "has a token_env without a url": bool(self.token_env) and not self.url,
             "has a url without http:// or https://": bool(self.url) and not re.match("https?://", self.url or ""),
             "has the scope turn, which /get_reward does not serve": self.scope == "turn"

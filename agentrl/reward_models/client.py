@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.env.rewards import counted, invalid
-from agentrl.errors import ConfigError
-from agentrl.reward_models.poster import AskError, Poster
+from agentrl.reward_models.poster import AskError, Poster, checked_url
 from agentrl.types import Message, Signal
 
 WAIT_S = 0.005
@@ -57,9 +56,7 @@ class RewardModel:
         max_batch: int = 32,
         max_connections: int = 8,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"reward model {name}: {url!r} is no URL; write for example http://127.0.0.1:5000")
-        url = url.rstrip("/")
+        url = checked_url(url, name)
         self.is_openrlhf = url.endswith(OPENRLHF_PATH)
         path = "" if self.is_openrlhf or url.endswith(OWN_PATH) else OWN_PATH
         self._poster = Poster(url + path, token, timeout_s, max_connections)
@@ -78,16 +75,6 @@ class RewardModel:
             self._open = None
             batch.is_full.set()
         return (await asyncio.shield(batch.signals))[index]
-
-    async def score_turns(self, messages: Sequence[Message], turns: int | None = None) -> tuple[Signal, ...]:
-        """Return a process reward for each of the last `turns` assistant messages (default: all), scope "turn".
-
-        The reward of a turn is the score of the conversation up to it.
-        """
-        ends = [index + 1 for index, message in enumerate(messages) if message["role"] == "assistant"]
-        ends = ends if turns is None else ends[max(0, len(ends) - turns) :]
-        signals = await asyncio.gather(*(self.score(messages[:end]) for end in ends))
-        return tuple(replace(signal, scope="turn", turn=turn) for turn, signal in enumerate(signals))
 
     def move(self, url: str) -> None:
         """Ask the server at `url` from now on, which replaces the present one; requests under way go there too."""

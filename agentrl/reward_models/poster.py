@@ -7,9 +7,18 @@ from typing import Any
 
 import httpx
 
+from agentrl.errors import ConfigError
+
 RETRIED = (429, 502, 503, 504)
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 MAX_SHOWN = 300
+
+
+def checked_url(url: str, name: str) -> str:
+    """Return the address of a reward model without a slash at its end. Raises ConfigError if it is none."""
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"reward model {name}: {url!r} is no URL; write for example http://127.0.0.1:5000")
+    return url.rstrip("/")
 
 
 class AskError(Exception):

@@ -31,6 +31,7 @@ from agentrl.records.folder import RunFolder, check_free
 from agentrl.records.manifest import build_manifest, plugin_source, write_manifest
 from agentrl.report import summary
 from agentrl.report.words import visible
+from agentrl.reward_models.keys import client_of
 from agentrl.types import HELD_OUT, TRAIN
 
 CHARACTERS_PER_TOKEN = 4
@@ -140,10 +141,9 @@ def _check_context(config: Config, model: Path) -> None:
 
 
 def _check_reward_models(config: Config) -> None:
-    """Raise ConfigError for a reward model that does not exist or is none, and for a token that is not set."""
+    """Raise ConfigError for a reward model that does not exist or is none, or that cannot be asked."""
     for keys in config.reward.models:
-        if keys.token_env and not os.environ.get(keys.token_env):
-            raise ConfigError(f"reward model {keys.name}: the environment variable {keys.token_env} is not set")
+        client_of(keys, config.reward.score_timeout_s)
         if keys.model:
             kinds = json.loads((locate(keys.model) / "config.json").read_text()).get("architectures") or ["unknown"]
             if not any(kind.endswith("ForSequenceClassification") for kind in kinds):

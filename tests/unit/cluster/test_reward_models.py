@@ -24,6 +24,7 @@ from tests.tiny import tiny_model, tiny_tokenizer
 from tests.unit.cluster.test_engines import Process, Processes
 from tests.unit.reward_models.lengths import Lengths, serving
 from tests.unit.reward_models.test_client import TURNS, answering
+from tests.unit.reward_models.test_judge import said
 
 
 def episode(**changes: Any) -> Trajectory:
@@ -104,6 +105,15 @@ async def test_a_server_in_the_form_of_openrlhf_reads_the_text_of_the_tokens(tmp
         scored = await models.rewarded(episode())
     assert scored.signals[1].value == 2.5
     assert asked == [b'{"query":["question answer"],"prompts":["question"],"labels":[""]}']
+
+
+async def test_a_judge_reads_the_messages(tmp_path: Path) -> None:
+    async with answering(said("Score: 9")) as (url, asked), AsyncExitStack() as stack:
+        judge = {"name": "honest", "url": url, "judge": "qwen", "prompt": "{conversation}", "weight": 0.1}
+        models, _, _ = await stack.enter_async_context(opened(tmp_path, judge))
+        scored = await models.rewarded(episode())
+    assert [(s.name, s.value, s.weight) for s in scored.signals[1:]] == [("honest", 9.0, 0.1)]
+    assert b"[assistant]\\nseven" in asked[0]
 
 
 async def test_a_failed_model_makes_the_sample_invalid_unless_it_has_no_weight(tmp_path: Path) -> None:

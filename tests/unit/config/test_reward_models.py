@@ -54,6 +54,8 @@ def test_a_flag_names_models() -> None:
         ({}, "reward.models 'rm' needs either a url or a model"),
         ({"url": "http://x", "model": "./rm"}, "needs either a url or a model"),
         ({"url": "x:5000"}, "has a url without http:// or https://"),
+        ({"model": "./rm", "judge": "qwen"}, "has a judge without a url"),
+        ({"url": "http://x", "prompt": "{conversation}"}, "has a prompt or pattern without a judge"),
         ({"model": "./rm", "token_env": "T"}, "has a token_env without a url"),
         ({"url": "http://x/get_reward", "scope": "turn"}, "which /get_reward does not serve"),
         ({"url": "http://x", "weight": float("nan")}, "must be a finite number"),

@@ -120,16 +120,6 @@ async def test_an_input_that_cannot_be_scored_spoils_no_other() -> None:
     assert signals[2].reason.startswith("not_finite")
 
 
-async def test_each_turn_gets_the_score_of_the_conversation_up_to_it() -> None:
-    async with serving() as client:
-        model = RewardModel(str(client.base_url))
-        signals = await model.score_turns(TURNS)
-        assert [(signal.value, signal.scope, signal.turn) for signal in signals] == [(3.0, "turn", 0), (5.0, "turn", 1)]
-        assert [(s.value, s.turn) for s in await model.score_turns(TURNS, 1)] == [(5.0, 0)]
-        assert await model.score_turns(TURNS, 0) == ()
-        await model.aclose()
-
-
 async def test_a_server_that_is_killed_mid_request_or_busy_is_asked_again() -> None:
     async with answering(None, (429, b""), (503, b""), scores(3.5)) as (url, asked):
         model = RewardModel(url)

@@ -428,6 +428,8 @@ def test_what_is_no_reward_model_is_refused_and_so_is_a_token_that_is_not_set(ch
         check("pass", reward=rewarded_by(model=EMBEDDED))
     with pytest.raises(ConfigError, match=r"'\./none': there is no such folder"):
         check("pass", reward=rewarded_by(model="./none"))
+    with pytest.raises(ConfigError, match="judge rm: its prompt has no"):
+        check("pass", reward=rewarded_by(url="http://127.0.0.1:5000", judge="qwen", prompt="Judge it."))
     with pytest.raises(ConfigError, match="the environment variable NO_SUCH_TOKEN is not set"):
         check("pass", reward=rewarded_by(url="http://127.0.0.1:5000", token_env="NO_SUCH_TOKEN"))
 
