@@ -1,0 +1,80 @@
+"""On a chain small enough to enumerate, the expected gradient is the exact one of the expected return."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.algorithms import Algorithm
+from agentrl.types import Trajectory
+from tests.unit.algorithms.cases import algorithm, by_turn, group, trajectory
+
+CHANCES = st.floats(0.1, 0.9)
+VALUES = st.integers(-8, 8).map(lambda number: number / 4)
+PATHS = ((0,), (1, 0), (1, 1))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Action 0 ends the episode, action 1 leads to a second choice; every choice is a sigmoid of one logit.
+
+    `chances` are those of action 1 in the first and in the second turn, `rewards` those at the end of each path, and
+    `at_once` that of the first turn's action 1.
+    """
+
+    chances: tuple[float, float]
+    rewards: tuple[float, float, float]
+    at_once: float
+
+    def probability(self, path: tuple[int, ...]) -> float:
+        return math.prod(p if action else 1 - p for action, p in zip(path, self.chances, strict=False))
+
+    def play(self, member: int, path: tuple[int, ...]) -> Trajectory:
+        turns = {0: self.at_once} if path[0] else {}
+        return trajectory(member, self.rewards[PATHS.index(path)], turns, lengths=(1,) * len(path))
+
+    @property
+    def gradient(self) -> tuple[float, float]:
+        """dJ/dlogit of both choices, in closed form."""
+        (p, q), (stop, low, high) = self.chances, self.rewards
+        further = self.at_once + (1 - q) * low + q * high
+        return p * (1 - p) * (further - stop), p * q * (1 - q) * (high - low)
+
+    def estimate(self, rule: Algorithm, greedy: tuple[int, ...], size: int = 2) -> list[float]:
+        """The expectation of the mean over members of sum_t A_t dlog pi / dlogit, over all groups."""
+        total = [0.0, 0.0]
+        for paths in itertools.product(PATHS, repeat=size):
+            members = [self.play(member, path) for member, path in enumerate(paths)]
+            credit = by_turn(rule, group(*members, greedy=self.play(size, greedy)))
+            chance = math.prod(map(self.probability, paths))
+            for path, values in zip(paths, credit, strict=True):
+                for turn, (action, value) in enumerate(zip(path, values, strict=True)):
+                    total[turn] += chance * value * (action - self.chances[turn]) / size
+        return total
+
+
+CHAINS = st.builds(Chain, st.tuples(CHANCES, CHANCES), st.tuples(VALUES, VALUES, VALUES), VALUES)
+
+
+@given(chain=CHAINS)
+def test_rloo_estimates_the_gradient_without_bias(chain: Chain) -> None:
+    assert chain.estimate(algorithm("rloo"), PATHS[0]) == pytest.approx(chain.gradient, abs=1e-9)
+
+
+@given(chain=CHAINS, greedy=st.sampled_from(PATHS), size=st.integers(1, 2))
+def test_remax_estimates_the_gradient_without_bias_whatever_the_greedy_episode(
+    chain: Chain, greedy: tuple[int, ...], size: int
+) -> None:
+    assert chain.estimate(algorithm("remax"), greedy, size) == pytest.approx(chain.gradient, abs=1e-9)
+
+
+@given(chain=CHAINS)
+def test_dr_grpo_shrinks_the_gradient_by_the_members_own_share_of_the_mean(chain: Chain) -> None:
+    """With a group mean that contains the member itself, the expectation is (G - 1) / G of the gradient."""
+    exact = [value / 2 for value in chain.gradient]
+    assert chain.estimate(algorithm("dr_grpo"), PATHS[0]) == pytest.approx(exact, abs=1e-9)
