@@ -102,7 +102,7 @@ class Sample:
     def streams(self) -> dict[str, NDArray[np.int64]]:
         """Return the indices of each agent's tokens, in order: what an agent still earns is a sum over its own."""
         speakers = np.array([self.agents[turn] for turn in self.turns.tolist()])
-        return {agent: np.flatnonzero(speakers == agent) for agent in sorted(set(self.agents.values()))}
+        return {str(agent): np.flatnonzero(speakers == agent) for agent in np.unique(speakers)}
 
     def by_token(self, of_turn: Mapping[int, float]) -> Array:
         """Return the value of each token's turn."""

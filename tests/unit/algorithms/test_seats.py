@@ -64,3 +64,7 @@ def test_the_tokens_of_a_seat_are_one_stream() -> None:
         "black": [2, 3, 6, 7],
         "white": [0, 1, 4, 5],
     }
+
+
+def test_a_seat_that_sampled_nothing_has_no_stream() -> None:
+    assert list(Sample.of(trajectory(0, 0.0, lengths=(1, 0), agents=("white", "black"))).streams()) == ["white"]

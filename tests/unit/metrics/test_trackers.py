@@ -126,6 +126,14 @@ def test_tokens_that_a_resume_restored_count_in_the_sum_and_in_no_rate() -> None
     assert r.tokens_per_s == members[1].action_tokens / 5.0
 
 
+def test_tokens_of_a_baseline_are_sampled_and_not_trained() -> None:
+    member, baseline = trajectory(0, 0), trajectory(0, 1)
+    batch = Batch((Group(0, (member,), (baseline,)),), (), (0,))
+    r = step_record(4, Version(0, 4), batch, Learned((learner_report(4, random.Random(0)),), 1), PhaseSeconds())
+    assert (r.trained, r.action_tokens) == (1, member.action_tokens)
+    assert r.sampled_tokens == member.action_tokens + baseline.action_tokens
+
+
 def test_rates_are_tokens_over_the_seconds_of_their_phase() -> None:
     r = record(1)
     assert (r.sampled_per_s, r.trained_per_s) == (50.0, 200.0)

@@ -22,6 +22,7 @@ from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.loop import closing
+from agentrl.training.replay import ReplayPlan, stored_batches
 from agentrl.training.session import Session
 from agentrl.training.setup import rollout_settings
 from agentrl.types import (
@@ -78,16 +79,15 @@ class Publications:
 class Run:
     """A session whose episodes are sampled at once by the version published last; `equal` groups have no signal."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, algorithm: str = "grpo") -> None:
+        rule = resolve(algorithm)()
         self.learner, self.publications, self.is_equal = Learner(), Publications(), False
         self.journal = RunJournal(RunFolder(folder))
         self.journal.ledger.begin_incarnation()
         self.metrics = Metrics(RunFolder(folder), CONFIG)
-        scheduler = Scheduler(
-            rollout_settings(CONFIG, resolve("grpo")(), None), self.sample, self.journal, Version(0, 0)
-        )
+        scheduler = Scheduler(rollout_settings(CONFIG, rule, None), self.sample, self.journal, Version(0, 0))
         self.session = Session(
-            config=CONFIG, folder=RunFolder(folder), algorithm=resolve("grpo")(), journal=self.journal,
+            config=CONFIG, folder=RunFolder(folder), algorithm=rule, journal=self.journal,
             metrics=self.metrics, view=TerminalView(6), stop=Stop(), workers=cast(Workers, None),
             learners=cast(Learners, self.learner), publisher=cast(Publisher, self.publications), scheduler=scheduler,
             evaluation=None, version=Version(0, 0), step=0,
@@ -147,6 +147,26 @@ async def test_a_resume_counts_publications_not_steps(run: Run) -> None:
     assert run.journal.ledger.begin_incarnation(2) == 1
     assert run.journal.ledger.forks() == (0, 2)
     assert run.journal.ledger.published() == (0, 1)
+
+
+async def test_every_baseline_is_accounted_for_and_none_is_trained(tmp_path: Path) -> None:
+    run = Run(tmp_path, "remax")
+    for _ in range(2):
+        await run.step("update")
+    await run.session.scheduler.stop()
+    counts = run.journal.ledger.counts()
+    assert (counts.dispatched, counts.trained, counts.baseline, counts.cancelled) == (9, 4, 2, 3)
+    assert run.journal.verdict(read_steps(run.session.folder)).holds
+    replayed = stored_batches(run.session.folder, ReplayPlan(0, tuple(read_steps(run.session.folder))))
+    assert [[(len(g.trajectories), [t.sample.member for t in g.greedy]) for g in batch] for batch in replayed] == [
+        [(2, [2])], [(2, [2])],
+    ]  # fmt: skip
+    run.journal.ledger.begin_incarnation(1)
+    finished, attempts, _ = run.journal.restored()
+    assert sorted(t.sample.member for t in finished) == [0, 1, 2]
+    assert {sample.group for sample in attempts} >= {t.sample.group for t in finished}
+    assert run.journal.verdict(read_steps(run.session.folder)).holds
+    await run.close()
 
 
 async def test_an_update_beside_one_that_was_skipped_is_no_reason_to_stop(run: Run, capsys: Any) -> None:
