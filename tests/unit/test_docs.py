@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import agentrl
+from agentrl.algorithms import AlgorithmConfig, algorithms
 from agentrl.cli.flags import split
 from agentrl.cli.main import COMMANDS
 from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys
@@ -23,6 +24,7 @@ from agentrl.config.schema import Config
 from agentrl.env import env_config, resolve
 from agentrl.errors import ConfigError
 from agentrl.training.eval_config import is_read
+from agentrl.training.inputs import algorithm_of
 from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP, ONE_GPU
 from tests.unit.records.synthetic import synthetic_run
 from tests.unit.rollout.templates import tokenizer
@@ -38,6 +40,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FILE = re.compile(r"^# ([\w/]+\.py)$", re.MULTILINE)
 SECTIONS = {key.partition(".")[0] for key in keys() if "." in key}
+ALGORITHM_KEYS = {key: info for cls in algorithms().values() for key, info in keys(cls.Config, "algorithm.").items()}
 RUNS = ("train", "eval", "config")
 SLOW = "# takes minutes\n"  # a block that is not run; the calls in it must name settings that exist
 PATIENCE_S = 180  # for a script that imports torch on a busy machine
@@ -131,12 +134,12 @@ def check_command(words: list[str]) -> None:
 
 
 def check_run(config: Config) -> None:
-    """The environment knows its keys, and a laptop or a machine with GPUs would take the configuration."""
+    """Environment and algorithm know their keys, and a laptop or a machine with GPUs would take the configuration."""
     env_config(resolve(config.env.name), config.env.options)
     refusals = []
     for machine in (LAPTOP, ONE_GPU, FOUR_GPUS):
         try:
-            resolve_run(config, machine)
+            algorithm_of(resolve_run(config, machine))
         except ConfigError as error:
             refusals.append(str(error))
     assert len(refusals) < 3, refusals
@@ -147,7 +150,8 @@ def check_run(config: Config) -> None:
     [
         ("agentrl train --learner.rl 1e-5", "learner.lr"),
         ("agentrl train --env guess --env.hihg 20", "env.high"),
-        ("agentrl train --algo ppo", "unknown algorithm"),
+        ("agentrl train --algo grop", "unknown algorithm"),
+        ("agentrl train --algorithm.clip_lo 0.1", "algorithm.clip_low"),
         ("agentrl trian", "trian"),
         ("agentrl resume runs/x --lr 3", "lr"),
         ("agentrl show runs/x --steps 3", "no flags"),
@@ -194,13 +198,24 @@ def is_known(span: str) -> bool:
     if key[1] and not last:
         return section in SHORT_FLAGS or section in keys()
     is_key = section in SECTIONS and bool(last)
-    return section == "env" or not (key[1] or is_key) or key[2] in keys() or last in ("py", "md")
+    known = keys() | ALGORITHM_KEYS
+    return section == "env" or not (key[1] or is_key) or key[2] in known or last in ("py", "md")
 
 
 def test_a_key_that_does_not_exist_is_found() -> None:
-    unknown = ["learner.rl", "--learner.rl", "--rollout.stale 2", "--groupsize", "weights.verify_all"]
+    unknown = ["learner.rl", "--learner.rl", "--rollout.stale 2", "--groupsize", "weights.verify_all", "algorithm.clip"]
     assert [span for span in unknown if is_known(span)] == []
-    known = ["learner.lr", "--group-size 8", "--env.high", "env.py", "torch.compile", "agentrl.env", "a - b", "--seed"]
+    known = [
+        "learner.lr",
+        "algorithm.clip_low",
+        "--group-size 8",
+        "--env.high",
+        "env.py",
+        "torch.compile",
+        "agentrl.env",
+        "a - b",
+        "--seed",
+    ]
     assert [span for span in known if not is_known(span)] == []
 
 
@@ -225,6 +240,14 @@ def test_the_readme_names_every_command_and_every_everyday_flag() -> None:
     text = (ROOT / "README.md").read_text()
     assert [command for command in COMMANDS if f"`agentrl {command}" not in text] == []
     assert [flag for flag in SHORT_FLAGS if f"--{flag}" not in text] == []
+
+
+def test_the_page_of_algorithms_has_every_algorithm_and_every_key_of_all() -> None:
+    text = (ROOT / "docs" / "algorithms.md").read_text()
+    needs = {name: cls.needs.group_size for name, cls in algorithms().items()}
+    shown = dict(re.findall(r"^\| `([^`]+)` \|[^|]+\| (\d) \|", text, re.MULTILINE))
+    assert shown == {name: str(size) for name, size in needs.items()}
+    assert [key for key in keys(AlgorithmConfig, "algorithm.") if f"`{key}`" not in text] == []
 
 
 def test_every_page_is_linked_from_the_first() -> None:

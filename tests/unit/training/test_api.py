@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import agentrl
+from agentrl.algorithms import RLOO
+from agentrl.algorithms.registry import make_algorithm
 from agentrl.cluster.signals import Stop, run_until_stopped
 from agentrl.config.schema import Config
 from agentrl.env import Context, Env, EnvConfig, Message, Task, resolve, reward
@@ -164,6 +166,24 @@ def test_a_class_without_a_name_is_pickled_into_the_run_folder(launched: Launche
     agentrl.train(env=_local())
     assert launched[1].out.parent == tmp_path / "runs"
     assert launched[1].out.name.startswith("Local-")
+
+
+def test_an_algorithm_is_a_name_a_path_or_a_class(launched: Launched, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from agentrl.algorithms import RLOO\nclass Mine(RLOO): pass\n")
+    config = agentrl.load_config(algo=Path("mine.py"), algorithm={"clip_low": 0.1})
+    assert (config.algorithm.name, config.algorithm.options) == (str(tmp_path / "mine.py"), {"clip_low": 0.1})
+    assert agentrl.load_config(algo=RLOO).algorithm.name == agentrl.load_config(algo="rloo").algorithm.name == "rloo"
+    run = agentrl.train(env=_local(), algo=type("Mine", (RLOO,), {}), out="runs/x")
+    names = launched[0].env.name, launched[0].algorithm.name
+    assert names == (str(run.path / "env.pkl"), str(run.path / "algo.pkl"))
+    assert make_algorithm(launched[0].algorithm).name == "Mine"
+    agentrl.train(env="guess", algo=RLOO)
+    assert (launched[1].algorithm.name, launched[1].out) == ("rloo", None)
+    for wrong, words in ((Sums, "the class Sums"), (RLOO(), "an object of the class RLOO"), ({}, "an object")):
+        with pytest.raises(ConfigError, match=f"^algo is {words}.*: pass a subclass of agentrl.algorithms.Algorithm"):
+            agentrl.train(algo=wrong)
+    with pytest.raises(ConfigError, match=r"`agentrl\.train\(config, algo=Mine\)`.* algo=\"\./file\.py:Mine\""):
+        agentrl.load_config(algo=type("Mine", (RLOO,), {}))
 
 
 def test_a_refusal_leaves_no_pickle_and_another_run_untouched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
