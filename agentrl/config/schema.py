@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -180,27 +180,35 @@ class RewardModelKeys(Section):
     pattern: str | None = Field(None, description="pattern (RE2) whose group is the score in the judge's answer")
     bounds: tuple[float, float] = Field((0.0, 10.0), description="least and greatest score of the judge")
 
-    @model_validator(mode="after")
-    def one_place(self) -> Self:
-        """Refuse a model in two places or in none, and what its place cannot do."""
-        faults = {
-            "needs either a url or a model": bool(self.url) == bool(self.model),
-            "has a judge without a url": bool(self.judge) and not self.url,
-            "has a prompt or pattern without a judge": bool(self.prompt or self.pattern) and not self.judge,
-            "has a token_env without a url": bool(self.token_env) and not self.url,
-            "has a url without http:// or https://": bool(self.url) and not re.match("https?://", self.url or ""),
-            "has the scope turn, which /get_reward does not serve": self.scope == "turn"
-            and (self.url or "").rstrip("/").endswith("/get_reward"),
-        }
-        if found := [fault for fault, is_met in faults.items() if is_met]:
-            raise PydanticCustomError("reward_model", f"{self.name!r} {found[0]}")
-        return self
+
+def _fault(keys: RewardModelKeys) -> str:
+    """Return why a reward model cannot be asked, "" if it can."""
+    faults = {
+        "needs either a url or a model": bool(keys.url) == bool(keys.model),
+        "has a judge without a url": bool(keys.judge) and not keys.url,
+        "has a prompt or pattern without a judge": bool(keys.prompt or keys.pattern) and not keys.judge,
+        "has a token_env without a url": bool(keys.token_env) and not keys.url,
+        "has a url without http:// or https://": bool(keys.url) and not re.match("https?://", keys.url or ""),
+        "has the scope turn, which /get_reward does not serve": keys.scope == "turn"
+        and (keys.url or "").rstrip("/").endswith("/get_reward"),
+    }
+    return next((fault for fault, is_met in faults.items() if is_met), "")
+
+
+def _askable(models: tuple[RewardModelKeys, ...]) -> tuple[RewardModelKeys, ...]:
+    """Refuse models that cannot be asked, or that share a name: their signals could not be told apart."""
+    for keys in models:
+        if fault := _fault(keys):
+            raise PydanticCustomError("reward_model", "{name} {fault}", {"name": repr(keys.name), "fault": fault})
+    if len({keys.name for keys in models}) < len(models):
+        raise PydanticCustomError("twice", "names two models alike: their signals could not be told apart")
+    return models
 
 
 class RewardSection(Section):
     """Reward models, whose scores are signals beside those of the environment."""
 
-    models: tuple[RewardModelKeys, ...] = Field(
+    models: Annotated[tuple[RewardModelKeys, ...], AfterValidator(_askable)] = Field(
         (), description='reward models, as in [{name = "helpful", model = "./rm", weight = 0.5}]'
     )
     threads: int = Field(1, ge=1, description="CPU threads of each model that the run serves")
@@ -208,15 +216,6 @@ class RewardSection(Section):
         0.0, ge=0, description="GPUs of each model that the run serves"
     )
     score_timeout_s: float = Field(120.0, gt=0, description="deadline for a score")
-
-    @field_validator("models")
-    @classmethod
-    def distinct(cls, models: tuple[RewardModelKeys, ...]) -> tuple[RewardModelKeys, ...]:
-        """Refuse two models with one name."""
-        names = [model.name for model in models]
-        if len(set(names)) < len(names):
-            raise PydanticCustomError("twice", "names two models alike: their signals could not be told apart")
-        return models
 
     @property
     def served(self) -> tuple[RewardModelKeys, ...]:
