@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -51,15 +52,27 @@ class GuessEnv(Env):
     blocking = False
 
     def tasks(self, split: str) -> list[Task]:
-        """Return one task for each number of each range; about a quarter of these pairs belong to "test".
+        """Return one task for each number of each range; about a quarter of these pairs belong to "test"."""
+        low, held_out = self.config.low, self.held_out()
+        games = (Game(end, n) for end in self.ends() for n in range(low, end + 1))
+        return [Task(f"{low}-{g.high}/{g.secret}", g) for g in games if (g in held_out) == (split == "test")]
 
-        Pairs are held out, not numbers: a model that never meets a number would learn not to guess it.
+    def held_out(self) -> frozenset[Game]:
+        """Return the games of "test": a quarter of each range, without its ends and without neighbours.
+
+        Both neighbours of a held-out number are trained in its range, so that the search which is best for the trained
+        numbers comes across the others; a range with a longer gap teaches to skip it. Every number is trained in some
+        range: those that smaller ranges trained most often are held out first, equal ones in the order of a hash.
         """
-        low = self.config.low
-        games = {f"{low}-{end}/{n}": Game(end, n) for end in self.ends() for n in range(low, end + 1)}
-        ranked = sorted(games, key=lambda name: hashlib.sha256(f"guess/{name}".encode()).digest())
-        held_out = set(ranked[: len(ranked) // TEST_SHARE])
-        return [Task(name, game) for name, game in games.items() if (name in held_out) == (split == "test")]
+        low, held_out, trained = self.config.low, set[Game](), Counter[int]()
+        for end in self.ends():
+            chosen = set[int]()
+            for n in sorted(range(low + 1, end), key=lambda n: (-trained[n], digest(f"guess/{low}-{end}/{n}"))):
+                if len(chosen) < (end - low + 3) // TEST_SHARE and not chosen & {n - 1, n + 1}:
+                    chosen.add(n)
+            trained.update(set(range(low, end + 1)) - chosen)
+            held_out |= {Game(end, n) for n in chosen}
+        return frozenset(held_out)
 
     def ends(self) -> list[int]:
         """Ends of the ranges: up to eight numbers of the upper half, `high` included."""
@@ -114,6 +127,11 @@ class GuessEnv(Env):
             "every number at once": [everything] * self.config.turns,
             "claims to have found it": ["I found your number, well done."] * self.config.turns,
         }
+
+
+def digest(text: str) -> bytes:
+    """Return a hash that is the same in every process."""
+    return hashlib.sha256(text.encode()).digest()
 
 
 def read_guess(text: str) -> int | None:
