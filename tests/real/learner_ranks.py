@@ -163,6 +163,28 @@ def resume(job: Job, rank: int) -> tuple[list[StepReport], list[StepReport], boo
     return straight, resumed, all(torch.equal(ours[name], theirs[name]) for name in ours), errors
 
 
+def moving_reference(job: Job, rank: int) -> list[tuple[Any, ...]]:
+    """Policy and reference at the start and after each of three batches, and whether a resume is exact."""
+    out = []
+    pairs = zip(learners(job, rank), learners(job, rank), strict=True)
+    for index, (learner, other) in enumerate(pairs):
+        seen = [(whole(learner), _reference(learner))]
+        for seed in range(3):
+            learner.step(scored(learner, batch(seed=seed)))
+            seen.append((whole(learner), _reference(learner)))
+        learner.save(job.folder / f"step-{index}")
+        other.load(job.folder / f"step-{index}")
+        again = [each.step(scored(each, batch(seed=3))) for each in (learner, other)]
+        is_resumed = (again[0].digest, again[0].meters) == (again[1].digest, again[1].meters)
+        out.append((seen, is_resumed and _equal(_reference(learner), _reference(other))))
+    return out
+
+
+def _reference(learner: PolicyLearner) -> dict[str, torch.Tensor]:
+    assert learner._reference is not None
+    return {name.removeprefix("model."): values.clone() for name, values in learner._reference.named_parameters()}
+
+
 def adapters(job: Job, rank: int) -> list[tuple[Any, ...]]:
     """LoRA and an EMA, for each spec: reports, whether the base changed, weights, EMA, reference, resumed equally."""
     out = []
@@ -260,7 +282,20 @@ def _said(work: Callable[[], object]) -> str:
 
 
 SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
-    f.__name__: f for f in (train, silence, poison, spoiled, forward_passes, resume, adapters, publish, bandit, death)
+    f.__name__: f
+    for f in (
+        train,
+        silence,
+        poison,
+        spoiled,
+        forward_passes,
+        resume,
+        moving_reference,
+        adapters,
+        publish,
+        bandit,
+        death,
+    )
 }
 
 

@@ -182,6 +182,30 @@ def test_what_is_staged_is_what_is_saved_under_checkpoint_names_and_loads_with_f
     assert results[0][0][1].keys() == results[0][1][1].keys()
 
 
+def test_a_moving_reference_is_the_policys_average_on_every_layout_and_goes_on_exactly(model: Path, tmp_path: Path):
+    section = AlgorithmSection(kl_coef=0.1, reference_every=2, reference_ema=0.75)
+    kinds = [spec(model, section, zero_stage=stage) for stage in (0, 3)]
+    for of_rank in run("moving_reference", tmp_path, *kinds, ranks=2):
+        for seen, is_resumed in of_rank:
+            assert is_resumed
+            (start, first), (_, after_1), (policy, after_2), (_, after_3) = seen
+            for name, values in first.items():
+                assert torch.equal(values, start[name])
+                assert torch.equal(values, after_1[name])
+                assert torch.equal(after_2[name], after_3[name])
+                torch.testing.assert_close(after_2[name], 0.75 * values + 0.25 * policy[name], atol=1e-6, rtol=0)
+            assert not torch.equal(start["model.norm.weight"], policy["model.norm.weight"])
+
+
+def test_updates_stop_on_all_ranks_when_the_policy_has_drifted(model: Path, tmp_path: Path):
+    """The first update measures no drift; from the second on every update exceeds the limit."""
+    keys = {"updates_per_batch": 2, "epochs": 2}
+    kinds = [spec(model, AlgorithmSection(kl_stop=limit), **keys) for limit in (1e-12, 10.0)]
+    for of_rank in run("train", tmp_path, *kinds, ranks=2):
+        counts = [{(r.optimizer_steps, r.stopped_steps) for r in reports} for reports, _, _ in of_rank]
+        assert counts == [{(2, 2)}, {(4, 0)}]
+
+
 def test_adapters_and_averages_are_the_same_on_every_layout_and_go_on_exactly(
     model: Path, tmp_path_factory: pytest.TempPathFactory
 ):
