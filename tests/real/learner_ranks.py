@@ -22,7 +22,7 @@ from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory, Version
 from agentrl.weights.digest import tensor_digest
-from tests.unit.learner.synthetic import batch, with_advantages
+from tests.unit.learner.synthetic import batch, with_advantages, with_values
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,33 @@ def _reference(learner: PolicyLearner) -> dict[str, torch.Tensor]:
     return {name.removeprefix("model."): values.clone() for name, values in learner._reference.named_parameters()}
 
 
+def critic(job: Job, rank: int) -> list[tuple[Any, ...]]:
+    """A batch of warm-up and one more, a checkpoint, one more, for each spec.
+
+    Values of the start, reports, whether the warm-up kept the policy, the critic, whether a resume is exact.
+    """
+    out = []
+    pairs = zip(learners(job, rank), learners(job, rank), strict=True)
+    for index, (learner, other) in enumerate(pairs):
+        start, before = learner.score(batch(), ["values"])["values"], whole(learner)
+        reports = [learner.step(with_values(batch(3, 4, 0), 0))]
+        is_kept = _equal(before, whole(learner))
+        reports.append(learner.step(with_values(batch(3, 4, 1), 1)))
+        learner.save(job.folder / f"step-{index}")
+        values = _critic(learner)
+        other.load(job.folder / f"step-{index}")
+        again = [each.step(with_values(batch(3, 4, 2), 2)) for each in (learner, other)]
+        is_resumed = (again[0].digest, again[0].meters) == (again[1].digest, again[1].meters)
+        is_resumed = is_resumed and _equal(_critic(learner), _critic(other))
+        out.append((start, reports, is_kept, values, is_resumed))
+    return out
+
+
+def _critic(learner: PolicyLearner) -> dict[str, torch.Tensor]:
+    assert learner._critic is not None
+    return {name: tensor.clone() for name, tensor in learner._critic.weights()}
+
+
 def adapters(job: Job, rank: int) -> list[tuple[Any, ...]]:
     """LoRA and an EMA, for each spec: reports, whether the base changed, weights, EMA, reference, resumed equally."""
     out = []
@@ -291,6 +318,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
         forward_passes,
         resume,
         moving_reference,
+        critic,
         adapters,
         publish,
         bandit,

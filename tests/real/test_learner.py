@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from agentrl.algorithms import AlgorithmConfig, algorithms
-from agentrl.config.schema import AlgorithmSection, LearnerSection, LoraSection
+from agentrl.config.schema import AlgorithmSection, CriticSection, LearnerSection, LoraSection
 from agentrl.learner import checkpoint
 from agentrl.learner.spec import LearnerSpec
 from tests.real.learner_ranks import Job
 from tests.tiny import tiny_model
-from tests.unit.learner.synthetic import batch, plain_loss, plain_model
+from tests.unit.learner.synthetic import batch, plain_loss, plain_model, plain_value_loss, reward_model, with_values
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 DEADLINE_S = 200.0
@@ -204,6 +204,57 @@ def test_updates_stop_on_all_ranks_when_the_policy_has_drifted(model: Path, tmp_
     for of_rank in run("train", tmp_path, *kinds, ranks=2):
         counts = [{(r.optimizer_steps, r.stopped_steps) for r in reports} for reports, _, _ in of_rank]
         assert counts == [{(2, 2)}, {(4, 0)}]
+
+
+def test_the_critic_is_the_same_on_every_layout_as_in_plain_pytorch_and_goes_on_exactly(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+):
+    folder, one, two = (tmp_path_factory.mktemp(name) for name in ("critic", "one", "two"))
+    reward_model(folder)
+    twice = {"updates_per_batch": 2, "epochs": 2}
+    layouts: list[tuple[int, int, dict[str, int]]] = [(0, 0, {}), (0, 3, twice), (3, 3, {})]
+    kinds = [
+        replace(
+            spec(model, AlgorithmSection(name="ppo"), zero_stage=policy_zero, **keys),
+            critic=CriticSection(lr=2e-3, zero_stage=critic_zero, warmup_steps=1),
+            critic_model=folder,
+        )
+        for policy_zero, critic_zero, keys in layouts
+    ]
+    [alone] = run("critic", one, *kinds[:2])
+    pair = run("critic", two, *kinds, ranks=2)
+    for results in (*zip(*pair, strict=True), *((result,) for result in alone)):
+        for _, reports, is_kept, _, is_resumed in results:
+            assert (is_kept, is_resumed) == (True, True)
+            assert [(r.has_learned, r.skipped_steps, "value_loss" in r.meters) for r in reports] == [
+                (False, 0, True),
+                (True, 0, True),
+            ]
+    for of_rank in pair:
+        for (_, _, keys), (_, reports, _, values, _) in zip(layouts, of_rank, strict=True):
+            _, straight, _, expected, _ = alone[int(keys == twice)]
+            for got, wanted in zip(reports, straight, strict=True):
+                assert got.meters == pytest.approx(wanted.meters, rel=1e-5, abs=1e-5)
+                assert got.loss == pytest.approx(wanted.loss, abs=1e-5)
+            for name, tensor in values.items():
+                torch.testing.assert_close(tensor, expected[name], atol=2 * ADAM, rtol=0)
+    starts = [{index: row for of_rank in pair for index, row in of_rank[n][0].items()} for n in range(len(kinds))]
+    for start in starts:
+        assert sorted(start) == list(range(12))
+        assert all(start[n].tolist() == pytest.approx(alone[0][0][n].tolist(), abs=1e-5) for n in start)
+    _, reports, _, values, _ = alone[0]
+    plain = AutoModelForSequenceClassification.from_pretrained(folder)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.0)
+    for seed, report in enumerate(reports):
+        loss, share = plain_value_loss(plain, with_values(batch(3, 4, seed), seed), 0.2)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        got = [report.meters[name] for name in ("value_loss", "value_clip_fraction", "critic_grad_norm", "critic_lr")]
+        assert got == pytest.approx([loss.item(), share, norm.item(), 2e-3], rel=1e-5, abs=1e-5)
+    for name, tensor in plain.named_parameters():
+        torch.testing.assert_close(values[name], tensor.detach(), atol=2 * ADAM, rtol=0)
 
 
 def test_adapters_and_averages_are_the_same_on_every_layout_and_go_on_exactly(

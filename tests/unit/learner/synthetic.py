@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedModel
 
 from agentrl.algorithms import AlgorithmConfig
 from agentrl.algorithms.sample import Columns, TrainSequence
 from agentrl.types import SampleId
+from tests.tiny import tiny_model
 
 
 def batch(
@@ -104,6 +106,30 @@ def plain_kl(model: PreTrainedModel, reference: PreTrainedModel, sequences: list
         others, _ = plain_logprobs(reference, sequences)
     weight = (logprobs.detach() - padded(sequences, "sampler")).exp().clamp(max=cap)
     return (weight * (logprobs.detach() - others) * logprobs * mask).sum() / mask.sum()
+
+
+def plain_value_loss(model: PreTrainedModel, sequences: list[TrainSequence], clip: float) -> tuple[Tensor, float]:
+    """The critic's loss in padded PyTorch, from the value at the token before each action; the share it clips."""
+    rows = [torch.tensor(s.ids.tolist()) for s in sequences]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    seen = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    hidden = model.base_model(input_ids=ids, attention_mask=seen).last_hidden_state
+    values, mask = model.score(hidden)[:, :-1, 0], padded(sequences, "mask")
+    returns, old, weights = (padded(sequences, name) for name in ("returns", "values", "weights"))
+    clipped = old + (values - old).clamp(-clip, clip)
+    plain_error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
+    losses = 0.5 * torch.maximum(plain_error, clipped_error)
+    share = ((clipped_error > plain_error) * mask).sum() / mask.sum()
+    return (losses * weights).sum() / sum(s.share for s in sequences), share.item()
+
+
+def reward_model(folder: Path, labels: int = 1) -> Path:
+    """A tiny model with a classification head that is not 0."""
+    tiny_model(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=labels)
+    model.score.weight.data = torch.linspace(-1, 1, labels * 64).reshape(labels, 64)
+    model.save_pretrained(folder)
+    return folder
 
 
 def plain_model(folder: object, dtype: torch.dtype = torch.float32) -> PreTrainedModel:

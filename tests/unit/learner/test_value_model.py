@@ -21,19 +21,10 @@ from agentrl.learner.micro_batch import dummy_micro_batch, pack
 from agentrl.learner.value_model import ValueModel, load_value_model
 from agentrl.losses.terms import Meter, means
 from tests.tiny import tiny_model
-from tests.unit.learner.synthetic import batch, padded, with_values
+from tests.unit.learner.synthetic import batch, plain_value_loss, reward_model, with_values
 
 CLIP = 0.2
 CPU = torch.device("cpu")
-
-
-def reward_model(folder: Path, labels: int = 1) -> Path:
-    """A tiny model with a classification head that is not 0."""
-    tiny_model(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=labels)
-    model.score.weight.data = torch.linspace(-1, 1, labels * 64).reshape(labels, 64)
-    model.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -67,21 +58,11 @@ def learned(
 
 
 def plain(folder: Path, sequences: list[TrainSequence]) -> tuple[float, dict[str, Tensor], float]:
-    """The same by transformers alone: right-padded rows, the value at the token before each action."""
+    """The same by transformers alone."""
     model = AutoModelForSequenceClassification.from_pretrained(folder)
-    rows = [torch.tensor(s.ids.tolist()) for s in sequences]
-    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    seen = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-    hidden = model.base_model(input_ids=ids, attention_mask=seen).last_hidden_state
-    values, mask = model.score(hidden)[:, :-1, 0], padded(sequences, "mask")
-    returns, old, weights = (padded(sequences, name) for name in ("returns", "values", "weights"))
-    clipped = old + (values - old).clamp(-CLIP, CLIP)
-    plain_error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
-    losses = 0.5 * torch.maximum(plain_error, clipped_error)
-    loss = (losses * weights).sum() / sum(s.share for s in sequences)
+    loss, share = plain_value_loss(model, sequences, CLIP)
     loss.backward()
-    share = ((clipped_error > plain_error) * mask).sum() / mask.sum()
-    return loss.item(), gradients(model), share.item()
+    return loss.item(), gradients(model), share
 
 
 def assert_same(one: tuple[float, dict[str, Tensor]], other: tuple[float, dict[str, Tensor]]) -> None:
