@@ -65,9 +65,9 @@ def remaining(sample: Sample, agent: str, turn: int, discount: float = 1.0) -> f
         when = last if reward.turn is None else reward.turn
         if reward.agent in ("", agent) and when >= turn:
             total += discount ** (when - turn) * reward.value
-    if sample.kl is None or agent not in sample.streams():
+    if sample.kl is None:
         return total
-    own = sample.streams()[agent]
+    own = sample.streams().get(agent, np.zeros(0, dtype=np.int64))
     own = own[sample.turns[own] >= turn]
     return total - float(np.sum(sample.kl[own] * discount ** (sample.turns[own] - turn)))
 

@@ -101,12 +101,14 @@ class Sample:
 
     def streams(self) -> dict[str, NDArray[np.int64]]:
         """Return the indices of each agent's tokens, in order: what an agent still earns is a sum over its own."""
-        speakers = np.array([self.agents[turn] for turn in self.turns.tolist()])
-        return {str(agent): np.flatnonzero(speakers == agent) for agent in np.unique(speakers)}
+        turns, inverse = np.unique(self.turns, return_inverse=True)
+        speakers = np.array([self.agents[turn] for turn in turns.tolist()])
+        return {str(agent): np.flatnonzero((speakers == agent)[inverse]) for agent in np.unique(speakers)}
 
     def by_token(self, of_turn: Mapping[int, float]) -> Array:
         """Return the value of each token's turn."""
-        return np.array([of_turn[turn] for turn in self.turns.tolist()], dtype=np.float64)
+        turns, inverse = np.unique(self.turns, return_inverse=True)
+        return np.array([of_turn[turn] for turn in turns.tolist()], dtype=np.float64)[inverse]
 
     def split(self, values: Array) -> list[Array]:
         """Split an array over the sampled tokens by sequence."""
