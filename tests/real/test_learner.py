@@ -296,6 +296,33 @@ def test_each_algorithm_learns_a_bandit_and_two_runs_of_it_are_equal(model: Path
         assert one[-1] > 0.9, name
 
 
+OUTSIDE = """
+from agentrl.algorithms import Algorithm, AlgorithmConfig, Needs, minus_mean_of_others, returns_by_turn, spread
+
+class Mine(Algorithm):
+    needs = Needs(group_size=2)
+
+    class Config(AlgorithmConfig):
+        scale: float = 1.0
+
+    def credit(self, groups):
+        for samples in groups:
+            spread(samples, {turn: minus_mean_of_others(row) for turn, row in returns_by_turn(samples).items()})
+
+    def loss(self, terms):
+        return -self.config.scale * terms.advantages * terms.logprobs
+"""
+
+
+def test_an_algorithm_from_a_file_trains_with_its_own_keys_and_loss(model: Path, tmp_path: Path):
+    (tmp_path / "mine.py").write_text(OUTSIDE)
+    sections = ({"name": f"{tmp_path}/mine.py", "scale": scale} for scale in (1.0, -1.0))
+    specs = [spec(model, AlgorithmSection.model_validate(section), lr=3e-3) for section in sections]
+    [(learned, unlearned)] = run("bandit", tmp_path, *specs)
+    assert learned[-1] > 0.9
+    assert unlearned[-1] < 0.1
+
+
 def test_the_death_of_a_rank_is_an_error_on_the_others_within_their_deadline(model: Path, tmp_path: Path):
     said, dead = run("death", tmp_path, spec(model, step_timeout_s=10), ranks=2)
     assert dead is None

@@ -126,6 +126,11 @@ def test_tests_of_environments_read_the_testing_kit_alone(tmp_path: Path) -> Non
     assert [str(definition) for definition in unused(tmp_path)] == ["agentrl/env/testing/a.py: lonely"]
 
 
+def test_a_validator_is_read_by_pydantic(tmp_path: Path) -> None:
+    plant(tmp_path, "agentrl/a.py", "class A:\n    @model_validator(mode='after')\n    def fits(self): ...\nA()")
+    assert unused(tmp_path) == []
+
+
 def test_a_match_statement_and_a_subclass_read_the_fields_of_a_class(tmp_path: Path) -> None:
     plant(tmp_path, "agentrl/a.py", "class A:\n    kind: int\n    size: int\nclass B(A):\n    ...")
     plant(tmp_path, "agentrl/b.py", "def f(b: B):\n    match b:\n        case A(kind=1): return b.size\nf")

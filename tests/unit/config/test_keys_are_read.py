@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import agentrl
+from agentrl.algorithms import algorithms
 from agentrl.config import schema as definitions
 from agentrl.config.keys import keys
 
@@ -72,6 +73,28 @@ def unread() -> list[str]:
 
 def test_every_key_is_read() -> None:
     assert unread() == []
+
+
+def of_algorithms() -> list[str]:
+    """Keys of algorithms that only their own `idle_keys` read."""
+    files = [
+        path for folder in ("algorithms", "learner", "losses", "training") for path in PACKAGE.glob(f"{folder}/*.py")
+    ]
+    trees = [ast.parse(path.read_text()) for path in files]
+    told = {id(n) for tree in trees for f in ast.walk(tree) if _is_idle_keys(f) for n in ast.walk(f)}
+    nodes = [
+        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute) and id(node) not in told
+    ]
+    read = {node.attr for node in nodes if _last_name(node.value) == "config"}
+    return sorted({key for cls in algorithms().values() for key in cls.Config.model_fields} - read)
+
+
+def _is_idle_keys(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == "idle_keys"
+
+
+def test_every_key_of_an_algorithm_is_read() -> None:
+    assert of_algorithms() == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.unit.house.source import Source
 ANY = "*"  # the owner of a read whose class is not known
 MODULE = ""  # the owner of a bare name: no member of a class, except in the body of a class
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+VALIDATORS = {"field_validator", "model_validator"}  # pydantic calls what they decorate
 WORD = re.compile(r"[\w.:/-]+")
 
 
@@ -69,6 +70,8 @@ def definitions(file: Source) -> Iterator[Definition]:
 
 def _defined(node: ast.stmt) -> list[str]:
     match node:
+        case ast.FunctionDef(decorator_list=marks) if VALIDATORS & {ast.unparse(m).partition("(")[0] for m in marks}:
+            return []
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return [name]
         case ast.Assign(targets=targets):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.algorithms.registry import make_algorithm
-from agentrl.config.schema import AlgorithmSection
+from agentrl.config.loading import load, of_flags
+from agentrl.training.inputs import algorithm_of
 from tests.unit.house.source import PYTHON, ROOT
 from tests.unit.learning.games import BANDIT
 from tests.unit.learning.practice import Practice
@@ -24,17 +24,18 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def gain(name: str) -> float:
-    practice = Practice(BANDIT, make_algorithm(AlgorithmSection.model_validate({"name": name, "best": 2})), seed=0)
+def gain(file: Path) -> float:
+    config = load(None, of_flags([("algo", str(file)), ("algorithm.best", "2")]))
+    practice = Practice(BANDIT, algorithm_of(config), seed=0)
     start = practice.expected_reward
     return practice.train(BANDIT.batches) - start
 
 
 def test_the_algorithm_of_the_page_learns(file: Path) -> None:
     assert len(file.read_text().splitlines()) <= 30
-    assert gain(str(file)) > 0.3
+    assert gain(file) > 0.3
 
 
 def test_with_its_sign_flipped_it_does_not(file: Path) -> None:
     file.write_text(file.read_text().replace(*FLIPPED, 1))
-    assert gain(str(file)) < 0
+    assert gain(file) < 0
