@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch import Generator, Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from torch import Generator, Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 from agentrl.learner.model import ATTENTION, PackedModel
+from agentrl.learner.value_model import ValueModel
 from agentrl.types import (
     Group,
     Message,
@@ -24,7 +26,20 @@ from tests.unit.learning.games import VOCABULARY, Actions, Game
 
 def new_model(layers: int, seed: int) -> PackedModel:
     """Return a randomly initialised Llama over the vocabulary of the games."""
-    config = LlamaConfig(
+    with seeded(seed):
+        return PackedModel(LlamaForCausalLM(_config(layers)), torch.float32)
+
+
+def new_critic(layers: int, seed: int) -> ValueModel:
+    """Return a randomly initialised value model whose first values are 0."""
+    with seeded(seed):
+        model = LlamaForSequenceClassification(_config(layers))
+    nn.init.zeros_(model.score.weight)
+    return ValueModel(model, torch.float32)
+
+
+def _config(layers: int) -> LlamaConfig:
+    return LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=32,
         intermediate_size=64,
@@ -32,11 +47,17 @@ def new_model(layers: int, seed: int) -> PackedModel:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=32,
+        num_labels=1,
         attn_implementation=ATTENTION,
     )
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch for a block, and restore its generator afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return PackedModel(LlamaForCausalLM(config), torch.float32)
+        yield
 
 
 def logits(model: PackedModel, contexts: Sequence[Sequence[int]]) -> Tensor:

@@ -1,10 +1,10 @@
-"""Train a model on a game as a learner rank does, with the learner's own packing, objective and head."""
+"""Train a model on a game as a learner rank does, with the learner's own micro-batches, objective, head and critic."""
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 
 import numpy as np
@@ -13,18 +13,41 @@ from torch import Tensor, nn
 
 from agentrl.algorithms import Algorithm
 from agentrl.algorithms.sample import Array, Column, Sample, TrainSequence, attach, samples_of, train_sequences
-from agentrl.learner.batch import build_trees
+from agentrl.config.schema import CriticSection
+from agentrl.learner.critic import MicroBatchValueLoss
 from agentrl.learner.loss import MicroBatchLoss
-from agentrl.learner.micro_batch import MicroBatch, pack
+from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel
+from agentrl.learner.part import Layout, Part
 from agentrl.losses.terms import Meter, means
-from agentrl.types import StepReport
+from agentrl.types import Group, StepReport
 from tests.unit.learning.games import VOCABULARY, Game
-from tests.unit.learning.play import expected_reward, new_model, sample
+from tests.unit.learning.play import expected_reward, new_critic, new_model, sample
 
 GROUPS, MEMBERS, EPOCHS, LR = 8, 8, 2, 5e-3
+LAYOUT = Layout(rank=0, ranks=1, budget=4096, device=torch.device("cpu"), compute=torch.float32)
 TEACHER_ERROR = 0.05
 """Probability with which the teacher takes an action that is not the best."""
+
+
+class Learned:
+    """A model with its optimizer."""
+
+    def __init__(self, model: PackedModel) -> None:
+        self.model = model
+        self._optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0, fused=True)
+
+    def update(self, part: Part, loss: Callable[[MicroBatch], Callable[..., Tensor]]) -> tuple[float, float]:
+        """Take an optimizer step. Returns the loss and the norm of the gradient."""
+        total = torch.zeros(())
+        for micro_batch in part:
+            value = self.model(micro_batch, loss(micro_batch))
+            value.backward()
+            total += value.detach()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return float(total), float(norm)
 
 
 class Practice:
@@ -36,121 +59,93 @@ class Practice:
     def __init__(
         self, game: Game, algorithm: Algorithm, seed: int, *, staleness: int = 0, sharpness: float = 1.0
     ) -> None:
-        self.game, self.algorithm = game, algorithm
-        self.policy = new_model(game.layers, seed)
+        self.game, self.algorithm, self._seed = game, algorithm, seed
+        self.policy = Learned(new_model(game.layers, seed))
         self._staleness, self._sharpness = staleness, sharpness
         self._samplers: deque[PackedModel] = deque(maxlen=staleness + 1)
-        self._optimizer = torch.optim.AdamW(self.policy.parameters(), lr=LR, weight_decay=0.0, fused=True)
-        self._start = partial(new_model, game.layers, seed)
         self._generator = torch.Generator().manual_seed(seed)
 
     @cached_property
-    def _reference(self) -> PackedModel:
-        return self._start()
+    def critic(self) -> Learned:
+        """The value model."""
+        return Learned(new_critic(self.game.layers, self._seed))
 
     @cached_property
-    def _critic(self) -> Critic:
-        return Critic(self._start())
+    def _reference(self) -> PackedModel:
+        return new_model(self.game.layers, self._seed)
 
     @property
     def expected_reward(self) -> float:
         """The exact expected reward of the policy."""
-        return expected_reward(self.policy, self.game)
+        return expected_reward(self.policy.model, self.game)
 
     def train(self, batches: int) -> float:
         """Train on some batches and return the expected reward."""
         for _ in range(batches):
-            self.step()
+            batch = self.batch()
+            self._learn(batch)
+            self.learn_values(batch)
         return self.expected_reward
 
-    def step(self) -> None:
-        """Sample a batch, give credit and take the optimizer steps."""
-        needs = self.algorithm.requirements
-        self._samplers.append(copy.deepcopy(self.policy) if self._staleness else self.policy)
+    def batch(self) -> list[TrainSequence]:
+        """Sample a batch and give credit."""
+        needs, model = self.algorithm.requirements, self.policy.model
+        self._samplers.append(copy.deepcopy(model) if self._staleness else model)
         play = partial(sample, self._samplers[0], self.game, self._generator, sharpness=self._sharpness)
-        groups = play(groups=GROUPS, members=MEMBERS, greedy=needs.greedy)
-        if self.algorithm.config.filter_zero_variance:
-            groups = [group for group in groups if self.algorithm.has_signal(group)]
-        samples = samples_of(groups)
-        if needs.columns:
-            batch = train_sequences(samples)
-            attach(samples, {column: self._column(column, samples, batch) for column in needs.columns})
+        samples = samples_of(self._kept(play(groups=GROUPS, members=MEMBERS, greedy=needs.greedy)))
+        attach(samples, {column: self._column(column, samples) for column in needs.columns})
         self.algorithm.assign(samples)
-        self._learn(train_sequences(samples))
+        return train_sequences(samples)
 
-    def _column(self, column: Column, samples: list[list[Sample]], batch: list[TrainSequence]) -> list[Array]:
+    def _kept(self, groups: Iterable[Group]) -> list[Group]:
+        is_filtered = self.algorithm.config.filter_zero_variance
+        return [group for group in groups if not is_filtered or self.algorithm.has_signal(group)]
+
+    def _column(self, column: Column, samples: list[list[Sample]]) -> list[Array]:
         if column == "teacher":
             return [self._taught(row) for members in samples for row in members]
-        packed = _packed(batch)
-        with torch.no_grad():
-            if column == "values":
-                values = self._critic(packed)
-            else:
-                values = (self._reference if column == "reference" else self.policy)(packed)
-        return [row.double().numpy() for _, row in sorted(packed.by_member(values))]
+        batch, rows = train_sequences(samples), dict[int, Array]()
+        for micro_batch in LAYOUT.part(batch, range(len(batch))):
+            with torch.no_grad():
+                values = self._scorer(column)(micro_batch)
+            rows |= {index: row.double().numpy() for index, row in micro_batch.by_member(values)}
+        return [rows[index] for index in range(len(batch))]
+
+    def _scorer(self, column: Column) -> PackedModel:
+        match column:
+            case "values":
+                return self.critic.model
+            case "reference":
+                return self._reference
+        return self.policy.model
 
     def _taught(self, row: Sample) -> Array:
         actions = [token for segment in row.trajectory.segments if segment.is_action for token in segment.ids]
         best = [self.game.best(row.trajectory.task_index, turn) for turn in row.turns.tolist()]
-        return np.log(
-            [
-                (1 - TEACHER_ERROR) / len(good) if action in good else TEACHER_ERROR / (VOCABULARY - len(good))
-                for action, good in zip(actions, best, strict=True)
-            ]
-        )
+        right, wrong = 1 - TEACHER_ERROR, TEACHER_ERROR
+        probs = [
+            right / len(good) if action in good else wrong / (VOCABULARY - len(good))
+            for action, good in zip(actions, best, strict=True)
+        ]
+        return np.log(probs)
 
     def _learn(self, batch: list[TrainSequence]) -> None:
         skips = self.algorithm.skips_zero_advantages
-        chosen = [index for index, row in enumerate(batch) if row.has_signal or not skips]
-        if not chosen:
+        part = LAYOUT.part(batch, [n for n, sequence in enumerate(batch) if sequence.has_signal or not skips])
+        if not part.plan:
             return
-        packed, total = pack(batch, build_trees(batch, chosen)), sum(row.share for row in batch)
         with torch.no_grad():
-            old: Tensor = self.policy(packed)
-        meter, losses = Meter(), []
+            old = iter([self.policy.model(micro_batch) for micro_batch in part] * EPOCHS)
+        meter = Meter()
         for _ in range(EPOCHS):
-            loss = self.policy(packed, MicroBatchLoss(self.algorithm, packed, 1 / total, meter, old))
-            loss.backward()
-            norm = nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
-            self._optimizer.step()
-            self._optimizer.zero_grad()
-            losses.append(loss.item())
-        if "returns" in packed.columns:
-            self._critic.learn(packed)
-        self.algorithm.after(StepReport(sum(losses), float(norm), LR, 0, EPOCHS, (), 0.0, meters=means([meter.sums()])))
+            loss, norm = self.policy.update(
+                part, lambda row: MicroBatchLoss(self.algorithm, row, part.scale, meter, next(old))
+            )
+        ids = tuple(dict.fromkeys(sequence.sample for sequence in batch))
+        self.algorithm.after(StepReport(loss, norm, LR, part.actions, EPOCHS, ids, 0.0, meters=means([meter.sums()])))
 
-
-class Critic(nn.Module):
-    """A model with a scalar head: the value of the state before each action."""
-
-    def __init__(self, body: PackedModel) -> None:
-        super().__init__()
-        self._body = body.model.base_model
-        self._head = nn.Linear(self._body.config.hidden_size, 1)
-        nn.init.zeros_(self._head.weight)
-        nn.init.zeros_(self._head.bias)
-        self._optimizer = torch.optim.AdamW(self.parameters(), lr=LR, weight_decay=0.0, fused=True)
-
-    def forward(self, packed: MicroBatch) -> Tensor:
-        """Values [A]."""
-        hidden = self._body(
-            input_ids=packed.ids_N[None],
-            position_ids=packed.positions_N[None],
-            use_cache=False,
-            blocks=packed.blocks,
-        ).last_hidden_state[0]
-        values: Tensor = self._head(hidden[packed.source_A])[:, 0]
-        return values
-
-    def learn(self, packed: MicroBatch) -> None:
-        """Fit the returns."""
-        for _ in range(EPOCHS):
-            loss = nn.functional.mse_loss(self(packed), packed.columns["returns"])
-            loss.backward()
-            nn.utils.clip_grad_norm_(self.parameters(), 1.0)
-            self._optimizer.step()
-            self._optimizer.zero_grad()
-
-
-def _packed(batch: Sequence[TrainSequence]) -> MicroBatch:
-    return pack(batch, build_trees(batch, range(len(batch))))
+    def learn_values(self, batch: list[TrainSequence]) -> None:
+        """Fit the critic to the returns, if there are any."""
+        part, clip = LAYOUT.part(batch, range(len(batch))), CriticSection().clip_value
+        for _ in range(EPOCHS if batch and batch[0].columns.returns is not None else 0):
+            self.critic.update(part, lambda row: MicroBatchValueLoss(row, clip, part.scale, Meter()))

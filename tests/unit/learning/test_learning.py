@@ -16,10 +16,11 @@ from agentrl.algorithms import Algorithm, Sample, algorithms
 from agentrl.algorithms.config import Correction, Loss
 from agentrl.algorithms.credit import returns_by_turn, spread
 from agentrl.algorithms.grpo import GRPO
+from agentrl.algorithms.ppo import PPO
 from agentrl.algorithms.rloo import RLOO
 from agentrl.losses import LOSSES
 from agentrl.losses.terms import Terms
-from tests.unit.learning.games import BANDIT, CHAIN, CONTEXTUAL, GAMES, OFFSET, Game
+from tests.unit.learning.games import BANDIT, CHAIN, CONTEXTUAL, EVEN, GAMES, OFFSET, Game
 from tests.unit.learning.practice import Practice
 
 SEEDS = range(3)
@@ -49,7 +50,7 @@ def test_the_same_seed_gives_the_same_weights(algorithm: type[Algorithm]) -> Non
     other = Practice(CONTEXTUAL, algorithm(), seed=1)
     for practice in (*practices, other):
         practice.train(3)
-    one, two, three = (practice.policy.state_dict() for practice in (*practices, other))
+    one, two, three = (practice.policy.model.state_dict() for practice in (*practices, other))
     assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
     assert not all(torch.equal(tensor, three[name]) for name, tensor in one.items())
 
@@ -123,6 +124,41 @@ def test_without_a_baseline_a_bandit_that_always_pays_is_not_learned() -> None:
 def test_without_credit_across_turns_the_chain_is_not_learned() -> None:
     assert gain(CHAIN, Myopic()) < 0
     assert gain(BANDIT, Myopic()) >= MARGIN
+
+
+# --- the critic ---------------------------------------------------------------------------------------------
+
+
+def test_the_critic_learns_the_value_of_every_state_of_the_chain() -> None:
+    """The policy does not learn: half of its first tokens are even, and after an even one half of the second tokens pay 1."""
+    practice = Practice(CHAIN, PPO(), seed=0)
+    values: dict[str, list[float]] = {"start": [], "even": [], "odd": []}
+    for number in range(30):
+        batch = practice.batch()
+        for sequence in batch if number >= 20 else []:
+            first, columns = sequence.ids[sequence.mask][0], sequence.columns
+            assert columns.values is not None
+            values["start"].append(columns.values[0])
+            values["even" if first in EVEN else "odd"].append(columns.values[1])
+        practice.learn_values(batch)
+    means = {state: float(np.mean(of_state)) for state, of_state in values.items()}
+    assert means == pytest.approx({"start": practice.expected_reward, "even": 0.5, "odd": 0.0}, abs=0.1)
+
+
+class WithoutCritic(PPO):
+    """Ignores what the critic says."""
+
+    def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
+        for sample in (sample for samples in groups for sample in samples):
+            sample.columns["values"] = np.zeros(len(sample))
+        super().credit(groups)
+
+
+def test_with_a_lambda_of_0_credit_crosses_turns_through_the_critic_alone() -> None:
+    """A = r + V(next state) - V(state): the first turn learns what the second may earn from its value."""
+    game, config = replace(CHAIN, batches=25), PPO.Config(gae_lambda=0.0)
+    assert gain(game, PPO(config)) >= MARGIN
+    assert gain(game, WithoutCritic(config)) < 0
 
 
 # --- losses, corrections, KL and entropy --------------------------------------------------------------------
