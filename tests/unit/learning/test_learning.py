@@ -130,7 +130,7 @@ def test_without_credit_across_turns_the_chain_is_not_learned() -> None:
 
 
 def test_the_critic_learns_the_value_of_every_state_of_the_chain() -> None:
-    """The policy does not learn: half of its first tokens are even, and after an even one half of the second tokens pay 1."""
+    """The policy does not learn: half of its first tokens are even, and then half of its second tokens pay 1."""
     practice = Practice(CHAIN, PPO(), seed=0)
     values: dict[str, list[float]] = {"start": [], "even": [], "odd": []}
     for number in range(30):
