@@ -16,6 +16,11 @@ def groups_with_signal(batch: Iterable[TrainSequence]) -> set[int]:
     return {sequence.sample.group for sequence in batch if sequence.has_signal}
 
 
+def with_gradient(batch: Sequence[TrainSequence], *, needs_signal: bool) -> list[int]:
+    """Indices of the sequences with a weight, and with an advantage too if `needs_signal`."""
+    return [n for n, one in enumerate(batch) if (one.has_signal if needs_signal else np.any(one.columns.weights))]
+
+
 def split_updates(batch: Sequence[TrainSequence], count: int) -> list[list[TrainSequence]]:
     """Split a batch into at most `count` parts of nearly equal size. Groups stay whole if there are enough of them."""
     groups = list({sequence.sample.group: None for sequence in batch})

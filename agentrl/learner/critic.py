@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agentrl.algorithms.sample import TrainSequence
 from agentrl.config.schema import CriticSection, LearnerSection
-from agentrl.learner.batch import split_updates
+from agentrl.learner.batch import split_updates, with_gradient
 from agentrl.learner.deepspeed import DeepSpeedModel
 from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch
@@ -93,7 +93,7 @@ class Critic:
         return updates
 
     def _part(self, batch: Sequence[TrainSequence]) -> Part:
-        return self._layout.part(batch, [n for n, sequence in enumerate(batch) if np.any(sequence.columns.weights)])
+        return self._layout.part(batch, with_gradient(batch, needs_signal=False))
 
     def _step(self, part: Part, updates: CriticUpdates) -> None:
         meter = Meter()

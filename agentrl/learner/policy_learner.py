@@ -20,7 +20,7 @@ from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequence
 from agentrl.errors import LearnerError
 from agentrl.learner import checkpoint, reference
-from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates
+from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates, with_gradient
 from agentrl.learner.critic import Critic, CriticUpdates
 from agentrl.learner.deepspeed import DeepSpeedModel, join_process_group
 from agentrl.learner.lora import add_adapters
@@ -211,8 +211,7 @@ class PolicyLearner:
 
     def _part(self, batch: Sequence[TrainSequence]) -> Part:
         """Plan the sequences with a gradient."""
-        skips = self._algorithm.skips_zero_advantages
-        return self._layout.part(batch, (n for n, sequence in enumerate(batch) if sequence.has_signal or not skips))
+        return self._layout.part(batch, with_gradient(batch, needs_signal=self._algorithm.skips_zero_advantages))
 
     def _find_old_logprobs(self, parts: Sequence[Part], order: Sequence[int]) -> None:
         """Compute the logprobs before the first update for the parts that are trained after it.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from agentrl.learner.batch import (
     plan_micro_batches,
     split_tree,
     split_updates,
+    with_gradient,
 )
 from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
 from tests.unit.learner.synthetic import batch, sequence
@@ -51,6 +53,15 @@ def test_a_group_has_a_signal_if_a_sampled_token_has_an_advantage():
     batch = [with_advantages(0, 0.0, 0.0, 0.5), with_advantages(1, 0.5, 0.0, 0.0), with_advantages(2, 0.0, 0.0, 0.0)]
     assert [one.has_signal for one in batch] == [True, False, False]
     assert groups_with_signal(batch) == {0}
+
+
+def test_a_masked_sequence_needs_no_forward_pass_even_with_a_term_beside_the_advantage():
+    rows = [
+        sequence(SampleId(0, n), [7, 5], [0, 1], [0.0] * 2, [0.0, value]) for n, value in enumerate((1.0, 0.0, 1.0))
+    ]
+    rows[2] = rows[2].with_columns(weights=np.zeros(1, dtype=np.float32))
+    assert with_gradient(rows, needs_signal=True) == [0]
+    assert with_gradient(rows, needs_signal=False) == [0, 1]
 
 
 def test_a_sample_without_any_sampled_token_is_refused():
