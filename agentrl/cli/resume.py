@@ -12,8 +12,8 @@ def run(words: list[str]) -> int:
         prog="agentrl resume",
         usage="agentrl resume RUN [--steps N] [--SECTION.KEY VALUE ...]",
         description="Continue a run from its last checkpoint.",
-        epilog="These may change: steps, eval.every, checkpoint.*, track.*, engine.*, rollout.workers and deadlines "
-        "(*_timeout_s).",
+        epilog="These may change: steps, eval.every, checkpoint.*, track.*, engine.*, rollout.workers, "
+        "reward.threads, reward.gpus and deadlines (*_timeout_s).",
     )
     parser.add_argument("run", type=path, metavar="RUN", help="the run folder")
     own, pairs = split(words)

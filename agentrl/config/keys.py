@@ -39,7 +39,9 @@ RENAMED = {
 """Keys of earlier versions, which are refused, and their present names."""
 
 # Keys that do not affect what a run learns; a resume may change them.
-RESUMABLE = re.compile(r"steps|eval\.every|(checkpoint|track|engine)\..+|rollout\.workers|.+_timeout_s")
+RESUMABLE = re.compile(
+    r"steps|eval\.every|(checkpoint|track|engine)\..+|rollout\.workers|reward\.(threads|gpus)|.+_timeout_s"
+)
 
 
 def key_of(flag: str) -> str:

@@ -103,7 +103,9 @@ def explain(config: Config, machine: Machine) -> str:
     )
     bound = f"no trained token is older than {counted(rollout.max_staleness, 'update')}"
     wait = f"Sampling continues during updates; {bound}." if rollout.max_staleness else "Sampling waits for updates."
-    return " ".join((here, model, load, wait, "`agentrl config` shows every setting and its source."))
+    names = ", ".join(keys.name for keys in config.reward.models)
+    rewards = [f"Reward models score every finished episode: {names}."] if names else []
+    return " ".join((here, model, load, *rewards, wait, "`agentrl config` shows every setting and its source."))
 
 
 def _sharing(config: Config) -> str:

@@ -128,7 +128,9 @@ class RewardServer:
             raise RequestError(HTTPStatus.NOT_FOUND, "not_found", f"no {head.method} {head.path}; known: {known}")
         token = head.headers.get("authorization", "").removeprefix("Bearer ")
         if self._token and not hmac.compare_digest(token.encode(), self._token.encode()):
-            raise RequestError(HTTPStatus.UNAUTHORIZED, "wrong_token", f"wrong token: set {TOKEN} to the server's")
+            raise RequestError(
+                HTTPStatus.UNAUTHORIZED, "wrong_token", "wrong token: send the server's as Authorization: Bearer TOKEN"
+            )
         body = await connection.body(MAX_BODY_BYTES)
         answer = self._score if head.path.startswith("/v1/") else self._get_reward
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.loading import Setting, load, of_flags
-from agentrl.config.resolve import resolve_run
+from agentrl.config.resolve import explain, resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
 from agentrl.errors import ConfigError
@@ -80,6 +80,11 @@ def test_served_models_take_gpus_of_their_own() -> None:
         resolve_run(
             config.model_copy(update={"engine": config.engine.model_copy(update={"placement": "separate"})}), FOUR_GPUS
         )
+
+
+def test_the_plan_of_a_run_names_its_reward_models() -> None:
+    config = resolve_run(one(url="http://x"), LAPTOP)
+    assert "Reward models score every finished episode: rm." in explain(config, LAPTOP)
 
 
 def test_keys_of_models_that_are_not_there_are_refused() -> None:
