@@ -12,7 +12,7 @@ import torch
 from agentrl.types import Version
 from agentrl.weights import staging as sender
 from agentrl.weights.digest import tensor_digest
-from agentrl.weights.staging import discard_leftovers, stage
+from agentrl.weights.staging import discard_leftovers, stage, stage_adapter
 
 TENSORS = {
     "embed": torch.arange(1000, dtype=torch.float32).view(10, 100),
@@ -50,6 +50,7 @@ def test_every_tensor_arrives_under_its_digest(tmp_path: Path, bucket_bytes: int
         assert spec.digest == tensor_digest(arrived[spec.name])
         assert (spec.shape, getattr(torch, spec.dtype)) == (TENSORS[spec.name].shape, TENSORS[spec.name].dtype)
     assert staged.manifest.version == Version(0, 3)
+    assert staged.nbytes == sum(tensor.nbytes for tensor in TENSORS.values())
     staged.discard()
 
 
@@ -87,6 +88,28 @@ def test_a_failure_half_way_leaves_no_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sender, "_SHARED_MEMORY", tmp_path / "absent")
     with pytest.raises(RuntimeError, match="gather"):
         stage(weights(), Version(0, 0), tmp_path, bucket_bytes=4096)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_adapter_is_a_folder_of_its_own_that_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "_SHARED_MEMORY", tmp_path / "absent")
+    named = list(TENSORS.items())
+    staged = stage_adapter(named, Version(0, 2), tmp_path, lambda folder: (folder / "adapter").touch())
+    [bucket] = staged.buckets
+    assert (Path(bucket["adapter"]) / "adapter").exists()
+    assert {spec.name: spec.digest for spec in staged.manifest.tensors} == {n: tensor_digest(t) for n, t in named}
+    assert staged.nbytes == sum(tensor.nbytes for tensor in TENSORS.values())
+    staged.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_adapter_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(folder: Path) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(sender, "_SHARED_MEMORY", tmp_path / "absent")
+    with pytest.raises(OSError, match="full"):
+        stage_adapter(list(TENSORS.items()), Version(0, 2), tmp_path, fail)
     assert list(tmp_path.iterdir()) == []
 
 
