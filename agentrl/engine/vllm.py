@@ -424,6 +424,8 @@ def _completion(output: RequestOutput) -> Completion:
 
 def _rest(sampling: Sampling, done: int) -> Sampling:
     """Return the sampling of what follows `done` tokens, with random numbers of its own."""
+    if not done:
+        return sampling
     seed = None if sampling.seed is None else (sampling.seed + done) % (1 << 63)
     return replace(sampling, max_tokens=sampling.max_tokens - done, seed=seed)
 

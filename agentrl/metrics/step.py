@@ -54,7 +54,8 @@ class StepRecord:
     `dropped_tokens`: sampled tokens that were not trained, those of baselines included. `restored_tokens`: sampled
     tokens that a resume restored from an earlier incarnation. `tool_use`: share of samples in which a tool returned
     anything but an error. `samples`: the trained ones as the driver chose them, which are compared with the reports of
-    the ranks; `learner.samples`, from those reports, is left empty.
+    the ranks; `learner.samples`, from those reports, is left empty. `published_mib`: MiB of weights, or of an adapter,
+    that were staged for the engines.
     """
 
     step: int
@@ -86,6 +87,7 @@ class StepRecord:
     tool_calls_mean: float = 0.0
     tool_use: float = 0.0
     samples: tuple[SampleId, ...] = ()
+    published_mib: float = 0.0
 
     @property
     def sampled_tokens(self) -> int:
@@ -166,10 +168,11 @@ class EvaluationRecord:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Result of training on a batch: the report of each rank, and how many groups had a signal."""
+    """Result of training on a batch: the report of each rank, how many groups had a signal, and what was published."""
 
     reports: tuple[StepReport, ...]
     groups_with_signal: int
+    published_mib: float = 0.0
 
 
 def step_record(step: int, version: Version, batch: Batch, learned: Learned, seconds: PhaseSeconds) -> StepRecord:
@@ -195,6 +198,7 @@ def step_record(step: int, version: Version, batch: Batch, learned: Learned, sec
         lost=dropped["lost"],
         groups=len(batch.groups),
         groups_mixed=learned.groups_with_signal,
+        published_mib=learned.published_mib,
         action_tokens=sum(lengths),
         dropped_tokens=sum(tokens for _, _, tokens in batch.dropped)
         + sum(t.action_tokens for group in batch.groups for t in group.greedy),

@@ -106,6 +106,7 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
         "tools/use": r.tool_use,
         "staleness/mean": r.staleness_mean,
         "staleness/mid_updates": r.mid_updates,
+        "publish/mib": r.published_mib,
         "speed/sampled_per_s": r.sampled_per_s,
         "speed/trained_per_s": r.trained_per_s,
         "speed/tokens_per_s": r.tokens_per_s,

@@ -101,9 +101,10 @@ class Session:
                 self.journal.trained(self.version, self.step, [report.samples for report in reports], baselines)
                 self.state, self.is_whole = dict(self.algorithm.state), True
             with self.timer.phase("publish"):
-                await (self.publisher.publish(self.version) if has_moved else self.publisher.keep())
+                publication = self.publisher.publish(self.version) if has_moved else self.publisher.keep()
+                published_mib = (await publication).mib
         self.scheduler.trained(self.version)
-        return Learned(tuple(reports), len(with_signal))
+        return Learned(tuple(reports), len(with_signal), published_mib)
 
     def record(self, batch: Batch, learned: Learned) -> None:
         """Record and show the step. Raises LearnerError after several steps in a row without a finite gradient."""

@@ -40,7 +40,8 @@ class Fleet(Protocol):
 class PublishTimings:
     """Seconds of each part of a publication, those of the slowest engine; `canary` is the largest logprob difference.
 
-    `stage_s` is what happens once for all engines: staging the weights, or sending them.
+    `mib` is the size of what was staged, 0 for a transfer between GPUs. `stage_s` is what happens once for all engines:
+    staging the weights, or sending them.
     """
 
     learner_canary_s: float = 0.0
@@ -51,6 +52,7 @@ class PublishTimings:
     resume_s: float = 0.0
     canary_s: float = 0.0
     canary: float = 0.0
+    mib: float = 0.0
 
 
 class Stopwatch:
@@ -118,10 +120,11 @@ class Publisher:
                 self._fleet.replace(engine_id, engine, str(outcome), self.refill)
         return _slowest([outcome for outcome in outcomes if isinstance(outcome, PublishTimings)])
 
-    async def keep(self) -> None:
+    async def keep(self) -> PublishTimings:
         """Let the engines go on with the version they hold, after a step without an update; call with `lock` held."""
         if self._is_asleep and self._version is not None:
-            await self.publish(self._version)
+            return await self.publish(self._version)
+        return PublishTimings()
 
     async def refill(self, engine: Engine) -> None:
         """Let an engine that was restarted serve the present version. Raises what goes wrong."""
@@ -168,7 +171,8 @@ class Publisher:
             # First after resume: until it passes, nothing that this version samples may be trained.
             logprobs = await watch.lap("canary_s", partial(engine.score, self._canary.ids))
             difference = self._canary.check(logprobs, expected)
-        return replace(shared, **watch.seconds, canary=difference)
+        mib = staged.nbytes / (1 << 20) if staged else 0.0
+        return replace(shared, **watch.seconds, canary=difference, mib=mib)
 
 
 def _checked(outcome: PublishTimings | BaseException) -> PublishTimings | AgentRLError:

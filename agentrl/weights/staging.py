@@ -27,11 +27,12 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Weights in files: the arguments of `Engine.load` and `Engine.finish_update`, and the files' folders."""
+    """Weights in files: the arguments of `Engine.load` and `Engine.finish_update`, the files' folders, their bytes."""
 
     buckets: tuple[Bucket, ...]
     manifest: WeightManifest
     folders: tuple[Path, ...]
+    nbytes: int
 
     def discard(self) -> None:
         """Remove the files; engines that still map them keep their contents. Idempotent."""
@@ -49,6 +50,7 @@ def stage(
     folders: dict[Path, Path] = {}
     buckets: list[Bucket] = []
     specs: list[TensorSpec] = []
+    nbytes = 0
     try:
         for number, group in enumerate(_groups(named_tensors, bucket_bytes)):
             size = sum(_padded(tensor.nbytes) for _, tensor in group)
@@ -57,11 +59,12 @@ def stage(
                 folders[root] = Path(tempfile.mkdtemp(prefix=staging_prefix(fallback), dir=root))
             buckets.append(_write(group, folders[root] / f"{number}.bin", size))
             specs.extend(spec_of(name, tensor) for name, tensor in group)
+            nbytes += sum(tensor.nbytes for _, tensor in group)
     except BaseException:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Staged(tuple(buckets), WeightManifest(version, tuple(specs)), tuple(folders.values()))
+    return Staged(tuple(buckets), WeightManifest(version, tuple(specs)), tuple(folders.values()), nbytes)
 
 
 def stage_adapter(
@@ -76,7 +79,7 @@ def stage_adapter(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     manifest = WeightManifest(version, tuple(spec_of(name, tensor) for name, tensor in named))
-    return Staged(({"adapter": str(folder)},), manifest, (folder,))
+    return Staged(({"adapter": str(folder)},), manifest, (folder,), sum(tensor.nbytes for _, tensor in named))
 
 
 async def stage_folder(model: Path, fallback: Path, bucket_bytes: int, version: Version, deadline_s: float) -> Staged:

@@ -36,7 +36,7 @@ from agentrl.types import (
     Version,
     VersionSpan,
 )
-from agentrl.weights.publisher import Publisher
+from agentrl.weights.publisher import Publisher, PublishTimings
 
 CONFIG = Config.model_validate(
     {"steps": 6, "rollout": {"prompts": 1, "group_size": 2}, "track": {"tensorboard": False}}
@@ -69,11 +69,13 @@ class Publications:
     async def yield_gpus(self) -> None:
         self.yielded += 1
 
-    async def publish(self, version: Version) -> None:
+    async def publish(self, version: Version) -> PublishTimings:
         self.published.append(version)
+        return PublishTimings(mib=1.5)
 
-    async def keep(self) -> None:
+    async def keep(self) -> PublishTimings:
         self.kept += 1
+        return PublishTimings()
 
 
 class Run:

@@ -55,6 +55,7 @@ async def test_each_engine_is_paused_loaded_verified_resumed_and_scored(learner:
     assert [engine.calls for engine in fleet.engines.values()] == [STAGED, STAGED]
     assert [fleet.replaced, timings.canary] == [{}, 0.0]
     assert timings.stage_s > 0
+    assert timings.mib > 0
 
 
 @pytest.mark.parametrize("step", ["pause", "start_update", "load", "finish_update", "resume", "score"])
