@@ -134,6 +134,7 @@ async def test_a_step_that_moves_no_weight_publishes_nothing(run: Run) -> None:
     await run.step("update")
     assert run.publications.published == [Version(0, 0), Version(0, 1)]
     records = read_steps(run.session.folder)
+    assert [r.published_mib for r in records] == [0.0, 0.0, 1.5]
     assert [(r.version, r.groups_mixed, r.staleness) for r in records] == [
         ("0.0", 0, (2,)), ("0.0", 1, (2,)), ("0.1", 1, (2,)),
     ]  # fmt: skip
