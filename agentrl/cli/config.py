@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from agentrl.cli.flags import ENV, parse
+from agentrl.config.keys import keys_in
 from agentrl.config.loading import read
 from agentrl.config.machine import detect
 from agentrl.config.resolve import explain, resolve_run
@@ -23,6 +24,8 @@ def run(words: list[str]) -> int:
     algorithm = algorithm_of(config)
     plugins = {"env": env_config(resolve(config.env.name), config.env.options), "algorithm": algorithm.config}
     idle = idle_keys(config) | {f"algorithm.{key}": needs for key, needs in algorithm.idle_keys().items()}
+    if "values" not in algorithm.requirements.columns:
+        idle |= dict.fromkeys(keys_in("critic"), "an algorithm with a critic")
     print(textwrap.fill(explain(config, machine), 118, initial_indent="# ", subsequent_indent="# "))
     print(to_toml(config, settings, plugins, idle), end="")
     return 0
