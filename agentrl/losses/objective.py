@@ -38,17 +38,25 @@ def _kl_term(terms: Terms, config: LossConfig) -> Tensor:
     Each token is weighted by min(cap, policy / sampler), because the tokens come from the sampler.
     """
     own_A, reference_A = terms.logprobs.detach(), terms.column("reference")
+    coef = _coefficient(terms, "kl_coef", config.kl_coef)
     terms.meter("reference_kl", kl(config.kl_estimator, own_A, reference_A))
     if config.kl_in == "reward":
         return torch.zeros_like(own_A)
     weight_A = torch.exp(own_A - terms.sampler).clamp(max=config.tis_cap)
-    penalty_A = kl_penalty(config.kl_estimator, terms.logprobs, reference_A, weight_A)
-    return terms.state.get("kl_coef", config.kl_coef) * penalty_A
+    return coef * kl_penalty(config.kl_estimator, terms.logprobs, reference_A, weight_A)
 
 
 def _entropy_bonus(terms: Terms, config: LossConfig) -> Tensor:
     """Return entropy_coef * entropy [A]; 0 where the entropy exceeds `entropy_clip`."""
-    bonus_A = terms.state.get("entropy_coef", config.entropy_coef) * terms.entropy
+    bonus_A = _coefficient(terms, "entropy_coef", config.entropy_coef) * terms.entropy
     if config.entropy_clip > 0:
         bonus_A = torch.where(terms.entropy > config.entropy_clip, 0.0, bonus_A)
     return bonus_A
+
+
+def _coefficient(terms: Terms, name: str, start: float) -> float:
+    """Return a coefficient: that of the state once it has adapted, which is metered, else its start."""
+    if name not in terms.state:
+        return start
+    terms.meter(name, torch.full_like(terms.sampler, terms.state[name]))
+    return terms.state[name]

@@ -52,8 +52,10 @@ def test_coefficients_that_adapt_are_those_of_the_state() -> None:
     rows = random_rows(3)
     fixed = summed(seen(rows), kl_coef=0.5, entropy_coef=0.25)
     state = {"kl_coef": 0.5, "entropy_coef": 0.25}
-    adaptive = summed(seen(rows, state=state), kl_coef=0.1, kl_target=1.0, entropy_target=1.0)
-    assert adaptive == fixed
+    here = seen(rows, state=state)
+    assert summed(here, kl_coef=0.1, kl_target=1.0, entropy_target=1.0) == fixed
+    metered = means([here.terms.meter.sums()])
+    assert {name: metered[name] for name in state} == pytest.approx(state)
 
 
 def test_a_token_above_the_bound_gets_no_bonus() -> None:
