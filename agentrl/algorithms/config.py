@@ -50,7 +50,10 @@ class AlgorithmConfig(Keys):
     kl_in: Literal["loss", "reward"] = Field(
         "loss", description="add the KL to the loss, or subtract it from the rewards"
     )
-    kl_estimator: Estimator = Field("k3", description="estimator of the KL (joschu.net/blog/kl-approx.html)")
+    kl_estimator: Estimator = Field(
+        "k3",
+        description="estimator of the KL (joschu.net/blog/kl-approx.html); for a KL in the reward, the default is k1",
+    )
     kl_target: float = Field(0.0, ge=0, description="KL to which the coefficient adapts; 0: fixed coefficient")
     kl_horizon: int = Field(10_000, gt=0, description="samples in which an adaptive KL coefficient moves by 20 %")
     kl_stop: float = Field(
@@ -86,6 +89,14 @@ class AlgorithmConfig(Keys):
         False, description="drop groups whose advantages are all zero and sample replacements (DAPO)"
     )
     max_filtered_batches: int = Field(4, ge=1, description="maximum batches of dropped groups per step")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_estimator(cls, keys: Any) -> Any:
+        """Subtract k1 from the rewards unless `kl_estimator` is set: only its policy gradient is that of the KL."""
+        if not isinstance(keys, dict) or keys.get("kl_in", cls.model_fields["kl_in"].default) != "reward":
+            return keys
+        return {"kl_estimator": "k1"} | keys
 
     @model_validator(mode="before")
     @classmethod
