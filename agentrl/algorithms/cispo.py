@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from agentrl.algorithms.config import Loss
 from agentrl.algorithms.grpo import GRPO
 
@@ -12,8 +10,8 @@ class CISPO(GRPO):
     """Clipped IS-weight Policy Optimization (MiniMax-M1, arXiv:2506.13585, section 3.1, equations 4 and 5).
 
     The advantage is GRPO's. The importance weight is clipped and detached, so that every token keeps a gradient. As in
-    the paper, only the upper bound matters: with `clip_low` 1 the lower bound is 0. The paper does not tell its upper
-    bound; a weight of 5 is that of ScaleRL (arXiv:2510.13786).
+    the paper, only the upper bound matters: with `clip_low` 1 the lower bound is 0. The paper does not state its upper
+    bound; a weight of at most 5 is that of ScaleRL (arXiv:2510.13786).
     """
 
     name = "cispo"
@@ -22,7 +20,7 @@ class CISPO(GRPO):
         """Keys of GRPO with the defaults of CISPO."""
 
         loss: Loss = "cispo"
-        clip_low: float = Field(1.0, gt=0, le=1, description="clip of the weight below 1")
-        clip_high: float = Field(4.0, gt=0, le=100, description="clip of the weight above 1")
+        clip_low: float = 1.0
+        clip_high: float = 4.0
 
     config: Config

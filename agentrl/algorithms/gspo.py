@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from agentrl.algorithms.config import Loss
 from agentrl.algorithms.grpo import GRPO
 
@@ -24,7 +22,7 @@ class GSPO(GRPO):
 
         loss: Loss = "gspo"
         normalization: Literal["token", "sequence", "constant"] = "sequence"
-        clip_low: float = Field(3e-4, gt=0, le=1, description="clip of the sequence's ratio below 1")
-        clip_high: float = Field(4e-4, gt=0, le=100, description="clip of the sequence's ratio above 1")
+        clip_low: float = 3e-4
+        clip_high: float = 4e-4
 
     config: Config

@@ -94,6 +94,16 @@ def test_grpo_equals_the_papers_outcome_supervision(played: list[Played]) -> Non
         check(algorithm(name), [played], [expected])
 
 
+@given(OUTCOMES)
+def test_grpo_with_normalization_sequence_is_the_papers_mean_over_each_answer(played: list[Played]) -> None:
+    """DeepSeekMath, arXiv:2402.03300, equation 3: 1/G sum_i 1/|o_i| sum_t."""
+    for sample, episode in zip(
+        credited(algorithm("grpo", normalization="sequence"), of(played))[0], played, strict=True
+    ):
+        assert sample.weights.tolist() == [1 / episode.lengths[0]] * episode.lengths[0]
+        assert sample.share == 1.0
+
+
 @given(OUTCOMES, st.integers(1, 9))
 def test_dr_grpo_equals_its_paper_in_advantage_and_normalisation(played: list[Played], limit: int) -> None:
     """Dr. GRPO, arXiv:2503.20783, section 3.2: A_i,t = R_i - mean(R), and a sum over tokens divided by a constant."""

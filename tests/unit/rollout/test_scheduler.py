@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
+from agentrl.algorithms import resolve
 from agentrl.errors import DeadlineError, RunError, WorkerLostError
 from agentrl.rollout.faults import UNANSWERED_BATCHES
 from agentrl.rollout.groups import RolloutSettings
@@ -327,8 +328,9 @@ def equal(group: Group) -> bool:
     return len({t.reward for t in group.trajectories}) == 1
 
 
-async def test_groups_without_a_signal_are_replaced_if_the_run_wants_it() -> None:
-    scheduler, workers, journal = make(max_filtered_batches=1, has_signal=lambda group: not equal(group))
+@pytest.mark.parametrize("has_signal", [lambda group: not equal(group), resolve("dapo")().has_signal])
+async def test_groups_without_a_signal_are_replaced_if_the_run_wants_it(has_signal: Callable[[Group], bool]) -> None:
+    scheduler, workers, journal = make(max_filtered_batches=1, has_signal=has_signal)
     scheduler.start()
     await settle_down()
     workers.finish_group(0, signals=(Signal("reward", 1.0),))
