@@ -76,12 +76,17 @@ def make_algorithm(section: AlgorithmSection, run: RunShape | None = None) -> Al
     if vars(algorithm).get("config") is not config:
         where = defined_at(cls.__init__)
         raise ConfigError(f"{cls.__name__}{where} loses its config: call super().__init__(config, run) in __init__")
+    _refuse_idle(algorithm)
+    return algorithm
+
+
+def _refuse_idle(algorithm: Algorithm) -> None:
+    """Raise one ConfigError for the keys that were set although nothing reads them."""
+    fields = type(algorithm.config).model_fields
     idle = [
         f"algorithm.{key} has no effect without {needs}: leave it out"
         for key, needs in algorithm.idle_keys().items()
-        if key in section.options
-        and getattr(config, key) != cls.Config.model_fields[key].get_default(call_default_factory=True)
+        if getattr(algorithm.config, key) != fields[key].get_default(call_default_factory=True)
     ]
     if idle:
         raise ConfigError("\n".join(idle))
-    return algorithm
