@@ -108,8 +108,11 @@ def _optimizer(config: Config, machine: Machine) -> Iterator[str]:
     learner = config.learner
     if learner.optimizer == "adamw":
         return
-    if learner.zero_stage:
-        yield f"learner.optimizer {learner.optimizer} needs whole parameters: set learner.zero_stage 0"
+    if learner.zero_stage or config.critic.zero_stage:
+        yield (
+            f"learner.optimizer {learner.optimizer} needs whole parameters: set learner.zero_stage and "
+            "critic.zero_stage 0"
+        )
     if learner.optimizer == "adamw_8bit" and config.device == "cpu":
         yield "learner.optimizer adamw_8bit needs a GPU: leave it out"
     elif learner.optimizer == "adamw_8bit" and not machine.has("bitsandbytes"):

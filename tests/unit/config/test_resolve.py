@@ -127,7 +127,11 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"lora.alpha": "8"}, "lora.alpha has no effect without lora.rank above 0"),
         (LAPTOP, {"lora.publish": "adapter"}, "lora.publish has no effect without lora.rank above 0"),
         (LAPTOP, {"lora.targets": "q_proj"}, "lora.targets has no effect without lora.rank above 0"),
-        (LAPTOP, {"learner.optimizer": "muon", "learner.zero_stage": "1"}, "set learner.zero_stage 0"),
+        (
+            LAPTOP,
+            {"learner.optimizer": "muon", "learner.zero_stage": "1"},
+            "needs whole parameters: set learner.zero_stage",
+        ),
         (LAPTOP, {"learner.optimizer": "adamw_8bit"}, "learner.optimizer adamw_8bit needs a GPU: leave it out"),
         (ONE_GPU, {"learner.optimizer": "adamw_8bit"}, "pip install 'agentrl[bitsandbytes]', or leave it out"),
         (LAPTOP, {"prompts": "1", "group-size": "2", "learner.updates_per_batch": "3"}, "2 samples, fewer than"),

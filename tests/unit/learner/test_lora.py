@@ -97,6 +97,21 @@ def test_merged_tensors_have_the_names_of_the_checkpoint(folder: Path, model: Pa
     assert named.keys() == dict(checkpoint_tensors(plain, plain.state_dict())).keys()
 
 
+def test_a_reference_that_moves_gets_the_merged_weights_by_its_own_names(folder: Path, model: PackedModel):
+    parameters = dict(load_model(folder, torch.float32).named_parameters())
+    tied = {f"model.{name}" for name in model.model.all_tied_weights_keys}
+    assert {name for name, _ in merged_state(model, whole)} - tied == parameters.keys()
+
+
+def test_a_frozen_head_gets_no_gradient_and_its_hidden_states_the_same(folder: Path):
+    free, frozen = load_model(folder, torch.float32), load_model(folder, torch.float32)
+    frozen.head_weight.requires_grad_(False)
+    assert learned(free) == learned(frozen)
+    assert frozen.head_weight.grad is None
+    layer = "model.layers.0.mlp.up_proj.weight"
+    assert torch.equal(frozen.model.get_parameter(layer).grad, free.model.get_parameter(layer).grad)
+
+
 def test_without_its_adapters_the_model_is_the_reference_and_afterwards_the_policy_again(
     folder: Path, model: PackedModel
 ):
