@@ -39,18 +39,19 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class RunShape:
-    """The sizes of a run that an algorithm may use: `max_tokens` per turn, `steps` in batches."""
+    """The sizes of a run that an algorithm may use: `max_tokens` per turn, `steps` in batches, `updates` per batch."""
 
     prompts: int = 8
     group_size: int = 8
     max_tokens: int = 512
     steps: int = 1
+    updates: int = 1
 
     @classmethod
     def of(cls, config: RunConfig) -> RunShape:
         """Return the sizes of the run that `config` describes."""
         rollout = config.rollout
-        return cls(rollout.prompts, rollout.group_size, rollout.max_tokens, config.steps)
+        return cls(rollout.prompts, rollout.group_size, rollout.max_tokens, config.steps, config.learner.updates)
 
 
 class Algorithm(ABC):
@@ -134,6 +135,8 @@ class Algorithm(ABC):
             idle |= dict.fromkeys(("reference_every", "reference_ema"), "algorithm.kl_coef above 0")
         if "teacher" not in self.requirements.columns:
             idle["teacher"] = "an algorithm that has one (distillation)"
+        if self.run.updates == 1:
+            idle["kl_stop"] = "learner.updates_per_batch or learner.epochs above 1"
         return idle
 
     # --- for the run ----------------------------------------------------------------------------------------

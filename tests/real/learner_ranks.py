@@ -46,7 +46,7 @@ def whole(learner: PolicyLearner) -> dict[str, torch.Tensor]:
 
 def scored(learner: PolicyLearner, sequences: list[TrainSequence]) -> list[TrainSequence]:
     """The batch with the columns that its algorithm needs, as the driver merges them from all ranks."""
-    columns = sorted(make_algorithm(learner.spec.algorithm).requirements.columns)
+    columns = sorted(make_algorithm(learner.spec.algorithm, learner.spec.run).requirements.columns)
     if not columns:
         return sequences
     shares: list[Any] = [None] * learner.world_size

@@ -17,7 +17,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from agentrl.algorithms import AlgorithmConfig, algorithms
+from agentrl.algorithms import AlgorithmConfig, RunShape, algorithms
 from agentrl.config.schema import AlgorithmSection, CriticSection, LearnerSection, LoraSection
 from agentrl.learner import checkpoint
 from agentrl.learner.spec import LearnerSpec
@@ -200,7 +200,10 @@ def test_a_moving_reference_is_the_policys_average_on_every_layout_and_goes_on_e
 def test_updates_stop_on_all_ranks_when_the_policy_has_drifted(model: Path, tmp_path: Path):
     """The first update measures no drift; from the second on every update exceeds the limit."""
     keys = {"updates_per_batch": 2, "epochs": 2}
-    kinds = [spec(model, AlgorithmSection(kl_stop=limit), **keys) for limit in (1e-12, 10.0)]
+    kinds = [
+        replace(spec(model, AlgorithmSection(kl_stop=limit), **keys), run=RunShape(updates=4))
+        for limit in (1e-12, 10.0)
+    ]
     for of_rank in run("train", tmp_path, *kinds, ranks=2):
         counts = [{(r.optimizer_steps, r.stopped_steps) for r in reports} for reports, _, _ in of_rank]
         assert counts == [{(2, 2)}, {(4, 0)}]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.algorithms.base import RunShape
 from agentrl.algorithms.grpo import GRPO
 from agentrl.types import SampleId, StepReport
 
@@ -63,3 +64,16 @@ def test_a_step_that_learned_nothing_and_a_fixed_coefficient_move_nothing() -> N
 def test_a_bonus_that_may_grow_needs_every_token() -> None:
     assert GRPO(GRPO.Config()).skips_zero_advantages
     assert not GRPO(GRPO.Config(entropy_target=0.5)).skips_zero_advantages
+
+
+def test_a_key_of_the_loss_that_nothing_reads_is_named_with_what_it_needs() -> None:
+    rule = GRPO(GRPO.Config(loss="policy_gradient", correction="tis"), RunShape(updates=1))
+    idle = rule.idle_keys()
+    assert {"clip_low", "clip_high", "dual_clip", "old_logprobs", "geometric_low", "kl_stop", "reference_ema"} <= set(
+        idle
+    )
+    assert idle["kl_stop"] == "learner.updates_per_batch or learner.epochs above 1"
+    assert "kl_stop" not in GRPO(GRPO.Config(), RunShape(updates=2)).idle_keys()
+    config = GRPO.Config(loss="dual_clip", correction="geometric_mask", kl_coef=0.1, reference_every=5)
+    read = {"dual_clip", "geometric_low", "geometric_high", "tis_cap", "reference_every", "reference_ema"}
+    assert not read & set(GRPO(config).idle_keys())
