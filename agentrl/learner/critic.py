@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,9 @@ from agentrl.learner.batch import split_updates, with_gradient
 from agentrl.learner.deepspeed import DeepSpeedModel
 from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.learner.part import Layout, Part, update_order
+from agentrl.learner.part import Layout, Part
 from agentrl.learner.spec import LearnerSpec
+from agentrl.learner.updates import Updates, update_order
 from agentrl.learner.value_model import load_value_model
 from agentrl.losses.terms import Meter
 from agentrl.losses.value_loss import value_loss
@@ -46,25 +46,6 @@ class MicroBatchValueLoss:
         return (weights_A * loss_A).sum() * self.scale
 
 
-@dataclass
-class CriticUpdates:
-    """The critic's optimizer steps on one batch: `meter` over those that were taken, `values` of the batch before."""
-
-    meter: Meter = field(default_factory=Meter)
-    norms: list[float] = field(default_factory=list)
-    lr: float = 0.0
-    nonfinite: int = 0
-
-    values: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def meters(self) -> dict[str, float]:
-        """What is the same on all ranks; empty without a critic."""
-        if not self.values:
-            return {}
-        return {**self.values, "critic_grad_norm": sum(self.norms) / max(1, len(self.norms)), "critic_lr": self.lr}
-
-
 class Critic:
     """A value model with its own optimizer. All ranks call each method together."""
 
@@ -79,31 +60,29 @@ class Critic:
         """Return the value [A] of the state before each action, without gradient."""
         return self._model.output(micro_batch)
 
-    def update(self, batch: Sequence[TrainSequence], first: int) -> CriticUpdates:
+    def update(self, batch: Sequence[TrainSequence], first: int) -> Updates:
         """Take as many optimizer steps as the policy does, on all sequences; `first` is the number of the first.
 
         The old values are those of the batch. A step whose gradient is not finite changes nothing.
         """
         parts = [self._part(rows) for rows in split_updates(batch, self._section.updates_per_batch)]
-        updates = CriticUpdates(values=value_meters(batch))
+        updates = Updates(self._layout.device)
         for number, index in enumerate(update_order(len(parts), self._section.epochs, first)):
             updates.lr = learning_rate(self._section, first + number, self._steps)
             if parts[index].plan:
                 self._step(parts[index], updates)
+        updates.digest = self._model.digest()
+        own = {"critic_grad_norm": updates.grad_norm, "critic_lr": updates.lr}
+        updates.own_meters = {**value_meters(batch), **own}
         return updates
 
     def _part(self, batch: Sequence[TrainSequence]) -> Part:
         return self._layout.part(batch, with_gradient(batch, needs_signal=False))
 
-    def _step(self, part: Part, updates: CriticUpdates) -> None:
+    def _step(self, part: Part, updates: Updates) -> None:
         meter = Meter()
-        self._model.accumulate(part, lambda _, row: MicroBatchValueLoss(row, self._clip, part.scale, meter))
-        norm = self._model.step(updates.lr)
-        if math.isfinite(norm):
-            updates.norms.append(norm)
-            updates.meter.add(meter)
-        else:
-            updates.nonfinite += 1
+        loss = self._model.accumulate(part, lambda _, row: MicroBatchValueLoss(row, self._clip, part.scale, meter))
+        updates.add(self._model.step(updates.lr), loss, meter, part)
 
     @property
     def zero_stage(self) -> int:
@@ -113,10 +92,6 @@ class Critic:
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Return every tensor under its checkpoint name, in the compute type."""
         return self._model.weights()
-
-    def digest(self) -> str:
-        """Return the digest of this rank's parameters."""
-        return self._model.digest()
 
     def save(self, folder: Path) -> None:
         """Write the exact training state; every rank writes its part."""

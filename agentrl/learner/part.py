@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,11 +67,3 @@ class Part:
     def actions(self) -> int:
         """The sampled tokens of this rank's share."""
         return sum(self.batch[index].actions for content in self.plan for tree in content for index in tree.members)
-
-
-def update_order(parts: int, epochs: int, first: int) -> list[int]:
-    """Return the part of each update: as they are in the first epoch, then shuffled by the number of the `first`."""
-    order = list(range(parts))
-    for epoch in range(1, epochs):
-        order += [int(index) for index in np.random.default_rng([first, epoch]).permutation(parts)]
-    return order

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,43 +19,21 @@ from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequen
 from agentrl.errors import LearnerError
 from agentrl.learner import checkpoint, reference
 from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates, with_gradient
-from agentrl.learner.critic import Critic, CriticUpdates
+from agentrl.learner.critic import Critic
 from agentrl.learner.deepspeed import DeepSpeedModel, join_process_group
 from agentrl.learner.lora import add_adapters
 from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch, pack
 from agentrl.learner.model import PackedModel, load_model
-from agentrl.learner.part import Layout, Part, update_order
+from agentrl.learner.part import Layout, Part
 from agentrl.learner.spec import LearnerSpec
+from agentrl.learner.updates import Updates, update_order
 from agentrl.losses.terms import Meter, means
 from agentrl.types import SampleId, StepReport, Version
 from agentrl.weights.staging import Staged, stage, stage_adapter
 
 T = TypeVar("T")
-
-
-@dataclass
-class _Updates:
-    """The optimizer steps of one batch: sums over those that were taken, counts of the others."""
-
-    loss: Tensor
-    meter: Meter = field(default_factory=Meter)
-    norms: list[float] = field(default_factory=list)
-    lr: float = 0.0
-    tokens: int = 0
-    skipped: int = 0
-    nonfinite: int = 0
-    stopped: int = 0
-
-    def add(self, norm: float, loss: Tensor, meter: Meter, tokens: int) -> None:
-        if math.isfinite(norm):
-            self.norms.append(norm)
-            self.loss += loss
-            self.tokens += tokens
-            self.meter.add(meter)
-        else:
-            self.nonfinite += 1
 
 
 class PolicyLearner:
@@ -130,25 +106,24 @@ class PolicyLearner:
         self._algorithm.state = dict(state or {})
         with self._named("step"):
             first = self._updates - self._warmup
-            updates = self._update(batch, first) if first >= 0 else _Updates(torch.zeros((), device=self._device))
-            values = self._critic.update(batch, self._updates) if self._critic else CriticUpdates()
+            updates = self._update(batch, first) if first >= 0 else Updates(self._device)
+            values = self._critic.update(batch, self._updates) if self._critic else Updates(self._device)
             self._updates += self.spec.learner.updates
             updates.meter.add(values.meter)
             tokens = torch.tensor(updates.tokens, device=self._device)
             dist.all_reduce(updates.loss)
             dist.all_reduce(tokens)
             meters = self._gathered(updates.meter.sums())
-            critic_digest = self._critic.digest() if self._critic else ""
-            digests = self._gathered(self._model.digest() + critic_digest)
+            digests = self._gathered(self._model.digest() + values.digest)
             self._move_reference()
         # Each rank reports a share of the samples, whichever rank their tokens went through.
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
         own = set(samples)
         return StepReport(
             loss=float(updates.loss),
-            grad_norm=sum(updates.norms) / max(1, len(updates.norms)),
+            grad_norm=updates.grad_norm,
             lr=updates.lr,
-            meters={**means(meters), **values.meters},
+            meters={**means(meters), **values.own_meters},
             digest=hashlib.sha256("".join(digests).encode()).hexdigest()[:16],
             tokens=sum(sequence.actions for sequence in batch if sequence.sample in own),
             optimizer_steps=len(updates.norms),
@@ -171,13 +146,13 @@ class PolicyLearner:
         """Updates of the critic's warm-up."""
         return self.spec.critic.warmup_steps * self.spec.learner.updates if self._critic else 0
 
-    def _update(self, batch: Sequence[TrainSequence], first: int) -> _Updates:
+    def _update(self, batch: Sequence[TrainSequence], first: int) -> Updates:
         """Take an optimizer step for each part that has a signal, in every epoch; `first` numbers the first."""
         section, steps = self.spec.learner, self.spec.steps - self._warmup // self.spec.learner.updates
         parts = [self._part(part) for part in split_updates(batch, section.updates_per_batch)]
         order = update_order(len(parts), section.epochs, first)
         self._find_old_logprobs(parts, order)
-        updates = _Updates(torch.zeros((), device=self._device))
+        updates = Updates(self._device)
         for number, index in enumerate(order):
             part = parts[index]
             updates.lr = learning_rate(section, first + number, steps)
@@ -186,7 +161,7 @@ class PolicyLearner:
                 continue
             meter = Meter()
             loss = self._model.accumulate(part, self._loss(part, meter))
-            updates.add(self._model.step(updates.lr), loss / self.world_size, meter, part.actions)
+            updates.add(self._model.step(updates.lr), loss, meter, part)
             if self._has_drifted(meter):
                 updates.stopped = len(order) - number - 1
                 break

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from agentrl.algorithms import resolve
 from agentrl.algorithms.registry import make_algorithm
-from agentrl.algorithms.sample import TrainSequence, samples_of, train_sequences
+from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
 from agentrl.errors import AgentRLError
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
@@ -267,7 +266,7 @@ def bandit(job: Job, rank: int) -> list[list[float]]:
 
 
 def _play(learner: PolicyLearner, steps: int = 12) -> list[float]:
-    rng, rule, curve = random.Random(0), resolve(learner.spec.algorithm.name)(), []
+    rng, rule, curve = random.Random(0), make_algorithm(learner.spec.algorithm), []
     arms = list(range(3, 35))
     for _ in range(steps):
         logprobs = [row[-1] for row in learner.logprobs([[1, 2, arm] for arm in arms])]
@@ -278,6 +277,9 @@ def _play(learner: PolicyLearner, steps: int = 12) -> list[float]:
             played = rng.choices(range(len(arms)), weights, k=8)
             groups.append(Group(number, tuple(_pull(number, m, arms[a], logprobs[a]) for m, a in enumerate(played))))
         samples = samples_of(groups)
+        plain, columns = train_sequences(samples), sorted(rule.requirements.columns)
+        scores = learner.score(plain, columns)
+        attach(samples, {column: [scores[column][n] for n in range(len(plain))] for column in columns})
         rule.assign(samples)
         learner.step(train_sequences(samples))
     return curve
