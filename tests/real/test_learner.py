@@ -227,7 +227,7 @@ def test_the_critic_is_the_same_on_every_layout_as_in_plain_pytorch_and_goes_on_
         for policy_zero, critic_zero, keys in layouts
     ]
     [alone] = run("critic", one, *kinds[:2])
-    pair = run("critic", two, *kinds, ranks=2)
+    pair = run("critic", two, *kinds[1:], ranks=2)
     for results in (*zip(*pair, strict=True), *((result,) for result in alone)):
         for _, reports, is_kept, _, is_resumed in results:
             assert (is_kept, is_resumed) == (True, True)
@@ -236,14 +236,14 @@ def test_the_critic_is_the_same_on_every_layout_as_in_plain_pytorch_and_goes_on_
                 (True, 0, True),
             ]
     for of_rank in pair:
-        for (_, _, keys), (_, reports, _, values, _) in zip(layouts, of_rank, strict=True):
+        for (_, _, keys), (_, reports, _, values, _) in zip(layouts[1:], of_rank, strict=True):
             _, straight, _, expected, _ = alone[int(keys == twice)]
             for got, wanted in zip(reports, straight, strict=True):
                 assert got.meters == pytest.approx(wanted.meters, rel=1e-5, abs=1e-5)
                 assert got.loss == pytest.approx(wanted.loss, abs=1e-5)
             for name, tensor in values.items():
                 torch.testing.assert_close(tensor, expected[name], atol=2 * ADAM, rtol=0)
-    starts = [{index: row for of_rank in pair for index, row in of_rank[n][0].items()} for n in range(len(kinds))]
+    starts = [{index: row for of_rank in pair for index, row in of_rank[n][0].items()} for n in range(2)]
     for start in starts:
         assert sorted(start) == list(range(12))
         assert all(start[n].tolist() == pytest.approx(alone[0][0][n].tolist(), abs=1e-5) for n in start)
