@@ -211,6 +211,12 @@ def _critic(learner: PolicyLearner) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in learner._critic.weights()}
 
 
+def teacher(job: Job, rank: int) -> dict[int, Any]:
+    """The teacher's logprobs of a batch that was sampled at another temperature than 1."""
+    [learner] = learners(job, rank)
+    return learner.score(batch(temperature=0.6), ["teacher"])["teacher"]
+
+
 def adapters(job: Job, rank: int) -> list[tuple[Any, ...]]:
     """LoRA and an EMA, for each spec: reports, whether the base changed, weights, EMA, reference, resumed equally."""
     out = []
@@ -321,6 +327,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
         resume,
         moving_reference,
         critic,
+        teacher,
         adapters,
         publish,
         bandit,

@@ -25,7 +25,15 @@ from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.updates import update_order
 from tests.real.learner_ranks import Job
 from tests.tiny import tiny_model
-from tests.unit.learner.synthetic import batch, plain_loss, plain_model, plain_value_loss, reward_model, with_values
+from tests.unit.learner.synthetic import (
+    batch,
+    plain_logprobs,
+    plain_loss,
+    plain_model,
+    plain_value_loss,
+    reward_model,
+    with_values,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 DEADLINE_S = 200.0
@@ -267,6 +275,16 @@ def test_the_critic_is_the_same_on_every_layout_as_in_plain_pytorch_and_goes_on_
             assert report.meters["critic_lr"] == 2e-3
         for name, tensor in plain.named_parameters():
             torch.testing.assert_close(values[name], tensor.detach(), atol=2 * ADAM, rtol=0)
+
+
+def test_a_teachers_logprobs_are_its_own_at_the_sampling_temperature(model: Path, tmp_path: Path):
+    folder = tiny_model(tmp_path / "teacher", seed=7)
+    [rows] = run("teacher", tmp_path, replace(spec(model, AlgorithmSection(name="distillation")), teacher=folder))
+    sequences = batch(temperature=0.6)
+    with torch.no_grad():
+        logprobs, mask = plain_logprobs(plain_model(folder), sequences)
+    for index in range(len(sequences)):
+        assert rows[index].tolist() == pytest.approx(logprobs[index][mask[index] == 1].tolist(), abs=1e-5)
 
 
 def test_adapters_and_averages_are_the_same_on_every_layout_and_go_on_exactly(
