@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.algorithms import algorithm
+from agentrl.algorithms import resolve
+from agentrl.algorithms.sample import samples_of, train_sequences
 from agentrl.engine.vllm import VllmEngine
-from agentrl.learner.batch import train_sequences
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import (
     Completion,
@@ -103,11 +103,13 @@ def same(ours: tuple[tuple[int, ...], Completion], theirs: tuple[tuple[int, ...]
 def assert_trained_as_sampled(trajectories: list[Trajectory]) -> None:
     """The learner's rows hold the sampled ids and logprobs where the mask is 1, and nothing else there."""
     groups = [Group(g, tuple(t for t in trajectories if t.sample.group == g)) for g in range(GROUPS)]
-    rows = {row.sample: row for row in train_sequences(groups, algorithm("grpo"))}
+    samples = samples_of(groups)
+    resolve("grpo")().assign(samples)
+    rows = {row.sample: row for row in train_sequences(samples)}
     for trajectory in trajectories:
         row = rows[trajectory.sample]
         actions = [s for s in trajectory.segments if s.is_action]
-        trained = [(i, lp) for i, lp, m in zip(row.ids, row.sampler_logprobs, row.mask, strict=True) if m]
+        trained = list(zip(row.ids[row.mask].tolist(), row.columns.sampler.tolist(), strict=True))
         assert trained == [pair for s in actions for pair in zip(s.ids, s.logprobs, strict=True)]
         assert row.temperature == 0.8
 
