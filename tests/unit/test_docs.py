@@ -122,7 +122,9 @@ def check_command(words: list[str]) -> None:
         return
     assert words[1] in COMMANDS
     own, overrides = split(words[2:])
-    own_flags = re.findall(r'"--([a-z-]+)"', (ROOT / "agentrl" / "cli" / f"{words[1]}.py").read_text())
+    own_flags = re.findall(
+        r'"--([a-z-]+)"', (ROOT / "agentrl" / "cli" / f"{words[1].replace('-', '_')}.py").read_text()
+    )
     overrides = [(name, value) for name, value in overrides if name not in own_flags]
     assert words[1] in (*RUNS, "resume") or not overrides, f"agentrl {words[1]} has no flags"
     assert words[1] != "eval" or all(is_read(key_of(name)) for name, _ in overrides), overrides
