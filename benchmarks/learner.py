@@ -1,7 +1,7 @@
 """Trained tokens a second of the learner, as a ratio to a bare padded PyTorch loop on the same samples, interleaved.
 
-python benchmarks/learner.py MODEL_FOLDER [--rounds 5] [--dtype bfloat16] [--shapes 16x4x32 ...] prints the figures of
-each shape as a line of JSON.
+python benchmarks/learner.py MODEL_FOLDER [--rounds 5] [--dtype bfloat16] [--shapes 16x4x32 ...]; the last line is
+the figures as JSON, with several shapes one line for each.
 The bare loop is what people write by hand: float32 parameters under bfloat16 autocast, SDPA, right padding, full
 logits, fused AdamW, and the micro-batch size that was fastest here.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,7 +187,8 @@ def _fault(keys: RewardModelKeys) -> str:
         "has a judge without a url": bool(keys.judge) and not keys.url,
         "has a prompt or pattern without a judge": bool(keys.prompt or keys.pattern) and not keys.judge,
         "has a token_env without a url": bool(keys.token_env) and not keys.url,
-        "has a url without http:// or https://": bool(keys.url) and not re.match("https?://", keys.url or ""),
+        "has a url without http:// or https://": bool(keys.url)
+        and not (keys.url or "").startswith(("http://", "https://")),
         "has the scope turn, which /get_reward does not serve": keys.scope == "turn"
         and (keys.url or "").rstrip("/").endswith("/get_reward"),
     }
