@@ -105,8 +105,9 @@ async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
     parts = [
         timer.timed("engines", team.engines.start()),
         timer.timed("workers", team.workers.start(team.engines.current)),
-        timer.timed("reward models", team.reward_models.start()),
     ]
+    if team.reward_models.is_serving:
+        parts.append(timer.timed("reward models", team.reward_models.start()))
     if learns:
         parts.append(timer.timed("learner", team.learners.start()))
     tasks = [asyncio.create_task(part) for part in parts]

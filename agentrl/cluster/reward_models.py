@@ -45,6 +45,11 @@ class RewardModels:
         self._watches: list[asyncio.Task[None]] = []
         self._deaths = 0
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the run serves a model itself."""
+        return bool(self._servers)
+
     async def start(self) -> None:
         """Wait until every served model answers, and replace those that die from then on."""
         await asyncio.gather(*(self._start(name) for name in self._servers))
