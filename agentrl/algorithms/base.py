@@ -81,16 +81,15 @@ class Algorithm(ABC):
     @property
     def requirements(self) -> Needs:
         """What this algorithm needs with its present configuration."""
-        config, columns = self.config, set(self.needs.columns)
-        if config.kl_coef > 0:
-            columns |= {"reference", "old"} if config.kl_in == "reward" else {"reference"}
+        columns = set(self.needs.columns)
+        if self.config.kl_coef > 0:
+            columns |= {"reference", "old"} if self.config.has_reward_kl else {"reference"}
         return replace(self.needs, columns=frozenset(columns))
 
     @property
     def credits_groups_alone(self) -> bool:
         """Whether the credit of a group depends neither on other groups nor on columns."""
-        is_penalised = self.config.kl_coef > 0 and self.config.kl_in == "reward"
-        return not (self.is_batch_relative or self.needs.columns or is_penalised)
+        return not (self.is_batch_relative or self.needs.columns or self.config.has_reward_kl)
 
     @property
     def skips_zero_advantages(self) -> bool:
@@ -99,13 +98,15 @@ class Algorithm(ABC):
         Override it together with `loss`: a loss that is not ours is assumed to train every token.
         """
         config, own = self.config, type(self)
-        has_kl = config.kl_coef > 0 and config.kl_in == "loss"
-        has_bonus = config.entropy_coef > 0 or config.entropy_target > 0
-        return not (has_kl or has_bonus) and (own.loss, own.objective) == (Algorithm.loss, Algorithm.objective)
+        has_kl = config.kl_coef > 0 and not config.has_reward_kl
+        return not (has_kl or config.has_entropy_bonus) and (own.loss, own.objective) == (
+            Algorithm.loss,
+            Algorithm.objective,
+        )
 
     @abstractmethod
     def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
-        """Set `advantages` of every sample; also `returns`, `weights` and `share` where the algorithm uses them."""
+        """Set `advantages` of every sample; also `returns` and `weights` where the algorithm uses them."""
 
     def loss(self, terms: Terms) -> Tensor:
         """Return the policy loss of each sampled token [A] of a micro-batch, differentiable in `terms.logprobs`."""
@@ -143,19 +144,20 @@ class Algorithm(ABC):
 
     def assign(self, groups: Sequence[Sequence[Sample]]) -> None:
         """Shape the rewards, give credit, normalise the loss. Raises AlgorithmError for what cannot be trained."""
-        self._refuse_incomplete(groups)
-        self._shape(groups, is_observed=self.config.normalize_rewards)
-        self._credit(groups)
+        self._assign(groups, is_observed=self.config.normalize_rewards)
 
     def has_signal(self, group: Group) -> bool:
         """True when any advantage of the group is not 0, or if a group cannot be credited alone."""
         if not self.credits_groups_alone:
             return True
         groups = samples_of([group])
-        self._refuse_incomplete(groups)
-        self._shape(groups, is_observed=False)
-        self._credit(groups)
+        self._assign(groups, is_observed=False)
         return any(np.any(sample.advantages * sample.weights) for sample in groups[0])
+
+    def _assign(self, groups: Sequence[Sequence[Sample]], *, is_observed: bool) -> None:
+        self._refuse_incomplete(groups)
+        self._shape(groups, is_observed=is_observed)
+        self._credit(groups)
 
     def _refuse_incomplete(self, groups: Sequence[Sequence[Sample]]) -> None:
         for samples in groups:
@@ -178,7 +180,7 @@ class Algorithm(ABC):
         if is_observed:
             observe(members, self.state)
             scale(everyone, self.state)
-        if self.config.kl_coef > 0 and self.config.kl_in == "reward":
+        if self.config.has_reward_kl:
             coefficient = self.state.get("kl_coef", self.config.kl_coef)
             for sample in members:
                 kl = kl_values(sample.column("old"), sample.column("reference"), self.config.kl_estimator)

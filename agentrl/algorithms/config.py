@@ -108,11 +108,20 @@ class AlgorithmConfig(Keys):
         widths = next((widths for loss, widths in CLIP_WIDTHS.items() if loss == keys["loss"]), ())
         return dict(zip(("clip_low", "clip_high"), widths, strict=False)) | keys
 
+    @property
+    def has_reward_kl(self) -> bool:
+        """Whether a KL is subtracted from the rewards."""
+        return self.kl_coef > 0 and self.kl_in == "reward"
+
+    @property
+    def has_entropy_bonus(self) -> bool:
+        """Whether there is an entropy bonus, if only later in the run."""
+        return self.entropy_coef > 0 or self.entropy_target > 0
+
     def idle_keys(self) -> dict[str, str]:
         """Return the keys that have no effect beside the others, each with what it needs."""
         correction = self.correction if self.old_logprobs == "learner" else "none"
         has_kl, clips = self.kl_coef > 0, self.loss != "policy_gradient"
-        has_bonus = self.entropy_coef > 0 or self.entropy_target > 0
         is_floored = correction in ("icepop", "token_mask", "sequence_mask")
         a_kl, a_mean = "algorithm.kl_coef above 0", "algorithm.correction geometric_mask"
         conditions = (
@@ -130,7 +139,7 @@ class AlgorithmConfig(Keys):
             ("kl_horizon", has_kl and self.kl_target > 0, "algorithm.kl_target above 0"),
             ("reference_ema", self.reference_every > 0, "algorithm.reference_every above 0"),
             ("entropy_delta", self.entropy_target > 0, "algorithm.entropy_target above 0"),
-            ("entropy_clip", has_bonus, "algorithm.entropy_coef above 0"),
+            ("entropy_clip", self.has_entropy_bonus, "algorithm.entropy_coef above 0"),
             ("overlong_buffer", self.overlong_penalty > 0, "algorithm.overlong_penalty above 0"),
             ("max_filtered_batches", self.filter_zero_variance, "algorithm.filter_zero_variance true"),
         )

@@ -36,8 +36,8 @@ class Sample:
     `kl` what a KL penalty subtracts from the reward of each token, if there is one.
 
     An algorithm's `credit` sets `advantages`, and `returns` if it has a critic. It may lower `weights`, the factor of
-    each token in the loss (0: the token is not trained), and change `share`, what this sample adds to the number by
-    which the summed loss is divided.
+    each token in the loss (0: the token is not trained). `share` is what this sample adds to the number by which the
+    summed loss is divided; `algorithm.normalization` decides it after `credit`.
     """
 
     trajectory: Trajectory

@@ -103,10 +103,11 @@ class _Head:
             if grad_entropy_A is not None:
                 _complete(probs_CV)
                 bonus_CV = torch.xlogy(probs_CV, probs_CV) + probs_CV * self.entropy_A.detach()[chunk, None]
+                bonus_CV *= (grad_entropy_A[chunk] / temperature_C)[:, None]
             scale_C1 = (grad_logprobs_A[chunk] / temperature_C)[:, None]
             grad_CV = probs_CV.mul_(-scale_C1).scatter_add_(1, targets_C1, scale_C1)
-            if bonus_CV is not None and grad_entropy_A is not None:
-                grad_CV -= bonus_CV * (grad_entropy_A[chunk] / temperature_C)[:, None]
+            if bonus_CV is not None:
+                grad_CV -= bonus_CV
             grad_CV = grad_CV.to(self._weight_VD.dtype)
             grad_hidden_AD[chunk] = grad_CV @ self._weight_VD
             if grad_weight_VD is not None:

@@ -61,8 +61,8 @@ class LossConfig(Protocol):
         """Coefficient of the entropy bonus, at the start if it adapts."""
 
     @property
-    def entropy_target(self) -> float:
-        """Entropy below which the bonus acts; 0: everywhere."""
+    def has_entropy_bonus(self) -> bool:
+        """Whether there is an entropy bonus, if only later in the run."""
 
     @property
     def entropy_clip(self) -> float:

@@ -27,7 +27,7 @@ def objective(terms: Terms, config: LossConfig, loss: Callable[[Terms], Tensor])
     loss_A = correction(terms, config) * loss(terms)
     if config.kl_coef > 0:
         loss_A = loss_A + _kl_term(terms, config)
-    if config.entropy_coef > 0 or config.entropy_target > 0:
+    if config.has_entropy_bonus:
         loss_A = loss_A - _entropy_bonus(terms, config)
     return terms.weights * loss_A
 

@@ -99,8 +99,8 @@ class Publisher:
         self._version: Version | None = None
 
     async def yield_gpus(self) -> None:
-        """Free the GPUs for the learner, if it shares them."""
-        if self._shares_gpus:
+        """Free the GPUs for the learner, if it shares them. Idempotent until the next publication."""
+        if self._shares_gpus and not self._is_asleep:
             await self._fleet.sleep(self._deadline_s)
             self._is_asleep = True
 
