@@ -20,7 +20,7 @@ from pathlib import Path
 from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.report.summary import read
-from benchmarks.learning import GRID, HEIGHT, INK, LEFT, RIGHT, WIDTH, Point, curve, line, rows, x_of, y_of
+from benchmarks.learning import INK, RIGHT, WIDTH, Point, chart, curve, line, rows, y_of
 
 GOAL = 0.7
 COLORS = ("#0969da", "#bf8700", "#1a7f37", "#cf222e", "#8250df", "#57606a", "#bc4c00", "#0550ae")
@@ -90,24 +90,13 @@ def has_ended(folder: Path) -> bool:
 
 def draw(curves: Sequence[Curve], title: str) -> str:
     """All curves as a stand-alone SVG."""
-    last = max(curve.points[-1].step for curve in curves)
-    grid = "".join(
-        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y_of(s):.1f}" y2="{y_of(s):.1f}" stroke="{GRID}"/>'
-        f'<text x="{LEFT - 8}" y="{y_of(s) + 4:.1f}" text-anchor="end">{s:g}</text>'
-        f'<text x="{x_of(round(s * last), last):.1f}" y="{HEIGHT - 30}" text-anchor="middle">{round(s * last)}</text>'
-        for s in (0, 0.2, 0.4, 0.6, 0.8, 1)
-    )
     body = "".join(
         f'{line(one.points, color)}<text x="{WIDTH - RIGHT}" y="{y_of(0.5) + 16 * n:.1f}" text-anchor="end" '
         f'fill="{color}">{one.algorithm}</text>'
         for n, (one, color) in enumerate(zip(curves, COLORS, strict=False))
     )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        f'font-size="12" fill="{INK}"><rect width="100%" height="100%" fill="#ffffff"/>'
-        f'<text x="{LEFT}" y="18" font-size="14">{title}</text>{grid}{body}'
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">steps</text></svg>\n'
-    )
+    longest = max((one.points for one in curves), key=len)
+    return chart(title, INK, [point.step for point in longest], body, "steps")
 
 
 def table(curves: Sequence[Curve]) -> Iterator[str]:

@@ -87,22 +87,29 @@ def line(points: Sequence[Point], color: str) -> str:
 
 def draw(points: Sequence[Point], tools: Sequence[Point], title: str) -> str:
     """The curves as a stand-alone SVG."""
+    legend = f'<text x="{WIDTH - RIGHT}" y="18" text-anchor="end" fill="{TOOLS}">episodes that use a tool</text>'
+    below = legend + line(tools, TOOLS) if tools else ""
+    steps = [point.step for point in points]
+    return chart(title, SCORE if tools else INK, steps, line(points, SCORE), "optimizer steps", below)
+
+
+def chart(title: str, color: str, steps: Sequence[int], body: str, axis: str, below: str = "") -> str:
+    """A stand-alone SVG with a grid from 0 to 1 and marks at the steps; `below` is drawn under the grid."""
     grid = "".join(
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y_of(s):.1f}" y2="{y_of(s):.1f}" stroke="{GRID}"/>'
         f'<text x="{LEFT - 8}" y="{y_of(s) + 4:.1f}" text-anchor="end">{s:g}</text>'
         for s in (0, 0.2, 0.4, 0.6, 0.8, 1)
     )
     marks = "".join(
-        f'<text x="{x_of(p.step, points[-1].step):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{p.step}</text>'
-        for p in points
+        f'<text x="{x_of(step, steps[-1]):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{step}</text>'
+        for step in steps
     )
-    legend = f'<text x="{WIDTH - RIGHT}" y="18" text-anchor="end" fill="{TOOLS}">episodes that use a tool</text>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
         f'font-size="12" fill="{INK}"><rect width="100%" height="100%" fill="#ffffff"/>'
-        f'<text x="{LEFT}" y="18" font-size="14" fill="{SCORE if tools else INK}">{title}</text>'
-        f"{legend + line(tools, TOOLS) if tools else ''}{grid}{marks}{line(points, SCORE)}"
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">optimizer steps</text></svg>\n'
+        f'<text x="{LEFT}" y="18" font-size="14" fill="{color}">{title}</text>'
+        f"{below}{grid}{marks}{body}"
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{axis}</text></svg>\n'
     )
 
 

@@ -7,21 +7,19 @@ import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from agentrl.config.machine import detect
+from agentrl.records.manifest import cpu_name
 
 
 def machine() -> dict[str, Any]:
     """The machine that the figures hold for, and how busy it was when they were taken."""
     here = detect()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
     return {
-        "cpu": model,
+        "cpu": cpu_name() or "unknown",
         "cores": here.cores,
         "memory_gib": round(here.memory_gib, 1),
         "load": [round(load, 2) for load in os.getloadavg()],
