@@ -106,7 +106,10 @@ class Algorithm(ABC):
 
     @abstractmethod
     def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
-        """Set `advantages` of every sample; also `returns` and `weights` where the algorithm uses them."""
+        """Set `advantages` of every sample; also `returns` and `weights` where the algorithm uses them.
+
+        Episodes that `truncated` masks are not among the samples.
+        """
 
     def loss(self, terms: Terms) -> Tensor:
         """Return the policy loss of each sampled token [A] of a micro-batch, differentiable in `terms.logprobs`."""
@@ -156,8 +159,28 @@ class Algorithm(ABC):
 
     def _assign(self, groups: Sequence[Sequence[Sample]], *, is_observed: bool) -> None:
         self._refuse_incomplete(groups)
-        self._shape(groups, is_observed=is_observed)
-        self._credit(groups)
+        compared = self._compared(groups)
+        if compared:
+            self._shape(compared, is_observed=is_observed)
+            self.credit(compared)
+        credited = {sample for samples in compared for sample in samples}
+        for sample in (sample for samples in groups for sample in samples):
+            if sample not in credited:
+                sample.weights = np.zeros(len(sample))
+                sample.returns = np.zeros(len(sample)) if "values" in self.needs.columns else None
+            self._check(sample)
+            self._normalise(sample)
+
+    def _compared(self, groups: Sequence[Sequence[Sample]]) -> Sequence[Sequence[Sample]]:
+        """Return the samples that are trained, by group.
+
+        A masked episode influences no other: no mean, deviation or running scale contains its rewards (NeMo RL does the
+        same; TRL keeps them in the group's mean). A group left with fewer than `needs.group_size` is masked whole.
+        """
+        if self.config.truncated == "keep":
+            return groups
+        whole = [[sample for sample in samples if not sample.is_truncated] for samples in groups]
+        return [samples for samples in whole if len(samples) >= self.needs.group_size]
 
     def _refuse_incomplete(self, groups: Sequence[Sequence[Sample]]) -> None:
         for samples in groups:
@@ -185,14 +208,6 @@ class Algorithm(ABC):
             for sample in members:
                 kl = kl_values(sample.column("old"), sample.column("reference"), self.config.kl_estimator)
                 sample.kl = coefficient * kl
-
-    def _credit(self, groups: Sequence[Sequence[Sample]]) -> None:
-        self.credit(groups)
-        for sample in (sample for samples in groups for sample in samples):
-            self._check(sample)
-            if self.config.truncated == "mask" and sample.is_truncated:
-                sample.weights = np.zeros(len(sample))
-            self._normalise(sample)
 
     def _normalise(self, sample: Sample) -> None:
         """Divide the loss as `normalization` says: a mean over tokens, over sequences, or by a constant.

@@ -73,7 +73,7 @@ class AlgorithmConfig(Keys):
     entropy_delta: float = Field(0.005, gt=0, le=1, description="change of an adaptive entropy coefficient per step")
     entropy_clip: float = Field(0.0, ge=0, description="entropy above which a token gets no bonus; 0: no bound")
     truncated: Literal["keep", "mask"] = Field(
-        "keep", description="train episodes that a limit cut off, or leave them out of the loss and of its divisor"
+        "keep", description="train episodes that a limit cut off, or leave them out of loss, divisor and all baselines"
     )
     overlong_penalty: float = Field(
         0.0, ge=0, le=100, description="greatest penalty for a turn that nears rollout.max_tokens (DAPO); 0: none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentrl.algorithms import RunShape, algorithms
 from agentrl.algorithms.config import Estimator
-from agentrl.algorithms.sample import Sample
+from agentrl.algorithms.sample import Column, Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, overlong
 from agentrl.errors import AlgorithmError
 from agentrl.losses.kl import kl
@@ -26,17 +27,50 @@ def rewards(*values: float) -> Group:
     return group(*(trajectory(member, value) for member, value in enumerate(values)))
 
 
-@pytest.mark.parametrize(("normalization", "shares"), [("token", (2, 0)), ("sequence", (1, 0)), ("constant", (9, 0))])
-def test_a_masked_episode_has_no_weight_and_no_part_in_the_divisor(
-    normalization: str, shares: tuple[float, float]
-) -> None:
-    members = group(trajectory(0, 1.0), trajectory(1, 0.0, lengths=(5,), stop_reason=CUT))
+@pytest.mark.parametrize(("normalization", "share"), [("token", 2), ("sequence", 1), ("constant", 9)])
+def test_a_masked_episode_has_no_weight_and_no_part_in_the_divisor(normalization: str, share: float) -> None:
+    cut = trajectory(2, 0.0, lengths=(5,), stop_reason=CUT)
     rule = algorithm("grpo", RunShape(max_tokens=9), truncated="mask", normalization=normalization)
-    whole, cut = assigned(rule, members)
-    assert (whole.share, cut.share) == shares
-    assert not np.any(cut.weights)
-    assert np.all(whole.weights > 0)
-    assert whole.advantages[0] > 0, "the masked episode still counts in the baseline"
+    samples = assigned(rule, group(trajectory(0, 1.0), trajectory(1, 0.0), cut))
+    assert [sample.share for sample in samples] == [share, share, 0]
+    assert [bool(np.all(sample.weights > 0)) for sample in samples] == [True, True, False]
+    assert not np.any(samples[2].weights)
+
+
+def with_columns(members: list[Sample]) -> list[Sample]:
+    """Samples with columns that depend on the member alone."""
+    for number, sample in enumerate(members):
+        rng = np.random.default_rng(number)
+        names: tuple[Column, ...] = ("old", "reference", "teacher", "values")
+        sample.columns = {name: rng.normal(size=len(sample)) for name in names}
+    return members
+
+
+@pytest.mark.parametrize("keys", [{}, {"normalize_rewards": True}, {"kl_coef": 0.1, "kl_in": "reward"}])
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_a_masked_episode_changes_the_credit_of_no_other(name: str, keys: dict[str, Any]) -> None:
+    whole = [trajectory(0, 1.0, {0: 0.5}, (2, 1)), trajectory(1, 0.0, lengths=(3,))]
+    cut = trajectory(2, 5.0, {1: 1.0}, lengths=(4, 3), stop_reason=CUT)
+    rules, credit = [algorithm(name, truncated="mask", **keys) for _ in range(2)], []
+    for rule, members in zip(rules, (whole, [*whole, cut]), strict=True):
+        batch = samples_of([group(*members, greedy=whole[1]), group(trajectory(0, 0.5), trajectory(1, 0.25))])
+        rule.assign([with_columns(samples) for samples in batch])
+        credit.append([(s.advantages.tolist(), s.weights.tolist(), s.share, str(s.returns)) for s in batch[0][:2]])
+    assert credit[0] == credit[1]
+    assert rules[0].state == rules[1].state
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_a_batch_of_masked_episodes_trains_nothing(name: str) -> None:
+    batch = samples_of([group(*(trajectory(member, float(member), stop_reason=CUT) for member in range(3)))])
+    algorithm(name, truncated="mask", normalize_rewards=True).assign([with_columns(samples) for samples in batch])
+    assert [(sample.share, np.any(sample.weights)) for sample in batch[0]] == [(0, False)] * 3
+
+
+def test_a_group_with_too_few_episodes_besides_the_masked_ones_is_masked_whole() -> None:
+    members = group(trajectory(0, 1.0), trajectory(1, 0.0, stop_reason=CUT))
+    assert [sample.share for sample in assigned(algorithm("rloo", truncated="mask"), members)] == [0, 0]
+    assert [sample.share for sample in assigned(algorithm("reinforce++", truncated="mask"), members)] == [2, 0]
 
 
 def test_an_episode_that_was_cut_is_trained_by_default() -> None:
@@ -45,7 +79,7 @@ def test_an_episode_that_was_cut_is_trained_by_default() -> None:
 
 
 def test_a_group_whose_differing_episodes_are_masked_has_no_signal() -> None:
-    members = group(*(trajectory(member, float(member), stop_reason=CUT) for member in range(2)))
+    members = group(trajectory(0, 1.0), trajectory(1, 1.0), trajectory(2, 0.0, stop_reason=CUT))
     assert algorithm("grpo").has_signal(members)
     assert not algorithm("grpo", truncated="mask").has_signal(members)
 
