@@ -57,7 +57,7 @@ class AlgorithmConfig(Keys):
     kl_target: float = Field(0.0, ge=0, description="KL to which the coefficient adapts; 0: fixed coefficient")
     kl_horizon: int = Field(10_000, gt=0, description="samples in which an adaptive KL coefficient moves by 20 %")
     kl_stop: float = Field(
-        0.0, ge=0, description="KL(old || policy) above which the batch's remaining updates are skipped; 0: never"
+        0.0, ge=0, description="KL(old || policy) beyond which a batch gets no further update; 0: no limit"
     )
     reference_every: int = Field(0, ge=0, description="steps between updates of the reference; 0: never")
     reference_ema: float = Field(

@@ -76,14 +76,24 @@ class DeepSpeedModel:
         with adapters_off(self._model.model):
             return self.output(micro_batch)
 
-    def accumulate(self, part: Part, loss_of: Callable[[int, MicroBatch], Callable[..., Tensor]]) -> Tensor:
-        """Accumulate the gradient of a part and return its summed loss; `loss_of` makes that of each micro-batch."""
+    def accumulate(
+        self,
+        part: Part,
+        loss_of: Callable[[int, MicroBatch], Callable[..., Tensor]],
+        is_refused: Callable[[], bool] = lambda: False,
+    ) -> Tensor:
+        """Accumulate the gradient of a part and return its summed loss; `loss_of` makes that of each micro-batch.
+
+        `is_refused` is called once, after the last loss. If it is true, the gradient becomes NaN: `step` discards it.
+        """
         total = torch.zeros((), device=part.layout.device)
         for number, micro_batch in enumerate(part):
             is_last = number == len(part) - 1
             self._engine.set_gradient_accumulation_boundary(is_last)
             value: Tensor = self._engine(micro_batch, loss_of(number, micro_batch))
-            self._engine.backward(value, scale_wrt_gas=False)
+            # DeepSpeed has no call that discards what is accumulated, but does so with NaN at every ZeRO stage.
+            is_lost = is_last and is_refused()
+            self._engine.backward(value * math.nan if is_lost else value, scale_wrt_gas=False)
             if not is_last:
                 self._engine.step()
             total += value.detach()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -99,8 +100,9 @@ class PolicyLearner:
 
         `state` is that of the algorithm. A sequence whose advantages are all 0 counts among the tokens but needs no
         forward pass unless there is a KL or entropy term: its loss and gradient are exactly 0. An update without any
-        signal is skipped, because momentum must not move weights without data. A critic takes as many steps afterwards;
-        in the first `critic.warmup_steps` batches it learns alone.
+        signal is skipped, because momentum must not move weights without data. An update before which the KL exceeds
+        `kl_stop` is not taken, nor are those after it. A critic takes as many steps afterwards; in the first
+        `critic.warmup_steps` batches it learns alone.
         """
         started = time.monotonic()
         self._algorithm.state = dict(state or {})
@@ -160,11 +162,12 @@ class PolicyLearner:
                 updates.skipped += 1
                 continue
             meter = Meter()
-            loss = self._model.accumulate(part, self._loss(part, meter))
-            updates.add(self._model.step(updates.lr), loss, meter, part)
-            if self._has_drifted(meter):
-                updates.stopped = len(order) - number - 1
+            loss = self._model.accumulate(part, self._loss(part, meter), partial(self._has_drifted, meter))
+            norm = self._model.step(updates.lr)
+            if not math.isfinite(norm) and self._has_drifted(meter):
+                updates.stopped = len(order) - number
                 break
+            updates.add(norm, loss, meter, part)
         updates.loss /= max(1, len(updates.norms))
         return updates
 

@@ -207,16 +207,24 @@ def test_a_moving_reference_is_the_policys_average_on_every_layout_and_goes_on_e
             assert not torch.equal(start["model.norm.weight"], policy["model.norm.weight"])
 
 
-def test_updates_stop_on_all_ranks_when_the_policy_has_drifted(model: Path, tmp_path: Path):
-    """The first update measures no drift; from the second on every update exceeds the limit."""
-    keys = {"updates_per_batch": 2, "epochs": 2}
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_no_update_is_taken_once_the_policy_has_drifted(model: Path, tmp_path: Path, ranks: int):
+    """The first update measures no drift, the second exceeds any limit: weights and moments are those of one update."""
+    beyond = AlgorithmSection(kl_stop=1e-10)
     kinds = [
-        replace(spec(model, AlgorithmSection(kl_stop=limit), **keys), run=RunShape(updates=4))
-        for limit in (1e-12, 10.0)
+        replace(spec(model, section, zero_stage=zero, epochs=epochs), run=RunShape(updates=2))
+        for zero in range(4)
+        for section, epochs in ((beyond, 2), (AlgorithmSection(), 1))
     ]
-    for of_rank in run("train", tmp_path, *kinds, ranks=2):
-        counts = [{(r.optimizer_steps, r.stopped_steps) for r in reports} for reports, _, _ in of_rank]
-        assert counts == [{(2, 2)}, {(4, 0)}]
+    within = replace(spec(model, AlgorithmSection(kl_stop=10.0), epochs=2), run=RunShape(updates=2))
+    for of_rank in run("train", tmp_path, *kinds, within, ranks=ranks):
+        counts = [
+            {(r.optimizer_steps, r.stopped_steps, r.nonfinite_steps) for r in reports} for reports, _, _ in of_rank
+        ]
+        assert counts == [{(1, 1, 0)}, {(1, 0, 0)}] * 4 + [{(2, 0, 0)}]
+        for (_, stopped, _), (_, once, _) in zip(of_rank[0:8:2], of_rank[1:8:2], strict=True):
+            for name, values in once.items():
+                torch.testing.assert_close(stopped[name], values, atol=ADAM, rtol=0)
 
 
 def test_the_critic_is_the_same_on_every_layout_as_in_plain_pytorch_and_goes_on_exactly(
