@@ -31,7 +31,7 @@ def next_kl_coef(config: AlgorithmConfig, coef: float, report: StepReport) -> fl
 def next_entropy_coef(config: AlgorithmConfig, coef: float, report: StepReport) -> float:
     """Raise the coefficient by `entropy_delta` where the entropy is at most the target, lower it elsewhere.
 
-    Skywork-OR1, arXiv:2505.22312, section 3.2.5, without its gate. The coefficient stays within [0, 1].
+    Skywork-OR1, arXiv:2505.22312, equation 3.2, without its gate. The coefficient stays within [0, 1].
     """
     step = config.entropy_delta if report.meters["entropy"] <= config.entropy_target else -config.entropy_delta
     return min(max(coef + step, 0.0), MOST_ENTROPY_COEF)

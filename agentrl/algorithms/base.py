@@ -172,10 +172,11 @@ class Algorithm(ABC):
             self._normalise(sample)
 
     def _compared(self, groups: Sequence[Sequence[Sample]]) -> Sequence[Sequence[Sample]]:
-        """Return the samples that are trained, by group.
+        """Return the samples that are trained, by group; `truncated` mask leaves out those that a limit cut off.
 
-        A masked episode influences no other: no mean, deviation or running scale contains its rewards (NeMo RL does the
-        same; TRL keeps them in the group's mean). A group left with fewer than `needs.group_size` is masked whole.
+        A masked episode influences no other: no mean, deviation or running scale contains its rewards, so that it is
+        neither rewarded nor punished to run into the limit (Adv-Mask-Before in Skywork-OR1, arXiv:2505.22312, section
+        3.2.3). A group that is left with fewer than `needs.group_size` members is masked whole.
         """
         if self.config.truncated == "keep":
             return groups

@@ -22,12 +22,12 @@ Anchor = tuple[tuple[str, str], ...]
 
 
 class GiGPO(Algorithm):
-    """Group-in-Group Policy Optimization (Feng et al., arXiv:2505.10978, section 4).
+    """Group-in-Group Policy Optimization (Feng et al., arXiv:2505.10978).
 
-    A token of turn t gets A_E + step_weight * A_S. A_E = (R - mean) / F over the episode rewards R of the group
-    (equation 3). A_S is the same over the discounted returns of all turns, of any member, that start from the same
-    anchor state (equations 6 and 7); a state that occurs once gives 0. F is the sample standard deviation + 1e-6, or 1
-    if `scale_rewards` is false. The reward of the episode is earned in its last turn.
+    A token of turn t gets A_E + step_weight * A_S (equation 8). A_E = (R - mean) / F over the episode rewards R of the
+    group (equation 3). A_S is the same over the discounted returns of all turns, of any member, that start from the
+    same anchor state (equations 5 to 7); a state that occurs once gives 0. F is the sample standard deviation + 1e-6,
+    or 1 if `scale_rewards` is false. The reward of the episode is earned in its last turn.
 
     The anchor state of a turn is what the environment said since the previous reply (before the first: the prompt), as
     in the authors' code. The whole history would almost never occur twice. Assumes that such an observation determines

@@ -10,7 +10,7 @@ from agentrl.algorithms.sample import Sample
 
 
 class ReinforcePPBaseline(Algorithm):
-    """REINFORCE++-baseline (Hu et al., arXiv:2501.03262v3, section "REINFORCE++ with baseline").
+    """REINFORCE++-baseline (Hu et al., arXiv:2501.03262, "REINFORCE++ w/ Baseline").
 
     The return of each turn minus its mean over the group, then normalised over all action tokens of the batch, as in
     REINFORCE++. The group mean removes the difficulty of the task; the scale is that of the batch, so that a group with

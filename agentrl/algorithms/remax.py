@@ -12,7 +12,7 @@ from agentrl.algorithms.sample import Array, Sample
 
 
 class ReMax(Algorithm):
-    """ReMax (Li et al., arXiv:2310.10505, section 4, algorithm 1).
+    """ReMax (Li et al., arXiv:2310.10505, algorithm 1).
 
     A = return - b. The return is the sum of the rewards from a token on, minus the KL penalty of these tokens if there
     is one; b is what one greedy episode of the same task earns from the same turn on, without a penalty. b does not

@@ -10,7 +10,7 @@ from agentrl.algorithms.sample import Sample
 
 
 class RLOO(Algorithm):
-    """REINFORCE Leave-One-Out (Ahmadian et al., arXiv:2402.14740, section 3.2; Kool et al. 2019).
+    """REINFORCE Leave-One-Out (Ahmadian et al., arXiv:2402.14740, section 2.3; Kool et al. 2019).
 
     A_i = R_i - 1/(G-1) sum_{j != i} R_j, the same for every action token of member i. With turn rewards, R is the
     return from the token's turn on, for the member and for the others; this keeps the estimate unbiased, because the

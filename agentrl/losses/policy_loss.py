@@ -34,8 +34,8 @@ def gspo(terms: Terms, config: LossConfig) -> Tensor:
     """Group Sequence Policy Optimization: PPO's clipped loss with the ratio of the whole sequence.
 
     Zheng et al., arXiv:2507.18071, equations 5 and 7: s = exp(mean over the sequence of log(policy / old)). This is the
-    token variant of section 4.3, s * policy / stop_gradient(policy), in which advantages may differ inside a sequence;
-    where they do not, value and gradient are those of equation 5.
+    token variant of equations 13 and 14, s * policy / stop_gradient(policy), in which advantages may differ inside a
+    sequence; where they do not, value and gradient are those of equation 5.
     """
     own_A = terms.logprobs
     mean_A = terms.by_sequence(own_A.detach() - terms.old)

@@ -11,7 +11,7 @@ def value_loss(values_A: Tensor, returns_A: Tensor, old_A: Tensor, clip: float =
     """Return the loss [A] of values and where clipping decides it [A].
 
     0.5 max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2): PPO2's, studied in Andrychowicz et al., arXiv:2006.05990,
-    section 3.2 (choice C13). A `clip` of 0 is 0.5 (v - R)^2.
+    section 3.4 (choice C13). A `clip` of 0 is 0.5 (v - R)^2.
     """
     unclipped_A = (values_A - returns_A).square()
     if clip == 0:

@@ -16,7 +16,7 @@ def test_an_advantage_is_the_log_ratio_of_teacher_and_student_at_its_own_token()
 
 
 def test_the_expected_policy_gradient_is_minus_that_of_the_reverse_kl():
-    """The sum of p (log teacher - log p) grad log p over tokens is -grad KL(p || teacher) (arXiv:2306.13649, 3.2).
+    """The sum of p (log teacher - log p) grad log p over tokens is -grad KL(p || teacher).
 
     In float64, at a softmax over six logits; the KL's gradient is p_j (log(p_j / q_j) - KL).
     """

@@ -117,7 +117,7 @@ def test_dr_grpo_equals_its_paper_in_advantage_and_normalisation(played: list[Pl
 
 @given(GROUPS)
 def test_rloo_equals_the_leave_one_out_estimator_by_turn(played: list[Played]) -> None:
-    """RLOO, arXiv:2402.14740, section 3.2: R_i - 1/(k-1) sum_{j != i} R_j, with returns-to-go as R."""
+    """RLOO, arXiv:2402.14740, section 2.3: R_i - 1/(k-1) sum_{j != i} R_j, with returns-to-go as R."""
     expected = [
         [
             episode.to_go(turn) - statistics.fmean(e.to_go(turn) for j, e in enumerate(played) if j != i)
@@ -137,7 +137,7 @@ def test_reinforce_pp_equals_returns_normalised_over_the_batch(batch: list[list[
 
 @given(BATCHES)
 def test_reinforce_pp_baseline_subtracts_the_group_mean_then_normalises(batch: list[list[Played]]) -> None:
-    """REINFORCE++, arXiv:2501.03262v9, "REINFORCE++ w/ Baseline": R - mean of the group, then as REINFORCE++."""
+    """REINFORCE++, arXiv:2501.03262, "REINFORCE++ w/ Baseline": R - mean of the group, then as REINFORCE++."""
     centred = [
         [
             [e.to_go(turn) - statistics.fmean(other.to_go(turn) for other in played) for turn in range(len(e.turns))]
@@ -161,7 +161,7 @@ def test_remax_subtracts_what_the_greedy_episode_earns(played: list[Played], gre
 
 @given(GROUPS, st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.5, 0.95, 1.0]), st.booleans())
 def test_gigpo_equals_its_paper(played: list[Played], omega: float, gamma: float, scaled: bool) -> None:
-    """GiGPO, arXiv:2505.10978, section 4: A = A_E + omega A_S. In these episodes turn t is the anchor state t."""
+    """GiGPO, arXiv:2505.10978, equations 3 and 5 to 8: A_E + omega A_S. In these episodes turn t is anchor state t."""
 
     def normalised(values: list[float]) -> list[float]:
         mean = statistics.fmean(values)

@@ -41,7 +41,7 @@ def by_dual_clip(row: list[Token], token: Token, config: AlgorithmConfig) -> tup
 
 
 def by_gspo(row: list[Token], token: Token, config: AlgorithmConfig) -> tuple[float, float]:
-    """arXiv:2507.18071, equation 7 in the token objective of section 4.3."""
+    """arXiv:2507.18071, equation 7 in the token objective of equations 13 and 14."""
     ratio = math.exp(mean([one.own - one.old for one in row if one.weight]))
     if not token.weight:
         return 0.0, 0.0
