@@ -1,4 +1,7 @@
-"""Policy losses, corrections and KL terms: pure functions on tensors."""
+"""Policy losses, corrections and KL terms: pure functions on tensors.
+
+`correction`, `kl`, `objective` and `value_loss` are in the modules of their names.
+"""
 
 from collections.abc import Callable
 
@@ -13,4 +16,14 @@ LOSSES: dict[str, Callable[[Terms, LossConfig], Tensor]] = {
 }
 """Policy losses by name: functions of `Terms` and the algorithm's configuration, which return a loss per token [A]."""
 
-__all__ = ["LOSSES", "LossConfig", "Meter", "Terms"]
+__all__ = [
+    "LOSSES",
+    "LossConfig",
+    "Meter",
+    "Terms",
+    "cispo",
+    "dual_clip",
+    "gspo",
+    "policy_gradient",
+    "ppo_clip",
+]

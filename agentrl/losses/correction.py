@@ -19,8 +19,8 @@ def correction(terms: Terms, config: LossConfig) -> Tensor:
 
     - `tis`: the token's ratio (truncated importance sampling; Yao et al. 2025, "Your Efficient RL Framework Secretly
       Brings You Off-Policy RL Training", fengyao.notion.site/off-policy-rl).
-    - `icepop`: the token's ratio if it is within [floor, cap] (IcePop, Ring-1T, arXiv:2510.18855, equations 1 and 2, with
-      a floor of 0.5 and a cap of 5; TRL's `token_mask`).
+    - `icepop`: the token's ratio if it is within [floor, cap] (IcePop, Ring-1T, arXiv:2510.18855, equations 1 and 2,
+      with a floor of 0.5 and a cap of 5; TRL's `token_mask`).
     - `token_mask`: 1 if the token's ratio is within [floor, cap] (verl's token-level rejection sampling).
     - `sequence_tis`: the product of the sequence's ratios (TRL's `sequence_truncate`).
     - `sequence_mask`: the product of the sequence's ratios if it is within [floor, cap] (TRL's `sequence_mask`).

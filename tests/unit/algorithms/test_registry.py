@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from agentrl.algorithms import GRPO, Algorithm, AlgorithmConfig, resolve
+import agentrl.algorithms
+from agentrl import losses
+from agentrl.algorithms import GRPO, Algorithm, AlgorithmConfig, algorithms, resolve
 from agentrl.algorithms.registry import ALGORITHMS, make_algorithm
 from agentrl.config.keys import meaning_of
 from agentrl.config.schema import AlgorithmSection
@@ -47,6 +49,14 @@ def announced_anew() -> Iterator[None]:
     registry.announced.cache_clear()
     yield
     registry.announced.cache_clear()
+
+
+def test_every_algorithm_and_every_loss_is_exported_under_its_own_name() -> None:
+    classes = algorithms().values()
+    assert [getattr(agentrl.algorithms, cls.__name__) for cls in classes] == list(classes)
+    assert {cls.__name__ for cls in classes} <= set(agentrl.algorithms.__all__)
+    assert {*losses.LOSSES} <= set(losses.__all__)
+    assert [getattr(losses, name) for name in losses.LOSSES] == list(losses.LOSSES.values())
 
 
 def test_names_files_and_folders_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
