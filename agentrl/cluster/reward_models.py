@@ -81,7 +81,11 @@ class RewardModels:
         return (await client.score(self._query(trajectory) if is_openrlhf else trajectory.messages),)
 
     def _query(self, trajectory: Trajectory) -> Query:
-        """Return what OpenRLHF sends: the text of all tokens of the last sequence, and of those before the answer."""
+        """Return what OpenRLHF sends: the text of all tokens of the last sequence, and of those before the answer.
+
+        The label is empty, as OpenRLHF's is without a `label_key`. Its own server reads neither prompt nor label; where
+        another one needs the task's answer, a reward of the environment sends it in a `Query`.
+        """
         segments = trajectory.sequences[-1].segments
         first = next(index for index, segment in enumerate(segments) if segment.is_action)
         ids = [[token for segment in part for token in segment.ids] for part in (segments, segments[:first])]

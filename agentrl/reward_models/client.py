@@ -18,7 +18,7 @@ OPENRLHF_PATH, OWN_PATH = "/get_reward", "/v1/score"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A rendered conversation, with what a server in the form of OpenRLHF may look at besides."""
+    """A rendered conversation; a server in the form of OpenRLHF also gets its prompt and a label: the task's answer."""
 
     text: str
     prompt: str = ""
