@@ -176,7 +176,8 @@ class Algorithm(ABC):
 
         A masked episode influences no other: no mean, deviation or running scale contains its rewards, so that it is
         neither rewarded nor punished to run into the limit (Adv-Mask-Before in Skywork-OR1, arXiv:2505.22312, section
-        3.2.3). A group that is left with fewer than `needs.group_size` members is masked whole.
+        3.2.3). A group that is left with fewer than `needs.group_size` members is masked whole. A greedy episode is a
+        baseline even if it was cut off, because it is not trained.
         """
         if self.config.truncated == "keep":
             return groups
