@@ -53,6 +53,11 @@ def other_models(config: Config) -> dict[str, str]:
     return {role: name for role, name in names.items() if name}
 
 
+def loaded_files(folder: Path) -> list[Path]:
+    """Return the files from which the model in `folder` is loaded, by name."""
+    return sorted(file for pattern in _WANTED for file in folder.glob(pattern) if file.is_file())
+
+
 def tokenizer(folder: Path) -> Any:
     """Load the tokenizer of the model in `folder`: tokenizer.json alone, as the import of transformers takes seconds.
 

@@ -1,4 +1,4 @@
-"""Manifest of a run: versions and hashes of its software, environment, data and model."""
+"""Manifest of a run: versions and hashes of its software, environment, data and models."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import importlib.metadata
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
+from agentrl.config.models import loaded_files
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import read_json, write_atomic
@@ -52,26 +53,27 @@ class RunManifest:
     packages: dict[str, str]
     env: PluginSource
     data: tuple[FileHash, ...]
-    model: tuple[FileHash, ...]
     cpu: str = ""
     algorithm: PluginSource | None = None
     """None for an evaluation."""
+    models: dict[str, tuple[FileHash, ...]] = field(default_factory=dict)
+    """The files of each model that the run loads, by its role: the policy is "model"."""
 
 
 def build_manifest(
-    env: PluginSource, data: Iterable[Path], model: Path, algorithm: PluginSource | None = None
+    env: PluginSource, data: Iterable[Path], models: Mapping[str, Path], algorithm: PluginSource | None = None
 ) -> RunManifest:
-    """Return the manifest of a run with these data files and the model in the folder `model`. Reads all of them."""
-    parts = sorted(path for path in model.iterdir() if path.is_file())
+    """Return the manifest of a run with these data files, and the folder of each model by role. Reads all of them."""
+    files = {folder: tuple(map(hash_file, loaded_files(folder))) for folder in set(models.values())}
     return RunManifest(
         platform.python_version(),
         platform.platform(),
         packages(),
         env,
         tuple(hash_file(path) for path in data),
-        tuple(hash_file(path) for path in parts),
         cpu_name(),
         algorithm,
+        {role: files[folder] for role, folder in models.items()},
     )
 
 
@@ -130,7 +132,7 @@ def hash_files(path: Path) -> Iterator[FileHash]:
 
 
 def changes(old: RunManifest, new: RunManifest) -> list[str]:
-    """Return the differences between two manifests, a few words each."""
+    """Return the differences between two manifests besides their models, a few words each."""
     source = [*_source("source", old.env, new.env), *_source("algorithm", old.algorithm, new.algorithm)]
     versions = [{"python": m.python, "CPU": m.cpu} | m.packages for m in (old, new)]
     packages = [
@@ -138,7 +140,13 @@ def changes(old: RunManifest, new: RunManifest) -> list[str]:
         for name in sorted(versions[0] | versions[1])
         if versions[0].get(name) != versions[1].get(name)
     ]
-    return [*source, *_files("data", old.data, new.data), *_files("model", old.model, new.model), *packages]
+    return [*source, *_files("data", old.data, new.data), *packages]
+
+
+def model_changes(old: RunManifest, new: RunManifest) -> list[str]:
+    """Return the files that differ between the models of two manifests, with the role of the model."""
+    shared = (role for role in old.models if role in new.models)
+    return [change for role in shared for change in _files(role, old.models[role], new.models[role])]
 
 
 def _source(what: str, old: PluginSource | None, new: PluginSource | None) -> list[str]:
@@ -174,11 +182,17 @@ def newest_manifest(folder: RunFolder) -> RunManifest | None:
 
 
 def write_manifest(folder: RunFolder, now: RunManifest) -> str:
-    """Write manifest.json, and when a resume finds another environment, data, model or software, manifest-1.json etc.
+    """Write manifest.json, and when a resume finds another environment, data or software, manifest-1.json etc.
 
-    Returns what changed since the run started in a sentence, "" if nothing did.
+    Returns what changed since the run started in a sentence, "" if nothing did. Raises ConfigError, and writes nothing,
+    if a model changed.
     """
     began, path = read_manifest(folder), folder.manifest
+    if began and (differences := model_changes(began, now)):
+        raise ConfigError(
+            f"models have changed since {folder.path} started: {'; '.join(differences)}. Restore these files, start a "
+            f"new run, or delete {folder.manifest} to continue the run without a comparison"
+        )
     changed = changes(began, now) if began else []
     if began and not changed:
         return ""

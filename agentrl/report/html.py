@@ -241,7 +241,7 @@ def _hashes(manifest: RunManifest) -> Table:
     files = [[env.distribution or env.name, env.version, "source", env.sha256]]
     files += [[algorithm.name, algorithm.version, "algorithm", algorithm.sha256]] if algorithm else []
     files += [[f.name, number(f.bytes), "data", f.sha256] for f in manifest.data]
-    files += [[f.name, number(f.bytes), "model", f.sha256] for f in manifest.model]
+    files += [[f.name, number(f.bytes), role, f.sha256] for role, found in manifest.models.items() for f in found]
     return Table(["name", "version or bytes", "kind", "sha256"], files)
 
 

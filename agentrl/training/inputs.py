@@ -67,7 +67,8 @@ class RunInputs:
         model = locate(config.model.name)
         _check_reward_models(config)
         _check_context(config, model)
-        check_other_models(config, model)
+        if algorithm:
+            check_other_models(config, model)
         notes = filter(None, [notice, *tried.notes, _prompt_note(tried.prompt, config, model)])
         return cls(type(env), model, " ".join(notes), algorithm)
 
@@ -82,11 +83,20 @@ class RunInputs:
         return replace(inputs, notice=" ".join(filter(None, [inputs.notice, changed])))
 
     def write_manifest(self, config: Config, folder: RunFolder) -> str:
-        """Write versions and hashes of all inputs into `folder`; returns what changed since the run started, or ""."""
+        """Write versions and hashes of all inputs into `folder`; returns what changed since the run started, or "".
+
+        Raises ConfigError if a model changed.
+        """
         env = plugin_source(config.env.name, self.env)
         algorithm = plugin_source(config.algorithm.name, self.algorithm) if self.algorithm else None
         data = chain.from_iterable(paths_in(section.options) for section in (config.env, config.algorithm))
-        return write_manifest(folder, build_manifest(env, data, self.model, algorithm))
+        return write_manifest(folder, build_manifest(env, data, self._models(config), algorithm))
+
+    def _models(self, config: Config) -> dict[str, Path]:
+        """Return the folders of all models that the run loads, by role."""
+        names = {f"reward model {keys.name}": keys.model or "" for keys in config.reward.served}
+        names |= other_models(config) if self.algorithm else {}
+        return {"model": self.model} | {role: locate(name) for role, name in names.items()}
 
     def print_notice(self) -> None:
         """Print the notice at once: heavy imports come next."""

@@ -18,11 +18,11 @@ from agentrl.records.folder import RunFolder
 def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     source = manifest.plugin_source("math", pydantic.BaseModel)
-    made = manifest.build_manifest(source, [tmp_path / "config.json"], tmp_path)
+    made = manifest.build_manifest(source, [tmp_path / "config.json"], {"model": tmp_path})
     manifest.write_manifest(RunFolder(tmp_path), made)
     assert manifest.read_manifest(RunFolder(tmp_path)) == made
     assert made.packages["pydantic"] == pydantic.VERSION
-    assert made.model[0].sha256 == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert made.models["model"][0].sha256 == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
     assert manifest.read_manifest(RunFolder(tmp_path / "none")) is None
 
 
@@ -68,7 +68,7 @@ def test_a_changed_byte_or_name_changes_the_hash_of_a_source(tmp_path: Path) -> 
 def made_of(folder: Path) -> manifest.RunManifest:
     files = tuple(manifest.hash_files(folder / "env"))
     env = manifest.PluginSource("x", "", "", manifest.hash_source(folder / "env"), files)
-    return manifest.build_manifest(env, [folder / "rows.jsonl"], folder / "model")
+    return manifest.build_manifest(env, [folder / "rows.jsonl"], {"model": folder / "model"})
 
 
 def test_what_changed_since_a_run_began_is_named(tmp_path: Path) -> None:
@@ -81,7 +81,6 @@ def test_what_changed_since_a_run_began_is_named(tmp_path: Path) -> None:
     (tmp_path / "env/c.py").touch()
     (tmp_path / "env/a.py").unlink()
     (tmp_path / "rows.jsonl").write_text("[]")
-    (tmp_path / "model/config.json").write_text("[]")
     now = made_of(tmp_path)
     now.packages["pydantic"] = "0.1"
     assert manifest.changes(began, now) == [
@@ -89,7 +88,6 @@ def test_what_changed_since_a_run_began_is_named(tmp_path: Path) -> None:
         "source: c.py (new)",
         "source: sub/b.py",
         "data: rows.jsonl",
-        "model: config.json",
         f"pydantic {pydantic.VERSION} → 0.1",
     ]
 
@@ -97,13 +95,13 @@ def test_what_changed_since_a_run_began_is_named(tmp_path: Path) -> None:
 def test_a_manifest_without_files_still_shows_that_the_source_changed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     old, new = manifest.PluginSource("x", "", "", "0" * 64), manifest.PluginSource("x", "", "", "1" * 64)
-    made = [manifest.build_manifest(env, [], tmp_path) for env in (old, new)]
+    made = [manifest.build_manifest(env, [], {"model": tmp_path}) for env in (old, new)]
     assert manifest.changes(made[0], made[1]) == ["the source"]
 
 
 def test_a_resume_with_other_software_writes_a_manifest_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    made = manifest.build_manifest(manifest.PluginSource("x", "", "", "0" * 64), [], tmp_path)
+    made = manifest.build_manifest(manifest.PluginSource("x", "", "", "0" * 64), [], {"model": tmp_path})
     assert manifest.write_manifest(RunFolder(tmp_path), made) == ""
     for python in ("3.0", "3.1"):
         changed = manifest.write_manifest(RunFolder(tmp_path), replace(made, python=python))
@@ -111,6 +109,27 @@ def test_a_resume_with_other_software_writes_a_manifest_of_its_own(tmp_path: Pat
     assert manifest.write_manifest(RunFolder(tmp_path), made) == ""
     assert manifest.read_manifest(RunFolder(tmp_path)) == made
     assert sorted(p.name for p in tmp_path.glob("manifest*")) == ["manifest-1.json", "manifest-2.json", "manifest.json"]
+
+
+def test_a_changed_model_is_refused_with_its_role(tmp_path: Path) -> None:
+    run, policy, critic = RunFolder(tmp_path / "run"), tmp_path / "policy", tmp_path / "critic"
+    for folder in (run.path, policy, critic):
+        folder.mkdir()
+    for folder in (policy, critic):
+        (folder / "model.safetensors").write_text("1")
+        (folder / "README.md").write_text("not loaded")
+    env = manifest.PluginSource("x", "", "", "0" * 64)
+    models = {"model": policy, "critic": critic, "teacher": policy}
+    assert manifest.write_manifest(run, manifest.build_manifest(env, [], models)) == ""
+    (critic / "README.md").write_text("another")
+    assert manifest.write_manifest(run, manifest.build_manifest(env, [], models)) == ""
+    (critic / "model.safetensors").write_text("2")
+    with pytest.raises(ConfigError, match=r"started: critic: model\.safetensors\. Restore these files"):
+        manifest.write_manifest(run, manifest.build_manifest(env, [], models))
+    (policy / "model.safetensors").write_text("2")
+    with pytest.raises(ConfigError, match=r"started: model: .*; critic: .*; teacher: model\.safetensors\."):
+        manifest.write_manifest(run, manifest.build_manifest(env, [], models))
+    assert [path.name for path in run.path.iterdir()] == ["manifest.json"]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tempfile import mkdtemp
 
 import pytest
 
+from agentrl.algorithms import GRPO
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.machine import detect
 from agentrl.config.resolve import resolve_run
@@ -627,8 +628,7 @@ def test_a_resume_names_which_of_its_inputs_changed(tmp_path: Path) -> None:
 
 def test_the_algorithm_is_an_input_like_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "algo.py").write_text("from agentrl.algorithms import GRPO\nclass Mine(GRPO): pass\n")
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model/config.json").write_text("{}")
+    model_files(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     config = anchored(Config.model_validate({"algorithm": {"name": "algo.py:Mine", "teacher": "./model"}}))
     assert config.algorithm.name == f"{tmp_path}/algo.py:Mine"
@@ -639,6 +639,34 @@ def test_the_algorithm_is_an_input_like_the_environment(tmp_path: Path, monkeypa
     with (tmp_path / "algo.py").open("a") as file:
         file.write("# another\n")
     assert inputs.write_manifest(config, run) == "Changed since the run started: algorithm: algo.py."
+
+
+def model_files(folder: Path) -> Path:
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+ROLES = ("model", "critic", "teacher", "reward model kind")
+
+
+@pytest.mark.parametrize("changed", ROLES)
+def test_a_resume_with_another_model_in_any_role_is_refused_by_the_role(changed: str, tmp_path: Path) -> None:
+    folders = {role: model_files(tmp_path / role) for role in ROLES}
+    rewards = [{"name": "kind", "model": str(folders[ROLES[3]])}, {"name": "remote", "url": "http://127.0.0.1:1"}]
+    config = Config.model_validate(
+        {
+            "critic": {"model": str(folders["critic"])},
+            "algorithm": {"name": "distillation", "teacher": str(folders["teacher"])},
+            "reward": {"models": rewards},
+        }
+    )
+    inputs, run = RunInputs(resolve("guess"), folders["model"], "", GRPO), RunFolder(tmp_path)
+    assert inputs.write_manifest(config, run) == ""
+    (folders[changed] / "model.safetensors").write_text("[]")
+    with pytest.raises(ConfigError, match=rf"have changed since .* started: {changed}: model\.safetensors\."):
+        inputs.write_manifest(config, run)
 
 
 def test_a_run_of_an_earlier_version_is_refused_before_its_keys_are_read(tmp_path: Path) -> None:
