@@ -28,7 +28,8 @@ def to_toml(
 
     With `settings`, values chosen for this machine are commented out so that another machine chooses its own, as are
     the `idle` keys, each with what it needs to have an effect. `plugins`, the checked Config of the environment ("env")
-    and of the algorithm, add the keys that were not set.
+    and of the algorithm, add the keys that were not set, commented out: their values depend on the class and on the
+    keys that were set.
     """
     lines: list[str] = []
     section = ""
@@ -58,13 +59,15 @@ def _option_lines(
         # A table is written as it was set: the Config may have made an object of the author's from it.
         is_table = isinstance(options.get(name), dict | list)
         value = options[name] if is_table else getattr(plugin, name)
-        yield _key_line(f"{section}.{name}", info, value, settings, idle)
+        yield _key_line(f"{section}.{name}", info, value, settings, idle, is_set=name in options)
 
 
-def _key_line(key: str, info: FieldInfo, value: Any, settings: Settings | None, idle: Mapping[str, str]) -> str:
+def _key_line(
+    key: str, info: FieldInfo, value: Any, settings: Settings | None, idle: Mapping[str, str], *, is_set: bool = True
+) -> str:
     origin = f"{IDLE} {idle[key]}" if key in idle else _origin(value, settings, key)
     shown = None if unset_of(info) and value == info.default else value
-    return _line(key.rpartition(".")[2], shown, origin, meaning_of(info))
+    return _line(key.rpartition(".")[2], shown, origin, meaning_of(info), is_set=is_set)
 
 
 def _origin(value: Any, settings: Settings | None, key: str) -> str:
@@ -74,9 +77,9 @@ def _origin(value: Any, settings: Settings | None, key: str) -> str:
     return CHOSEN if is_chosen else settings.source(key)
 
 
-def _line(name: str, value: Any, origin: str = "", meaning: str = "") -> str:
+def _line(name: str, value: Any, origin: str = "", meaning: str = "", *, is_set: bool = True) -> str:
     """`name = value  # [origin] meaning`; commented out when there is no value or this run does not set it."""
     text = f"{tomlkit.key(name).as_string()} = {'' if value is None else toml_text(value)}".rstrip()
-    text = f"# {text}" if value is None or origin.startswith((CHOSEN, IDLE)) else text
+    text = f"# {text}" if value is None or not is_set or origin.startswith((CHOSEN, IDLE)) else text
     comment = " ".join(filter(None, [origin and f"[{origin}]", meaning]))
     return f"{text:<36} # {comment}" if comment else text

@@ -25,6 +25,7 @@ from agentrl.config.resolve import resolve_run
 from agentrl.errors import ConfigError, RunError
 from agentrl.records.folder import RunFolder
 from agentrl.report.run import Run
+from agentrl.training.inputs import algorithm_of
 from tests.tiny import tiny_model
 from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP
 from tests.unit.records.synthetic import synthetic_run
@@ -287,14 +288,27 @@ def test_config_tells_where_each_value_comes_from(capsys: pytest.CaptureFixture[
 def test_config_prints_the_keys_of_the_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
     main(["config", "--env", "guess", "--algo", "gspo", "--algorithm.clip_low", "0.1"])
     text = capsys.readouterr().out
-    assert tomllib.loads(text)["algorithm"].items() >= {"name": "gspo", "loss": "gspo", "clip_low": 0.1}.items()
+    assert tomllib.loads(text)["algorithm"] == {"name": "gspo", "clip_low": 0.1}
     lines = {line.split(" = ")[0]: line for line in text.splitlines() if " = " in line}
     assert "[--algorithm.clip_low] clip of the ratio" in lines["clip_low"]
-    assert "[default] policy loss of a token; values: ppo_clip, " in lines["loss"]
+    assert "[default] policy loss of a token; values: ppo_clip, " in lines["# loss"]
     assert "[no effect without algorithm.kl_coef above 0]" in lines["# kl_in"]
     assert "[no effect without an algorithm with a critic]" in lines["# clip_value"]
     assert main(["config", "--env", "guess", "--algorithm.kl_in", "reward"]) == 2
     assert "algorithm.kl_in has no effect without algorithm.kl_coef above 0: leave it out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("changed", [("--algorithm.loss", "cispo"), ("--algo", "dr_grpo")], ids=" ".join)
+def test_a_printed_configuration_pins_no_default_of_its_algorithm(
+    changed: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.toml"
+    main(["config", "--env", "guess", "--algorithm.kl_coef", "0.1"])
+    file.write_text(capsys.readouterr().out)
+    flags = [(changed[0].removeprefix("--"), changed[1]), ("algorithm.kl_in", "reward")]
+    straight = algorithm_of(load(None, of_flags([("algorithm.kl_coef", "0.1"), *flags]))).config
+    assert algorithm_of(load(file, of_flags(flags))).config == straight
+    assert straight.kl_estimator == "k1"
 
 
 def test_config_names_the_values_of_what_is_enumerated(capsys: pytest.CaptureFixture[str]) -> None:

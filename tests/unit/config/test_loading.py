@@ -201,8 +201,8 @@ def test_a_table_of_the_env_is_written_as_it_was_given(way: str, toml: Path, tmp
     assert settings.config.env.options == {"service": TABLE}
     env = Searching.model_validate(settings.config.env.options)
     (tmp_path / "printed.toml").write_text(to_toml(settings.config, settings, {"env": env}))
-    printed = load(tmp_path / "printed.toml").env.options
-    assert printed == {"service": TABLE, "spare": {"url": "http://spare"}, "ratio": float("inf")}
+    assert load(tmp_path / "printed.toml").env.options == {"service": TABLE}
+    assert '# spare = {url = "http://spare"}' in (tmp_path / "printed.toml").read_text()
     (tmp_path / "config.toml").write_text(to_toml(settings.config))
     assert resumed(tmp_path, of_flags([("steps", "7")])).env.options == {"service": TABLE}
 
