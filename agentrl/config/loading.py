@@ -14,11 +14,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys, keys_in, renamed
-from agentrl.config.schema import Config
+from agentrl.config.schema import Config, RewardModelKeys
 from agentrl.config.values import plain
 from agentrl.errors import ConfigError, did_you_mean
 
 DEFAULT = "default"
+MODELS = "reward.models"
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,23 @@ def resumed(run: Path, settings: Sequence[Setting] = ()) -> Config:
 
     Raises ConfigError for a key that would make it another run.
     """
-    config = load(run / "config.toml", settings)
-    fixed = ", ".join(setting.source for setting in settings if not RESUMABLE.fullmatch(setting.key))
+    file = run / "config.toml"
+    config = load(file, settings)
+    fixed = {setting.key: setting.source for setting in settings if not RESUMABLE.fullmatch(setting.key)}
+    if MODELS in fixed and _are_same(load(file).reward.models, config.reward.models):
+        del fixed[MODELS]
     if fixed:
+        limit = ", except for url and token_env" if MODELS in fixed else ""
         raise ConfigError(
-            f"{fixed} cannot change on resume. Start a new run: "
-            f"`agentrl train --config {run / 'config.toml'} ... --out OTHER`"
+            f"{', '.join(fixed.values())} cannot change on resume{limit}. Start a new run: "
+            f"`agentrl train --config {file} ... --out OTHER`"
         )
     return config
+
+
+def _are_same(old: Sequence[RewardModelKeys], new: Sequence[RewardModelKeys]) -> bool:
+    """Return whether these are the same reward models, in the same order, if at other addresses."""
+    return len(old) == len(new) and all(one.is_same(other) for one, other in zip(old, new, strict=True))
 
 
 # --------------------------------------------------------------------------------------------------------------

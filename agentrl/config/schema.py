@@ -179,6 +179,16 @@ class RewardModelKeys(Section):
     pattern: str | None = Field(None, description="pattern (RE2) whose group is the score in the judge's answer")
     bounds: tuple[float, float] = Field((0.0, 10.0), description="least and greatest score of the judge")
 
+    @property
+    def is_openrlhf(self) -> bool:
+        """Whether `url` takes rendered text, in the form of OpenRLHF."""
+        return (self.url or "").rstrip("/").endswith("/get_reward")
+
+    def is_same(self, other: RewardModelKeys) -> bool:
+        """Return whether the other is the same reward model, if at another address of the same form."""
+        is_alike = (bool(self.url), self.is_openrlhf) == (bool(other.url), other.is_openrlhf)
+        return is_alike and self == other.model_copy(update={"url": self.url, "token_env": self.token_env})
+
 
 def _fault(keys: RewardModelKeys) -> str:
     """Return why a reward model cannot be asked, "" if it can."""
@@ -189,8 +199,7 @@ def _fault(keys: RewardModelKeys) -> str:
         "has a token_env without a url": bool(keys.token_env) and not keys.url,
         "has a url without http:// or https://": bool(keys.url)
         and not (keys.url or "").startswith(("http://", "https://")),
-        "has the scope turn, which /get_reward does not serve": keys.scope == "turn"
-        and (keys.url or "").rstrip("/").endswith("/get_reward"),
+        "has the scope turn, which /get_reward does not serve": keys.scope == "turn" and keys.is_openrlhf,
     }
     return next((fault for fault, is_met in faults.items() if is_met), "")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.config.loading import Setting, load, of_flags
+from agentrl.config.loading import Setting, load, of_flags, resumed
 from agentrl.config.resolve import explain, resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
@@ -46,6 +46,41 @@ def test_a_file_names_several_models_and_config_prints_them_again(tmp_path: Path
 def test_a_flag_names_models() -> None:
     [keys] = load(None, of_flags([("reward.models", FLAG)])).reward.models
     assert (keys.name, keys.model, keys.weight) == ("helpful", "./rm", 0.5)
+
+
+REMOTE = {"name": "steps", "url": "https://rm.example:5000", "token_env": "RM_TOKEN", "weight": 0.5}
+SERVED = {"name": "helpful", "model": "./rm"}
+
+
+def with_models(path: Path, *models: dict[str, object]) -> Config:
+    """The configuration of a resumed run that asked SERVED and REMOTE, with these models."""
+    (path / "config.toml").write_text(to_toml(load(None, [Setting("reward.models", [SERVED, REMOTE], "test")])))
+    return resumed(path, [Setting("reward.models", list(models), "--reward.models")])
+
+
+def test_a_resume_asks_the_same_reward_model_at_another_address(tmp_path: Path) -> None:
+    moved = REMOTE | {"url": "http://10.0.0.7:6000", "token_env": "OTHER"}
+    assert with_models(tmp_path, SERVED, moved).reward.models[1].url == "http://10.0.0.7:6000"
+    assert with_models(tmp_path, SERVED, {k: v for k, v in moved.items() if k != "token_env"}).reward.models[1].weight
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        (SERVED, REMOTE | {"weight": 1.0}),
+        (SERVED, REMOTE | {"name": "other"}),
+        (SERVED, REMOTE | {"scope": "turn"}),
+        (SERVED, REMOTE | {"judge": "qwen"}),
+        (SERVED, REMOTE | {"url": "http://10.0.0.7:6000/get_reward"}),
+        (SERVED | {"model": "./other"}, REMOTE),
+        ({"name": "helpful", "url": "http://10.0.0.7:6000"}, REMOTE),
+        (REMOTE,),
+        (REMOTE, SERVED),
+    ],
+)
+def test_a_resume_with_another_reward_model_is_refused(models: tuple[dict[str, object], ...], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--reward\.models cannot change on resume, except for url and token_env\."):
+        with_models(tmp_path, *models)
 
 
 @pytest.mark.parametrize(
