@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from agentrl.errors import ConfigError
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.learner.model import ATTENTION, PackedModel, prepare
+from agentrl.learner.model import ATTENTION, PackedModel, check_packing, prepare
 
 HEAD = "score"
 
@@ -32,12 +32,18 @@ class ValueModel(PackedModel):
         values_A = (hidden_AD.float() @ self.head_weight.float().T).squeeze(1)
         return values_A if loss is None else loss(values_A)
 
+    def plain_output(self, ids_BL: Tensor) -> Tensor:
+        """Return [B, L - 1] the value of the state before each of ids[1:], by the model's own code."""
+        hidden_BLD = self.model.base_model(input_ids=ids_BL, use_cache=False).last_hidden_state[:, :-1]
+        values_BL: Tensor = getattr(self.model, HEAD)(hidden_BLD).squeeze(2)
+        return values_BL
+
 
 def load_value_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False) -> ValueModel:
     """Return the model in `folder` with a head of size 1, with float32 parameters.
 
     A reward model (sequence classification with one label) keeps its head; on any other model the head is 0, so that
-    every first value is 0. Raises ConfigError if it cannot be read.
+    every first value is 0. Raises ConfigError if it cannot be read or trained.
     """
     _refuse_labels(folder)
     transformers_log = logging.getLogger("transformers")
@@ -51,10 +57,12 @@ def load_value_model(folder: Path, compute: torch.dtype, *, gradient_checkpointi
         raise ConfigError(f"no critic can be made from {folder}: {error}") from error
     finally:
         transformers_log.setLevel(level)
+    prepare(model, gradient_checkpointing=gradient_checkpointing)
+    packed = ValueModel(model, compute)
+    check_packing(packed, folder)  # a head of 0 would show nothing
     if any(name.startswith(HEAD) for name in info["missing_keys"]):
         nn.init.zeros_(getattr(model, HEAD).weight)
-    prepare(model, gradient_checkpointing=gradient_checkpointing)
-    return ValueModel(model, compute)
+    return packed
 
 
 def _refuse_labels(folder: Path) -> None:

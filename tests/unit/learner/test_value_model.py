@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, Gemma2Config, Gemma2ForCausalLM
 
 from agentrl.algorithms.sample import TrainSequence
 from agentrl.errors import ConfigError
@@ -125,6 +125,27 @@ def test_a_reward_model_keeps_its_head_and_a_language_model_starts_with_values_o
 def test_a_classifier_with_several_labels_is_refused_by_name(tmp_path: Path):
     with pytest.raises(ConfigError, match=f"{tmp_path}.*3 labels"):
         load_value_model(reward_model(tmp_path, 3), torch.float32)
+
+
+@pytest.mark.parametrize("cap", [None, 1.0])
+def test_a_critic_that_packing_would_train_wrong_is_refused(cap: float | None, tmp_path: Path):
+    config = Gemma2Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        initializer_range=0.3,
+        attn_logit_softcapping=cap,
+    )
+    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+    if cap is None:
+        assert not load_value_model(tmp_path, torch.float32).head_weight.any()
+        return
+    with pytest.raises(ConfigError, match=r"gemma2.* does not train yet: its outputs over packed sequences"):
+        load_value_model(tmp_path, torch.float32)
 
 
 def test_the_explained_variance_is_the_share_of_the_returns_that_the_values_predict():
