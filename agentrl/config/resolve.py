@@ -55,7 +55,7 @@ def resolve_run(config: Config, machine: Machine) -> Config:
 
 def _lora(config: Config, device: str) -> LoraSection:
     lora = config.lora
-    default = "adapter" if lora.rank and device == "cuda" else "merged"
+    default = "adapter" if lora.rank and device == "cuda" and not lora.load_in_4bit else "merged"
     publish = default if lora.publish == "auto" else lora.publish
     return _with(lora, alpha=lora.alpha or 2.0 * lora.rank, publish=publish)
 

@@ -286,8 +286,10 @@ class LoraSection(Section):
     targets: str = Field(
         ALL_LINEAR, description="adapted layers: names separated by commas, or all-linear: all but the head"
     )
+    load_in_4bit: bool = Field(False, description="keep the frozen weights in 4 bits (QLoRA, NF4)")
     publish: Annotated[
-        Literal["auto", "adapter", "merged"], Unset("merged on CPUs, where vLLM computes adapters slowly, else adapter")
+        Literal["auto", "adapter", "merged"],
+        Unset("merged in 4 bits and on CPUs, where vLLM computes adapters slowly, else adapter"),
     ] = Field("auto", description="what the engines receive: the adapter, or the weights with the adapter added")
 
 

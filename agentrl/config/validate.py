@@ -16,7 +16,8 @@ ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
 
 def validate(config: Config, machine: Machine) -> None:
     """Raise one ConfigError that lists everything in a resolved configuration that cannot run on this machine."""
-    problems = [*_hardware(config, machine), *_optimizer(config, machine), *_batch(config), *_idle(config)]
+    problems = [*_hardware(config, machine), *_optimizer(config, machine), *_quantized(config, machine)]
+    problems += [*_batch(config), *_idle(config)]
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -119,6 +120,21 @@ def _optimizer(config: Config, machine: Machine) -> Iterator[str]:
         yield "learner.optimizer adamw_8bit needs a package: pip install 'agentrl[bitsandbytes]', or leave it out"
 
 
+def _quantized(config: Config, machine: Machine) -> Iterator[str]:
+    """Weights in 4 bits."""
+    if not config.lora.load_in_4bit:
+        return
+    if not machine.has("bitsandbytes"):
+        yield "lora.load_in_4bit needs a package: pip install 'agentrl[bitsandbytes]', or leave it out"
+    if config.learner.zero_stage == 3:
+        yield "lora.load_in_4bit needs whole parameters: set learner.zero_stage 0, 1 or 2"
+    if config.lora.publish == "adapter":
+        yield (
+            "lora.publish adapter with lora.load_in_4bit would add the adapter to weights that the engines have not "
+            "quantized: set lora.publish merged"
+        )
+
+
 def _batch(config: Config) -> Iterator[str]:
     """Numbers that contradict each other."""
     rollout, learner, evaluation = config.rollout, config.learner, config.eval
@@ -155,6 +171,7 @@ def idle_keys(config: Config) -> dict[str, str]:
         ("learner.min_lr_ratio", learner.schedule == "constant", "learner.schedule linear or cosine"),
         ("lora.alpha", not config.lora.rank, "lora.rank above 0"),
         ("lora.targets", not config.lora.rank, "lora.rank above 0"),
+        ("lora.load_in_4bit", not config.lora.rank, "lora.rank above 0"),
         ("lora.publish", not config.lora.rank and config.lora.publish == "adapter", "lora.rank above 0"),
         ("weights.canary_tolerance", not config.weights.verify, "weights.verify true"),
         ("reward.score_timeout_s", not config.reward.models, "reward.models"),

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from agentrl.config.schema import ALL_LINEAR, LoraSection
 from agentrl.errors import ConfigError
+from agentrl.learner.quantization import plain_state
 
 Full = Callable[[Tensor], Tensor]
 """Gathers a tensor that may be sharded over ranks."""
@@ -57,7 +58,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 def merged_state(model: nn.Module, full: Full) -> Iterator[tuple[str, Tensor]]:
     """Yield the model's tensors, without adapters: each adapted weight W as W + (alpha / rank) B A, in float32."""
-    for name, tensor in model.state_dict(keep_vars=True).items():
+    for name, tensor in plain_state(model):
         layer, is_adapted, leaf = name.rpartition(".base_layer.")
         if is_adapted and leaf == "weight":
             yield f"{layer}.{leaf}", full(tensor).float() + _change(model, layer, full)

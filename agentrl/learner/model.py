@@ -18,6 +18,7 @@ from agentrl.errors import ConfigError
 from agentrl.learner.batch import build_trees
 from agentrl.learner.heads import ActionLoss, logprobs
 from agentrl.learner.micro_batch import Block, MicroBatch, pack
+from agentrl.learner.quantization import loading_options, set_compute
 from agentrl.types import SampleId
 
 ATTENTION = "agentrl_trees"
@@ -101,15 +102,31 @@ class PackedModel(nn.Module):
         return torch.log_softmax(logits_BLV, -1).gather(2, ids_BL[:, 1:, None]).squeeze(2)
 
 
-def load_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False) -> PackedModel:
-    """Return the model in `folder`, with float32 parameters. Raises ConfigError if it cannot be read or trained."""
+def load_model(
+    folder: Path,
+    compute: torch.dtype,
+    *,
+    gradient_checkpointing: bool = False,
+    quantized_on: torch.device | None = None,
+) -> PackedModel:
+    """Return the model in `folder`, with float32 parameters; `quantized_on` a device, those of its layers in 4 bits.
+
+    Raises ConfigError if it cannot be read or trained.
+    """
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=ATTENTION)
-    except (OSError, ValueError) as error:
+        options = loading_options(quantized_on) if quantized_on else {}
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation=ATTENTION, **options
+        )
+    except (OSError, ValueError, ImportError) as error:
         raise ConfigError(f"no model can be loaded from {folder}: {error}") from error
     prepare(model, gradient_checkpointing=gradient_checkpointing)
     packed = PackedModel(model, compute)
+    if quantized_on:
+        model.train()  # in eval mode bitsandbytes repacks weights for a CPU, which then compute no gradient
     check_packing(packed, folder)
+    if quantized_on:
+        set_compute(model, compute)
     return packed
 
 
@@ -124,13 +141,13 @@ def prepare(model: PreTrainedModel, *, gradient_checkpointing: bool) -> None:
 
 def check_packing(packed: PackedModel, folder: Path) -> None:
     """Raise ConfigError unless packed sequences have the same output as the model's own attention computes."""
-    model, exact = packed.model, type(packed)(packed.model, torch.float32)
+    model, exact, device = packed.model, type(packed)(packed.model, torch.float32), packed.head_weight.device
     ids = [[token % model.config.vocab_size for token in row] for row in (range(24), [*range(8), *range(40, 56)])]
     batch = [plain_sequence(SampleId(0, member), row, prompt=8) for member, row in enumerate(ids)]
     with torch.no_grad():
-        packed_output = exact(pack(batch, build_trees(batch, range(2)))).view(2, 16)
+        packed_output = exact(pack(batch, build_trees(batch, range(2))).to(device, torch.float32)).view(2, 16)
         model.set_attn_implementation("eager")  # sdpa ignores soft-capping
-        plain_output = exact.plain_output(torch.tensor(ids))[:, 7:]
+        plain_output = exact.plain_output(torch.tensor(ids, device=device))[:, 7:]
         model.set_attn_implementation(ATTENTION)
     if not torch.allclose(packed_output, plain_output, atol=1e-3):
         difference = float((packed_output - plain_output).abs().max())

