@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch import distributed as dist
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequence
 from agentrl.errors import LearnerError
-from agentrl.learner import checkpoint, reference
+from agentrl.learner import reference
 from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates, with_gradient
 from agentrl.learner.critic import Critic
 from agentrl.learner.deepspeed import DeepSpeedModel, join_process_group
@@ -28,7 +28,9 @@ from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch, pack
 from agentrl.learner.model import PackedModel, load_model
 from agentrl.learner.part import Layout, Part
+from agentrl.learner.scorers import Compute, Scorers, score
 from agentrl.learner.spec import LearnerSpec
+from agentrl.learner.training_state import TrainingState
 from agentrl.learner.updates import Updates, update_order
 from agentrl.losses.terms import Meter, means
 from agentrl.types import SampleId, StepReport, Version
@@ -60,44 +62,29 @@ class PolicyLearner:
             if spec.lora.rank:
                 add_adapters(model.model, spec.lora)
             self._model = DeepSpeedModel(model, spec.learner, spec.learner.ema)
-            # Unless it moves, the reference of adapters is the model without them.
-            is_apart = not spec.lora.rank or self._algorithm.config.reference_every > 0
-            self._reference = self._frozen(spec.model) if "reference" in columns and is_apart else None
-            if self._reference is not None and spec.lora.load_in_4bit:
-                reference.move(self._reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
-            self._teacher = self._frozen(spec.teacher) if "teacher" in columns and spec.teacher else None
+            self._scorers = Scorers(spec, self._algorithm, self._layout)
+            if spec.lora.load_in_4bit and self._moving_reference is not None:
+                reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
             self._critic = Critic(spec, self._layout) if "values" in columns else None
-
-    def _frozen(self, folder: Path) -> PackedModel:
-        model = load_model(folder, self.spec.compute)
-        return model.to(self._device).eval().requires_grad_(False)
 
     # --- columns --------------------------------------------------------------------------------------------
 
     def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
         """Compute columns for this rank's share of the batch: {column: {index in the batch: values [A]}}."""
-        out: dict[Column, dict[int, Array]] = {column: {} for column in columns}
         with self._named("score"):
-            for micro_batch in self._layout.part(batch, range(len(batch))):
-                for column in columns:
-                    values = self._column(column, micro_batch).float().cpu()
-                    if not micro_batch.is_dummy:
-                        rows = micro_batch.by_member(values)
-                        out[column] |= {index: row.double().numpy() for index, row in rows}
-        return out
+            part = self._layout.part(batch, range(len(batch)))
+            return score(part, {column: self._compute_of(column) for column in columns})
 
-    def _column(self, column: Column, micro_batch: MicroBatch) -> Tensor:
-        frozen = {"reference": self._reference, "teacher": self._teacher}.get(column)
-        if frozen is not None:
-            with torch.no_grad():
-                logprobs: Tensor = frozen(micro_batch)
-                return logprobs
+    def _compute_of(self, column: Column) -> Compute:
+        """Return what computes a column."""
+        if column in self._scorers.models:
+            return partial(self._scorers.logprobs, column)
         if column == "reference" and self.spec.lora.rank:
-            return self._model.base_output(micro_batch)
+            return self._model.base_output
         if column == "values" and self._critic is not None:
-            return self._critic.values(micro_batch)
+            return self._critic.values
         if column == "old":
-            return self._model.output(micro_batch)
+            return self._model.output
         raise LearnerError(f"no model of this learner computes the column {column!r}")
 
     # --- steps ----------------------------------------------------------------------------------------------
@@ -192,7 +179,7 @@ class PolicyLearner:
     @property
     def _moving_reference(self) -> PackedModel | None:
         """The reference if it is part of the training state."""
-        return self._reference if self._algorithm.config.reference_every else None
+        return self._scorers.models.get("reference") if self._algorithm.config.reference_every else None
 
     def _part(self, batch: Sequence[TrainSequence]) -> Part:
         """Plan the sequences with a gradient."""
@@ -253,58 +240,25 @@ class PolicyLearner:
         return stage_adapter(named, version, self.spec.staging, write)
 
     def save(self, folder: Path, state: Mapping[str, float] | None = None) -> None:
-        """Write model, optimizer, schedule and the algorithm's `state` as one checkpoint.
-
-        The folder gets its name when all ranks have written their part.
+        """Write a checkpoint with the algorithm's `state`.
 
         Raises LearnerError, and writes nothing, if a weight is not finite.
         """
         with self._named("save"):
-            named = list(self.weights())
-            _refuse_nonfinite(named)
-            if self._critic:
-                _refuse_nonfinite(self._critic.weights())
-            unfinished = checkpoint.partial(folder)
-            if self.rank == 0:
-                checkpoint.make_empty(unfinished)
-            dist.barrier()
-            self._model.save(unfinished / checkpoint.STATE)
-            if self._critic:
-                self._critic.save(unfinished / checkpoint.CRITIC)
-            if self.rank == 0:
-                checkpoint.write_model(self.spec.model, named, self.spec.compute, unfinished / checkpoint.MODEL)
-            self._save_variants(unfinished)
-            if self.rank == 0:
-                if self._moving_reference is not None:
-                    reference.save(self._moving_reference, unfinished / checkpoint.STATE)
-                zero, critic = self.spec.learner.zero_stage, self._critic.zero_stage if self._critic else None
-                progress = checkpoint.Progress(self._updates, self.world_size, zero, dict(state or {}), critic)
-                checkpoint.commit(folder, progress)
-            dist.barrier()
-
-    def _save_variants(self, folder: Path) -> None:
-        """Write the EMA of the policy as a model, and the adapters as peft's files; every rank gathers them."""
-        averaged = self._model.averaged_weights()
-        if averaged is not None and self.rank == 0:
-            checkpoint.write_model(self.spec.model, averaged, self.spec.compute, folder / checkpoint.EMA)
-        adapter = self._model.adapter() if self.spec.lora.rank else []
-        if adapter and self.rank == 0:
-            self._model.write_adapter(adapter, self.spec.model, folder / checkpoint.ADAPTER)
+            self._training_state.save(folder, self._updates, dict(state or {}))
 
     def load(self, folder: Path) -> dict[str, float]:
         """Restore the exact training state, and return that of the algorithm.
 
         Raises RunError if the checkpoint cannot be read, or has other ranks.
         """
-        zero, critic = self.spec.learner.zero_stage, self._critic.zero_stage if self._critic else None
-        progress = checkpoint.read_progress(folder, self.world_size, zero, critic)
-        self._model.load(folder / checkpoint.STATE)
-        if self._moving_reference is not None:
-            reference.load(self._moving_reference, folder / checkpoint.STATE)
-        if self._critic:
-            self._critic.load(folder / checkpoint.CRITIC)
+        progress = self._training_state.load(folder)
         self._updates = progress.updates
         return progress.state
+
+    @property
+    def _training_state(self) -> TrainingState:
+        return TrainingState(self.spec, self._model, self._critic, self._moving_reference)
 
     def close(self) -> None:
         """Leave the process group. Idempotent."""
@@ -317,11 +271,3 @@ class PolicyLearner:
             yield
         except RuntimeError as error:
             raise LearnerError(f"learner rank {self.rank} failed in {activity}: {error}") from error
-
-
-def _refuse_nonfinite(named: Iterable[tuple[str, Tensor]]) -> None:
-    bad = [name for name, tensor in named if tensor.is_floating_point() and not bool(tensor.isfinite().all())]
-    if bad:
-        raise LearnerError(
-            f"{len(bad)} tensors of the model are not finite, such as {bad[0]}: no checkpoint is written"
-        )

@@ -180,8 +180,8 @@ def moving_reference(job: Job, rank: int) -> list[tuple[Any, ...]]:
 
 
 def _reference(learner: PolicyLearner) -> dict[str, torch.Tensor]:
-    assert learner._reference is not None
-    return {name.removeprefix("model."): values.clone() for name, values in learner._reference.named_parameters()}
+    reference = learner._scorers.models["reference"]
+    return {name.removeprefix("model."): values.clone() for name, values in reference.named_parameters()}
 
 
 def critic(job: Job, rank: int) -> list[tuple[Any, ...]]:

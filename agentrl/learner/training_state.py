@@ -1,0 +1,96 @@
+"""The exact training state of a learner rank, saved as a checkpoint and loaded again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+from torch import distributed as dist
+
+from agentrl.errors import LearnerError
+from agentrl.learner import checkpoint, reference
+from agentrl.learner.checkpoint import Progress
+from agentrl.learner.critic import Critic
+from agentrl.learner.deepspeed import DeepSpeedModel
+from agentrl.learner.model import PackedModel
+from agentrl.learner.spec import LearnerSpec
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Everything that training changes: the policy, the critic, and a reference that moves.
+
+    All ranks call each method together.
+    """
+
+    spec: LearnerSpec
+    policy: DeepSpeedModel
+    critic: Critic | None
+    reference: PackedModel | None
+
+    def save(self, folder: Path, updates: int, state: dict[str, float]) -> None:
+        """Write models, optimizers, the number of updates and the algorithm's `state` as one checkpoint.
+
+        The folder gets its name when all ranks have written their part.
+
+        Raises LearnerError, and writes nothing, if a weight is not finite.
+        """
+        named = list(self.policy.weights())
+        _refuse_nonfinite(named)
+        if self.critic:
+            _refuse_nonfinite(self.critic.weights())
+        is_first, unfinished = dist.get_rank() == 0, checkpoint.partial(folder)
+        if is_first:
+            checkpoint.make_empty(unfinished)
+        dist.barrier()
+        self.policy.save(unfinished / checkpoint.STATE)
+        if self.critic:
+            self.critic.save(unfinished / checkpoint.CRITIC)
+        if is_first:
+            checkpoint.write_model(self.spec.model, named, self.spec.compute, unfinished / checkpoint.MODEL)
+        self._save_variants(unfinished, is_first=is_first)
+        if is_first:
+            if self.reference is not None:
+                reference.save(self.reference, unfinished / checkpoint.STATE)
+            checkpoint.commit(folder, Progress(updates, dist.get_world_size(), self._zero, state, self._critic_zero))
+        dist.barrier()
+
+    def _save_variants(self, folder: Path, *, is_first: bool) -> None:
+        """Write the EMA of the policy as a model, and the adapters as peft's files; every rank gathers them."""
+        averaged = self.policy.averaged_weights()
+        if averaged is not None and is_first:
+            checkpoint.write_model(self.spec.model, averaged, self.spec.compute, folder / checkpoint.EMA)
+        adapter = self.policy.adapter() if self.spec.lora.rank else []
+        if adapter and is_first:
+            self.policy.write_adapter(adapter, self.spec.model, folder / checkpoint.ADAPTER)
+
+    def load(self, folder: Path) -> Progress:
+        """Restore what `save` wrote.
+
+        Raises RunError if the checkpoint cannot be read, or has other ranks.
+        """
+        progress = checkpoint.read_progress(folder, dist.get_world_size(), self._zero, self._critic_zero)
+        self.policy.load(folder / checkpoint.STATE)
+        if self.reference is not None:
+            reference.load(self.reference, folder / checkpoint.STATE)
+        if self.critic:
+            self.critic.load(folder / checkpoint.CRITIC)
+        return progress
+
+    @property
+    def _zero(self) -> int:
+        return self.spec.learner.zero_stage
+
+    @property
+    def _critic_zero(self) -> int | None:
+        return self.critic.zero_stage if self.critic else None
+
+
+def _refuse_nonfinite(named: Iterable[tuple[str, Tensor]]) -> None:
+    bad = [name for name, tensor in named if tensor.is_floating_point() and not bool(tensor.isfinite().all())]
+    if bad:
+        raise LearnerError(
+            f"{len(bad)} tensors of the model are not finite, such as {bad[0]}: no checkpoint is written"
+        )
