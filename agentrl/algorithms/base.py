@@ -86,6 +86,16 @@ class Algorithm(ABC):
             columns |= {"reference", "old"} if self.config.has_reward_kl else {"reference"}
         return replace(self.needs, columns=frozenset(columns))
 
+    def frozen_columns(self, *, has_adapters: bool) -> frozenset[Column]:
+        """Return the columns that a frozen model computes.
+
+        Unless it moves, the reference of adapters is the policy without them.
+        """
+        frozen: set[Column] = {"reference", "teacher"}
+        if has_adapters and not self.config.reference_every:
+            frozen = {"teacher"}
+        return self.requirements.columns & frozen
+
     @property
     def credits_groups_alone(self) -> bool:
         """Whether the credit of a group depends neither on other groups nor on columns."""

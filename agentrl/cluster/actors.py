@@ -17,10 +17,11 @@ from agentrl.cluster.placement import bundles
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import Cluster
 from agentrl.cluster.reward_models import RewardModels
+from agentrl.cluster.scorers import ScorerProcess, separate_columns
 from agentrl.cluster.signals import Stop, to_the_end
-from agentrl.cluster.specs import engine_spec, learner_spec, worker_spec
+from agentrl.cluster.specs import engine_spec, learner_spec, scorers_spec, worker_spec
 from agentrl.cluster.workers import Workers
-from agentrl.config.schema import Config
+from agentrl.config.schema import Config, ScorersSection
 from agentrl.errors import RunError
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
@@ -74,7 +75,8 @@ async def actors(
 async def learner_ranks(
     config: Config, model: Path, folder: RunFolder, stop: Stop, timer: PhaseTimer
 ) -> AsyncIterator[Learners]:
-    """Start the learner ranks alone; on exit every process has ended."""
+    """Start the learner ranks alone, which score too; on exit every process has ended."""
+    config = config.model_copy(update={"scorers": ScorersSection()})
     cluster = Cluster(f"agentrl-{folder.path.name}", ProcessRegistry(folder.path), bundles(config))
     try:
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
@@ -95,9 +97,16 @@ def _spawned(
     workers = Workers(cluster, spec_of, config.rollout.workers, config.engine.restarts, restarts, rewarded)
     engine_spec_of = partial(engine_spec, config, model, scratch_of(folder))
     engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop)
-    ranks = range(config.learner.ranks if learns else 0)
-    learners = Learners(cluster, [learner_spec(config, model, folder, rank) for rank in ranks])
-    return Actors(engines, workers, learners, reward_models)
+    ranks = [learner_spec(config, model, folder, rank) for rank in range(config.learner.ranks if learns else 0)]
+    scorers = _scorers(cluster, config, model, restarts) if learns else None
+    return Actors(engines, workers, Learners(cluster, ranks, scorers), reward_models)
+
+
+def _scorers(cluster: Cluster, config: Config, model: Path, restarts: Restarts) -> ScorerProcess | None:
+    columns = separate_columns(config)
+    if not columns:
+        return None
+    return ScorerProcess(cluster, scorers_spec(config, model), columns, config.engine.restarts, restarts)
 
 
 async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:

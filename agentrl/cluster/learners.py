@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
+from agentrl.cluster.scorers import ScorerProcess
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import StepReport, Version
@@ -19,14 +20,20 @@ NOTICE_S = 5.0  # Ray may notice a dead process later than its peers do
 
 
 class Learners:
-    """All ranks of the learner. If a rank fails or does not answer, the call raises LearnerError naming it."""
+    """All ranks of the learner, and the process of its scorers if they have one.
 
-    def __init__(self, cluster: Cluster, specs: list[ActorSpec]) -> None:
-        self._cluster = cluster
+    If a rank fails or does not answer, the call raises LearnerError naming it.
+    """
+
+    def __init__(self, cluster: Cluster, specs: list[ActorSpec], scorers: ScorerProcess | None = None) -> None:
+        self._cluster, self._scorers = cluster, scorers
         self._ranks: list[ActorHandle] = [cluster.spawn(spec) for spec in specs]
 
     async def start(self) -> None:
-        """Wait until every rank has loaded the model."""
+        """Wait until every process has loaded its models."""
+        await asyncio.gather(self._start(), *([self._scorers.start()] if self._scorers else []))
+
+    async def _start(self) -> None:
         address = await self._ranks[0].address(START_S)
         starts = (self._within(rank.make(*address, deadline_s=START_S), rank.name) for rank in self._ranks)
         for rank, pid in zip(self._ranks, await asyncio.gather(*starts), strict=True):
@@ -36,9 +43,16 @@ class Learners:
         self, batch: list[TrainSequence], columns: Sequence[Column], deadline_s: float
     ) -> dict[Column, list[Array]]:
         """Compute columns, such as logprobs of the reference, for every sequence of the batch."""
-        scores = await self._all("score", self._cluster.share(batch), list(columns), deadline_s=deadline_s)
+        shared = self._cluster.share(batch)
+        separate = [column for column in columns if self._scorers and column in self._scorers.columns]
+        own = [column for column in columns if column not in separate]
+        calls = self._calls("score", shared, own, deadline_s=deadline_s) if own else []
+        if self._scorers and separate:
+            calls.append(self._scorers.score(shared, separate, deadline_s))
+        scores = await _together(calls)
         merged = {
-            column: {index: row for score in scores for index, row in score[column].items()} for column in columns
+            column: {index: row for score in scores for index, row in score.get(column, {}).items()}
+            for column in columns
         }
         return {column: [rows[index] for index in range(len(batch))] for column, rows in merged.items()}
 
@@ -70,17 +84,11 @@ class Learners:
         return states[0]
 
     async def _all(self, method: str, *args: Any, deadline_s: float) -> list[Any]:
-        calls = [
-            asyncio.create_task(self._within(rank.call(method, *args, deadline_s=deadline_s), rank.name))
-            for rank in self._ranks
-        ]
-        try:
-            return await _results(calls)
-        finally:
-            # A rank that fails leaves the others waiting in a collective.
-            for call in calls:
-                call.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
+        return await _together(self._calls(method, *args, deadline_s=deadline_s))
+
+    def _calls(self, method: str, *args: Any, deadline_s: float) -> list[Coroutine[Any, Any, Any]]:
+        """Return the calls of a method on all ranks, not yet begun."""
+        return [self._within(rank.call(method, *args, deadline_s=deadline_s), rank.name) for rank in self._ranks]
 
     @staticmethod
     async def _within(call: Any, name: str) -> Any:
@@ -90,6 +98,17 @@ class Learners:
             raise LearnerError(f"{error}: {name} does not answer. The run can be resumed.") from None
         except LearnerError as error:
             raise type(error)(f"{error}. The run can be resumed from its last checkpoint.") from None
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Await all calls. A failure cancels the others: a rank that fails leaves them waiting in a collective."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        return await _results(tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _results(calls: Sequence[asyncio.Task[Any]]) -> list[Any]:

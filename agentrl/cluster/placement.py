@@ -1,4 +1,4 @@
-"""Which GPUs engines and learner ranks get: their own, or one that engine i and rank i share in turns.
+"""Which GPUs the processes get: their own, or one that engine i and learner rank i share in turns.
 
 Sharing is not yet verified on a GPU.
 """
@@ -16,8 +16,17 @@ def is_shared(config: Config) -> bool:
 
 
 def bundles(config: Config) -> list[dict[str, float]] | None:
-    """Return the resources of each shared GPU, to reserve at the start; None where nothing is shared."""
-    return [{"GPU": 1.0}] * max(config.engine.count, config.learner.ranks) if is_shared(config) else None
+    """Return the resources of each shared GPU, to reserve at the start; None where nothing is shared.
+
+    Scorers outside the learner's ranks have the last bundle for themselves.
+    """
+    if not is_shared(config):
+        return None
+    return [{"GPU": 1.0}] * (_shared_gpus(config) + (config.scorers.placement == "separate"))
+
+
+def _shared_gpus(config: Config) -> int:
+    return max(config.engine.count, config.learner.ranks)
 
 
 def bundle(config: Config, index: int) -> int | None:
@@ -35,3 +44,13 @@ def engine_gpus(config: Config) -> float:
 def learner_gpus(config: Config) -> float:
     """Return how many GPUs a learner rank needs."""
     return LEARNER_SHARE if is_shared(config) else float(config.device == "cuda")
+
+
+def scorers_bundle(config: Config) -> int | None:
+    """Return the bundle of scorers outside the learner's ranks."""
+    return _shared_gpus(config) if is_shared(config) else None
+
+
+def scorers_gpus(config: Config) -> float:
+    """Return how many GPUs such scorers need."""
+    return float(config.device == "cuda")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentrl.algorithms.base import RunShape
-from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus
+from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus, scorers_bundle, scorers_gpus
 from agentrl.cluster.ray import ActorSpec
 from agentrl.config.models import Models, locate, other_models
 from agentrl.config.schema import Config
@@ -22,6 +23,8 @@ from agentrl.rollout.worker import RolloutWorker
 
 if TYPE_CHECKING:
     from agentrl.learner.policy_learner import PolicyLearner
+    from agentrl.learner.scorers import SeparateScorers
+    from agentrl.learner.spec import LearnerSpec
 
 
 def engine_spec(config: Config, model: Path, scratch: Path, engine_id: int) -> ActorSpec:
@@ -90,17 +93,11 @@ class Worker(RolloutWorker):
 
 def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:
     """Specify a learner rank; its `make` takes the address and port where the ranks meet."""
-    models = Models(model, **{role: locate(name) for role, name in other_models(config).items()})
     return ActorSpec(
         f"learner rank {rank}",
         make_learner,
-        (config, models, staging, rank),
-        # Large tensors in huge pages: fewer page faults in an update on a CPU (docs/performance.md).
-        env={
-            "OMP_NUM_THREADS": str(config.learner.threads),
-            "THP_MEM_ALLOC_ENABLE": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-        },
+        (config, _models(config, model), staging, rank),
+        env=_torch_environment(config),
         gpus=learner_gpus(config),
         bundle=bundle(config, rank),
         is_blocking=True,
@@ -108,15 +105,58 @@ def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> Actor
     )
 
 
+def scorers_spec(config: Config, model: Path) -> ActorSpec:
+    """Specify the process of a reference and a teacher outside the learner's ranks."""
+    return ActorSpec(
+        "scorers",
+        make_scorers,
+        (config, _models(config, model)),
+        env=_torch_environment(config),
+        gpus=scorers_gpus(config),
+        bundle=scorers_bundle(config),
+        is_blocking=True,
+        died=LearnerDiedError,
+    )
+
+
+def _models(config: Config, model: Path) -> Models:
+    return Models(model, **{role: locate(name) for role, name in other_models(config).items()})
+
+
+def _torch_environment(config: Config) -> dict[str, str]:
+    # Large tensors in huge pages: fewer page faults in an update on a CPU (docs/performance.md).
+    threads, huge_pages = str(config.learner.threads), {"THP_MEM_ALLOC_ENABLE": "1"}
+    return {"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", **huge_pages}
+
+
+def make_scorers(config: Config, models: Models) -> SeparateScorers:
+    """Load the reference and the teacher."""
+    from agentrl.learner.scorers import SeparateScorers
+
+    return SeparateScorers(_learner_spec(config, models))
+
+
 def make_learner(config: Config, models: Models, staging: Path, rank: int, address: str, port: int) -> PolicyLearner:
     """Make a learner rank."""
     from agentrl.learner.policy_learner import PolicyLearner
+
+    spec = replace(_learner_spec(config, models), staging=staging)
+    if config.device == "cpu":
+        return PolicyLearner(spec, rank, config.learner.ranks, address, port)
+    from agentrl.cluster.gpu_learner import GpuLearner, Route
+
+    backend: Literal["nccl", "ipc"] = "ipc" if config.weights.transfer == "ipc" else "nccl"
+    return GpuLearner(spec, rank, address, port, Route(backend, config.learner.ranks, config.engine.tensor_parallel))
+
+
+def _learner_spec(config: Config, models: Models) -> LearnerSpec:
     from agentrl.learner.spec import LearnerSpec
 
-    spec = LearnerSpec(
+    return LearnerSpec(
         model=models.policy,
         critic_model=models.critic,
         teacher=models.teacher,
+        scorers=config.scorers,
         steps=config.steps,
         dtype=config.model.dtype,
         device=config.device,
@@ -126,12 +166,5 @@ def make_learner(config: Config, models: Models, staging: Path, rank: int, addre
         run=RunShape.of(config),
         lora=config.lora,
         gradient_checkpointing=config.model.gradient_checkpointing,
-        staging=staging,
         bucket_bytes=config.weights.bucket_mib << 20,
     )
-    if config.device == "cpu":
-        return PolicyLearner(spec, rank, config.learner.ranks, address, port)
-    from agentrl.cluster.gpu_learner import GpuLearner, Route
-
-    backend: Literal["nccl", "ipc"] = "ipc" if config.weights.transfer == "ipc" else "nccl"
-    return GpuLearner(spec, rank, address, port, Route(backend, config.learner.ranks, config.engine.tensor_parallel))

@@ -40,7 +40,7 @@ RENAMED = {
 
 # Keys that do not affect what a run learns; a resume may change them.
 RESUMABLE = re.compile(
-    r"steps|eval\.every|(checkpoint|track|engine)\..+|rollout\.workers|reward\.(threads|gpus)|.+_timeout_s"
+    r"steps|eval\.every|(checkpoint|track|engine|scorers)\..+|rollout\.workers|reward\.(threads|gpus)|.+_timeout_s"
 )
 
 

@@ -103,9 +103,11 @@ def explain(config: Config, machine: Machine) -> str:
     )
     bound = f"no trained token is older than {counted(rollout.max_staleness, 'update')}"
     wait = f"Sampling continues during updates; {bound}." if rollout.max_staleness else "Sampling waits for updates."
+    scorers = ["Reference and teacher have a process of their own."] * (config.scorers.placement == "separate")
     names = ", ".join(keys.name for keys in config.reward.models)
     rewards = [f"Reward models score every finished episode: {names}."] if names else []
-    return " ".join((here, model, load, *rewards, wait, "`agentrl config` shows every setting and its source."))
+    settings = "`agentrl config` shows every setting and its source."
+    return " ".join((here, model, *scorers, load, *rewards, wait, settings))
 
 
 def _sharing(config: Config) -> str:

@@ -309,6 +309,16 @@ class CriticSection(Section):
     clip_value: float = Field(0.2, ge=0, description="clip of values around the old ones in the value loss; 0: none")
 
 
+class ScorersSection(Section):
+    """The models that score a batch before its update."""
+
+    placement: Literal["colocate", "separate"] = Field(
+        "colocate",
+        description="colocate: reference and teacher share the learner's ranks; separate: they have a process of their "
+        "own, with one more GPU",
+    )
+
+
 class WeightsSection(Section):
     """How new weights reach the engines."""
 
@@ -372,6 +382,7 @@ class Config(Section):
     learner: LearnerSection = Field(default_factory=LearnerSection)
     lora: LoraSection = Field(default_factory=LoraSection)
     critic: CriticSection = Field(default_factory=CriticSection)
+    scorers: ScorersSection = Field(default_factory=ScorersSection)
     weights: WeightsSection = Field(default_factory=WeightsSection)
     eval: EvalSection = Field(default_factory=EvalSection)
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)

@@ -69,7 +69,7 @@ def _memory(config: Config, machine: Machine) -> Iterator[str]:
     """Refuse processes that need more memory than there is, even without a model."""
     engine, ranks, workers = config.engine, config.learner.ranks, config.rollout.workers
     needed = engine.count * (ENGINE_GIB + engine.kv_cache_gib) + ranks * RANK_GIB + workers * WORKER_GIB
-    needed += len(config.reward.served) * RANK_GIB
+    needed += (len(config.reward.served) + (config.scorers.placement == "separate")) * RANK_GIB
     if needed > machine.memory_gib:
         yield (
             f"engine.count {engine.count} with engine.kv_cache_gib {engine.kv_cache_gib:g}, learner.ranks {ranks} and "
@@ -82,12 +82,12 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     engine, learner, transfer = config.engine, config.learner, config.weights.transfer
     is_shared = engine.placement == "colocate"
     needed = max(learner.ranks, engine.count * engine.tensor_parallel) if is_shared else separate_gpus(config)
-    needed += math.ceil(len(config.reward.served) * config.reward.gpus) if is_shared else 0
+    needed += _other_gpus(config) if is_shared else 0
     if needed > len(machine.gpus):
         yield (
             f"learner.ranks {learner.ranks}, engine.count {engine.count} x engine.tensor_parallel "
-            f"{engine.tensor_parallel} with placement {engine.placement} and {len(config.reward.served)} served "
-            f"reward.models take {needed} GPUs; "
+            f"{engine.tensor_parallel} with placement {engine.placement}, {len(config.reward.served)} served "
+            f"reward.models and scorers.placement {config.scorers.placement} take {needed} GPUs; "
             f"{len(machine.gpus)} are visible: lower one of them"
         )
     elif is_shared and (engine.tensor_parallel > 1 or engine.count != learner.ranks):
@@ -193,8 +193,12 @@ def transfer_of(device: str, engine: EngineSection, lora: LoraSection) -> str:
 
 def separate_gpus(config: Config) -> int:
     """Return the GPUs that engines and learner need when they share none."""
-    served = math.ceil(len(config.reward.served) * config.reward.gpus)
-    return config.learner.ranks + config.engine.count * config.engine.tensor_parallel + served
+    return config.learner.ranks + config.engine.count * config.engine.tensor_parallel + _other_gpus(config)
+
+
+def _other_gpus(config: Config) -> int:
+    """Return the GPUs of served reward models and of scorers outside the learner's ranks."""
+    return math.ceil(len(config.reward.served) * config.reward.gpus) + (config.scorers.placement == "separate")
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 from agentrl.algorithms.sample import TrainSequence
 from agentrl.learner.batch import PrefixTree, build_trees, plan_micro_batches
 from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
+from agentrl.learner.spec import LearnerSpec
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class Layout:
     budget: int
     device: torch.device
     compute: torch.dtype
+
+    @classmethod
+    def of(cls, spec: LearnerSpec, rank: int, ranks: int) -> Layout:
+        """Return the layout of a rank."""
+        return cls(rank, ranks, spec.micro_batch_tokens, spec.torch_device, spec.compute)
 
     def part(self, batch: Sequence[TrainSequence], indices: Iterable[int]) -> Part:
         """Plan the sequences of `indices` as one optimizer step."""

@@ -44,15 +44,13 @@ class PolicyLearner:
 
     def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
         self.spec, self.rank, self.world_size = spec, rank, world_size
-        self._device = torch.device("cuda", 0) if spec.device == "cuda" else torch.device("cpu")
-        self._layout = Layout(rank, world_size, spec.micro_batch_tokens, self._device, spec.compute)
+        self._device, self._layout = spec.torch_device, Layout.of(spec, rank, world_size)
         self._algorithm = make_algorithm(spec.algorithm, spec.run)
         self._updates = 0
         if spec.learner.threads:
             torch.set_num_threads(spec.learner.threads)
         with self._named("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
-            columns = self._algorithm.requirements.columns
             model = load_model(
                 spec.model,
                 spec.compute,
@@ -62,10 +60,17 @@ class PolicyLearner:
             if spec.lora.rank:
                 add_adapters(model.model, spec.lora)
             self._model = DeepSpeedModel(model, spec.learner, spec.learner.ema)
-            self._scorers = Scorers(spec, self._algorithm, self._layout)
+            self._scorers = Scorers(spec, self._frozen_columns(), self._device)
             if spec.lora.load_in_4bit and self._moving_reference is not None:
                 reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
-            self._critic = Critic(spec, self._layout) if "values" in columns else None
+            has_critic = "values" in self._algorithm.requirements.columns
+            self._critic = Critic(spec, self._layout) if has_critic else None
+
+    def _frozen_columns(self) -> frozenset[Column]:
+        """Return the columns for which this rank holds a frozen model."""
+        if self.spec.scorers.placement == "separate":
+            return frozenset()
+        return self._algorithm.frozen_columns(has_adapters=bool(self.spec.lora.rank))
 
     # --- columns --------------------------------------------------------------------------------------------
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from agentrl.algorithms.base import Algorithm
-from agentrl.algorithms.sample import Array, Column
+from agentrl.algorithms.registry import make_algorithm
+from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel, load_model
 from agentrl.learner.part import Layout, Part
@@ -19,17 +20,14 @@ Compute = Callable[[MicroBatch], Tensor]
 
 
 class Scorers:
-    """The frozen models that an algorithm needs: the reference and the teacher, each with the column of its name."""
+    """Frozen models, the reference and the teacher, each of which computes the column of its name."""
 
-    def __init__(self, spec: LearnerSpec, algorithm: Algorithm, layout: Layout) -> None:
-        columns = algorithm.requirements.columns
-        # Unless it moves, the reference of adapters is the policy without them.
-        has_reference = not spec.lora.rank or algorithm.config.reference_every > 0
-        folders = {"reference": spec.model if has_reference else None, "teacher": spec.teacher}
-        self.models: dict[str, PackedModel] = {
-            column: load_model(folder, spec.compute).to(layout.device).eval().requires_grad_(False)
-            for column, folder in folders.items()
-            if column in columns and folder is not None
+    def __init__(self, spec: LearnerSpec, columns: Iterable[Column], device: torch.device) -> None:
+        folders = {"reference": spec.model, "teacher": spec.teacher}
+        self.models: dict[Column, PackedModel] = {
+            column: load_model(folder, spec.compute).to(device).eval().requires_grad_(False)
+            for column in columns
+            if (folder := folders[column]) is not None
         }
 
     def logprobs(self, column: Column, micro_batch: MicroBatch) -> Tensor:
@@ -48,3 +46,21 @@ def score(part: Part, computes: Mapping[Column, Compute]) -> dict[Column, dict[i
             if not micro_batch.is_dummy:
                 out[column] |= {index: row.double().numpy() for index, row in micro_batch.by_member(values)}
     return out
+
+
+class SeparateScorers:
+    """Frozen models alone in a process. They pack a batch as the learner's ranks do, so that no bit differs."""
+
+    def __init__(self, spec: LearnerSpec) -> None:
+        if spec.learner.threads:
+            torch.set_num_threads(spec.learner.threads)
+        self._layouts = [Layout.of(spec, rank, spec.learner.ranks) for rank in range(spec.learner.ranks)]
+        algorithm = make_algorithm(spec.algorithm, spec.run)
+        columns = algorithm.frozen_columns(has_adapters=bool(spec.lora.rank))
+        self._scorers = Scorers(spec, columns, spec.torch_device)
+
+    def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
+        """Compute columns for the whole batch: {column: {index in the batch: values [A]}}."""
+        computes = {column: partial(self._scorers.logprobs, column) for column in columns}
+        shares = [score(layout.part(batch, range(len(batch))), computes) for layout in self._layouts]
+        return {column: {n: row for share in shares for n, row in share[column].items()} for column in columns}

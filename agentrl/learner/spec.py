@@ -9,7 +9,14 @@ from pathlib import Path
 import torch
 
 from agentrl.algorithms.base import RunShape
-from agentrl.config.schema import MICRO_BATCH_TOKENS, AlgorithmSection, CriticSection, LearnerSection, LoraSection
+from agentrl.config.schema import (
+    MICRO_BATCH_TOKENS,
+    AlgorithmSection,
+    CriticSection,
+    LearnerSection,
+    LoraSection,
+    ScorersSection,
+)
 
 DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -31,6 +38,7 @@ class LearnerSpec:
     critic: CriticSection = field(default_factory=CriticSection)
     critic_model: Path | None = None
     teacher: Path | None = None
+    scorers: ScorersSection = field(default_factory=ScorersSection)
     algorithm: AlgorithmSection = field(default_factory=AlgorithmSection)
     run: RunShape = field(default_factory=RunShape)
     lora: LoraSection = field(default_factory=LoraSection)
@@ -42,6 +50,11 @@ class LearnerSpec:
     def compute(self) -> torch.dtype:
         """The type of matrix products, of published weights and of saved models."""
         return DTYPES[self.dtype]
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device of this process: a rank sees one GPU, or none."""
+        return torch.device("cuda", 0) if self.device == "cuda" else torch.device("cpu")
 
     @property
     def micro_batch_tokens(self) -> int:

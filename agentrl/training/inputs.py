@@ -133,7 +133,24 @@ def algorithm_of(config: Config) -> Algorithm:
             f"critic.* has no effect with algorithm {config.algorithm.name}, which has no critic: leave it out, or set "
             "algorithm.name to one that has, such as ppo"
         )
+    _check_scorers(config, algorithm)
     return algorithm
+
+
+def _check_scorers(config: Config, algorithm: Algorithm) -> None:
+    """Raise ConfigError if `scorers.placement separate` has no model to place, or one that learns."""
+    if config.scorers.placement == "colocate":
+        return
+    if not algorithm.frozen_columns(has_adapters=bool(config.lora.rank)):
+        raise ConfigError(
+            f"scorers.placement separate has no effect: algorithm {config.algorithm.name} has neither a teacher nor a "
+            "reference beside the policy (algorithm.kl_coef 0, or lora.rank above 0): leave it out"
+        )
+    if algorithm.config.reference_every:
+        raise ConfigError(
+            "scorers.placement separate does not work with algorithm.reference_every: a reference that moves to the "
+            "policy's weights shares the ranks that hold them. Leave one of the two out"
+        )
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,72 @@
+"""The reference and the teacher of a run in a process of their own, which is replaced when it dies."""
+
+from __future__ import annotations
+
+from agentrl.algorithms.base import RunShape
+from agentrl.algorithms.registry import make_algorithm
+from agentrl.algorithms.sample import Array, Column, TrainSequence
+from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.config.schema import Config
+from agentrl.errors import DeadlineError, LearnerDiedError, RunError
+from agentrl.records.restarts import Restarts
+
+START_S = 600.0
+
+
+def separate_columns(config: Config) -> frozenset[Column]:
+    """Return the columns that models outside the learner's ranks compute."""
+    if config.scorers.placement == "colocate":
+        return frozenset()
+    algorithm = make_algorithm(config.algorithm, RunShape.of(config))
+    return algorithm.frozen_columns(has_adapters=bool(config.lora.rank))
+
+
+class ScorerProcess:
+    """The process of frozen models, which compute `columns`.
+
+    Its answer depends on the call alone. If it dies or misses a deadline, it is replaced and called again; more than
+    `max_restarts` deaths stop the run.
+    """
+
+    def __init__(
+        self, cluster: Cluster, spec: ActorSpec, columns: frozenset[Column], max_restarts: int, restarts: Restarts
+    ) -> None:
+        self._cluster, self._spec, self.columns = cluster, spec, columns
+        self._max_restarts, self._restarts, self._deaths = max_restarts, restarts, 0
+        self._actor = cluster.spawn(spec)
+
+    async def start(self) -> None:
+        """Wait until the models are loaded."""
+        self._cluster.register(self._spec.name, await self._actor.make(deadline_s=START_S))
+
+    async def score(
+        self, batch: list[TrainSequence], columns: list[Column], deadline_s: float
+    ) -> dict[Column, dict[int, Array]]:
+        """Compute columns for every sequence of the batch: {column: {index in the batch: values [A]}}."""
+        why = ""
+        while True:
+            try:
+                if why:
+                    await self._replace()
+                scores: dict[Column, dict[int, Array]] = await self._actor.call(
+                    "score", batch, columns, deadline_s=deadline_s
+                )
+                return scores
+            except (LearnerDiedError, DeadlineError) as error:
+                why = str(error)
+                self._lost(why)
+
+    def _lost(self, why: str) -> None:
+        """Record a death. Raises RunError if there were too many."""
+        self._restarts.lost(self._spec.name, why)
+        self._deaths += 1
+        if self._deaths > self._max_restarts:
+            raise RunError(
+                f"{self._spec.name} died {self._deaths} times (engine.restarts = {self._max_restarts}); the last: {why}"
+            )
+
+    async def _replace(self) -> None:
+        self._actor.kill()
+        self._actor = self._cluster.spawn(self._spec)
+        await self.start()
+        self._restarts.back(self._spec.name)
