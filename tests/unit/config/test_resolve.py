@@ -118,6 +118,8 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"rollout.workers": "1000"}, "rollout.workers 1000 take 25"),
         (FOUR_GPUS, {"engine.count": "100"}, "take 100 GPUs; 4 are visible"),
         (FOUR_GPUS, {"learner.ranks": "64"}, "take 64 GPUs; 4 are visible"),
+        (ONE_GPU, {"scorers.placement": "separate"}, "scorers.placement separate take 2 GPUs; 1 are visible"),
+        (LAPTOP, {"learner.ranks": "27", "scorers.placement": "separate"}, "learner.ranks 27 and rollout.workers 1"),
         (LAPTOP, {"engine.gpu_memory_utilization": "0.5"}, "engine.gpu_memory_utilization has no effect without a GPU"),
         (ONE_GPU, {"engine.kv_cache_gib": "2"}, "engine.kv_cache_gib has no effect without an engine on CPUs"),
         (ONE_GPU, {"learner.offload": "true"}, "learner.offload needs learner.zero_stage 1, 2 or 3"),

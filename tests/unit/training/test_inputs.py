@@ -44,6 +44,18 @@ from tests.tiny import tiny_model
         ),
         ({"algorithm": {"name": "distillation"}}, "distillation learns from a teacher: set algorithm.teacher"),
         ({"critic": {"warmup_steps": 2}}, "critic.* has no effect with algorithm grpo"),
+        (
+            {"scorers": {"placement": "separate"}},
+            "scorers.placement separate has no effect: algorithm grpo has neither",
+        ),
+        (
+            {"scorers": {"placement": "separate"}, "algorithm": {"kl_coef": 0.1}, "lora": {"rank": 8}},
+            "scorers.placement separate has no effect: algorithm grpo has neither",
+        ),
+        (
+            {"scorers": {"placement": "separate"}, "algorithm": {"kl_coef": 0.1, "reference_every": 2}},
+            "scorers.placement separate does not work with algorithm.reference_every",
+        ),
         ({"algorithm": {"teacher": "owner/name"}}, "algorithm.teacher has no effect without an algorithm that has one"),
         ({"algorithm": {"clip_lo": 1}}, "unknown key of GRPO 'algorithm.clip_lo'. Did you mean 'algorithm.clip_low'?"),
         ({"algorithm": {"clip_low": 1.5}}, "GRPO: algorithm.clip_low must be less than or equal to 1, got 1.5"),
