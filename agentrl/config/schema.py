@@ -317,6 +317,10 @@ class ScorersSection(Section):
         description="colocate: reference and teacher share the learner's ranks; separate: they have a process of their "
         "own, with one more GPU",
     )
+    offload: bool = Field(
+        False,
+        description="keep reference, teacher and the critic's optimizer state in CPU memory while they wait (on GPUs)",
+    )
 
 
 class WeightsSection(Section):

@@ -178,6 +178,7 @@ def idle_keys(config: Config) -> dict[str, str]:
         ("reward.threads", not config.reward.served, "a reward model that the run serves"),
         ("reward.gpus", on_cpu or not config.reward.served, "a reward model that the run serves on a GPU"),
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
+        ("scorers.offload", on_cpu, "a GPU"),
         ("engine.gpu_memory_utilization", on_cpu, "a GPU"),
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
     )

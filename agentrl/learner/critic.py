@@ -47,14 +47,18 @@ class MicroBatchValueLoss:
 
 
 class Critic:
-    """A value model with its own optimizer. All ranks call each method together."""
+    """A value model with its own optimizer, on the learner's ranks. All ranks call each method together.
+
+    With `scorers.offload` the optimizer's state is in CPU memory between updates.
+    """
 
     def __init__(self, spec: LearnerSpec, layout: Layout) -> None:
         self._clip, self._steps, self._layout = spec.critic.clip_value, spec.steps, layout
         self._section = optimizer_of(spec.critic, spec.learner)
         folder = spec.critic_model or spec.model
         model = load_value_model(folder, spec.compute, gradient_checkpointing=spec.gradient_checkpointing)
-        self._model = DeepSpeedModel(model, self._section)
+        waits_in_cpu_memory = spec.scorers.offload and not self._section.offload
+        self._model = DeepSpeedModel(model, self._section, offload=waits_in_cpu_memory)
 
     def values(self, micro_batch: MicroBatch) -> Tensor:
         """Return the value [A] of the state before each action, without gradient."""
@@ -67,10 +71,11 @@ class Critic:
         """
         parts = [self._part(rows) for rows in split_updates(batch, self._section.updates_per_batch)]
         updates = Updates(self._layout.device)
-        for number, index in enumerate(update_order(len(parts), self._section.epochs, first)):
-            updates.lr = learning_rate(self._section, first + number, self._steps)
-            if parts[index].plan:
-                self._step(parts[index], updates)
+        with self._model.steps():
+            for number, index in enumerate(update_order(len(parts), self._section.epochs, first)):
+                updates.lr = learning_rate(self._section, first + number, self._steps)
+                if parts[index].plan:
+                    self._step(parts[index], updates)
         updates.digest = self._model.digest()
         own = {"critic_grad_norm": updates.grad_norm, "critic_lr": updates.lr}
         updates.own_meters = {**value_meters(batch), **own}

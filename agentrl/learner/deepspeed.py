@@ -7,6 +7,7 @@ import os
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from agentrl.learner.average import Average
 from agentrl.learner.lora import Full, adapter_state, adapters_off, merged_state, write_adapter
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel, checkpoint_tensors
+from agentrl.learner.offload import OptimizerMemory
 from agentrl.learner.optimizers import make_optimizer
 from agentrl.learner.part import Part
 from agentrl.learner.spec import LearnerSpec
@@ -57,13 +59,19 @@ class DeepSpeedModel:
     between ranks in bfloat16. It draws no random numbers.
     """
 
-    def __init__(self, model: PackedModel, section: LearnerSection, ema: float = 0.0) -> None:
+    def __init__(self, model: PackedModel, section: LearnerSection, ema: float = 0.0, *, offload: bool = False) -> None:
         self._section, self._model, self._compute = section, model, model.compute
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._has_frozen = len(trained) < len(list(model.parameters()))
         self._engine = _initialized(model, section)
         self._engine.train()  # gradient checkpointing is off in eval mode, in which transformers loads models
         self._average = Average(trained, ema, dist.get_rank(), dist.get_world_size()) if ema else None
+        memory = OptimizerMemory(self._engine, section.zero_stage, self._engine.device) if offload else None
+        self._optimizer_on_device = memory.on_device if memory else nullcontext
+
+    def steps(self) -> AbstractContextManager[None]:
+        """Return the block in which steps are taken; outside it, `offload` keeps the optimizer's state in CPU memory."""
+        return self._optimizer_on_device()
 
     def output(self, micro_batch: MicroBatch) -> Tensor:
         """Return what the model computes for each action [A], without gradient."""
@@ -169,14 +177,16 @@ class DeepSpeedModel:
 
     def save(self, folder: Path) -> None:
         """Write the exact training state, without frozen weights; every rank writes its part."""
-        self._engine.save_checkpoint(str(folder), tag=TAG, exclude_frozen_parameters=self._has_frozen)
+        with self._optimizer_on_device():
+            self._engine.save_checkpoint(str(folder), tag=TAG, exclude_frozen_parameters=self._has_frozen)
         if self._average is not None:
             self._average.save(folder)
 
     def load(self, folder: Path) -> None:
         """Restore the training state that `save` wrote. Raises RunError if it cannot be read."""
         try:
-            found, _ = self._engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=not self._has_frozen)
+            with self._optimizer_on_device():
+                found, _ = self._engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=not self._has_frozen)
             if self._average is not None:
                 self._average.load(folder)
         except UNREADABLE as error:

@@ -60,7 +60,7 @@ class PolicyLearner:
             if spec.lora.rank:
                 add_adapters(model.model, spec.lora)
             self._model = DeepSpeedModel(model, spec.learner, spec.learner.ema)
-            self._scorers = Scorers(spec, self._frozen_columns(), self._device)
+            self._scorers = Scorers(spec, self._frozen_columns(), offload=spec.scorers.offload)
             if spec.lora.load_in_4bit and self._moving_reference is not None:
                 reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
             has_critic = "values" in self._algorithm.requirements.columns
@@ -78,7 +78,8 @@ class PolicyLearner:
         """Compute columns for this rank's share of the batch: {column: {index in the batch: values [A]}}."""
         with self._named("score"):
             part = self._layout.part(batch, range(len(batch)))
-            return score(part, {column: self._compute_of(column) for column in columns})
+            with self._scorers.on_device():
+                return score(part, {column: self._compute_of(column) for column in columns})
 
     def _compute_of(self, column: Column) -> Compute:
         """Return what computes a column."""

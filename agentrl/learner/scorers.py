@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
@@ -12,6 +13,7 @@ from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel, load_model
+from agentrl.learner.offload import lent, to_host
 from agentrl.learner.part import Layout, Part
 from agentrl.learner.spec import LearnerSpec
 
@@ -20,15 +22,26 @@ Compute = Callable[[MicroBatch], Tensor]
 
 
 class Scorers:
-    """Frozen models, the reference and the teacher, each of which computes the column of its name."""
+    """Frozen models, the reference and the teacher, each of which computes the column of its name.
 
-    def __init__(self, spec: LearnerSpec, columns: Iterable[Column], device: torch.device) -> None:
+    With `offload` they are in CPU memory except inside `on_device`.
+    """
+
+    def __init__(self, spec: LearnerSpec, columns: Iterable[Column], *, offload: bool = False) -> None:
         folders = {"reference": spec.model, "teacher": spec.teacher}
         self.models: dict[Column, PackedModel] = {
-            column: load_model(folder, spec.compute).to(device).eval().requires_grad_(False)
+            column: load_model(folder, spec.compute).to(spec.torch_device).eval().requires_grad_(False)
             for column in columns
             if (folder := folders[column]) is not None
         }
+
+        self._device = spec.torch_device
+        self._waiting = [values for model in self.models.values() for values in model.parameters() if offload]
+        to_host(self._waiting)
+
+    def on_device(self) -> AbstractContextManager[None]:
+        """Return the block in which columns are computed."""
+        return lent(self._waiting, self._device)
 
     def logprobs(self, column: Column, micro_batch: MicroBatch) -> Tensor:
         """Return the column [A] that a frozen model computes."""
@@ -57,7 +70,7 @@ class SeparateScorers:
         self._layouts = [Layout.of(spec, rank, spec.learner.ranks) for rank in range(spec.learner.ranks)]
         algorithm = make_algorithm(spec.algorithm, spec.run)
         columns = algorithm.frozen_columns(has_adapters=bool(spec.lora.rank))
-        self._scorers = Scorers(spec, columns, spec.torch_device)
+        self._scorers = Scorers(spec, columns)
 
     def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
         """Compute columns for the whole batch: {column: {index in the batch: values [A]}}."""

@@ -118,6 +118,7 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"rollout.workers": "1000"}, "rollout.workers 1000 take 25"),
         (FOUR_GPUS, {"engine.count": "100"}, "take 100 GPUs; 4 are visible"),
         (FOUR_GPUS, {"learner.ranks": "64"}, "take 64 GPUs; 4 are visible"),
+        (LAPTOP, {"scorers.offload": "true"}, "scorers.offload has no effect without a GPU: leave it out"),
         (ONE_GPU, {"scorers.placement": "separate"}, "scorers.placement separate take 2 GPUs; 1 are visible"),
         (LAPTOP, {"learner.ranks": "27", "scorers.placement": "separate"}, "learner.ranks 27 and rollout.workers 1"),
         (LAPTOP, {"engine.gpu_memory_utilization": "0.5"}, "engine.gpu_memory_utilization has no effect without a GPU"),

@@ -56,6 +56,23 @@ from tests.tiny import tiny_model
             {"scorers": {"placement": "separate"}, "algorithm": {"kl_coef": 0.1, "reference_every": 2}},
             "scorers.placement separate does not work with algorithm.reference_every",
         ),
+        ({"scorers": {"offload": True}}, "scorers.offload has no effect: the learner's GPUs hold neither"),
+        (
+            {"scorers": {"offload": True, "placement": "separate"}, "algorithm": {"kl_coef": 0.1}},
+            "scorers.offload has no effect",
+        ),
+        (
+            {"scorers": {"offload": True}, "algorithm": {"name": "ppo"}, "learner": {"zero_stage": 3}},
+            "scorers.offload does not work with a critic at ZeRO stage 3",
+        ),
+        (
+            {
+                "scorers": {"offload": True},
+                "algorithm": {"name": "ppo"},
+                "learner": {"zero_stage": 1, "offload": True},
+            },
+            "scorers.offload has no effect",
+        ),
         ({"algorithm": {"teacher": "owner/name"}}, "algorithm.teacher has no effect without an algorithm that has one"),
         ({"algorithm": {"clip_lo": 1}}, "unknown key of GRPO 'algorithm.clip_lo'. Did you mean 'algorithm.clip_low'?"),
         ({"algorithm": {"clip_low": 1.5}}, "GRPO: algorithm.clip_low must be less than or equal to 1, got 1.5"),
@@ -64,6 +81,19 @@ from tests.tiny import tiny_model
 def test_an_algorithm_that_the_run_cannot_use_is_refused(config: dict[str, dict[str, object]], words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         algorithm_of(Config.model_validate(config))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"algorithm": {"kl_coef": 0.1}},
+        {"algorithm": {"kl_coef": 0.1, "reference_every": 2}, "lora": {"rank": 8}},
+        {"algorithm": {"name": "ppo"}, "learner": {"zero_stage": 3}, "critic": {"zero_stage": 2}},
+        {"algorithm": {"name": "ppo", "kl_coef": 0.1}, "scorers": {"offload": True, "placement": "separate"}},
+    ],
+)
+def test_scorers_that_wait_on_a_gpu_may_be_offloaded(config: dict[str, dict[str, object]]) -> None:
+    assert algorithm_of(Config.model_validate({"scorers": {"offload": True}, **config}))
 
 
 HEAD = """
