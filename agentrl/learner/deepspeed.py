@@ -66,12 +66,11 @@ class DeepSpeedModel:
         self._engine = _initialized(model, section)
         self._engine.train()  # gradient checkpointing is off in eval mode, in which transformers loads models
         self._average = Average(trained, ema, dist.get_rank(), dist.get_world_size()) if ema else None
-        memory = OptimizerMemory(self._engine, section.zero_stage, self._engine.device) if offload else None
-        self._optimizer_on_device = memory.on_device if memory else nullcontext
+        self._memory = OptimizerMemory(self._engine, section.zero_stage, self._engine.device) if offload else None
 
-    def steps(self) -> AbstractContextManager[None]:
-        """Return the block in which steps are taken; outside it, `offload` keeps the optimizer's state in CPU memory."""
-        return self._optimizer_on_device()
+    def optimizer_on_device(self) -> AbstractContextManager[None]:
+        """Return the block in which the optimizer's state is used; with `offload` it is in CPU memory otherwise."""
+        return self._memory.on_device() if self._memory else nullcontext()
 
     def output(self, micro_batch: MicroBatch) -> Tensor:
         """Return what the model computes for each action [A], without gradient."""
@@ -177,7 +176,7 @@ class DeepSpeedModel:
 
     def save(self, folder: Path) -> None:
         """Write the exact training state, without frozen weights; every rank writes its part."""
-        with self._optimizer_on_device():
+        with self.optimizer_on_device():
             self._engine.save_checkpoint(str(folder), tag=TAG, exclude_frozen_parameters=self._has_frozen)
         if self._average is not None:
             self._average.save(folder)
@@ -185,7 +184,7 @@ class DeepSpeedModel:
     def load(self, folder: Path) -> None:
         """Restore the training state that `save` wrote. Raises RunError if it cannot be read."""
         try:
-            with self._optimizer_on_device():
+            with self.optimizer_on_device():
                 found, _ = self._engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=not self._has_frozen)
             if self._average is not None:
                 self._average.load(folder)

@@ -84,7 +84,7 @@ class PolicyLearner:
     def _compute_of(self, column: Column) -> Compute:
         """Return what computes a column."""
         if column in self._scorers.models:
-            return partial(self._scorers.logprobs, column)
+            return self._scorers.compute_of(column)
         if column == "reference" and self.spec.lora.rank:
             return self._model.base_output
         if column == "values" and self._critic is not None:

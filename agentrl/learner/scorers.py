@@ -43,11 +43,15 @@ class Scorers:
         """Return the block in which columns are computed."""
         return lent(self._waiting, self._device)
 
-    def logprobs(self, column: Column, micro_batch: MicroBatch) -> Tensor:
-        """Return the column [A] that a frozen model computes."""
-        with torch.no_grad():
-            logprobs: Tensor = self.models[column](micro_batch)
-            return logprobs
+    def compute_of(self, column: Column) -> Compute:
+        """Return what computes a column."""
+        return partial(_logprobs, self.models[column])
+
+
+def _logprobs(model: PackedModel, micro_batch: MicroBatch) -> Tensor:
+    with torch.no_grad():
+        logprobs: Tensor = model(micro_batch)
+        return logprobs
 
 
 def score(part: Part, computes: Mapping[Column, Compute]) -> dict[Column, dict[int, Array]]:
@@ -74,6 +78,6 @@ class SeparateScorers:
 
     def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
         """Compute columns for the whole batch: {column: {index in the batch: values [A]}}."""
-        computes = {column: partial(self._scorers.logprobs, column) for column in columns}
+        computes = {column: self._scorers.compute_of(column) for column in columns}
         shares = [score(layout.part(batch, range(len(batch))), computes) for layout in self._layouts]
         return {column: {n: row for share in shares for n, row in share[column].items()} for column in columns}

@@ -18,7 +18,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from agentrl.algorithms import AlgorithmConfig, RunShape
-from agentrl.config.schema import AlgorithmSection, CriticSection, LearnerSection, LoraSection
+from agentrl.config.schema import AlgorithmSection, CriticSection, LearnerSection, LoraSection, ScorersSection
 from agentrl.learner import checkpoint
 from agentrl.learner.batch import split_updates
 from agentrl.learner.spec import LearnerSpec
@@ -283,6 +283,24 @@ def test_the_critic_is_the_same_on_every_layout_as_in_plain_pytorch_and_goes_on_
             assert report.meters["critic_lr"] == 2e-3
         for name, tensor in plain.named_parameters():
             torch.testing.assert_close(values[name], tensor.detach(), atol=2 * ADAM, rtol=0)
+
+
+def test_a_critic_whose_optimizer_waits_in_cpu_memory_learns_the_same(model: Path, tmp_path: Path):
+    kinds = [
+        replace(
+            spec(model, AlgorithmSection(name="ppo"), zero_stage=stage),
+            critic=CriticSection(lr=2e-3, warmup_steps=1),
+            scorers=ScorersSection(offload=offload),
+        )
+        for stage in range(3)
+        for offload in (False, True)
+    ]
+    for of_rank in run("critic", tmp_path, *kinds, ranks=2):
+        for stage in range(3):
+            (_, plain, _, expected, _), (_, reports, _, values, is_resumed) = of_rank[2 * stage : 2 * stage + 2]
+            assert is_resumed, stage
+            assert [(r.digest, r.meters) for r in reports] == [(r.digest, r.meters) for r in plain], stage
+            assert all(torch.equal(tensor, expected[name]) for name, tensor in values.items()), stage
 
 
 def test_a_teachers_logprobs_are_its_own_at_the_sampling_temperature(model: Path, tmp_path: Path):

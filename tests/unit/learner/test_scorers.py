@@ -1,0 +1,66 @@
+"""Models that wait do so in CPU memory, and compute on their device what they did before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from agentrl.algorithms.sample import Column
+from agentrl.config.schema import AlgorithmSection, LearnerSection
+from agentrl.learner import reference
+from agentrl.learner.offload import lent, to_host
+from agentrl.learner.part import Layout
+from agentrl.learner.scorers import Scorers, SeparateScorers, score
+from agentrl.learner.spec import LearnerSpec
+from tests.tiny import tiny_model
+from tests.unit.learner.synthetic import batch
+
+COLUMNS: list[Column] = ["reference", "teacher"]
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> LearnerSpec:
+    """Two ranks of a run with a reference and a teacher."""
+    model, teacher = (tiny_model(tmp_path_factory.mktemp(f"model-{seed}"), seed=seed) for seed in range(2))
+    section = LearnerSection(ranks=2, micro_batch_tokens=64)
+    algorithm = AlgorithmSection.model_validate({"name": "distillation", "kl_coef": 0.1})
+    return LearnerSpec(model, 10, dtype="float32", learner=section, algorithm=algorithm, teacher=teacher)
+
+
+def columns(spec: LearnerSpec, scorers: Scorers) -> dict[Column, dict[int, list[float]]]:
+    """What the two ranks compute with their models."""
+    out: dict[Column, dict[int, list[float]]] = {column: {} for column in COLUMNS}
+    for rank in range(2):
+        part = Layout.of(spec, rank, 2).part(batch(), range(12))
+        with scorers.on_device():
+            computes = {column: scorers.compute_of(column) for column in COLUMNS}
+            for column, rows in score(part, computes).items():
+                out[column] |= {index: row.tolist() for index, row in rows.items()}
+    return out
+
+
+def test_tensors_are_on_the_device_only_where_they_are_lent() -> None:
+    tensors = [torch.nn.Parameter(torch.arange(3.0), requires_grad=False), torch.ones(2, 2)]
+    values = [tensor.tolist() for tensor in tensors]
+    to_host(tensors)
+    with lent(tensors, torch.device("meta")):
+        assert {tensor.device.type for tensor in tensors} == {"meta"}
+    assert [tensor.device.type for tensor in tensors] == ["cpu", "cpu"]
+    assert [tensor.tolist() for tensor in tensors] == values
+
+
+def test_offloaded_scorers_compute_the_same_columns_and_their_reference_moves(spec: LearnerSpec) -> None:
+    plain, offloaded = Scorers(spec, COLUMNS), Scorers(spec, COLUMNS, offload=True)
+    expected = columns(spec, plain)
+    assert columns(spec, offloaded) == expected
+    for scorers in (plain, offloaded):
+        moved = [(name, values + 0.01) for name, values in scorers.models["teacher"].named_parameters()]
+        reference.move(scorers.models["reference"], moved, ema=0.5)
+    assert columns(spec, offloaded) == columns(spec, plain) != expected
+
+
+def test_separate_scorers_compute_what_all_ranks_do_to_the_bit(spec: LearnerSpec) -> None:
+    shared, separate = columns(spec, Scorers(spec, COLUMNS)), SeparateScorers(spec).score(batch(), COLUMNS)
+    assert {column: {n: row.tolist() for n, row in rows.items()} for column, rows in separate.items()} == shared
+    assert sorted(shared["teacher"]) == list(range(12))
+    assert shared["teacher"] != shared["reference"]
