@@ -95,7 +95,7 @@ class LearnerError(AgentRLError):
 
 
 class LearnerDiedError(LearnerError):
-    """The process of a learner rank is gone."""
+    """The process of a learner rank, or of its scorers, is gone."""
 
 
 class WorkerLostError(AgentRLError):

@@ -47,7 +47,7 @@ class MicroBatchValueLoss:
 
 
 class Critic:
-    """A value model with its own optimizer, on the learner's ranks. All ranks call each method together.
+    """A value model with its own optimizer, always on the learner's ranks. All ranks call each method together.
 
     With `scorers.offload` the optimizer's state is in CPU memory between updates.
     """

@@ -1,4 +1,4 @@
-"""Restarts: engines and workers that died in a run and were replaced."""
+"""Restarts: processes that died in a run and were replaced."""
 
 from __future__ import annotations
 
