@@ -45,7 +45,8 @@ def run(tmp_path: Path) -> Iterator[Run]:
     """A run of three steps that has ended."""
     run, env, model = Run(tmp_path / "run"), tmp_path / "some_too_long.py", tiny_model(tmp_path / "model")
     env.write_text(SOME_TOO_LONG)
-    run.train(model, "--env", str(env), "--steps", "3", "--checkpoint.every", "2", "--eval.tasks", "3")
+    scored = ["--algorithm.kl_coef", "0.1", "--scorers.placement", "separate"]  # a replay scores on the learner's ranks
+    run.train(model, "--env", str(env), "--steps", "3", "--checkpoint.every", "2", "--eval.tasks", "3", *scored)
     assert run.end(600) == 0, run.said
     yield run
     run.close()
