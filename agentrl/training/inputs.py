@@ -32,6 +32,7 @@ from agentrl.records.manifest import build_manifest, plugin_source, write_manife
 from agentrl.report import summary
 from agentrl.report.words import visible
 from agentrl.reward_models.keys import client_of
+from agentrl.training.scorers import check_scorers
 from agentrl.types import HELD_OUT, TRAIN
 
 CHARACTERS_PER_TOKEN = 4
@@ -133,49 +134,8 @@ def algorithm_of(config: Config) -> Algorithm:
             f"critic.* has no effect with algorithm {config.algorithm.name}, which has no critic: leave it out, or set "
             "algorithm.name to one that has, such as ppo"
         )
-    _check_scorers(config, algorithm)
+    check_scorers(config, algorithm)
     return algorithm
-
-
-def _check_scorers(config: Config, algorithm: Algorithm) -> None:
-    """Raise ConfigError for keys of the scorers that do not work with the algorithm, or have no effect."""
-    frozen = algorithm.frozen_columns(has_adapters=bool(config.lora.rank))
-    if config.scorers.placement == "separate":
-        _check_separate(config, algorithm, has_frozen=bool(frozen))
-    if config.scorers.offload:
-        has_critic = "values" in algorithm.requirements.columns
-        _check_offload(
-            config, has_frozen=bool(frozen) and config.scorers.placement == "colocate", has_critic=has_critic
-        )
-
-
-def _check_separate(config: Config, algorithm: Algorithm, *, has_frozen: bool) -> None:
-    if not has_frozen:
-        raise ConfigError(
-            f"scorers.placement separate has no effect: algorithm {config.algorithm.name} has neither a teacher nor a "
-            "reference beside the policy (algorithm.kl_coef 0, or lora.rank above 0): leave it out"
-        )
-    if algorithm.config.reference_every:
-        raise ConfigError(
-            "scorers.placement separate does not work with algorithm.reference_every: a reference that moves to the "
-            "policy's weights shares the ranks that hold them. Leave one of the two out"
-        )
-
-
-def _check_offload(config: Config, *, has_frozen: bool, has_critic: bool) -> None:
-    learner, own = config.learner, config.critic.zero_stage
-    stage = learner.zero_stage if own is None else own
-    is_on_gpu = has_critic and not (learner.offload and stage)
-    if not (has_frozen or is_on_gpu):
-        raise ConfigError(
-            "scorers.offload has no effect: the learner's GPUs hold neither a reference or teacher nor the optimizer "
-            "state of a critic: leave it out"
-        )
-    if is_on_gpu and stage == 3:
-        raise ConfigError(
-            "scorers.offload does not work with a critic at ZeRO stage 3, where DeepSpeed moves the state of no "
-            "optimizer but its FusedAdam: set critic.zero_stage 2 or less, or learner.offload true"
-        )
 
 
 # --------------------------------------------------------------------------------------------------------------

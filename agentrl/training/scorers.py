@@ -1,0 +1,47 @@
+"""Keys of the scorers, checked against what the algorithm needs."""
+
+from __future__ import annotations
+
+from agentrl.algorithms.base import Algorithm
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError
+
+
+def check_scorers(config: Config, algorithm: Algorithm) -> None:
+    """Raise ConfigError for keys of the scorers that do not work with the algorithm, or have no effect."""
+    frozen = algorithm.frozen_columns(has_adapters=bool(config.lora.rank))
+    if config.scorers.placement == "separate":
+        _check_separate(config, algorithm, has_frozen=bool(frozen))
+    if config.scorers.offload:
+        has_critic = "values" in algorithm.requirements.columns
+        is_beside = bool(frozen) and config.scorers.placement == "colocate"
+        _check_offload(config, has_frozen=is_beside, has_critic=has_critic)
+
+
+def _check_separate(config: Config, algorithm: Algorithm, *, has_frozen: bool) -> None:
+    if not has_frozen:
+        raise ConfigError(
+            f"scorers.placement separate has no effect: algorithm {config.algorithm.name} has neither a teacher nor a "
+            "reference beside the policy (algorithm.kl_coef 0, or lora.rank above 0): leave it out"
+        )
+    if algorithm.config.reference_every:
+        raise ConfigError(
+            "scorers.placement separate does not work with algorithm.reference_every: a reference that moves to the "
+            "policy's weights shares the ranks that hold them. Leave one of the two out"
+        )
+
+
+def _check_offload(config: Config, *, has_frozen: bool, has_critic: bool) -> None:
+    learner, own = config.learner, config.critic.zero_stage
+    stage = learner.zero_stage if own is None else own
+    is_on_gpu = has_critic and not (learner.offload and stage)
+    if not (has_frozen or is_on_gpu):
+        raise ConfigError(
+            "scorers.offload has no effect: the learner's GPUs hold neither a reference or teacher nor the optimizer "
+            "state of a critic: leave it out"
+        )
+    if is_on_gpu and stage == 3:
+        raise ConfigError(
+            "scorers.offload does not work with a critic at ZeRO stage 3, where DeepSpeed moves the state of no "
+            "optimizer but its FusedAdam: set critic.zero_stage 2 or less, or learner.offload true"
+        )
