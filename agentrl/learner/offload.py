@@ -29,7 +29,7 @@ def lent(tensors: Sequence[Tensor], device: torch.device) -> Iterator[None]:
     """Let a block read tensors in CPU memory on the device. What it writes to them is lost."""
     hosts = [tensor.data for tensor in tensors]
     for tensor, host in zip(tensors, hosts, strict=True):
-        tensor.data = host.to(device, non_blocking=True)
+        tensor.data = host.to(device, non_blocking=True, copy=True)
     try:
         yield
     finally:

@@ -39,13 +39,16 @@ def columns(spec: LearnerSpec, scorers: Scorers) -> dict[Column, dict[int, list[
     return out
 
 
-def test_tensors_are_on_the_device_only_where_they_are_lent() -> None:
+def test_a_device_gets_copies_of_tensors_that_wait() -> None:
     tensors = [torch.nn.Parameter(torch.arange(3.0), requires_grad=False), torch.ones(2, 2)]
     values = [tensor.tolist() for tensor in tensors]
     to_host(tensors)
-    with lent(tensors, torch.device("meta")):
-        assert {tensor.device.type for tensor in tensors} == {"meta"}
-    assert [tensor.device.type for tensor in tensors] == ["cpu", "cpu"]
+    hosts = [tensor.data_ptr() for tensor in tensors]
+    with lent(tensors, torch.device("cpu")):
+        assert [tensor.tolist() for tensor in tensors] == values
+        for tensor in tensors:
+            tensor.zero_()
+    assert [tensor.data_ptr() for tensor in tensors] == hosts
     assert [tensor.tolist() for tensor in tensors] == values
 
 
