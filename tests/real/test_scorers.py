@@ -26,7 +26,7 @@ from agentrl.training.inputs import algorithm_of
 from agentrl.types import Group, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
 from tests.tiny import tiny_model
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 DEADLINE_S = 120.0
 RANKS = 2
