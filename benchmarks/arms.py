@@ -51,6 +51,11 @@ class Arm:
         return result
 
 
+def threads() -> dict[str, str]:
+    """Every arm may use all cores: one works at a time."""
+    return {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))), "TOKENIZERS_PARALLELISM": "false"}
+
+
 def _serve(pipe: Any, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
     served = factory(*args)
     pipe.send(("", None))

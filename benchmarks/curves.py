@@ -1,9 +1,11 @@
 """Learning curves of algorithms over seeds on one task: one figure, one table, from runs that it starts or resumes.
 
     python -m benchmarks.curves --task math --algorithms grpo rloo --out runs/curves --figure docs/learning/algorithms
+    python -m benchmarks.curves --task guess --algorithms grpo "grpo --learner.min_lr_ratio 0"
 
-A run that has ended is not repeated and one that was stopped is resumed, so the command may be stopped at any time and
-called again; `--minutes` stops it between runs. It writes FIGURE.svg, FIGURE.json and FIGURE.md.
+An algorithm may bring flags of `agentrl train`. A run that has ended is not repeated and one that was stopped is
+resumed, so the command may be stopped at any time and called again; `--minutes` stops it between runs. It writes
+FIGURE.svg, FIGURE.json and FIGURE.md.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from agentrl.report.summary import read
 from benchmarks.learning import INK, RIGHT, WIDTH, Point, chart, curve, line, rows, y_of
 
 GOAL = 0.7
+SPENT = ("steps", "seconds")
 COLORS = ("#0969da", "#bf8700", "#1a7f37", "#cf222e", "#8250df", "#57606a", "#bc4c00", "#0550ae")
 TASKS = {
+    "guess": ("--env", "guess", "--eval.every", "5", "--eval.samples", "8"),
     "math": ("--env", "math", "--eval.every", "5", "--eval.samples", "8"),
     "tools": ("--env", "functions", "--eval.every", "5", "--eval.samples", "8"),
 }
@@ -32,7 +36,7 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """The runs of one algorithm that have ended, one per seed."""
+    """The runs of one algorithm, with its flags, that have ended, one per seed."""
 
     algorithm: str
     runs: tuple[Path, ...]
@@ -73,11 +77,11 @@ def words(task: str, algorithm: str, seed: int, folder: Path) -> list[str]:
     """Return the command that starts or resumes a run."""
     if RunFolder(folder).is_training:
         return ["resume", str(folder)]
-    return ["train", *TASKS[task], "--algo", algorithm, "--seed", str(seed), "--out", str(folder)]
+    return ["train", *TASKS[task], "--algo", *algorithm.split(), "--seed", str(seed), "--out", str(folder)]
 
 
 def folder_of(out: Path, task: str, algorithm: str, seed: int) -> Path:
-    return out / f"{task}-{algorithm}-{seed}"
+    return out / f"{task}-{algorithm.replace(' --', '-').replace(' ', '=')}-{seed}"
 
 
 def has_ended(folder: Path) -> bool:
@@ -100,15 +104,17 @@ def draw(curves: Sequence[Curve], title: str) -> str:
 
 
 def table(curves: Sequence[Curve]) -> Iterator[str]:
-    """Yield the lines of a Markdown table: last score, and steps and seconds to GOAL of each seed."""
-    yield f"| algorithm | held out, start | end (95 % interval over seeds) | steps to {GOAL} | seconds to {GOAL} |"
-    yield "|---|---|---|---|---|"
+    """Yield the lines of a Markdown table: held-out scores, and steps and seconds to GOAL of each seed."""
+    head = ("algorithm", "start", "end (95 % interval over seeds)", "best (step)", *(f"{x} to {GOAL}" for x in SPENT))
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
     for one in curves:
         first, last, reached = one.points[0].mean, one.points[-1].mean, one.to_goal()
         steps = ", ".join(str(found[0]) if found else "never" for found in reached)
         seconds = ", ".join(f"{found[1]:.0f}" if found else "never" for found in reached)
-        score = f"{last.mean:.3f} ({last.low:.3f} to {last.high:.3f})"
-        yield f"| {one.algorithm} | {first.mean:.3f} | {score} | {steps} | {seconds} |"
+        best = max(one.points, key=lambda point: point.mean.mean)
+        end, top = f"{last.mean:.3f} ({last.low:.3f} to {last.high:.3f})", f"{best.mean.mean:.3f} ({best.step})"
+        yield f"| {one.algorithm} | {first.mean:.3f} | {end} | {top} | {steps} | {seconds} |"
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import importlib.util
 import json
-import os
 import random
 import sys
 import tempfile
@@ -37,7 +36,7 @@ from agentrl.training.inputs import RunInputs
 from agentrl.training.session import Session
 from agentrl.training.setup import open_run
 from agentrl.types import Batch, SampleId
-from benchmarks.arms import Arm
+from benchmarks.arms import Arm, threads
 from benchmarks.learner import Bare, free_port
 from benchmarks.raw import RawBatch
 from benchmarks.rival import MISSING, Fixed, Question, Rival, RivalLoss, RivalSpec
@@ -134,10 +133,13 @@ class Ours:
             self.run.scheduler.start()
             self.batch = await self.run.sample()
         before = self.batch
-        reports = await self.run.update(before)
+        learned = await self.run.update(before)
         self.batch = await self.run.sample()
-        self.run.record(before, reports)
-        return {"tokens": float(sum(t.action_tokens for g in self.batch.groups for t in g.trajectories))}
+        self.run.record(before, learned)
+        return {
+            "tokens": float(sum(t.action_tokens for g in self.batch.groups for t in g.trajectories)),
+            "learner_s": max(report.seconds for report in learned.reports),
+        }
 
 
 @asynccontextmanager
@@ -159,11 +161,6 @@ def questions() -> tuple[Question, ...]:
         return tuple(Question(task.data.question, task.data.answer) for task in tasks)
 
     return asyncio.run(read())
-
-
-def threads() -> dict[str, str]:
-    """Every arm may use all cores: one works at a time."""
-    return {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))), "TOKENIZERS_PARALLELISM": "false"}
 
 
 async def race(args: argparse.Namespace, config: Config, model: Path, spec: RivalSpec, out: Path) -> dict[str, Any]:
@@ -201,17 +198,24 @@ async def race(args: argparse.Namespace, config: Config, model: Path, spec: Riva
 
 
 def figures_of(taken: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
-    """Medians and ratios; the limit is raw sampling and the bare step of the same round."""
+    """Medians and ratios of the same round: to raw sampling and the bare step, and to our parts without the rest.
+
+    The parts are raw sampling and the learner's step as the rank that takes it measures it.
+    """
     ours, trl = taken["agentrl"], taken["trl"]
     limits = [a["seconds"] + b["seconds"] for a, b in zip(taken["raw sampling"], taken["bare step"], strict=True)]
     faster = [b["seconds"] / a["seconds"] for a, b in zip(ours, trl, strict=True)]
     limit = [b["seconds"] / most for b, most in zip(trl, limits, strict=True)]
     share = [most / a["seconds"] for a, most in zip(ours, limits, strict=True)]
+    parts = [a["seconds"] + b["learner_s"] for a, b in zip(taken["raw sampling"], ours, strict=True)]
     return {
         "times_faster": median(faster),
         "times_faster_least": min(faster),
         "limit_times_faster": median(limit),
         "share_of_limit": median(share),
+        "parts_times_faster": median([b["seconds"] / most for b, most in zip(trl, parts, strict=True)]),
+        "share_of_parts": median([most / a["seconds"] for a, most in zip(ours, parts, strict=True)]),
+        "learner_s": column(ours, "learner_s"),
         "seconds": {name: column(rows, "seconds") for name, rows in taken.items()},
         "tokens": column(ours, "tokens"),
         "trl_tokens_per_sample": column(trl, "mean_length"),

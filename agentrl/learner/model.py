@@ -41,20 +41,22 @@ def attend(
         raise ConfigError(
             f"sequences longer than the model's attention window ({sliding_window}) cannot be trained yet"
         )
-    groups = query.shape[1] // key.shape[1]
-    query, key = query.to(value.dtype), key.to(value.dtype)
-    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    groups, sizes = query.shape[1] // key.shape[1], [block.stop - block.start for block in blocks]
+    # With the tokens before the heads, as the projections write them and the output is read, no copy is strided.
+    query, key, value = (states.to(value.dtype).transpose(1, 2) for states in (query, key, value))
     rows = []
-    for block in blocks:
-        own = slice(block.start, block.stop)
-        keys, values = key[:, :, own], value[:, :, own]
+    parts = zip(blocks, *(torch.split(states, sizes, 1) for states in (query, key, value)), strict=True)
+    for block, queries, own_keys, own_values in parts:
+        keys, values = own_keys, own_values
         if block.prefix < block.prefix_stop:
             prefix = slice(block.prefix, block.prefix_stop)
-            keys, values = torch.cat([key[:, :, prefix], keys], 2), torch.cat([value[:, :, prefix], values], 2)
-        rows.append(
-            functional.scaled_dot_product_attention(query[:, :, own], keys, values, block.bias_QK, scale=scaling)
+            keys, values = torch.cat([key[:, prefix], keys], 1), torch.cat([value[:, prefix], values], 1)
+        keys, values = (states.repeat_interleave(groups, 2).transpose(1, 2) for states in (keys, values))
+        row = functional.scaled_dot_product_attention(
+            queries.transpose(1, 2), keys, values, block.bias_QK, scale=scaling
         )
-    return torch.cat(rows, 2).transpose(1, 2), None
+        rows.append(row.transpose(1, 2))
+    return torch.cat(rows, 1), None
 
 
 AttentionInterface.register(ATTENTION, attend)

@@ -1,0 +1,168 @@
+"""Learner seconds, memory and publication of PPO and LoRA against GRPO that trains all weights, on one batch.
+
+python -m benchmarks.variants [--model FOLDER] [--rounds 3] [--shape 16x8x35] [--rank 16]; the last line is the figures
+as JSON. Each variant has a process of its own, and they take turns. Every group of the batch is mixed, so that no
+sequence is skipped. A step of PPO computes the values before, and updates policy and critic, each with its optimizer;
+the critic is as large as the policy. Then GRPO's step runs once with each of several bounds of a micro-batch: bytes per
+token are the slope of its peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as in a run's learner
+
+import numpy as np
+import psutil
+import torch
+from transformers import AutoConfig
+
+from agentrl.algorithms.sample import TrainSequence
+from agentrl.config.models import locate
+from agentrl.config.schema import AlgorithmSection, LearnerSection, LoraSection
+from agentrl.learner.policy_learner import PolicyLearner
+from agentrl.learner.spec import LearnerSpec
+from agentrl.types import Version
+from benchmarks.arms import Arm, threads
+from benchmarks.learner import LR, Shape, free_port, samples
+from benchmarks.timing import alternated, column, last_line, median
+
+MIB = 1 << 20
+BOUNDS = (512, 1024, 2048)
+
+
+class Variant:
+    """A learner on one batch."""
+
+    def __init__(self, spec: LearnerSpec, batch: list[TrainSequence]) -> None:
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        self._learner = PolicyLearner(spec, 0, 1, "127.0.0.1", free_port())
+        rows = self._learner.logprobs([sequence.ids.tolist() for sequence in batch])
+        self._batch = [
+            sequence.with_columns(sampler=np.array([0.0, *row], dtype=np.float32)[sequence.mask])
+            for sequence, row in zip(batch, rows, strict=True)
+        ]
+        self._has_critic = spec.algorithm.name == "ppo"
+
+    def step(self) -> dict[str, float]:
+        """Train once; memory is resident MiB before the step and how much more it needs at its peak."""
+        before = _resident()
+        _forget_peak()
+        started = time.perf_counter()
+        report = self._learner.step(self._scored() if self._has_critic else self._batch)
+        return {
+            "seconds": time.perf_counter() - started,
+            "held_mib": before / MIB,
+            "peak_mib": (_peak() - before) / MIB,
+            "grad_norm": report.grad_norm,
+        }
+
+    def _scored(self) -> list[TrainSequence]:
+        values = self._learner.score(self._batch, ["values"])["values"]
+        return [
+            row.with_columns(values=values[index], returns=values[index] + row.columns.advantages)
+            for index, row in enumerate(self._batch)
+        ]
+
+    def publication(self) -> dict[str, float]:
+        """Stage the weights for the engines once."""
+        started = time.perf_counter()
+        staged = self._learner.stage(Version(0, 1))
+        assert staged is not None, "rank 0 stages"
+        seconds = time.perf_counter() - started
+        staged.discard()
+        return {"seconds": seconds, "mib": staged.nbytes / MIB}
+
+
+def _resident() -> int:
+    size: int = psutil.Process().memory_info().rss
+    return size
+
+
+def _forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")  # see proc(5): resets VmHWM
+
+
+def _peak() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def variants(model: Path, rank: int) -> dict[str, LearnerSpec]:
+    """Return the learner of each variant."""
+    plain = LearnerSpec(model, 100, learner=LearnerSection(lr=LR, schedule="constant"))
+    adapters = LoraSection(rank=rank, alpha=2.0 * rank, publish="adapter")
+    return {
+        "grpo": plain,
+        "ppo": replace(plain, algorithm=AlgorithmSection(name="ppo")),
+        "lora": replace(plain, lora=adapters),
+        "lora merged": replace(plain, lora=adapters.model_copy(update={"publish": "merged"})),
+    }
+
+
+async def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """The variants in turns, then the slope of the memory."""
+    model = locate(args.model)
+    batch = samples(AutoConfig.from_pretrained(model).vocab_size, args.shape)
+    specs = variants(model, args.rank)
+    arms = {name: Arm(Variant, spec, batch, env=threads()) for name, spec in specs.items()}
+    steps = {name: (lambda arm=arm: arm.acall("step")) for name, arm in arms.items()}
+    stages = {name: (lambda arm=arm: arm.acall("publication")) for name, arm in arms.items() if name != "ppo"}
+    taken, published = await alternated(args.rounds, steps), await alternated(args.rounds, stages)
+    for arm in arms.values():
+        arm.close()
+    seconds = {name: column(rows, "seconds") for name, rows in taken.items()}
+    return {
+        "shape": asdict(args.shape),
+        "rounds": args.rounds,
+        "rank": args.rank,
+        "ppo_to_grpo": _ratio(taken["ppo"], taken["grpo"]),
+        "lora_to_grpo": _ratio(taken["lora"], taken["grpo"]),
+        "seconds": seconds,
+        "held_mib": {name: column(rows, "held_mib") for name, rows in taken.items()},
+        "peak_mib": {name: column(rows, "peak_mib") for name, rows in taken.items()},
+        "stage_s": {name: column(rows, "seconds") for name, rows in published.items()},
+        "published_mib": {name: column(rows, "mib") for name, rows in published.items()},
+        "kib_per_token": _kib_per_token(specs["grpo"], batch),
+    }
+
+
+def _ratio(rows: list[dict[str, float]], others: list[dict[str, float]]) -> float:
+    return median([row["seconds"] / other["seconds"] for row, other in zip(rows, others, strict=True)])
+
+
+def _kib_per_token(spec: LearnerSpec, batch: list[TrainSequence]) -> float:
+    """The slope of the peak memory of a step over the bound of a micro-batch, from the second step of each."""
+    peaks = []
+    for bound in BOUNDS:
+        section = spec.learner.model_copy(update={"micro_batch_tokens": bound})
+        arm = Arm(Variant, replace(spec, learner=section), batch, env=threads())
+        arm.call("step")
+        figures = arm.call("step")
+        arm.close()
+        peaks.append((figures["held_mib"] + figures["peak_mib"]) * 1024)
+        print(f"micro-batches of {bound} tokens: peak {peaks[-1] / 1024:.0f} MiB", flush=True)
+    return statistics.linear_regression(BOUNDS, peaks).slope
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="", help="model folder; default: the embedded SmolLM2-135M-Instruct")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--shape", type=Shape.of, default=Shape(16, 8, 35), metavar="GROUPSxMEMBERSxPROMPT", help="the batch"
+    )
+    parser.add_argument("--rank", type=int, default=16, help="rank of the adapters")
+    print(last_line("variants", asyncio.run(measure(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()
