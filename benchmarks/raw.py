@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentrl.engine.vllm import VllmSpec
+from agentrl.engine.vllm.settings import VllmSpec
 
 
 @dataclass(frozen=True, slots=True)

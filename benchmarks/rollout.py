@@ -22,7 +22,7 @@ from agentrl.config.machine import detect
 from agentrl.config.models import locate
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config, EngineSection, EnvSection, ModelSection, RolloutSection
-from agentrl.engine.vllm import VllmSpec, environment
+from agentrl.engine.vllm.settings import VllmSpec, environment
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView

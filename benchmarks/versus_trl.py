@@ -28,7 +28,7 @@ from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import vllm_spec
 from agentrl.config.models import locate
 from agentrl.config.schema import CheckpointSection, Config, EvalSection, LearnerSection
-from agentrl.engine.vllm import VllmSpec
+from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.env import EnvDriver
 from agentrl.records.folder import RunFolder
 from agentrl.report.terminal import TerminalView

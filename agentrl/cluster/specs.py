@@ -16,7 +16,8 @@ from agentrl.config.models import Models, locate, other_models
 from agentrl.config.schema import Config
 from agentrl.engine.client import EngineClient
 from agentrl.engine.server import EngineServer
-from agentrl.engine.vllm import VllmEngine, VllmSpec, environment
+from agentrl.engine.vllm.engine import VllmEngine
+from agentrl.engine.vllm.settings import VllmSpec, environment
 from agentrl.engine.wire import Transport
 from agentrl.errors import EngineDiedError, LearnerDiedError, WorkerLostError
 from agentrl.rollout.worker import RolloutWorker

@@ -16,7 +16,8 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from agentrl.config.schema import LoraSection
-from agentrl.engine.vllm import VllmEngine, VllmSpec
+from agentrl.engine.vllm.engine import VllmEngine
+from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.learner.lora import WEIGHTS, adapter_state, add_adapters, write_adapter
 from agentrl.types import Completion, Prompt, Sampling, Version
 from agentrl.weights.canary import FLOAT32_TOLERANCE, LogprobCanary

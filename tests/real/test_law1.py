@@ -10,7 +10,7 @@ import pytest
 
 from agentrl.algorithms import resolve
 from agentrl.algorithms.sample import samples_of, train_sequences
-from agentrl.engine.vllm import VllmEngine
+from agentrl.engine.vllm.engine import VllmEngine
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import (
     Completion,

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from agentrl.engine.protocol import Engine
-from agentrl.engine.vllm import VllmEngine
+from agentrl.engine.vllm.engine import VllmEngine
 from tests.conformance.engine import EngineConformance, publish
 from tests.real.vllm_kit import UNCLOSED, VllmKit, model_at, spec, without_eos
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.schema import EngineSection
-from agentrl.engine.vllm import VllmEngine, VllmSpec
+from agentrl.engine.vllm.engine import VllmEngine
+from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.errors import DeadlineError, EngineError
 from tests.real.vllm_kit import UNCLOSED, model_at, spec
 
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.real, pytest.mark.filterwarnings(UNCLOSED), pytest.mar
 ACTOR = """
 import asyncio, json, pickle, sys
 from pathlib import Path
-from agentrl.engine.vllm import VllmEngine
+from agentrl.engine.vllm.engine import VllmEngine
 
 async def main():
     engine = VllmEngine(pickle.loads(Path(sys.argv[1]).read_bytes()))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentrl.engine.vllm import VllmEngine
+from agentrl.engine.vllm.engine import VllmEngine
 from agentrl.errors import EngineRefusedError, WeightsError
 from agentrl.types import Completion, Prompt, Sampling, VersionSpan
 from agentrl.weights.canary import FLOAT32_TOLERANCE, LogprobCanary

@@ -14,7 +14,8 @@ from transformers import LlamaForCausalLM
 
 from agentrl.config.schema import EngineSection
 from agentrl.engine.protocol import Engine
-from agentrl.engine.vllm import VllmEngine, VllmSpec
+from agentrl.engine.vllm.engine import VllmEngine
+from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.types import Prompt, Version
 from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.publisher import Publisher, PublishTimings
@@ -103,8 +104,8 @@ async def publish(
 async def in_worker(engine: Engine, function: Callable[[Any], Any]) -> Any:
     """Run `function(worker)` inside the engine's process; the function must be a nested one."""
     assert isinstance(engine, VllmEngine)
-    assert engine._llm is not None
-    return (await engine._llm.collective_rpc(function))[0]
+    process: Any = engine._process
+    return (await process.call_workers("testing", DEADLINE_S, function))[0]
 
 
 async def skip_a_layer(engine: Engine) -> None:

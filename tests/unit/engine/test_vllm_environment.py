@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.schema import EngineSection
-from agentrl.engine.vllm import VllmEngine, VllmSpec, environment
+from agentrl.engine.vllm.engine import VllmEngine
+from agentrl.engine.vllm.settings import VllmSpec, environment
 from agentrl.errors import EngineRefusedError
 from agentrl.types import Prompt, Sampling
 
@@ -58,5 +59,5 @@ async def test_an_engine_that_was_not_started_refuses() -> None:
 
 
 def test_importing_the_engine_imports_neither_vllm_nor_torch() -> None:
-    code = "import sys, agentrl.engine.vllm; sys.exit(any(name in sys.modules for name in ('vllm', 'torch')))"
+    code = "import sys, agentrl.engine.vllm.engine; sys.exit(any(name in sys.modules for name in ('vllm', 'torch')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

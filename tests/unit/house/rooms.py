@@ -63,7 +63,7 @@ LIBRARIES = {
         "agentrl/reward_models/classifier.py",
         "agentrl/weights/",
     ),
-    "vllm": ("agentrl/engine/vllm.py", "agentrl/weights/"),
+    "vllm": ("agentrl/engine/vllm/", "agentrl/weights/"),
     "wandb": ("agentrl/metrics/trackers.py",),
 }
 # Where an extra of pyproject.toml may be imported; everything else makes do with the base dependencies.
