@@ -14,7 +14,19 @@ from benchmarks.learning import over_seeds
 from benchmarks.timing import alternated, column, last_line
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("grading", "learner", "matmul", "overhead", "rollout", "sandbox", "start", "sync", "tools", "variants", "versus_trl")
+COMMANDS = (
+    "grading",
+    "learner",
+    "matmul",
+    "overhead",
+    "rollout",
+    "sandbox",
+    "start",
+    "sync",
+    "tools",
+    "variants",
+    "versus_trl",
+)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
