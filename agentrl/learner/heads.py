@@ -21,10 +21,13 @@ KEPT_LOGITS = 1 << 28
 
 
 def logprobs(hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperature_A: Tensor) -> Tensor:
-    """Logprobs [A] of the targets under softmax(hidden @ weight.T / temperature), in float32, without gradient."""
+    """Logprobs [A] of the targets under softmax(hidden @ weight.T / temperature), in float32, without gradient.
+
+    The weights are rounded to the type of the hidden states.
+    """
     out = torch.empty(targets_A.shape, dtype=torch.float32, device=hidden_AD.device)
     with torch.no_grad():
-        logits = _logits(weight_VD)
+        logits = _logits(weight_VD.to(hidden_AD.dtype))
         for chunk in _chunks(len(targets_A), len(weight_VD)):
             logprobs_CV = _distribution(logits(hidden_AD[chunk]), temperature_A[chunk])
             out[chunk] = _chosen(logprobs_CV, targets_A[chunk])
@@ -37,7 +40,7 @@ class ActionLoss(torch.autograd.Function):
     The first pass over the logits computes logprobs and entropies, from which `loss` gets the whole micro-batch, so
     that it can compare tokens of a sequence. The second pass computes the gradient, chunk by chunk. At most
     CHUNK_LOGITS float32 logits are in memory at a time; if there are at most KEPT_LOGITS in all, the first pass keeps
-    the probabilities in the type of the weights, otherwise the second computes them again.
+    the probabilities in the type of the hidden states, otherwise the second computes them again.
     """
 
     @staticmethod
@@ -68,9 +71,10 @@ class _Head:
     """The distributions of all actions: logprobs and entropies [A] at once, gradients when the loss is known."""
 
     def __init__(self, hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperature_A: Tensor) -> None:
-        self._hidden_AD, self._weight_VD = hidden_AD, weight_VD
+        # Rounded here and not before, so that the gradient of float32 weights stays float32.
+        self._hidden_AD, self._weight_VD = hidden_AD, weight_VD.to(hidden_AD.dtype)
         self._targets_A, self._temperature_A = targets_A, temperature_A
-        self._logits = _logits(weight_VD)
+        self._logits = _logits(self._weight_VD)
         self._kept: list[Tensor] = []
         self.logprobs_A = torch.empty(targets_A.shape, dtype=torch.float32, device=hidden_AD.device)
         self.entropy_A = torch.empty_like(self.logprobs_A)
@@ -79,9 +83,9 @@ class _Head:
             logprobs_CV = self._distribution(chunk)
             self.logprobs_A[chunk] = _chosen(logprobs_CV, targets_A[chunk])
             probs_CV = logprobs_CV.exp()
-            self.entropy_A[chunk] = -torch.linalg.vecdot(probs_CV, logprobs_CV)
+            self.entropy_A[chunk] = -logprobs_CV.mul_(probs_CV).sum(-1)
             if is_kept:
-                self._kept.append(probs_CV.to(weight_VD.dtype))
+                self._kept.append(probs_CV.to(hidden_AD.dtype))
 
     def gradients(
         self, grad_logprobs_A: Tensor, grad_entropy_A: Tensor | None, *, needs_weight: bool

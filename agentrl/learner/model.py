@@ -91,7 +91,7 @@ class PackedModel(nn.Module):
     def output(self, hidden_AD: Tensor, micro_batch: MicroBatch, loss: Callable[..., Tensor] | None) -> Tensor:
         """Return the summed loss of the actions; without `loss` their logprobs [A]."""
         # Selected before the cast, so that the gradient of a token that many branches share is summed in float32.
-        hidden_AD, weight_VD = hidden_AD.to(self.compute), self.head_weight.to(self.compute)
+        hidden_AD, weight_VD = hidden_AD.to(self.compute), self.head_weight
         targets_A, temperature_A = micro_batch.targets_A, micro_batch.temperature_A
         if loss is None:
             return logprobs(hidden_AD, weight_VD, targets_A, temperature_A)
