@@ -24,7 +24,7 @@ WEIGHTS = "adapter_model.safetensors"
 
 
 def add_adapters(model: PreTrainedModel, section: LoraSection) -> None:
-    """Freeze the model, in place, and add adapters to its linear layers. B is 0, so the policy does not change.
+    """Freeze the model, in place, and add float32 adapters to its linear layers. B is 0: the policy does not change.
 
     Raises ConfigError if the model has no such layers.
     """
@@ -39,6 +39,9 @@ def add_adapters(model: PreTrainedModel, section: LoraSection) -> None:
             inject_adapter_in_model(config, model)
     except ValueError as error:
         raise ConfigError(f"lora.targets {section.targets!r} does not fit the model: {error}") from None
+    for parameter in model.parameters():
+        if parameter.requires_grad:  # peft gives adapters of quantized layers the type in which these compute
+            parameter.data = parameter.data.float()
 
 
 @contextmanager

@@ -75,12 +75,13 @@ def test_merged_weights_are_the_policy_under_the_names_of_the_checkpoint(folder:
 
 def test_loss_and_gradient_are_those_of_adapters_over_the_dequantized_weights(folder: Path):
     model = quantized(folder)
+    loss = learned(model)
     plain = dequantized(folder, model)
     add_adapters(plain.model, LoraSection(rank=4, alpha=8))
     with torch.no_grad():
         for name, parameter in trained(plain).items():
             parameter.copy_(trained(model)[name])
-    assert learned(model) == pytest.approx(learned(plain), abs=1e-5)
+    assert loss == pytest.approx(learned(plain), abs=1e-5)
     expected, got = dict(gradients(plain)), dict(gradients(model))
     assert got.keys() == expected.keys() == trained(model).keys()
     for name, gradient in got.items():
@@ -98,5 +99,9 @@ def test_the_reference_is_the_quantized_model_whether_it_moves_or_not(folder: Pa
 
 
 def test_layers_compute_in_the_type_of_training(folder: Path):
-    kinds = {getattr(m, "compute_dtype", None) for m in quantized(folder, torch.bfloat16).modules()}
-    assert kinds - {None} == {torch.bfloat16}
+    model = quantized(folder, torch.bfloat16)
+    assert {getattr(m, "compute_dtype", None) for m in model.modules()} - {None} == {torch.bfloat16}
+    assert learned(model) == pytest.approx(learned(quantized(folder)), abs=1e-2)
+    got = dict(gradients(model))
+    assert got.keys() == trained(model).keys()
+    assert all(gradient.dtype == torch.float32 and gradient.any() for gradient in got.values())
