@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,24 +17,18 @@ from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequence
 from agentrl.errors import LearnerError
 from agentrl.learner import reference
-from agentrl.learner.batch import build_trees, plan_micro_batches, split_updates, with_gradient
 from agentrl.learner.critic import Critic
-from agentrl.learner.deepspeed import DeepSpeedModel, join_process_group
-from agentrl.learner.lora import add_adapters
-from agentrl.learner.loss import MicroBatchLoss
-from agentrl.learner.lr_schedule import learning_rate
-from agentrl.learner.micro_batch import MicroBatch, pack
-from agentrl.learner.model import PackedModel, load_model
-from agentrl.learner.part import Layout, Part
+from agentrl.learner.deepspeed import join_process_group
+from agentrl.learner.model import PackedModel
+from agentrl.learner.part import Layout
+from agentrl.learner.policy import Policy, load_policy
 from agentrl.learner.scorers import Compute, Scorers, score
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.training_state import TrainingState
-from agentrl.learner.updates import Updates, update_order
-from agentrl.losses.terms import Meter, means
+from agentrl.learner.updates import Updates, gathered
+from agentrl.losses.terms import means
 from agentrl.types import SampleId, StepReport, Version
 from agentrl.weights.staging import Staged, stage, stage_adapter
-
-T = TypeVar("T")
 
 
 class PolicyLearner:
@@ -51,20 +43,14 @@ class PolicyLearner:
             torch.set_num_threads(spec.learner.threads)
         with self._named("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
-            model = load_model(
-                spec.model,
-                spec.compute,
-                gradient_checkpointing=spec.gradient_checkpointing,
-                quantized_on=self._device if spec.lora.load_in_4bit else None,
-            )
-            if spec.lora.rank:
-                add_adapters(model.model, spec.lora)
-            self._model = DeepSpeedModel(model, spec.learner, spec.learner.ema)
+            self._model = load_policy(spec)
             self._scorers = Scorers(spec, self._frozen_columns(), offload=spec.scorers.offload)
             if spec.lora.load_in_4bit and self._moving_reference is not None:
                 reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
             has_critic = "values" in self._algorithm.requirements.columns
             self._critic = Critic(spec, self._layout) if has_critic else None
+            steps = spec.steps - (spec.critic.warmup_steps if has_critic else 0)
+            self._policy = Policy(self._model, self._algorithm, spec.learner, self._layout, steps)
 
     def _frozen_columns(self) -> frozenset[Column]:
         """Return the columns for which this rank holds a frozen model."""
@@ -108,15 +94,15 @@ class PolicyLearner:
         self._algorithm.state = dict(state or {})
         with self._named("step"):
             first = self._updates - self._warmup
-            updates = self._update(batch, first) if first >= 0 else Updates(self._device)
+            updates = self._policy.update(batch, first) if first >= 0 else Updates(self._device)
             values = self._critic.update(batch, self._updates) if self._critic else Updates(self._device)
             self._updates += self.spec.learner.updates
             updates.meter.add(values.meter)
             tokens = torch.tensor(updates.tokens, device=self._device)
             dist.all_reduce(updates.loss)
             dist.all_reduce(tokens)
-            meters = self._gathered(updates.meter.sums())
-            digests = self._gathered(self._model.digest() + values.digest)
+            meters = gathered(updates.meter.sums())
+            digests = gathered(self._model.digest() + values.digest)
             self._move_reference()
         # Each rank reports a share of the samples, whichever rank their tokens went through.
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
@@ -137,44 +123,10 @@ class PolicyLearner:
             learned_tokens=int(tokens),
         )
 
-    def _gathered(self, own: T) -> list[T]:
-        """Return the values of all ranks."""
-        values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, own)
-        return values
-
     @property
     def _warmup(self) -> int:
         """Updates of the critic's warm-up."""
         return self.spec.critic.warmup_steps * self.spec.learner.updates if self._critic else 0
-
-    def _update(self, batch: Sequence[TrainSequence], first: int) -> Updates:
-        """Take an optimizer step for each part that has a signal, in every epoch; `first` numbers the first."""
-        section, steps = self.spec.learner, self.spec.steps - self._warmup // self.spec.learner.updates
-        parts = [self._part(part) for part in split_updates(batch, section.updates_per_batch)]
-        order = update_order(len(parts), section.epochs, first)
-        self._find_old_logprobs(parts, order)
-        updates = Updates(self._device)
-        for number, index in enumerate(order):
-            part = parts[index]
-            updates.lr = learning_rate(section, first + number, steps)
-            if not part.plan:
-                updates.skipped += 1
-                continue
-            meter = Meter()
-            loss = self._model.accumulate(part, self._loss(part, meter), partial(self._has_drifted, meter))
-            norm = self._model.step(updates.lr)
-            if not math.isfinite(norm) and self._has_drifted(meter):
-                updates.stopped = len(order) - number
-                break
-            updates.add(norm, loss, meter, part)
-        updates.loss /= max(1, len(updates.norms))
-        return updates
-
-    def _has_drifted(self, meter: Meter) -> bool:
-        """Return whether the KL of an update, over the tokens of all ranks, exceeds `kl_stop`."""
-        limit = self._algorithm.config.kl_stop
-        return limit > 0 and means(self._gathered(meter.sums())).get("policy_kl", 0.0) > limit
 
     def _move_reference(self) -> None:
         """Move the reference to the policy, every `reference_every` steps."""
@@ -187,41 +139,12 @@ class PolicyLearner:
         """The reference if it is part of the training state."""
         return self._scorers.models.get("reference") if self._algorithm.config.reference_every else None
 
-    def _part(self, batch: Sequence[TrainSequence]) -> Part:
-        """Plan the sequences with a gradient."""
-        return self._layout.part(batch, with_gradient(batch, needs_signal=self._algorithm.skips_zero_advantages))
-
-    def _find_old_logprobs(self, parts: Sequence[Part], order: Sequence[int]) -> None:
-        """Compute the logprobs before the first update for the parts that are trained after it.
-
-        The first update uses those of its own forward pass, because no weight changes before it. Nothing is computed
-        if the ratio is taken against the sampler, or if the batch already has the column.
-        """
-        config = self._algorithm.config
-        if config.old_logprobs == "sampler" or "old" in self._algorithm.requirements.columns:
-            return
-        is_again = len(order) > len(parts)
-        for index in set(order):
-            if index != order[0] or is_again:
-                parts[index].old = [self._model.output(micro_batch) for micro_batch in parts[index]]
-
-    def _loss(self, part: Part, meter: Meter) -> Callable[[int, MicroBatch], MicroBatchLoss]:
-        """Return the function that makes the loss of each micro-batch of a part."""
-
-        def loss(number: int, micro_batch: MicroBatch) -> MicroBatchLoss:
-            old = part.old[number] if part.old else None
-            return MicroBatchLoss(self._algorithm, micro_batch, part.scale, meter, old)
-
-        return loss
-
     def logprobs(self, ids: list[list[int]]) -> list[list[float]]:
         """Logprobs of ids[1:] for each sequence, in the compute type of training; every rank computes all of them."""
         batch = [plain_sequence(SampleId(number, 0), row) for number, row in enumerate(ids)]
         out: list[list[float]] = [[] for _ in ids]
         with self._named("logprobs"):
-            trees = build_trees(batch, range(len(batch)))
-            for content in plan_micro_batches(trees, 1, self.spec.micro_batch_tokens)[0]:
-                micro_batch = pack(batch, content).to(self._device, self.spec.compute)
+            for micro_batch in Layout.of(self.spec, 0, 1).part(batch, range(len(batch))):
                 for index, values in micro_batch.by_member(self._model.output(micro_batch)):
                     out[index] = values.tolist()
         return out

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch import distributed as dist
 
 from agentrl.learner.part import Part
 from agentrl.losses.terms import Meter
+
+T = TypeVar("T")
 
 
 class Updates:
@@ -41,6 +45,13 @@ class Updates:
     def grad_norm(self) -> float:
         """Mean norm of the gradients before clipping."""
         return sum(self.norms) / max(1, len(self.norms))
+
+
+def gathered(own: T) -> list[T]:
+    """Return the values of all ranks, which call this together."""
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, own)
+    return values
 
 
 def update_order(parts: int, epochs: int, first: int) -> list[int]:
