@@ -207,22 +207,21 @@ def test_a_moving_reference_is_the_policys_average_on_every_layout_and_goes_on_e
             assert not torch.equal(start["model.norm.weight"], policy["model.norm.weight"])
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_no_update_is_taken_once_the_policy_has_drifted(model: Path, tmp_path: Path, ranks: int):
+def test_no_update_is_taken_once_the_policy_has_drifted(model: Path, tmp_path: Path):
     """The first update measures no drift, the second exceeds any limit: weights and moments are those of one update."""
     beyond = AlgorithmSection(kl_stop=1e-10)
     kinds = [
         replace(spec(model, section, zero_stage=zero, epochs=epochs), run=RunShape(updates=2))
-        for zero in range(4)
+        for zero in (0, 2, 3)
         for section, epochs in ((beyond, 2), (AlgorithmSection(), 1))
     ]
     within = replace(spec(model, AlgorithmSection(kl_stop=10.0), epochs=2), run=RunShape(updates=2))
-    for of_rank in run("train", tmp_path, *kinds, within, ranks=ranks):
+    for of_rank in run("train", tmp_path, *kinds, within, ranks=2):
         counts = [
             {(r.optimizer_steps, r.stopped_steps, r.nonfinite_steps) for r in reports} for reports, _, _ in of_rank
         ]
-        assert counts == [{(1, 1, 0)}, {(1, 0, 0)}] * 4 + [{(2, 0, 0)}]
-        for (_, stopped, _), (_, once, _) in zip(of_rank[0:8:2], of_rank[1:8:2], strict=True):
+        assert counts == [{(1, 1, 0)}, {(1, 0, 0)}] * 3 + [{(2, 0, 0)}]
+        for (_, stopped, _), (_, once, _) in zip(of_rank[0:6:2], of_rank[1:6:2], strict=True):
             for name, values in once.items():
                 torch.testing.assert_close(stopped[name], values, atol=ADAM, rtol=0)
 
