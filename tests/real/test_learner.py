@@ -354,6 +354,16 @@ def test_adapters_over_4_bit_weights_learn_on_every_layout_and_go_on_exactly(mod
     assert all(tensor.dtype == torch.float32 for tensor in saved.state_dict().values())
 
 
+def test_a_moving_reference_over_4_bit_weights_starts_as_the_policy(model: Path, tmp_path: Path):
+    pytest.importorskip("bitsandbytes", reason="needs agentrl[bitsandbytes]")
+    lora = LoraSection(rank=4, alpha=8, load_in_4bit=True, publish="merged")
+    section = AlgorithmSection(kl_coef=0.1, reference_every=5)
+    [[(reports, *_)]] = run("train", tmp_path, replace(spec(model, section), lora=lora))
+    kl = [report.meters["reference_kl"] for report in reports]
+    assert kl[0] == pytest.approx(0.0, abs=1e-7)
+    assert kl[-1] > 1e-6
+
+
 def test_algorithms_of_each_kind_learn_a_bandit_and_two_runs_of_them_are_equal(model: Path, tmp_path: Path):
     names = ("grpo", "reinforce++", "rloo", "ppo")
     specs = [spec(model, AlgorithmSection(name=name), lr=3e-3) for name in names for _ in range(2)]
