@@ -62,8 +62,19 @@ def test_offloaded_scorers_compute_the_same_columns_and_their_reference_moves(sp
     assert columns(spec, offloaded) == columns(spec, plain) != expected
 
 
+def packed_by(scorers: Scorers) -> list[list[int]]:
+    """The tokens of each micro-batch that goes through the teacher, from now on."""
+    seen: list[list[int]] = []
+    scorers.models["teacher"].register_forward_pre_hook(lambda _, args: seen.append(args[0].ids_N.tolist()))
+    return seen
+
+
 def test_separate_scorers_compute_what_all_ranks_do_to_the_bit(spec: LearnerSpec) -> None:
-    shared, separate = columns(spec, Scorers(spec, COLUMNS)), SeparateScorers(spec).score(batch(), COLUMNS)
-    assert {column: {n: row.tolist() for n, row in rows.items()} for column, rows in separate.items()} == shared
+    """A tiny model has the same bits however it is packed, a large one has not: the micro-batches are compared too."""
+    scorers, separate = Scorers(spec, COLUMNS), SeparateScorers(spec)
+    by_ranks, alone = packed_by(scorers), packed_by(separate._scorers)
+    shared, scores = columns(spec, scorers), separate.score(batch(), COLUMNS)
+    assert {column: {n: row.tolist() for n, row in rows.items()} for column, rows in scores.items()} == shared
     assert sorted(shared["teacher"]) == list(range(12))
     assert shared["teacher"] != shared["reference"]
+    assert alone == by_ranks
