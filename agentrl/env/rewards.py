@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar, get_args, overload
+from typing import Any, TypeGuard, TypeVar, get_args, overload
 
 import numpy as np
 
@@ -45,9 +45,9 @@ def reward(*, weight: float = 1.0, scope: Scope = "episode") -> Callable[[F], F]
 def reward(method: F | None = None, /, *, weight: float = 1.0, scope: Scope = "episode") -> Any:
     """Mark a method whose value, a number or a Signal, is a reward.
 
-    `scope`: "episode" methods take the context of the finished episode, "turn" methods take it after each turn; a
-    "group" method takes the finished episodes of one task and returns one value for each. A reward of weight 0 is
-    recorded but does not count.
+    `scope`: "episode" methods take the context of the finished episode and may also return Signals of its turns;
+    "turn" methods take the context after each turn; a "group" method takes the finished episodes of one task and
+    returns one value for each. A reward of weight 0 is recorded but does not count.
     """
 
     if scope not in SCOPES:
@@ -74,40 +74,60 @@ def rewards_of(env_class: type, scope: Scope) -> tuple[Reward, ...]:
     return tuple(reward for reward in found if reward.scope == scope)
 
 
-def as_signals(result: Any, verifier: str) -> tuple[Signal, ...]:
-    """Result of `score`, which is a number, a Signal or several Signals, as signals."""
-    is_one = isinstance(result, str) or not isinstance(result, Sequence)
-    blank = Signal("score", None, verifier=verifier)
-    return tuple(filled(blank, item, keep=True) for item in ([result] if is_one else result))
+def as_signals(blank: Signal, result: Any, turns: int, keep: bool = False) -> tuple[Signal, ...]:
+    """Return the signals of an episode of `turns` turns from the result of `score` (`keep`) or of a `@reward` method.
+
+    The result is a number or a Signal. `score` may return several, a `@reward` method several Signals of turns.
+    """
+    is_many = isinstance(result, Sequence) and not isinstance(result, str) and (keep or _are_of_turns(result))
+    return tuple(filled(blank, item, turns, keep) for item in (result if is_many else [result]))
 
 
-def filled(blank: Signal, value: Any, keep: bool = False) -> Signal:
+def _are_of_turns(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(value, Signal) and value.scope == "turn" for value in values)
+
+
+def filled(blank: Signal, value: Any, turns: int = 0, keep: bool = False) -> Signal:
     """Return `blank` with a value, or invalid if that is not a finite number.
 
-    A Signal keeps its value, validity and evidence; with `keep`, also its name, weight and scope.
+    A Signal keeps its value, validity and evidence; with `keep`, also its name, weight and scope. After an episode of
+    `turns` turns it may be the signal of one of them.
     """
     if not isinstance(value, Signal):
         return counted(blank, value)
-    merged = value if keep else replace(value, name=blank.name, weight=blank.weight, scope=blank.scope)
-    merged = replace(merged, turn=blank.turn, verifier=value.verifier or blank.verifier)
-    faults = {field: f"Signal.{field} is {getattr(merged, field)!r}; give {what}" for field, what in unusable(merged)}
-    merged = replace(merged, **{field: getattr(blank, field) for field in faults})
-    merged = replace(merged, weight=float(merged.weight), valid=bool(merged.valid))
-    if faults:
-        return invalid(merged, "; ".join(faults.values()))
+    merged = replace(value, verifier=value.verifier or blank.verifier)
+    if not keep:
+        merged = replace(merged, name=blank.name, weight=blank.weight)
+    if blank.scope != "episode" or not (keep or value.scope == "turn"):
+        merged = replace(merged, scope=blank.scope, turn=blank.turn)
+    found = dict(unusable(merged, turns))
+    reason = "; ".join(f"Signal.{field} is {getattr(merged, field)!r}; give {what}" for field, what in found.items())
+    merged = replace(merged, **{field: getattr(blank, field) for field in found})
+    turn = None if merged.turn is None else int(merged.turn)
+    merged = replace(merged, weight=float(merged.weight), valid=bool(merged.valid), turn=turn)
+    if reason:
+        return invalid(merged, reason)
     return counted(merged, merged.value) if merged.valid else replace(merged, value=None)
 
 
-def unusable(signal: Signal) -> Iterator[tuple[str, str]]:
-    """Yield the fields of an author's signal whose values have a wrong type, each with what belongs there."""
+def unusable(signal: Signal, turns: int) -> Iterator[tuple[str, str]]:
+    """Yield the fields of an author's signal whose values cannot be used, each with what belongs there."""
     texts = ("name", "reason", "verifier")
     yield from ((field, "text") for field in texts if not isinstance(getattr(signal, field), str))
     if not is_number(signal.weight):
         yield "weight", "a finite number"
     if signal.scope not in SCOPES:
         yield "scope", " or ".join(map(repr, SCOPES))
+    if signal.scope != "turn" and signal.turn is not None:
+        yield "turn", "it the scope 'turn'"
+    if signal.scope == "turn" and not (_is_index(signal.turn) and signal.turn < turns):
+        yield "turn", f"an index below {turns}, the number of the policy's turns"
     if not isinstance(signal.valid, bool | np.bool_):
         yield "valid", "True or False"
+
+
+def _is_index(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 0)
 
 
 def counted(signal: Signal, value: Any) -> Signal:

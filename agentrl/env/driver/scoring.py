@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,15 @@ class Scorer:
 
     async def turn(self, index: int) -> tuple[Signal, ...]:
         """Return the signals of the turn that just ended."""
-        return tuple([await self._one(reward, index) for reward in rewards_of(type(self.env), "turn")])
+        return tuple([await self._turn(reward, index) for reward in rewards_of(type(self.env), "turn")])
 
     async def episode(self) -> tuple[Signal, ...]:
         """Return the signals of the whole episode: those of `score` if defined, else of the `@reward` methods."""
-        if type(self.env).score is not Env.score:
-            return await self._own_score()
-        return tuple([await self._one(reward) for reward in rewards_of(type(self.env), "episode")])
+        env = self.env
+        if type(env).score is not Env.score:
+            return await self._finished(env.score, Signal("score", None, verifier=self._verifier("score")), keep=True)
+        rewards = rewards_of(type(env), "episode")
+        return tuple(chain(*[await self._finished(getattr(env, reward.name), reward.blank()) for reward in rewards]))
 
     async def group(self, episodes: Sequence[Episode]) -> tuple[tuple[Signal, ...], ...]:
         """Return the group rewards of each episode."""
@@ -48,17 +51,16 @@ class Scorer:
             return invalid(blank, f"returned {outcome.value!r}; return True or False")
         return replace(blank, value=float(outcome.value))
 
-    async def _own_score(self) -> tuple[Signal, ...]:
-        verifier = self._verifier("score")
-        outcome = await self._ask(self.env.score, self.env.ctx)
+    async def _finished(self, method: Callable[..., Any], blank: Signal, keep: bool = False) -> tuple[Signal, ...]:
+        outcome = await self._ask(method, self.env.ctx)
         if outcome.error is not None:
-            return (failed(Signal("score", None, verifier=verifier), outcome.error),)
-        return as_signals(outcome.value, verifier)
+            return (failed(blank, outcome.error),)
+        return as_signals(blank, outcome.value, len(self.env.ctx.turns), keep)
 
-    async def _one(self, reward: Reward, turn: int | None = None) -> Signal:
+    async def _turn(self, reward: Reward, turn: int) -> Signal:
         outcome = await self._ask(getattr(self.env, reward.name), self.env.ctx)
         blank = reward.blank(turn)
-        return failed(blank, outcome.error) if outcome.error else filled(blank, outcome.value)
+        return failed(blank, outcome.error) if outcome.error else filled(blank, outcome.value, turn + 1)
 
     async def _column(self, reward: Reward, episodes: Sequence[Episode]) -> tuple[Signal, ...]:
         """Return one signal for each episode; if the method fails, all of them are invalid."""

@@ -188,7 +188,7 @@ EVIDENCE = st.recursive(NUMBERS | TEXTS, lambda inner: st.lists(inner) | st.dict
     st.booleans(),
 )  # fmt: skip
 def test_a_signal_of_an_author_can_always_be_stored_and_read(signal: Signal, keep: bool) -> None:
-    taken = filled(Signal("right", None, verifier="Echo.right"), signal, keep)
+    taken = filled(Signal("right", None, verifier="Echo.right"), signal, 1, keep)
     (stored,) = decode(encode(replace(trajectory(0, 0), signals=(taken,)))).signals
     assert (stored.value, stored.weight, stored.valid) == (taken.value, taken.weight, taken.valid)
     assert stored.valid == (stored.value is not None)

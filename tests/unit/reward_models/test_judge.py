@@ -96,7 +96,7 @@ def test_a_judge_that_can_never_score_is_refused(options: dict[str, str], fault:
 async def test_each_turn_gets_the_score_of_the_conversation_up_to_it() -> None:
     async with serving() as client:
         model = RewardModel(str(client.base_url))
-        signals = await score_turns(model, TURNS)
+        signals = await score_turns(model, TURNS, 2)
         assert [(s.value, s.scope, s.turn) for s in signals] == [(3.0, "turn", 0), (5.0, "turn", 1)]
         assert [(s.value, s.turn) for s in await score_turns(model, TURNS, 1)] == [(5.0, 0)]
         assert await score_turns(model, TURNS, 0) == ()
@@ -106,6 +106,6 @@ async def test_each_turn_gets_the_score_of_the_conversation_up_to_it() -> None:
 async def test_a_judge_scores_turns_too() -> None:
     async with answering(said("Score: 4")) as (url, asked):
         judge = Judge(url, "qwen")
-        assert [(s.value, s.turn) for s in await score_turns(judge, TURNS)] == [(4.0, 0), (4.0, 1)]
+        assert [(s.value, s.turn) for s in await score_turns(judge, TURNS, 2)] == [(4.0, 0), (4.0, 1)]
         await judge.aclose()
     assert len(asked) == 2
