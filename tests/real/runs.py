@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from agentrl.cluster.actors import scratch_of
 from agentrl.cluster.processes import ProcessRecord, ProcessRegistry
@@ -27,6 +28,7 @@ T = TypeVar("T")
 COMMAND = [sys.executable, "-c", "import sys; from agentrl.cli.main import main; sys.exit(main())"]
 PROMPTS, GROUP_SIZE = 2, 2
 BATCH = PROMPTS * GROUP_SIZE
+ERROR_S = 120.0
 POLL_S = 0.02
 STAGED_ENV = """
 import os, sys, time, uuid
@@ -49,10 +51,12 @@ class StagedEnv(Env):
     def respond(self, turn: Turn, ctx: Context) -> Reply:
         if turn.index or "agentrl.env.dry_run.process" in sys.orig_argv:
             return Reply.end()
-        card = Path(self.config.stage, uuid.uuid4().hex)
+        card = Path(self.config.stage, f"{ctx.member}-{uuid.uuid4().hex}")
         card.touch()
         while card.exists():
             time.sleep(0.01)
+        if card.with_suffix(".broken").exists():
+            raise RuntimeError("the simulator broke")
         return Reply.say("Again.")
 
     @reward
@@ -74,25 +78,89 @@ class Stage:
         """What makes a run play here."""
         return ["--env", str(self.env), "--env.stage", str(self.folder)]
 
-    def waiting(self) -> list[Path]:
-        """The cards of the episodes that wait."""
-        return list(self.folder.iterdir())
+    def waiting(self, member: int | None = None) -> list[Path]:
+        """The cards of the episodes that wait, or of those that are this member of their group."""
+        cards = [card for card in self.folder.iterdir() if not card.suffix]
+        return cards if member is None else [card for card in cards if card.name.startswith(f"{member}-")]
 
-    def release(self, count: int = BATCH) -> None:
+    def release(self, count: int = BATCH, member: int | None = None) -> None:
         """Let `count` of those that wait go."""
-        for card in self.waiting()[:count]:
+        for card in self.waiting(member)[:count]:
             card.unlink()
+
+    def fail(self, member: int) -> None:
+        """Let the environment of one that waits raise."""
+        card = self.waiting(member)[0]
+        card.rename(card.with_suffix(".broken"))
 
 
 @dataclass
-class Run:
-    """One run folder, and the command that works on it now."""
+class Command:
+    """An `agentrl` command that is started again and again; its logs are beside `path`."""
 
     path: Path
     process: subprocess.Popen[str] = field(init=False)
     began: float = field(init=False)
     _log: Path = field(init=False)
     _starts: int = field(init=False, default=0)
+
+    def _begin(self, *words: str) -> Self:
+        self._starts += 1
+        self._log = self.path.with_name(f"{self.path.name}-{self._starts}.log")
+        self.began = time.monotonic()
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, *words], stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            )
+        return self
+
+    @property
+    def said(self) -> str:
+        """What the command printed so far."""
+        return self._log.read_text()
+
+    def until(self, condition: Callable[[], T], deadline_s: float = 300.0) -> T:
+        """What `condition` gives once that is true; fails when the command ends before or time runs out."""
+        ends_at = time.monotonic() + deadline_s
+        while not (value := condition()):
+            assert self.process.poll() is None, f"the command ended with {self.process.returncode}:\n{self.said}"
+            assert time.monotonic() < ends_at, f"waited {deadline_s:.0f} s in vain:\n{self.said}"
+            time.sleep(POLL_S)
+        return value
+
+    def end(self, deadline_s: float = 300.0) -> int:
+        """The exit code of the command, once it ends by itself."""
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {deadline_s:.0f} s:\n{self.said}") from None
+
+    def kill(self) -> None:
+        """kill -9 of the command itself."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@dataclass
+class RewardServer(Command):
+    """`agentrl serve-rm`, at the same address whenever it is started; `path` is the folder of its model."""
+
+    url: str = field(init=False, default="")
+
+    def start(self) -> None:
+        """Start to serve, at a free port the first time."""
+        self._begin("serve-rm", str(self.path), "--device", "cpu", "--port", self.url.rpartition(":")[2] or "0")
+        self.url = self.until(lambda: re.findall(r" at (http://\S+)\n", self.said))[0]
+
+    def close(self) -> None:
+        """End the server if it runs."""
+        if self._starts:
+            self.kill()
+
+
+@dataclass
+class Run(Command):
+    """One run folder, and the command that works on it now."""
 
     def train(self, model: Path, *flags: str) -> Run:
         """Start `agentrl train`; later flags win."""
@@ -109,42 +177,6 @@ class Run:
         """Start `agentrl replay`."""
         return self._begin("replay", str(self.path), *flags)
 
-    def _begin(self, *words: str) -> Run:
-        self._starts += 1
-        self._log = self.path.with_name(f"{self.path.name}-{self._starts}.log")
-        self.began = time.monotonic()
-        with self._log.open("w") as log:
-            self.process = subprocess.Popen(
-                [*COMMAND, *words], stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
-            )
-        return self
-
-    @property
-    def said(self) -> str:
-        """What the command printed so far."""
-        return self._log.read_text()
-
-    def until(self, condition: Callable[[], T], deadline_s: float = 180.0) -> T:
-        """What `condition` gives once that is true; fails when the command ends before or time runs out."""
-        ends_at = time.monotonic() + deadline_s
-        while not (value := condition()):
-            assert self.process.poll() is None, f"the run ended with {self.process.returncode}:\n{self.said}"
-            assert time.monotonic() < ends_at, f"waited {deadline_s:.0f} s in vain:\n{self.said}"
-            time.sleep(POLL_S)
-        return value
-
-    def end(self, deadline_s: float = 180.0) -> int:
-        """The exit code of the command, once it ends by itself."""
-        try:
-            return self.process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {deadline_s:.0f} s:\n{self.said}") from None
-
-    def kill_driver(self) -> None:
-        """kill -9 of the command itself."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
     def interrupt(self) -> None:
         """Ctrl-C as a terminal sends it: to every process of the foreground group."""
         os.killpg(self.process.pid, signal.SIGINT)
@@ -152,7 +184,7 @@ class Run:
     def close(self) -> None:
         """End everything, whatever a test has come to."""
         if self._starts and self.process.poll() is None:
-            self.kill_driver()
+            self.kill()
         ProcessRegistry(self.path).end_leftovers(10.0)
 
     # --- what the run folder says -----------------------------------------------------------------------------
@@ -204,6 +236,37 @@ class Run:
         """The steps in metrics.jsonl, in the order of writing."""
         file = RunFolder(self.path).metrics
         return [json.loads(line)["step"] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def everybody_waits(run: Run, stage: Stage, count: int = BATCH) -> None:
+    """Every episode of a batch stands in its first turn."""
+    run.until(lambda: len(stage.waiting()) == count)
+
+
+def pass_a_step(run: Run, stage: Stage, step: int, count: int = BATCH) -> None:
+    """Let the episodes of a batch go, and wait for the checkpoint of the step that trains them."""
+    everybody_waits(run, stage, count)
+    stage.release(count)
+    run.until(lambda: f"step-{step:06d}" in run.checkpoints())
+
+
+def refused(run: Run, deadline_s: float = ERROR_S) -> str:
+    """The one error that a command says last; it exits with 2 and leaves nothing running."""
+    assert run.end(deadline_s) == 2, run.said
+    assert run.remains() == []
+    before, mark, error = run.said.rpartition("error: ")
+    assert mark, run.said
+    assert "Traceback" not in before  # an author's own follows the error
+    return error
+
+
+def lawful(run: Run) -> Summary:
+    """The summary of a run whose ledger agrees with every other record."""
+    summary = run.summary()
+    assert summary.conservation.holds, summary.conservation
+    trained = [row.sample for row in run.rows() if row.state == "trained"]
+    assert len(set(trained)) == len(trained)
+    return summary
 
 
 def is_running(pid: int) -> bool:

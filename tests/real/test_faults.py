@@ -14,14 +14,12 @@ import pytest
 
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import read_restarts
-from agentrl.report.summary import Summary
-from tests.real.runs import BATCH, PROMPTS, Run, Stage, is_running
+from tests.real.runs import BATCH, PROMPTS, Run, Stage, everybody_waits, is_running, lawful, pass_a_step, refused
 from tests.tiny import tiny_model
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 STOP_S = 30.0
-ERROR_S = 120.0
 RAISING_ENV = """
 from agentrl.env import Env, Task, reward
 
@@ -111,11 +109,6 @@ def test_a_killed_worker_and_killed_engines_are_replaced_and_nothing_is_lost(
     assert run.remains() == []
 
 
-def everybody_waits(run: Run, stage: Stage) -> None:
-    """Every episode of a batch stands in its first turn."""
-    run.until(lambda: len(stage.waiting()) == BATCH)
-
-
 def test_a_run_ended_again_and_again_goes_on_and_trains_nothing_twice(run: Run, stage: Stage, model: Path) -> None:
     run.train(model, *stage.flags, "--steps", "4", "--checkpoint.every", "1")
     pass_a_step(run, stage, 1)
@@ -125,7 +118,7 @@ def test_a_run_ended_again_and_again_goes_on_and_trains_nothing_twice(run: Run, 
     stage.release(2)
     run.until(lambda: len(run.attempts("finished")) == 2)
     finished, in_flight = run.attempts("finished"), run.attempts("in_flight")
-    run.kill_driver()
+    run.kill()
     stage.release()
 
     run.resume()
@@ -138,7 +131,7 @@ def test_a_run_ended_again_and_again_goes_on_and_trains_nothing_twice(run: Run, 
     stage.release()
     run.until(lambda: len(run.attempts("finished")) == BATCH)
     finished = run.attempts("finished")
-    run.kill_driver()
+    run.kill()
 
     run.resume()
     run.until(lambda: "step-000002" in run.checkpoints())
@@ -179,12 +172,6 @@ def test_a_run_ended_again_and_again_goes_on_and_trains_nothing_twice(run: Run, 
     summary = lawful(run)
     assert (summary.counts.trained, summary.counts.rolled_back) == (5 * BATCH, BATCH)
     assert run.remains() == []
-
-
-def pass_a_step(run: Run, stage: Stage, step: int) -> None:
-    everybody_waits(run, stage)
-    stage.release()
-    run.until(lambda: f"step-{step:06d}" in run.checkpoints())
 
 
 def stopped_by(run: Run, number: signal.Signals) -> bool:
@@ -274,22 +261,3 @@ def test_a_model_that_does_not_exist_is_named(run: Run, stage: Stage, tmp_path: 
     error = refused(run.train(tmp_path / "nothing", *stage.flags))
     assert str(tmp_path / "nothing") in error
     assert not run.path.exists()
-
-
-def refused(run: Run, deadline_s: float = ERROR_S) -> str:
-    """The one error that a command says last; it exits with 2 and leaves nothing running."""
-    assert run.end(deadline_s) == 2, run.said
-    assert run.remains() == []
-    before, mark, error = run.said.rpartition("error: ")
-    assert mark, run.said
-    assert "Traceback" not in before  # an author's own follows the error
-    return error
-
-
-def lawful(run: Run) -> Summary:
-    """The summary of a run whose ledger agrees with every other record."""
-    summary = run.summary()
-    assert summary.conservation.holds, summary.conservation
-    trained = [row.sample for row in run.rows() if row.state == "trained"]
-    assert len(set(trained)) == len(trained)
-    return summary
