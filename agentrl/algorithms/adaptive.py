@@ -1,12 +1,17 @@
-"""Coefficients that adapt after each step; they are the state of an algorithm."""
+"""The state of an algorithm: coefficients that adapt after each step, and what a class keeps of its own."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+from annotated_types import Le
+
 from agentrl.algorithms.config import AlgorithmConfig
+from agentrl.errors import AlgorithmError
 from agentrl.types import StepReport
 
 MOST_KL_ERROR = 0.2
-MOST_ENTROPY_COEF = 1.0
 
 
 def adapted(config: AlgorithmConfig, state: dict[str, float], report: StepReport) -> dict[str, float]:
@@ -19,19 +24,36 @@ def adapted(config: AlgorithmConfig, state: dict[str, float], report: StepReport
     return out
 
 
+def checked_state(algorithm: str, state: object) -> dict[str, float]:
+    """Return the state as floats of Python, which a checkpoint can hold. Raises AlgorithmError for anything else."""
+    if not isinstance(state, dict):
+        raise AlgorithmError(f"{algorithm}: state is {state!r}, not a dict of numbers")
+    for name, value in state.items():
+        if not (isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)):
+            raise AlgorithmError(f"{algorithm}: state[{name!r}] is {value!r}, but a checkpoint needs a finite number")
+    return {str(name): float(value) for name, value in state.items()}
+
+
 def next_kl_coef(config: AlgorithmConfig, coef: float, report: StepReport) -> float:
     """Ziegler et al., arXiv:1909.08593, section 2.2: coef * (1 + K * clip(KL / target - 1, -0.2, 0.2)).
 
-    K = samples of the step / `kl_horizon`, at most 1, as in TRL, OpenRLHF and verl.
+    K = samples of the step / `kl_horizon`, as in TRL, OpenRLHF and verl; here at most 1, so that the coefficient stays
+    positive. It never exceeds the bound of its key.
     """
     error = min(max(report.meters["reference_kl"] / config.kl_target - 1, -MOST_KL_ERROR), MOST_KL_ERROR)
-    return coef * (1 + error * min(1.0, len(report.samples) / config.kl_horizon))
+    return min(coef * (1 + error * min(1.0, len(report.samples) / config.kl_horizon)), bound(config, "kl_coef"))
 
 
 def next_entropy_coef(config: AlgorithmConfig, coef: float, report: StepReport) -> float:
     """Raise the coefficient by `entropy_delta` where the entropy is at most the target, lower it elsewhere.
 
-    Skywork-OR1, arXiv:2505.22312, equation 3.2, without its gate. The coefficient stays within [0, 1].
+    Skywork-OR1, arXiv:2505.22312, equation 3.2, without its gate. The coefficient stays within the bounds of its key.
     """
     step = config.entropy_delta if report.meters["entropy"] <= config.entropy_target else -config.entropy_delta
-    return min(max(coef + step, 0.0), MOST_ENTROPY_COEF)
+    return min(max(coef + step, 0.0), bound(config, "entropy_coef"))
+
+
+def bound(config: AlgorithmConfig, key: str) -> float:
+    """Return the greatest value of a key."""
+    bounds = (item.le for item in type(config).model_fields[key].metadata if isinstance(item, Le))
+    return min((float(most) for most in bounds if isinstance(most, int | float)), default=math.inf)

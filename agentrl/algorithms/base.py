@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from agentrl.algorithms.adaptive import adapted
+from agentrl.algorithms.adaptive import adapted, checked_state
 from agentrl.algorithms.config import AlgorithmConfig, check_schema
 from agentrl.algorithms.sample import Column, Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, observe, scale, shape
 from agentrl.config.schema import Config as RunConfig
 from agentrl.errors import AlgorithmError
+from agentrl.plugins.tracebacks import call_author, defined_at
 from agentrl.types import Group, StepReport
 
 if TYPE_CHECKING:
@@ -98,8 +100,8 @@ class Algorithm(ABC):
 
     @property
     def credits_groups_alone(self) -> bool:
-        """Whether the credit of a group depends neither on other groups nor on columns."""
-        return not (self.is_batch_relative or self.needs.columns or self.config.has_reward_kl)
+        """Whether the credit of a group, but for a KL in the reward, depends neither on other groups nor on columns."""
+        return not (self.is_batch_relative or self.needs.columns)
 
     @property
     def skips_zero_advantages(self) -> bool:
@@ -128,15 +130,13 @@ class Algorithm(ABC):
         return LOSSES[self.config.loss](terms, self.config)
 
     def objective(self, terms: Terms) -> Tensor:
-        """Return what the learner minimises for each token [A]: the weighted loss, the KL term, the entropy bonus."""
+        """Return what the learner minimises for each token [A], before its weight: loss, KL term, entropy bonus."""
         from agentrl.losses.objective import objective
 
         return objective(terms, self.config, self.loss)
 
-    def after(self, report: StepReport) -> None:
-        """Adapt `self.state` after a step: the coefficients of the KL and the entropy that have a target."""
-        if report.has_learned:
-            self.state = adapted(self.config, self.state, report)
+    def after(self, report: StepReport) -> None:  # noqa: B027 (an optional hook)
+        """Adapt `self.state` after a step. The coefficients that have a target have adapted before."""
 
     def idle_keys(self) -> dict[str, str]:
         """Return the keys that nothing reads in this run, each with what it needs."""
@@ -157,22 +157,40 @@ class Algorithm(ABC):
 
     def assign(self, groups: Sequence[Sequence[Sample]]) -> None:
         """Shape the rewards, give credit, normalise the loss. Raises AlgorithmError for what cannot be trained."""
-        self._assign(groups, is_observed=self.config.normalize_rewards)
+        self._assign(groups, is_trial=False)
+
+    def adapt(self, report: StepReport) -> None:
+        """Adapt the state after a step: the coefficients that have a target, then what `after` adapts."""
+        if report.has_learned:
+            self.state = adapted(self.config, self.state, report)
+        self._call(self.after, report)
 
     def has_signal(self, group: Group) -> bool:
-        """True when any advantage of the group is not 0, or if a group cannot be credited alone."""
+        """True when any advantage of the group is not 0, or if a group cannot be credited alone.
+
+        A KL in the reward does not count, and the state stays as it is: it enters both once, when the batch is trained.
+        """
         if not self.credits_groups_alone:
             return True
-        groups = samples_of([group])
-        self._assign(groups, is_observed=False)
+        groups, trial = samples_of([group]), copy(self)
+        trial.state = dict(self.state)
+        trial._assign(groups, is_trial=True)
         return any(np.any(sample.advantages * sample.weights) for sample in groups[0])
 
-    def _assign(self, groups: Sequence[Sequence[Sample]], *, is_observed: bool) -> None:
+    def _call(self, method: Callable[..., Any], *args: Any) -> None:
+        """Call `credit` or `after`, and check what it returns and the state that it leaves."""
+        where = f"{self.name}: {method.__name__}{defined_at(method)}"
+        returned = call_author(f"{self.name}: {method.__name__} failed", method, *args, at=method, kind=AlgorithmError)
+        if returned is not None:
+            raise AlgorithmError(f"{where} returned {type(returned).__name__}: set the attributes, and return nothing")
+        self.state = checked_state(self.name, self.state)
+
+    def _assign(self, groups: Sequence[Sequence[Sample]], *, is_trial: bool) -> None:
         self._refuse_incomplete(groups)
         compared = self._compared(groups)
         if compared:
-            self._shape(compared, is_observed=is_observed)
-            self.credit(compared)
+            self._shape(compared, is_trial=is_trial)
+            self._call(self.credit, compared)
         credited = {sample for samples in compared for sample in samples}
         for sample in (sample for samples in groups for sample in samples):
             if sample not in credited:
@@ -207,15 +225,15 @@ class Algorithm(ABC):
                 if len(sample.greedy) < self.needs.greedy:
                     raise AlgorithmError(f"sample {sample.trajectory.sample} has no greedy episode as its baseline")
 
-    def _shape(self, groups: Sequence[Sequence[Sample]], *, is_observed: bool) -> None:
-        """Shape the rewards; if `is_observed`, they enter the running scale and are divided by it."""
+    def _shape(self, groups: Sequence[Sequence[Sample]], *, is_trial: bool) -> None:
+        """Shape the rewards. In a trial they have no KL, and neither enter the running scale nor are divided by it."""
         members = [sample for samples in groups for sample in samples]
         everyone = list({id(s): s for sample in members for s in (sample, *sample.greedy)}.values())
         shape(everyone, self.config, self.run.max_tokens)
-        if is_observed:
+        if self.config.normalize_rewards and not is_trial:
             observe(members, self.state)
             scale(everyone, self.state)
-        if self.config.has_reward_kl:
+        if self.config.has_reward_kl and not is_trial:
             coefficient = self.state.get("kl_coef", self.config.kl_coef)
             for sample in members:
                 kl = kl_values(sample.column("old"), sample.column("reference"), self.config.kl_estimator)

@@ -24,9 +24,10 @@ class PPO(Algorithm):
     advantage before it is whitened over the batch.
 
     An episode that a limit cut off and that was scored counts as ended, as one that ended by itself: nothing follows.
-    With `bootstrap_truncated` the value of the last state stands for what would have followed. That is the state before
-    the last token: the critic is trained there, and by V(s) = E[r + gamma V(s')] its value is the expectation of the
-    value after it. The state after the environment's last answer is not part of a trajectory.
+    With `bootstrap_truncated` the value of the last state stands for the reward of the last token and for what would
+    have followed, because V(s) = E[r + gamma V(s')] contains both; the reward itself is then not added. The last state
+    is the one before the last token: the state after the environment's last answer is not part of a trajectory. The
+    last token has no error of its own, and the critic learns that state from episodes that went on.
 
     With `discount_by` turn, gamma and lambda apply between turns only, so that the credit of a turn does not depend on
     its length. Assumes that the values have learned something before the policy moves: see critic.warmup_steps.
@@ -48,7 +49,8 @@ class PPO(Algorithm):
             "token", description="apply gamma and gae_lambda at each token, or from turn to turn"
         )
         bootstrap_truncated: bool = Field(
-            False, description="let the value of the last state stand for what a limit cut off"
+            False,
+            description="let the value of the last state replace the last reward and what a limit cut off",
         )
 
     config: Config
@@ -64,8 +66,9 @@ class PPO(Algorithm):
         rewards, values = sample.rewards(), sample.column("values")
         for tokens in sample.streams().values():
             gammas, lambdas = self._discounts(sample.turns[tokens])
-            last = values[tokens[-1]] if self.config.bootstrap_truncated and sample.is_truncated else 0.0
-            sample.advantages[tokens] = gae(rewards[tokens], np.append(values[tokens], last), gammas, lambdas)
+            if self.config.bootstrap_truncated and sample.is_truncated:
+                rewards[tokens[-1]] = values[tokens[-1]]
+            sample.advantages[tokens] = gae(rewards[tokens], np.append(values[tokens], 0.0), gammas, lambdas)
         sample.returns = sample.advantages + values
 
     def _discounts(self, turns: NDArray[np.int64]) -> tuple[Array, Array]:

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from agentrl.algorithms.base import Algorithm
 from agentrl.learner.micro_batch import MicroBatch
+from agentrl.losses.objective import per_token
 from agentrl.losses.terms import Meter, Terms
 
 
 @dataclass(frozen=True)
 class MicroBatchLoss:
-    """The algorithm's objective summed over the actions of a micro-batch, times `scale`; a `heads.PackLoss`.
+    """The weighted sum of the objective over the actions of a micro-batch, times `scale`; a `heads.PackLoss`.
 
     The old logprobs are the sampler's if `old_logprobs` says so, else those of the batch, else `old`, else those of
     this forward pass, detached (ratio 1). A dummy has a loss of 0 and is not metered.
@@ -45,4 +46,5 @@ class MicroBatchLoss:
             state=self.algorithm.state,
             meter=Meter() if self.micro_batch.is_dummy else self.meter,
         )
-        return self.algorithm.objective(terms).sum() * self.scale
+        loss_A = per_token(self.algorithm.objective(terms), terms, self.algorithm.objective)
+        return (terms.weights * loss_A).sum() * self.scale

@@ -1,5 +1,5 @@
 """The objective of a token: weighted policy loss, KL to the reference, entropy bonus. Suffix: A sampled tokens."""
-# ruff: noqa: N806
+# ruff: noqa: N803, N806
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from agentrl.errors import AlgorithmError
 from agentrl.losses.config import LossConfig
 from agentrl.losses.correction import correction
 from agentrl.losses.kl import kl, kl_penalty
@@ -15,21 +16,38 @@ from agentrl.losses.terms import Terms
 
 
 def objective(terms: Terms, config: LossConfig, loss: Callable[[Terms], Tensor]) -> Tensor:
-    """Return weights * (correction * loss + kl_coef * KL - entropy_coef * entropy) for each token [A].
+    """Return correction * loss + kl_coef * KL - entropy_coef * entropy for each token [A].
 
-    Coefficients that adapt are read from `terms.state`.
+    The learner multiplies it by the weights. Coefficients that adapt are read from `terms.state`.
     """
     own_A = terms.logprobs.detach()
     terms.meter("entropy", terms.entropy)
     # The tokens come from the sampler and, up to the mismatch, from the old policy: k3 estimates the KL from those.
     terms.meter("mismatch_kl", kl("k3", terms.sampler, own_A))
     terms.meter("policy_kl", kl("k3", terms.old, own_A))
-    loss_A = correction(terms, config) * loss(terms)
+    loss_A = correction(terms, config) * per_token(loss(terms), terms, loss)
     if config.kl_coef > 0:
         loss_A = loss_A + _kl_term(terms, config)
     if config.has_entropy_bonus:
         loss_A = loss_A - _entropy_bonus(terms, config)
-    return terms.weights * loss_A
+    return loss_A
+
+
+def per_token(loss_A: Tensor, terms: Terms, made_by: Callable[[Terms], Tensor]) -> Tensor:
+    """Return what a `loss` or an `objective` made. Raises AlgorithmError unless it trains each token by itself."""
+    name, wanted = made_by.__qualname__, tuple(terms.logprobs.shape)
+    if not isinstance(loss_A, Tensor) or tuple(loss_A.shape) != wanted:
+        got = f"the shape {tuple(loss_A.shape)}" if isinstance(loss_A, Tensor) else f"a {type(loss_A).__name__}"
+        raise AlgorithmError(
+            f"{name} returned {got}, not {wanted}: return one value for each sampled token, without a mean or a sum; "
+            "algorithm.normalization divides the loss"
+        )
+    if terms.logprobs.requires_grad and not loss_A.requires_grad:
+        raise AlgorithmError(
+            f"{name} returned a loss without a gradient, from which nothing is learned: compute it from terms.logprobs "
+            "without detach()"
+        )
+    return loss_A
 
 
 def _kl_term(terms: Terms, config: LossConfig) -> Tensor:

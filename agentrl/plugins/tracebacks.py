@@ -29,8 +29,14 @@ def describe_error(error: BaseException, called: object = None) -> str:
     return f"{type(error).__name__}: {error}{where if is_reached else defined_at(called) or where}"
 
 
-def call_author(failure: str, function: Callable[..., Any], *args: Any, at: object = None) -> Any:
-    """Call an author's code. Errors of agentrl are raised as they are, all others as ConfigError that says `failure`.
+def call_author(
+    failure: str,
+    function: Callable[..., Any],
+    *args: Any,
+    at: object = None,
+    kind: Callable[[str], AgentRLError] = ConfigError,
+) -> Any:
+    """Call an author's code. Errors of agentrl are raised as they are, all others as a `kind` that says `failure`.
 
     `at` is the function whose line the error names where none of the author's code was reached.
     """
@@ -38,7 +44,7 @@ def call_author(failure: str, function: Callable[..., Any], *args: Any, at: obje
     if isinstance(outcome.error, AgentRLError):
         raise outcome.error
     if outcome.error:
-        raise ConfigError(f"{failure}: {describe_error(outcome.error, at)}") from outcome.error
+        raise kind(f"{failure}: {describe_error(outcome.error, at)}") from outcome.error
     return outcome.value
 
 

@@ -83,7 +83,7 @@ async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learner
     for record, groups in zip(plan.steps, stored_batches(folder, plan), strict=True):
         sequences = await credited(algorithm, learners, groups, deadline_s)
         reports = await learners.step(sequences, algorithm.state, deadline_s)
-        algorithm.after(merged_report(reports))
+        algorithm.adapt(merged_report(reports))
         digest, recorded = reports[0].digest, record.learner.digest
         if digest != recorded:
             raise RunError(f"step {record.step}: the weights are {digest}, the run recorded {recorded}")

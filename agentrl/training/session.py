@@ -93,7 +93,7 @@ class Session:
                     await self.publisher.yield_gpus()
                 self.is_whole = False
                 reports = await self.learners.step(sequences, self.algorithm.state, deadline_s)
-                self.algorithm.after(merged_report(reports))
+                self.algorithm.adapt(merged_report(reports))
                 has_moved = any(report.has_learned for report in reports)
                 self.step += 1
                 self.version = self.version.next if has_moved else self.version

@@ -106,7 +106,7 @@ def test_an_episode_that_was_cut_and_scored_counts_as_ended_unless_it_is_bootstr
     ended, cut = trajectory(0, 1.0), trajectory(0, 1.0, stop_reason=reason)
     assert estimated(cut, values, **keys).tolist() == estimated(ended, values, **keys).tolist()
     bootstrapped = estimated(cut, values, **keys, bootstrap_truncated=True)
-    assert bootstrapped == pytest.approx(by_equation_16([0.0, 1.0], [0.5, 0.8, 0.8], 0.9, 1.0))
+    assert bootstrapped == pytest.approx(by_equation_16([0.0, 0.8], [0.5, 0.8, 0.0], 0.9, 1.0))
     assert estimated(ended, values, **keys, bootstrap_truncated=True) == pytest.approx([0.9 - 0.5, 1.0 - 0.8])
 
 
@@ -116,6 +116,19 @@ def test_an_endless_chain_that_is_cut_has_no_advantage_only_with_bootstrapping()
     cut = trajectory(0, 0.0, {0: 1.0, 1: 1.0, 2: 1.0}, (1, 1, 1), stop_reason=StopReason.MAX_TURNS)
     assert estimated(cut, values, gamma=0.9, bootstrap_truncated=True) == pytest.approx([0.0] * 3)
     assert max(estimated(cut, values, gamma=0.9)) < -5
+
+
+@given(reward=numbers, first=numbers, last=numbers, gamma=shares, lam=shares)
+def test_a_bootstrapped_critic_that_fits_its_targets_settles(
+    reward: float, first: float, last: float, gamma: float, lam: float
+):
+    """The value of the last state contains the last reward: to add it again raises the target in every step."""
+    cut, values = trajectory(0, reward, stop_reason=StopReason.MAX_TOKENS), np.array([first, last])
+    for _ in range(3):
+        errors = estimated(cut, values.tolist(), gamma=gamma, gae_lambda=lam, bootstrap_truncated=True)
+        assert errors[-1] == 0
+        values = values + errors
+    assert values == pytest.approx([gamma * last, last], abs=1e-9)
 
 
 def test_each_agent_is_credited_along_its_own_turns():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.algorithms import RunShape, algorithms
+from agentrl.algorithms import GRPO, RunShape, algorithms
 from agentrl.algorithms.config import Estimator
 from agentrl.algorithms.sample import Column, Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, overlong
@@ -136,11 +137,27 @@ def test_the_running_scale_goes_on_from_a_saved_state() -> None:
     assert advantages(whole, rewards(2.0, 7.0)) == advantages(resumed, rewards(2.0, 7.0))
 
 
+class Running(GRPO):
+    """Counts the calls of `credit` in its state."""
+
+    def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
+        self.state["calls"] = self.state.get("calls", 0) + 1
+        super().credit(groups)
+
+
 def test_to_look_for_a_signal_changes_no_state() -> None:
-    rule = algorithm("grpo", normalize_rewards=True)
+    rule = Running(Running.Config(normalize_rewards=True))
     assert rule.has_signal(rewards(1.0, 0.0))
     assert not rule.has_signal(rewards(1.0, 1.0))
     assert not rule.state
+    assigned(rule, rewards(1.0, 0.0))
+    assert rule.state["calls"] == 1
+
+
+def test_a_kl_in_the_reward_leaves_the_choice_of_groups_with_a_signal_to_the_rewards() -> None:
+    rule = algorithm("dapo", kl_coef=0.1, kl_in="reward")
+    assert rule.has_signal(rewards(1.0, 0.0))
+    assert not rule.has_signal(rewards(1.0, 1.0))
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])

@@ -142,7 +142,7 @@ class Practice:
                 part, lambda row: MicroBatchLoss(self.algorithm, row, part.scale, meter, next(old))
             )
         ids = tuple(dict.fromkeys(sequence.sample for sequence in batch))
-        self.algorithm.after(StepReport(loss, norm, LR, part.actions, EPOCHS, ids, 0.0, meters=means([meter.sums()])))
+        self.algorithm.adapt(StepReport(loss, norm, LR, part.actions, EPOCHS, ids, 0.0, meters=means([meter.sums()])))
 
     def learn_values(self, batch: list[TrainSequence]) -> None:
         """Fit the critic to the returns, if there are any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
@@ -12,15 +13,17 @@ from hypothesis import strategies as st
 
 from agentrl.algorithms import AlgorithmConfig
 from agentrl.algorithms.config import Correction, Loss
+from agentrl.errors import AlgorithmError
 from agentrl.losses import LOSSES
 from agentrl.losses.objective import objective
-from agentrl.losses.terms import means
+from agentrl.losses.terms import Terms, means
 from tests.unit.losses.tokens import Seen, Token, random_rows, seen
 
 
 def summed(here: Seen, **keys: Any) -> torch.Tensor:
     config = AlgorithmConfig.model_validate(keys)
-    total = objective(here.terms, config, lambda terms: LOSSES[config.loss](terms, config)).sum()
+    loss = objective(here.terms, config, lambda terms: LOSSES[config.loss](terms, config))
+    total = (here.terms.weights * loss).sum()
     total.backward()
     return total.detach()
 
@@ -81,6 +84,24 @@ def test_the_drift_from_the_old_policy_is_metered() -> None:
     here = seen([[Token(-1.0, -1.5, -1.0, 1.0)]])
     summed(here)
     assert means([here.terms.meter.sums()])["policy_kl"] == pytest.approx(math.exp(0.5) - 1.5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            lambda terms: (-terms.advantages * terms.ratio).mean(),
+            r"returned the shape \(\), not \(2,\): .*without a mean",
+        ),
+        (lambda terms: (-terms.advantages * terms.ratio)[:, None], r"returned the shape \(2, 1\), not \(2,\)"),
+        (lambda terms: 0.0, r"returned a float, not \(2,\)"),
+        (lambda terms: -terms.advantages * terms.logprobs.detach(), r"returned a loss without a gradient"),
+    ],
+)
+def test_a_loss_that_does_not_train_each_token_is_refused(wrong: Callable[[Terms], Any], message: str) -> None:
+    here = seen([[Token(-1.0, -1.5, -0.5, 1.0), Token(-1.0, -1.5, -0.5, 1.0, weight=0.0)]])
+    with pytest.raises(AlgorithmError, match=message):
+        objective(here.terms, AlgorithmConfig(), wrong)
 
 
 def test_a_masked_token_has_neither_loss_nor_gradient() -> None:
