@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from annotated_types import Le
 
 from agentrl.algorithms.config import AlgorithmConfig
 from agentrl.errors import AlgorithmError
@@ -55,5 +54,5 @@ def next_entropy_coef(config: AlgorithmConfig, coef: float, report: StepReport) 
 
 def bound(config: AlgorithmConfig, key: str) -> float:
     """Return the greatest value of a key."""
-    bounds = (item.le for item in type(config).model_fields[key].metadata if isinstance(item, Le))
-    return min((float(most) for most in bounds if isinstance(most, int | float)), default=math.inf)
+    bounds = (getattr(item, "le", None) for item in type(config).model_fields[key].metadata)
+    return min((float(most) for most in bounds if most is not None), default=math.inf)
