@@ -122,6 +122,8 @@ def unusable(signal: Signal, turns: int) -> Iterator[tuple[str, str]]:
         yield "turn", "it the scope 'turn'"
     if signal.scope == "turn" and not (_is_index(signal.turn) and signal.turn < turns):
         yield "turn", f"an index below {turns}, the number of the policy's turns"
+    if signal.agent != "":
+        yield "agent", "'', because no agent of that name takes turns"
     if not isinstance(signal.valid, bool | np.bool_):
         yield "valid", "True or False"
 

@@ -30,12 +30,16 @@ def fault_of(trajectory: Trajectory) -> SampleFault | None:
 
 
 def invalid_reason(trajectory: Trajectory) -> str:
-    """Return why a sample has no reward: its stop reason and error, or the first invalid signal."""
+    """Return why a sample has no reward: its stop reason and error, or its first signal that does not count."""
     if trajectory.error:
         return f"{trajectory.stop_reason}: {trajectory.error}"
     for signal in trajectory.signals:
         if not signal.valid and signal.weight != 0:
             return f"{signal.name}: {signal.reason}"
+    if lost := trajectory.uncredited:
+        who = f"the agent {lost.agent!r}" if lost.agent else "the policy"
+        limit = f" up to turn {lost.turn}" if lost.scope == "turn" else ""
+        return f"{lost.name}: {who} sampled no token{limit} that can earn this reward"
     return str(trajectory.stop_reason) if trajectory.signals else f"{trajectory.stop_reason}: no signal"
 
 

@@ -37,6 +37,11 @@ class Signal:
         """The traceback of the error that made the signal invalid, "" if there is none."""
         return str(self.evidence.get(TRACEBACK, "")) if isinstance(self.evidence, dict) and not self.valid else ""
 
+    def credits(self, turn: int, agent: str) -> bool:
+        """Return whether a token that `agent` samples in `turn` earns the reward."""
+        is_in_time = self.scope != "turn" or self.turn is None or turn <= self.turn
+        return is_in_time and self.agent in ("", agent)
+
     @classmethod
     def invalid(cls, name: str, reason: str, **fields: Any) -> Signal:
         """Return a signal that could not be computed, with the reason."""
@@ -165,8 +170,18 @@ class Trajectory:
 
     @property
     def is_valid(self) -> bool:
-        """True when the episode was scored and no signal with a weight is invalid; only then its reward counts."""
-        return self.is_scored and all(s.valid or s.weight == 0 for s in self.signals)
+        """True when the episode was scored and no signal with a weight is invalid or without a token to credit.
+
+        Only then its reward counts.
+        """
+        return self.is_scored and all(s.valid or s.weight == 0 for s in self.signals) and self.uncredited is None
+
+    @property
+    def uncredited(self) -> Signal | None:
+        """The first signal with a weight that no sampled token earns: its agent sampled none up to its turn."""
+        sampled = {(segment.turn, segment.agent) for segment in self.segments if segment.is_action and segment.ids}
+        signals = (s for s in self.signals if s.valid and s.weight)
+        return next((s for s in signals if sampled and not any(s.credits(*token) for token in sampled)), None)
 
     @property
     def is_scored(self) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from agentrl.algorithms import algorithms
 from agentrl.algorithms.credit import token_returns
 from agentrl.algorithms.sample import Sample
+from agentrl.rollout.faults import SampleFault, fault_of
 from agentrl.types import Signal, Trajectory
 from tests.unit.algorithms.cases import algorithm, by_turn, group, trajectory
 
@@ -56,6 +57,24 @@ def test_a_shared_reward_reaches_both_seats_once() -> None:
     sample = Sample.of(game(0, Signal("piece", 4.0, scope="turn", turn=1), reward=1.0))
     assert token_returns(sample).tolist() == [5.0] * 4 + [1.0] * 4
     assert sum(sample.rewards()) == 2 * 5.0, "each seat finds the reward on its own tokens"
+
+
+@pytest.mark.parametrize(
+    ("signal", "reason"),
+    [
+        (Signal("win", 1.0, agent="red"), "win: the agent 'red' sampled no token that can earn this reward"),
+        (
+            Signal("piece", 1.0, scope="turn", turn=0, agent="black"),
+            "piece: the agent 'black' sampled no token up to turn 0 that can earn this reward",
+        ),
+    ],
+)
+def test_a_sample_with_a_reward_that_no_token_earns_is_invalid(signal: Signal, reason: str) -> None:
+    played = game(0, signal)
+    assert not played.is_valid
+    assert fault_of(played) == SampleFault("invalid", reason)
+    assert game(0, replace(signal, weight=0.0)).is_trainable, "a signal that is only recorded needs no token"
+    assert game(0, replace(signal, agent="white")).is_trainable
 
 
 def test_the_tokens_of_a_seat_are_one_stream() -> None:
