@@ -29,7 +29,8 @@ class RolloutSettings:
     """What all groups of a run have in common. `tasks` is the length of the split, None if it is endless.
 
     A group has `group_size` members to train, and after them `greedy` baselines, decoded at temperature 0.
-    For each batch, at most `max_filtered_batches` times its number of groups are replaced for having no signal.
+    A group is trained if at least `min_valid` members are left: as many as the algorithm compares, 1 if it compares
+    none. For each batch, at most `max_filtered_batches` times its number of groups are replaced for having no signal.
     """
 
     seed: int
@@ -196,9 +197,9 @@ class GroupBuffer:
         return batch
 
     def _admit(self, group: Group) -> None:
-        everyone = (*group.trajectories, *group.greedy)
-        if len(group.trajectories) < self._settings.min_valid:
-            self.drop(everyone, "filtered", "too few members to compare")
+        everyone, least = (*group.trajectories, *group.greedy), self._settings.min_valid
+        if len(group.trajectories) < least:
+            self.drop(everyone, "filtered", "too few members to compare" if least > 1 else "no member to train")
         elif len(group.greedy) < self._settings.greedy:
             self.drop(everyone, "filtered", "no baseline to compare with")
         elif self._is_replaced(group):

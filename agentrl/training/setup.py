@@ -121,7 +121,7 @@ def rollout_settings(config: Config, algorithm: Algorithm, tasks: int | None) ->
         max_staleness=rollout.max_staleness,
         on_stale=rollout.on_stale,
         max_invalid=rollout.max_invalid,
-        min_valid=max(algorithm.needs.group_size, min(2, rollout.group_size)),
+        min_valid=algorithm.requirements.group_size,
         max_filtered_batches=algorithm.config.max_filtered_batches,
         steps=config.steps,
         tasks=tasks,

@@ -291,6 +291,20 @@ async def test_a_valid_reward_without_a_sampled_token_is_not_trained() -> None:
     assert journal.reasons[SampleId(0, 2), 0] == "too few members to compare"
 
 
+async def test_a_lone_valid_member_is_trained_if_the_algorithm_compares_nobody() -> None:
+    scheduler, workers, journal = make(prompts=1, group_size=2, min_valid=1, max_invalid=1.0)
+    scheduler.start()
+    await settle_down()
+    for member in (0, 1):
+        workers.finish(SampleId(0, member), signals=(Signal.invalid("reward", "no verdict"),))
+    await settle_down()
+    workers.finish(SampleId(1, 0), signals=(Signal.invalid("reward", "no verdict"),))
+    workers.finish(SampleId(1, 1))
+    batch = await scheduler.next_batch(1)
+    assert [[t.sample for t in group.trajectories] for group in batch.groups] == [[SampleId(1, 1)]]
+    assert (journal.count("invalid"), journal.count("filtered")) == (3, 0)
+
+
 async def test_a_run_whose_prompts_are_all_too_long_stops_and_names_their_length() -> None:
     scheduler, workers, _ = make()
     scheduler.start()

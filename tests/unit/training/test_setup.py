@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from agentrl.algorithms import algorithms
 from agentrl.config.schema import Config
 from agentrl.training.inputs import algorithm_of
 from agentrl.training.setup import evaluation_of, rollout_settings
@@ -25,9 +28,10 @@ def test_an_evaluation_takes_no_more_tasks_than_the_split_has() -> None:
     assert evaluation_of(config(eval={"tasks": 64}), None).tasks == 64
 
 
-def test_a_group_trains_when_it_has_as_many_members_as_the_algorithm_can_compare() -> None:
-    for made, least in (
-        (config(rollout={"group_size": 8}), 2),
-        (config(rollout={"group_size": 1}, algorithm={"name": "reinforce++"}), 1),
-    ):
-        assert rollout_settings(made, algorithm_of(made), None).min_valid == least
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_a_group_trains_when_it_has_as_many_members_as_the_algorithm_compares(name: str) -> None:
+    made = config(
+        rollout={"group_size": 8}, algorithm={"name": name, **({"teacher": "m"} if name == "distillation" else {})}
+    )
+    compares_nobody = name in ("distillation", "ppo", "reinforce++", "remax")
+    assert rollout_settings(made, algorithm_of(made), None).min_valid == (1 if compares_nobody else 2)
