@@ -330,7 +330,7 @@ def test_config_comments_out_what_nothing_would_read(
         idle.append([line for line in capsys.readouterr().out.splitlines() if "[no effect without" in line])
         assert all(line.startswith("# ") for line in idle[-1])
     keys = [{line.split()[1] for line in lines} for lines in idle]
-    assert keys[0] - keys[1] == {"gpu_memory_utilization"}
+    assert keys[0] - keys[1] == {"gpu_memory_utilization", "offload"}
     assert keys[1] - keys[0] == {"kv_cache_gib"}
     assert "max_filtered_batches" in keys[0]
 
