@@ -196,6 +196,7 @@ def _fault(keys: RewardModelKeys) -> str:
         "needs either a url or a model": bool(keys.url) == bool(keys.model),
         "has a judge without a url": bool(keys.judge) and not keys.url,
         "has a prompt or pattern without a judge": bool(keys.prompt or keys.pattern) and not keys.judge,
+        "has bounds without a judge": keys.bounds != type(keys).model_fields["bounds"].default and not keys.judge,
         "has a token_env without a url": bool(keys.token_env) and not keys.url,
         "has a url without http:// or https://": bool(keys.url)
         and not (keys.url or "").startswith(("http://", "https://")),
@@ -291,6 +292,11 @@ class LoraSection(Section):
         Literal["auto", "adapter", "merged"],
         Unset("merged in 4 bits and on CPUs, where vLLM computes adapters slowly, else adapter"),
     ] = Field("auto", description="what the engines receive: the adapter, or the weights with the adapter added")
+
+    @property
+    def layers(self) -> list[str]:
+        """The names in `targets`; empty for all linear layers."""
+        return [] if self.targets == ALL_LINEAR else [name.strip() for name in self.targets.split(",")]
 
 
 class CriticSection(Section):

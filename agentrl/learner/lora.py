@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from agentrl.config.schema import ALL_LINEAR, LoraSection
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, did_you_mean
 from agentrl.learner.quantization import plain_state
 
 Full = Callable[[Tensor], Tensor]
@@ -26,11 +26,12 @@ WEIGHTS = "adapter_model.safetensors"
 def add_adapters(model: PreTrainedModel, section: LoraSection) -> None:
     """Freeze the model, in place, and add float32 adapters to its linear layers. B is 0: the policy does not change.
 
-    Raises ConfigError if the model has no such layers.
+    Raises ConfigError if the model lacks one of the layers that the section names.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
-    targets = ALL_LINEAR if section.targets == ALL_LINEAR else section.targets.split(",")
+    _check_layers(model, section.layers)
+    targets = section.layers or ALL_LINEAR
     config = LoraConfig(r=section.rank, lora_alpha=section.alpha, target_modules=targets, task_type="CAUSAL_LM")
     model.requires_grad_(False)
     try:
@@ -42,6 +43,15 @@ def add_adapters(model: PreTrainedModel, section: LoraSection) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad:  # peft gives adapters of quantized layers the type in which these compute
             parameter.data = parameter.data.float()
+
+
+def _check_layers(model: nn.Module, layers: list[str]) -> None:
+    """Raise ConfigError for names that no layer has: peft adapts the others and skips these."""
+    known = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    missing = [layer for layer in layers if not any(f".{name}".endswith(f".{layer}") for name in known)]
+    if missing:
+        hint = did_you_mean(missing[0], {name.rpartition(".")[2] for name in known})
+        raise ConfigError(f"lora.targets: the model has no linear layer {', '.join(map(repr, missing))}.{hint}")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from agentrl.config.schema import ALL_LINEAR, EngineSection, LoraSection
+from agentrl.config.schema import EngineSection, LoraSection
 
 if TYPE_CHECKING:
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -106,7 +106,7 @@ def lora_options(lora: LoraSection, model: Path) -> dict[str, Any]:
         # A request that is sent while a pause begins is sampled after it, by the adapter that it was sent with.
         "max_loras": 2,
         # By default vLLM adapts the head too, and then cannot compute the logprobs of a prompt beside other requests.
-        "lora_target_modules": sorted(linear_layers(model) if lora.targets == ALL_LINEAR else lora.targets.split(",")),
+        "lora_target_modules": sorted(lora.layers or linear_layers(model)),
     }
 
 

@@ -23,7 +23,7 @@ def test_the_engine_adapts_the_layers_that_the_learner_adapts(tmp_path: Path, ti
     add_adapters(model, LoraSection(rank=2, alpha=4))
     adapted = {name.split(".lora_A")[0].rsplit(".", 1)[1] for name in model.state_dict() if ".lora_A" in name}
     assert linear_layers(folder) == adapted
-    assert lora_options(LoraSection(rank=2, targets="q_proj,v_proj"), folder)["lora_target_modules"] == [
+    assert lora_options(LoraSection(rank=2, targets="q_proj, v_proj"), folder)["lora_target_modules"] == [
         "q_proj",
         "v_proj",
     ]

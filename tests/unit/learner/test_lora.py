@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -153,12 +154,22 @@ def test_what_is_written_is_an_adapter_that_peft_reads(folder: Path, model: Pack
     torch.testing.assert_close(logprobs(again), logprobs(model), atol=1e-5, rtol=0)
 
 
-def test_only_the_named_layers_get_adapters(folder: Path):
+@pytest.mark.parametrize("targets", ["q_proj,v_proj", "q_proj, v_proj", " self_attn.q_proj ,v_proj"])
+def test_only_the_named_layers_get_adapters(folder: Path, targets: str):
     model = load_model(folder, torch.float32)
-    add_adapters(model.model, LoraSection(rank=2, alpha=4, targets="q_proj,v_proj"))
+    add_adapters(model.model, LoraSection(rank=2, alpha=4, targets=targets))
     assert {name.split(".lora_")[0].rsplit(".", 1)[1] for name in trained(model)} == {"q_proj", "v_proj"}
 
 
-def test_layers_that_the_model_lacks_are_refused_by_name(folder: Path):
-    with pytest.raises(ConfigError, match=r"lora\.targets 'c_attn' does not fit the model"):
-        add_adapters(load_model(folder, torch.float32).model, LoraSection(rank=2, alpha=4, targets="c_attn"))
+@pytest.mark.parametrize(
+    ("targets", "named"),
+    [
+        ("c_attn", "no linear layer 'c_attn'"),
+        ("q_proj,v_prj", "no linear layer 'v_prj'. Did you mean 'v_proj'?"),
+        ("q_proj,", "no linear layer ''"),
+        ("proj,q_proj,norm", "no linear layer 'proj', 'norm'"),
+    ],
+)
+def test_each_layer_that_the_model_lacks_is_refused_by_name(folder: Path, targets: str, named: str):
+    with pytest.raises(ConfigError, match=re.escape(f"lora.targets: the model has {named}")):
+        add_adapters(load_model(folder, torch.float32).model, LoraSection(rank=2, alpha=4, targets=targets))
