@@ -149,6 +149,11 @@ def _batch(config: Config) -> Iterator[str]:
             f"rollout.max_tokens {rollout.max_tokens} leaves no room for a prompt in model.max_context "
             f"{config.model.max_context}: raise model.max_context"
         )
+    if config.critic.warmup_steps >= config.steps:
+        yield (
+            f"critic.warmup_steps {config.critic.warmup_steps} leaves the policy none of the {config.steps} steps: "
+            "lower critic.warmup_steps or raise steps"
+        )
     if evaluation.k > evaluation.samples:
         yield f"pass@{evaluation.k} needs at least {evaluation.k} samples: raise eval.samples or lower eval.k"
     if evaluation.temperature == 0 and evaluation.samples > 1:

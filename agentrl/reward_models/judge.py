@@ -52,6 +52,8 @@ class Judge:
         url = checked_url(url, name)
         if CONVERSATION not in prompt:
             raise ConfigError(f"judge {name}: its prompt has no {CONVERSATION}, the place of the conversation")
+        if not bounds[0] < bounds[1]:
+            raise ConfigError(f"judge {name}: its bounds {list(bounds)} are not in order; give the least score first")
         self._pattern, self._prompt, self._bounds = _compiled(pattern, name), prompt, bounds
         self._settings: dict[str, Any] = {"model": model, "temperature": 0, "max_tokens": max_tokens}
         path = "" if url.endswith(CHAT_PATH) else CHAT_PATH

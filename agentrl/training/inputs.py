@@ -134,6 +134,11 @@ def algorithm_of(config: Config) -> Algorithm:
             f"critic.* has no effect with algorithm {config.algorithm.name}, which has no critic: leave it out, or set "
             "algorithm.name to one that has, such as ppo"
         )
+    if algorithm.config.overlong_buffer > config.rollout.max_tokens > 0:
+        raise ConfigError(
+            f"algorithm.overlong_buffer {algorithm.config.overlong_buffer} is longer than a turn of "
+            f"rollout.max_tokens {config.rollout.max_tokens}, so that every answer would be punished: lower the former"
+        )
     check_scorers(config, algorithm)
     return algorithm
 

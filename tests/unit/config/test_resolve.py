@@ -151,6 +151,7 @@ def test_what_the_user_sets_is_kept() -> None:
         (ONE_GPU, {"learner.optimizer": "adamw_8bit"}, "pip install 'agentrl[bitsandbytes]', or leave it out"),
         (LAPTOP, {"prompts": "1", "group-size": "2", "learner.updates_per_batch": "3"}, "2 samples, fewer than"),
         (LAPTOP, {"max-tokens": "1024"}, "leaves no room for a prompt"),
+        (LAPTOP, {"algo": "ppo", "critic.warmup_steps": "40"}, "leaves the policy none of the 40 steps"),
         (LAPTOP, {"eval.k": "17"}, "pass@17 needs at least 17 samples"),
         (LAPTOP, {"eval.temperature": "0"}, "set eval.samples 1"),
         (

@@ -91,6 +91,7 @@ def test_a_resume_with_another_reward_model_is_refused(models: tuple[dict[str, o
         ({"url": "x:5000"}, "has a url without http:// or https://"),
         ({"model": "./rm", "judge": "qwen"}, "has a judge without a url"),
         ({"url": "http://x", "prompt": "{conversation}"}, "has a prompt or pattern without a judge"),
+        ({"url": "http://x", "bounds": [0, 1]}, "has bounds without a judge"),
         ({"model": "./rm", "token_env": "T"}, "has a token_env without a url"),
         ({"url": "http://x/get_reward", "scope": "turn"}, "which /get_reward does not serve"),
         ({"url": "http://x", "weight": float("nan")}, "must be a finite number"),
@@ -111,7 +112,7 @@ def test_two_models_of_one_name_are_refused() -> None:
 def test_served_models_take_gpus_of_their_own() -> None:
     config = Config.model_validate({"reward": {"models": [{"name": "rm", "model": "./rm"}]}, "engine": {"count": 3}})
     assert resolve_run(config, LAPTOP).reward.gpus == 0.0
-    with pytest.raises(ConfigError, match=re.escape("1 served reward.models take 5 GPUs; 4 are visible")):
+    with pytest.raises(ConfigError, match=re.escape("take 5 GPUs; 4 are visible")):
         resolve_run(
             config.model_copy(update={"engine": config.engine.model_copy(update={"placement": "separate"})}), FOUR_GPUS
         )

@@ -86,9 +86,11 @@ async def test_nan_is_not_within_any_bounds() -> None:
         ({"prompt": "Judge it."}, "its prompt has no {conversation}"),
         ({"pattern": "Score: (.*"}, "is no pattern of RE2"),
         ({"pattern": "Score: .*"}, "has 0 groups"),
+        ({"bounds": (10.0, 0.0)}, "its bounds .10.0, 0.0. are not in order"),
+        ({"bounds": (1.0, 1.0)}, "are not in order"),
     ],
 )
-def test_a_judge_that_can_never_score_is_refused(options: dict[str, str], fault: str) -> None:
+def test_a_judge_that_can_never_score_is_refused(options: dict[str, object], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault.replace("{", r"\{")):
         Judge("http://127.0.0.1:1", "qwen", **options)  # type: ignore[arg-type]
 

@@ -73,6 +73,10 @@ from tests.tiny import tiny_model
             },
             "scorers.offload has no effect",
         ),
+        (
+            {"rollout": {"max_tokens": 24}, "algorithm": {"overlong_penalty": 1.0, "overlong_buffer": 25}},
+            "algorithm.overlong_buffer 25 is longer than a turn of rollout.max_tokens 24",
+        ),
         ({"algorithm": {"teacher": "owner/name"}}, "algorithm.teacher has no effect without an algorithm that has one"),
         ({"algorithm": {"clip_lo": 1}}, "unknown key of GRPO 'algorithm.clip_lo'. Did you mean 'algorithm.clip_low'?"),
         ({"algorithm": {"clip_low": 1.5}}, "GRPO: algorithm.clip_low must be less than or equal to 1, got 1.5"),
