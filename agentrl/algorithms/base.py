@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from agentrl.algorithms.config import AlgorithmConfig, check_schema
 from agentrl.algorithms.sample import Column, Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, observe, scale, shape
 from agentrl.config.schema import Config as RunConfig
-from agentrl.errors import AlgorithmError
+from agentrl.errors import AlgorithmError, ConfigError, UnknownNameError
 from agentrl.plugins.tracebacks import call_author, defined_at
 from agentrl.types import Group, StepReport
 
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agentrl.losses.terms import Terms
+
+
+LOSS_KEYS = ("clip_low", "clip_high", "dual_clip", "old_logprobs")
+"""Keys that a loss of its own may read."""
+OBJECTIVE_KEYS = (
+    *("loss", "clip_low", "clip_high", "dual_clip", "correction", "tis_cap", "tis_floor", "geometric_low"),
+    *("geometric_high", "kl_coef", "kl_in", "kl_estimator", "kl_target", "kl_horizon", "kl_stop"),
+    *("entropy_coef", "entropy_target", "entropy_delta", "entropy_clip"),
+)
+"""Keys that only the objective of agentrl and its meters read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,17 @@ class Needs:
     group_size: int = 1
     columns: frozenset[Column] = frozenset()
     greedy: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.columns, str) or not isinstance(self.columns, Collection):
+            raise ConfigError(f"needs.columns is {self.columns!r}, write a set: Needs(columns=frozenset({{'old'}}))")
+        for column in self.columns:
+            if column not in get_args(Column):
+                raise UnknownNameError("column of needs", str(column), get_args(Column))
+        for name in ("group_size", "greedy"):
+            if type(getattr(self, name)) is not int:
+                raise ConfigError(f"needs.{name} is {getattr(self, name)!r}, not a whole number")
+        object.__setattr__(self, "columns", frozenset(self.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +89,18 @@ class Algorithm(ABC):
     needs: ClassVar[Needs] = Needs()
     is_batch_relative: ClassVar[bool] = False
     """Whether credit compares the whole batch, so that a single group cannot be credited alone."""
+    has_open_loss: ClassVar[bool] = True
+    """Whether `algorithm.loss` chooses the loss. False in a class that defines `loss`, unless it says True itself."""
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         cls.name = vars(cls).get("name", cls.__name__)
         check_schema(cls.__name__, cls.Config)
+        if not isinstance(cls.needs, Needs):
+            raise ConfigError(f"{cls.__name__}: needs is {cls.needs!r}, write it as needs = Needs(group_size=2)")
+        if "loss" in vars(cls) and "has_open_loss" not in vars(cls):
+            cls.has_open_loss = False
 
     def __init__(self, config: AlgorithmConfig | None = None, run: RunShape | None = None) -> None:
         self.config = self.Config() if config is None else config
@@ -140,11 +167,16 @@ class Algorithm(ABC):
 
     def idle_keys(self) -> dict[str, str]:
         """Return the keys that nothing reads in this run, each with what it needs."""
-        idle = self.config.idle_keys()
+        idle, own = self.config.idle_keys(), type(self)
         if not self.credits_groups_alone:
             idle["filter_zero_variance"] = "an algorithm that credits each group alone"
-        if type(self).loss is not Algorithm.loss:
+        if not self.has_open_loss:
             idle["loss"] = "an algorithm that leaves the loss open"
+            for key in LOSS_KEYS:
+                idle.pop(key, None)
+        if own.objective is not Algorithm.objective:
+            needs = f"an objective that reads it: if that of {own.__name__} does, declare the key in its Config"
+            idle |= {key: needs for key in OBJECTIVE_KEYS if not own.Config.declares(key)}
         if "reference" not in self.requirements.columns:
             idle |= dict.fromkeys(("reference_every", "reference_ema"), "algorithm.kl_coef above 0")
         if "teacher" not in self.requirements.columns:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from inspect import get_annotations
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -52,7 +53,8 @@ class AlgorithmConfig(Keys):
     )
     kl_estimator: Estimator = Field(
         "k3",
-        description="estimator of the KL (joschu.net/blog/kl-approx.html); for a KL in the reward, the default is k1",
+        description="estimator (joschu.net/blog/kl-approx.html) of the reported KL and, with kl_in reward, of the "
+        "penalty, then k1 by default; in the loss the gradient is always that of the reverse KL",
     )
     kl_target: float = Field(0.0, ge=0, description="KL to which the coefficient adapts; 0: fixed coefficient")
     kl_horizon: int = Field(10_000, gt=0, description="samples in which an adaptive KL coefficient moves by 20 %")
@@ -90,23 +92,51 @@ class AlgorithmConfig(Keys):
     )
     max_filtered_batches: int = Field(4, ge=1, description="maximum batches of dropped groups per step")
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
+        """Keep the type of a key whose default a subclass changes, unless it allows fewer of the key's words."""
+        for name, replaced in AlgorithmConfig.model_fields.items():
+            own = cls.model_fields[name]
+            if not 0 < len(get_args(own.annotation)) < len(get_args(replaced.annotation)):
+                own.annotation = replaced.annotation
+        cls.model_rebuild(force=True)
+        super().__pydantic_init_subclass__(**keywords)
+
+    @classmethod
+    def declares(cls, key: str) -> bool:
+        """Whether the Config of an algorithm, and not only the base of all, has this key."""
+        return cls._depth(key) < cls.__mro__.index(AlgorithmConfig)
+
+    @classmethod
+    def _depth(cls, key: str) -> int:
+        """Return the number of base classes between this one and the nearest that declares a key."""
+        return next(depth for depth, base in enumerate(cls.__mro__) if key in get_annotations(base))
+
     @model_validator(mode="before")
     @classmethod
     def _with_estimator(cls, keys: Any) -> Any:
-        """Subtract k1 from the rewards unless `kl_estimator` is set: only its policy gradient is that of the KL."""
+        """Subtract k1 from the rewards unless an estimator is set: only its policy gradient is that of the KL."""
         if not isinstance(keys, dict) or keys.get("kl_in", cls.model_fields["kl_in"].default) != "reward":
             return keys
-        return {"kl_estimator": "k1"} | keys
+        return keys if cls.declares("kl_estimator") else {"kl_estimator": "k1"} | keys
 
     @model_validator(mode="before")
     @classmethod
     def _with_clip_widths(cls, keys: Any) -> Any:
-        """Give a loss that replaces the algorithm's own the clip widths of its paper, unless they are set."""
+        """Give a loss that replaces an inherited or the algorithm's own one the clip widths of its paper.
+
+        Widths that are set with the loss, or in a class that declares no other loss, stay.
+        """
         own = cls.model_fields["loss"].default
-        if not isinstance(keys, dict) or keys.get("loss", own) == own:
+        if not isinstance(keys, dict):
             return keys
-        widths = next((widths for loss, widths in CLIP_WIDTHS.items() if loss == keys["loss"]), ())
-        return dict(zip(("clip_low", "clip_high"), widths, strict=False)) | keys
+        chosen = keys.get("loss", own)
+        widths = next((widths for loss, widths in CLIP_WIDTHS.items() if loss == chosen), ())
+        return keys | {
+            key: width
+            for key, width in zip(("clip_low", "clip_high"), widths, strict=False)
+            if key not in keys and (chosen != own or cls._depth("loss") < cls._depth(key))
+        }
 
     @property
     def has_reward_kl(self) -> bool:
@@ -131,7 +161,11 @@ class AlgorithmConfig(Keys):
             ("constant", self.normalization == "constant", "algorithm.normalization constant"),
             ("old_logprobs", clips, "a loss with the ratio policy / old"),
             ("correction", self.old_logprobs == "learner", "algorithm.old_logprobs learner"),
-            ("tis_cap", has_kl or correction != "none", "algorithm.old_logprobs learner and a correction"),
+            (
+                "tis_cap",
+                (has_kl and self.kl_in == "loss") or correction != "none",
+                "algorithm.old_logprobs learner and a correction",
+            ),
             ("tis_floor", is_floored, "algorithm.correction icepop, token_mask or sequence_mask"),
             ("geometric_low", correction == "geometric_mask", a_mean),
             ("geometric_high", correction == "geometric_mask", a_mean),

@@ -44,6 +44,11 @@ class GiGPO(Algorithm):
         step_weight: float = Field(1.0, ge=0, le=100, description="weight of the step-level advantage (omega)")
         gamma: float = Field(0.95, gt=0, le=1, description="discount per turn of the step-level return")
 
+        def idle_keys(self) -> dict[str, str]:
+            """Return the keys that have no effect, each with what it needs."""
+            idle = super().idle_keys()
+            return idle if self.step_weight else idle | {"gamma": "algorithm.step_weight above 0"}
+
     config: Config
 
     def credit(self, groups: Sequence[Sequence[Sample]]) -> None:

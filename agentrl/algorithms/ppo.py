@@ -53,6 +53,15 @@ class PPO(Algorithm):
             description="let the value of the last state replace the last reward and what a limit cut off",
         )
 
+        def idle_keys(self) -> dict[str, str]:
+            """Return the keys that have no effect, each with what it needs."""
+            idle = super().idle_keys()
+            if self.gamma == self.gae_lambda == 1:
+                idle["discount_by"] = "algorithm.gamma or algorithm.gae_lambda below 1"
+            if self.truncated == "mask":
+                idle["bootstrap_truncated"] = "algorithm.truncated keep"
+            return idle
+
     config: Config
 
     def credit(self, groups: Sequence[Sequence[Sample]]) -> None:

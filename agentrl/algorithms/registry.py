@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint
+from typing import Any
 
 from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.cispo import CISPO
@@ -76,17 +78,25 @@ def make_algorithm(section: AlgorithmSection, run: RunShape | None = None) -> Al
     if vars(algorithm).get("config") is not config:
         where = defined_at(cls.__init__)
         raise ConfigError(f"{cls.__name__}{where} loses its config: call super().__init__(config, run) in __init__")
-    _refuse_idle(algorithm)
+    _refuse_idle(algorithm, section.options)
     return algorithm
 
 
-def _refuse_idle(algorithm: Algorithm) -> None:
-    """Raise one ConfigError for the keys that were set although nothing reads them."""
-    fields = type(algorithm.config).model_fields
+def _refuse_idle(algorithm: Algorithm, options: Mapping[str, Any]) -> None:
+    """Raise one ConfigError for the keys that were set although nothing reads them.
+
+    False is always accepted. Dynamic sampling that an algorithm cannot do is refused even if its Config
+    asks for it.
+    """
+    fields, found = type(algorithm.config).model_fields, algorithm.idle_keys()
     idle = [
         f"algorithm.{key} has no effect without {needs}: leave it out"
-        for key, needs in algorithm.idle_keys().items()
-        if getattr(algorithm.config, key) != fields[key].get_default(call_default_factory=True)
+        for key, needs in found.items()
+        if key in options
+        and (value := getattr(algorithm.config, key)) is not False
+        and value != fields[key].get_default(call_default_factory=True)
     ]
+    if not idle and "filter_zero_variance" in found and algorithm.config.filter_zero_variance:
+        idle = [f"algorithm.filter_zero_variance needs {found['filter_zero_variance']}: set it to false"]
     if idle:
         raise ConfigError("\n".join(idle))

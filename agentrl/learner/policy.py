@@ -62,10 +62,12 @@ class Policy:
                 updates.skipped += 1
                 continue
             meter = Meter()
-            loss = self.model.accumulate(part, self._loss(part, meter), partial(self._has_drifted, meter))
+            is_refused = partial(self._has_drifted, meter, updates)
+            loss = self.model.accumulate(part, self._loss(part, meter), is_refused)
             norm = self.model.step(updates.lr)
-            if not math.isfinite(norm) and self._has_drifted(meter):
+            if not math.isfinite(norm) and is_refused():
                 updates.stopped = len(order) - number
+                updates.own_meters["refused_kl"] = _policy_kl(meter)
                 break
             updates.add(norm, loss, meter, part)
         updates.loss /= max(1, len(updates.norms))
@@ -98,7 +100,15 @@ class Policy:
 
         return loss
 
-    def _has_drifted(self, meter: Meter) -> bool:
-        """Return whether the KL of an update, over the tokens of all ranks, exceeds `kl_stop`."""
+    def _has_drifted(self, meter: Meter, updates: Updates) -> bool:
+        """Return whether the KL of an update, over the tokens of all ranks, exceeds `kl_stop`.
+
+        Never before the first step of a batch, which has moved nothing yet: against the sampler, the KL then measures a
+        mismatch that would refuse every batch.
+        """
         limit = self.algorithm.config.kl_stop
-        return limit > 0 and means(gathered(meter.sums())).get("policy_kl", 0.0) > limit
+        return limit > 0 and bool(updates.norms) and _policy_kl(meter) > limit
+
+
+def _policy_kl(meter: Meter) -> float:
+    return means(gathered(meter.sums())).get("policy_kl", 0.0)

@@ -87,7 +87,8 @@ class PolicyLearner:
         `state` is that of the algorithm. A sequence whose advantages are all 0 counts among the tokens but needs no
         forward pass unless there is a KL or entropy term: its loss and gradient are exactly 0. An update without any
         signal is skipped, because momentum must not move weights without data. An update before which the KL exceeds
-        `kl_stop` is not taken, nor are those after it. A critic takes as many steps afterwards; in the first
+        `kl_stop` is not taken, nor are those after it; its KL is metered as `refused_kl`. The first update is always
+        taken. A critic takes as many steps afterwards; in the first
         `critic.warmup_steps` batches it learns alone.
         """
         started = time.monotonic()
@@ -111,7 +112,7 @@ class PolicyLearner:
             loss=float(updates.loss),
             grad_norm=updates.grad_norm,
             lr=updates.lr,
-            meters={**means(meters), **values.own_meters},
+            meters={**means(meters), **updates.own_meters, **values.own_meters},
             digest=hashlib.sha256("".join(digests).encode()).hexdigest()[:16],
             tokens=sum(sequence.actions for sequence in batch if sequence.sample in own),
             optimizer_steps=len(updates.norms),

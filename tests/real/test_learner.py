@@ -215,12 +215,16 @@ def test_no_update_is_taken_once_the_policy_has_drifted(model: Path, tmp_path: P
         for zero in (0, 2, 3)
         for section, epochs in ((beyond, 2), (AlgorithmSection(), 1))
     ]
+    stale = replace(
+        spec(model, AlgorithmSection(kl_stop=1e-10, old_logprobs="sampler"), epochs=2), run=RunShape(updates=2)
+    )
     within = replace(spec(model, AlgorithmSection(kl_stop=10.0), epochs=2), run=RunShape(updates=2))
-    for of_rank in run("train", tmp_path, *kinds, within, ranks=2):
+    for of_rank in run("train", tmp_path, *kinds, within, stale, ranks=2):
         counts = [
             {(r.optimizer_steps, r.stopped_steps, r.nonfinite_steps) for r in reports} for reports, _, _ in of_rank
         ]
-        assert counts == [{(1, 1, 0)}, {(1, 0, 0)}] * 3 + [{(2, 0, 0)}]
+        assert counts == [{(1, 1, 0)}, {(1, 0, 0)}] * 3 + [{(2, 0, 0)}, {(1, 1, 0)}]
+        assert all(r.meters["refused_kl"] > 1e-10 for reports, _, _ in (of_rank[0], of_rank[-1]) for r in reports)
         for (_, stopped, _), (_, once, _) in zip(of_rank[0:6:2], of_rank[1:6:2], strict=True):
             for name, values in once.items():
                 torch.testing.assert_close(stopped[name], values, atol=ADAM, rtol=0)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch
 
+from agentrl.algorithms import Distillation
 from agentrl.algorithms.sample import samples_of
+from agentrl.losses.terms import Terms
 from tests.unit.algorithms.cases import algorithm, group, trajectory
 
 
@@ -32,3 +36,24 @@ def test_the_expected_policy_gradient_is_minus_that_of_the_reverse_kl():
     divergence = np.sum(policy * np.log(policy / teacher))
     wanted = policy * (np.log(policy / teacher) - divergence)
     np.testing.assert_allclose((policy * advantages) @ scores, -wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("old", ["learner", "sampler"])
+def test_a_student_that_equals_its_teacher_does_not_move_however_old_its_tokens_are(old: str):
+    policy = torch.log_softmax(torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64), 0)
+    sampler = torch.log_softmax(torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64), 0)
+    logprobs = policy.clone().requires_grad_()
+    terms = Terms(
+        logprobs=logprobs,
+        entropy=torch.ones(3),
+        sampler=sampler,
+        old=policy if old == "learner" else sampler,
+        advantages=policy - sampler,  # those of `credit`, where the teacher is the policy
+        weights=torch.ones(3),
+        sequence=torch.arange(3),
+    )
+    Distillation(Distillation.Config.model_validate({"teacher": "x", "old_logprobs": old})).objective(
+        terms
+    ).sum().backward()
+    assert logprobs.grad is not None
+    assert logprobs.grad.abs().max() < 1e-12

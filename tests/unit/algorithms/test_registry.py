@@ -7,15 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import Field
 
 import agentrl.algorithms
 from agentrl import losses
-from agentrl.algorithms import GRPO, Algorithm, AlgorithmConfig, algorithms, resolve
-from agentrl.algorithms.registry import ALGORITHMS, make_algorithm
+from agentrl.algorithms import DAPO, GRPO, RLOO, Algorithm, AlgorithmConfig, Loss, Needs, algorithms, resolve
+from agentrl.algorithms.registry import ALGORITHMS, _refuse_idle, make_algorithm
 from agentrl.config.keys import meaning_of
 from agentrl.config.schema import AlgorithmSection
 from agentrl.errors import ConfigError, UnknownNameError
@@ -170,6 +170,24 @@ IDLE = [
     ("grpo", {"kl_estimator": "k1"}, "kl_estimator has no effect without algorithm.kl_coef above 0"),
     ("grpo", {"reference_every": 5}, "reference_every has no effect without algorithm.kl_coef above 0"),
     ("grpo", {"max_filtered_batches": 2}, "max_filtered_batches has no effect without algorithm.filter_zero_variance"),
+    (
+        "grpo",
+        {"tis_cap": 3.0, "correction": "none", "kl_coef": 0.1, "kl_in": "reward"},
+        "tis_cap has no effect without ",
+    ),
+    ("distillation", {"reward_clip": 1.0}, "reward_clip has no effect without an algorithm that learns from rewards"),
+    (
+        "distillation",
+        {"kl_coef": 0.1, "kl_in": "reward"},
+        "kl_in has no effect without an algorithm that learns from r",
+    ),
+    ("ppo", {"discount_by": "turn"}, "discount_by has no effect without algorithm.gamma or algorithm.gae_lambda below"),
+    (
+        "ppo",
+        {"truncated": "mask", "bootstrap_truncated": True},
+        "bootstrap_truncated has no effect without algorithm.tr",
+    ),
+    ("gigpo", {"step_weight": 0.0, "gamma": 0.5}, "gamma has no effect without algorithm.step_weight above 0"),
     ("reinforce++", {"filter_zero_variance": True}, "filter_zero_variance has no effect without an algorithm that cre"),
 ]
 
@@ -202,6 +220,84 @@ def test_an_algorithm_with_a_loss_of_its_own_refuses_another(tmp_path: Path) -> 
         ConfigError, match=r"algorithm\.loss has no effect without an algorithm that leaves the loss open"
     ):
         made(path, loss="gspo")
+
+
+def test_an_algorithm_with_a_loss_of_its_own_may_read_the_keys_of_losses(tmp_path: Path) -> None:
+    path = write(tmp_path, "mine.py", f"{FILE}\n    def loss(self, terms):\n        return -terms.logprobs\n")
+    assert made(path, dual_clip=5.0).config.dual_clip == 5.0
+
+
+@pytest.mark.parametrize("key", ["correction", "kl_coef", "entropy_coef"])
+def test_an_objective_of_its_own_accepts_the_keys_that_its_config_declares(tmp_path: Path, key: str) -> None:
+    default, value = ("none", "icepop") if key == "correction" else (0.0, 0.5)
+    text = f"{FILE}\n    def objective(self, terms):\n        return -terms.logprobs\n"
+    with pytest.raises(ConfigError, match=rf"algorithm\.{key} has no effect without an objective that reads it: "):
+        made(write(tmp_path, "deaf.py", text), **{key: value})
+    declared = text.replace("bonus: float = 0.5", f"{key}: {type(default).__name__} = {default!r}")
+    assert getattr(made(write(tmp_path, "mine.py", declared), **{key: value}).config, key) == value
+
+
+@pytest.mark.parametrize(
+    ("needs", "message"),
+    [
+        ("{'group_size': 2}", r"Mine: needs is {'group_size': 2}, write it as needs = Needs"),
+        ("Needs", r"Mine: needs is <class .*write it as needs = Needs"),
+        ("Needs(columns='old')", r"needs\.columns is 'old', write a set"),
+        ("Needs(columns={'refrence'})", r"unknown column of needs 'refrence'\. Did you mean 'reference'"),
+        ("Needs(group_size='2')", r"needs\.group_size is '2', not a whole number"),
+    ],
+)
+def test_needs_that_cannot_be_met_are_refused_with_the_class(tmp_path: Path, needs: str, message: str) -> None:
+    text = f"from agentrl.algorithms import Needs\n{FILE}\n".replace(
+        "    class Config", f"    needs = {needs}\n\n    class Config"
+    )
+    with pytest.raises(ConfigError, match=message):
+        made(write(tmp_path, "bad.py", text))
+
+
+def test_dynamic_sampling_that_cannot_work_is_refused_even_as_a_default() -> None:
+    class Needy(DAPO):
+        needs = Needs(group_size=2, columns=frozenset({"reference"}))
+
+    with pytest.raises(ConfigError, match=r"filter_zero_variance needs an algorithm that credits .*: set it to false"):
+        _refuse_idle(Needy(), {})
+    _refuse_idle(Needy(Needy.Config(filter_zero_variance=False)), {"filter_zero_variance": False})
+
+
+class InReward(RLOO.Config):
+    kl_in: Literal["loss", "reward"] = "reward"
+
+
+class K3(InReward):
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+
+
+class OfSequences(RLOO.Config):
+    loss: Loss = "gspo"
+    normalization: str = "sequence"
+
+
+class Wider(OfSequences):
+    clip_high: float = 0.1
+
+
+def test_defaults_of_a_class_are_honoured() -> None:
+    InReward.model_validate({})
+    _refuse_idle(RLOO(InReward()), {})  # nobody set a key
+    assert InReward(kl_coef=0.1).kl_estimator == "k1"
+    assert K3(kl_coef=0.1).kl_estimator == "k3"
+    assert (OfSequences().clip_low, OfSequences().clip_high) == (3e-4, 4e-4), "as with --algorithm.loss gspo"
+    assert (Wider().clip_low, Wider().clip_high) == (3e-4, 0.1)
+    with pytest.raises(ValueError, match="'token', 'sequence' or 'constant'"):
+        OfSequences.model_validate({"normalization": "tokens"})
+
+
+def test_a_class_may_allow_fewer_words_of_a_key() -> None:
+    class Narrow(AlgorithmConfig):
+        loss: Literal["gspo", "cispo"] = "gspo"
+
+    with pytest.raises(ValueError, match="'gspo' or 'cispo'"):
+        Narrow.model_validate({"loss": "ppo_clip"})
 
 
 def test_an_algorithm_is_found_and_checked_without_torch(tmp_path: Path) -> None:
