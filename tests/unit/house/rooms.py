@@ -57,6 +57,7 @@ LIBRARIES = {
     "tensorboard": ("agentrl/metrics/trackers.py",),
     "torch": (
         "agentrl/algorithms/base.py",
+        "agentrl/algorithms/distillation.py",
         "agentrl/config/embedded.py",
         "agentrl/learner/",
         "agentrl/losses/",
@@ -69,6 +70,7 @@ LIBRARIES = {
 # Where an extra of pyproject.toml may be imported; everything else makes do with the base dependencies.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "agentrl/algorithms/base.py": ("stack",),
+    "agentrl/algorithms/distillation.py": ("stack",),
     "agentrl/cluster/": ("stack",),
     "agentrl/config/embedded.py": ("stack",),
     "agentrl/config/models.py": ("stack",),
