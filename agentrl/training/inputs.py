@@ -166,7 +166,7 @@ def _check_reward_models(config: Config) -> None:
             if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
                 raise ConfigError(
                     f"reward model {keys.name}: {keys.model} is a {', '.join(kinds)}; a reward model is saved as a "
-                    "...ForSequenceClassification"
+                    "...ForSequenceClassification. To score with a chat model, serve it and set url and judge"
                 )
 
 
