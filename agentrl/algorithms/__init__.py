@@ -28,6 +28,7 @@ from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.gspo import GSPO
 from agentrl.algorithms.ppo import PPO
 from agentrl.algorithms.registry import algorithms, resolve
+from agentrl.algorithms.rehearsal import by_hand
 from agentrl.algorithms.reinforce_pp import ReinforcePP
 from agentrl.algorithms.reinforce_pp_baseline import ReinforcePPBaseline
 from agentrl.algorithms.remax import ReMax
@@ -56,6 +57,7 @@ __all__ = [
     "RunShape",
     "Sample",
     "algorithms",
+    "by_hand",
     "centred",
     "difference",
     "gae",

@@ -104,7 +104,7 @@ class AlgorithmConfig(Keys):
 
     @classmethod
     def declares(cls, key: str) -> bool:
-        """Whether the Config of an algorithm, and not only the base of all, has this key."""
+        """Return whether the Config of an algorithm, and not only the base of all, has this key."""
         return cls._depth(key) < cls.__mro__.index(AlgorithmConfig)
 
     @classmethod

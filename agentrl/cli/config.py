@@ -13,7 +13,7 @@ from agentrl.config.toml import to_toml
 from agentrl.config.validate import idle_keys
 from agentrl.env.config import env_config
 from agentrl.env.registry import resolve
-from agentrl.training.inputs import algorithm_of
+from agentrl.training.inputs import configured_algorithm
 
 
 def run(words: list[str]) -> int:
@@ -21,7 +21,7 @@ def run(words: list[str]) -> int:
     settings = read(*parse("config", "Print the configuration of `agentrl train` with the same flags.", words, ENV))
     machine = detect()
     config = resolve_run(settings.config, machine)
-    algorithm = algorithm_of(config)
+    algorithm = configured_algorithm(config)
     plugins = {"env": env_config(resolve(config.env.name), config.env.options), "algorithm": algorithm.config}
     idle = idle_keys(config) | {f"algorithm.{key}": needs for key, needs in algorithm.idle_keys().items()}
     if "values" not in algorithm.requirements.columns:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.registry import make_algorithm
+from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.models import encode, locate, other_models, tokenizer
 from agentrl.config.schema import Config, CriticSection, PluginSection
 from agentrl.config.values import expanded
@@ -58,7 +59,9 @@ class RunInputs:
         ConfigError for an algorithm, an environment, a key of them or a model that does not exist, for an environment
         that cannot run on this machine, and for one that nothing can learn from.
         """
-        algorithm = None if splits else type(algorithm_of(config))
+        algorithm = None if splits else algorithm_of(config)
+        if algorithm:
+            rehearse(algorithm)
         env = env_of(config)
         max_turns = config.rollout.max_turns
         check_complete(EnvDriver(env, max_turns), has_reward_models=bool(config.reward.models))
@@ -71,7 +74,7 @@ class RunInputs:
         if algorithm:
             check_other_models(config, model)
         notes = filter(None, [notice, *tried.notes, _prompt_note(tried.prompt, config, model)])
-        return cls(type(env), model, " ".join(notes), algorithm)
+        return cls(type(env), model, " ".join(notes), type(algorithm) if algorithm else None)
 
     @classmethod
     def for_resume(cls, config: Config, folder: RunFolder) -> RunInputs:
@@ -119,7 +122,18 @@ def env_of(config: Config) -> Env:
 
 
 def algorithm_of(config: Config) -> Algorithm:
-    """Make the algorithm that `config` names. Raises ConfigError if there is none, or for groups that are too small."""
+    """Make the algorithm of a run. Raises ConfigError if it cannot train as `config` says."""
+    algorithm = configured_algorithm(config)
+    if "teacher" in algorithm.requirements.columns and not algorithm.config.teacher:
+        raise ConfigError(f"algorithm {config.algorithm.name} learns from a teacher: set algorithm.teacher to a model")
+    return algorithm
+
+
+def configured_algorithm(config: Config) -> Algorithm:
+    """Make the algorithm that `config` names, which may still lack a teacher.
+
+    Raises ConfigError if there is none, or for groups that are too small.
+    """
     algorithm = make_algorithm(config.algorithm, RunShape.of(config))
     least = algorithm.requirements.group_size
     if config.rollout.group_size < least:
@@ -127,8 +141,6 @@ def algorithm_of(config: Config) -> Algorithm:
             f"algorithm {config.algorithm.name} compares at least {least} episodes per task: raise rollout.group_size"
         )
     columns = algorithm.requirements.columns
-    if "teacher" in columns and not algorithm.config.teacher:
-        raise ConfigError(f"algorithm {config.algorithm.name} learns from a teacher: set algorithm.teacher to a model")
     if "values" not in columns and config.critic != CriticSection():
         raise ConfigError(
             f"critic.* has no effect with algorithm {config.algorithm.name}, which has no critic: leave it out, or set "

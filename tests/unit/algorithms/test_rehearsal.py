@@ -1,0 +1,63 @@
+"""A run tries an algorithm on samples made by hand, so that a mistake is found before anything heavy starts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentrl.algorithms import algorithms, by_hand
+from agentrl.algorithms.registry import make_algorithm
+from agentrl.algorithms.rehearsal import rehearse
+from agentrl.config.schema import AlgorithmSection
+from agentrl.errors import AlgorithmError, ConfigError
+from tests.unit.algorithms.cases import algorithm
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+@pytest.mark.parametrize("keys", [{}, {"kl_coef": 0.1, "kl_in": "reward"}, {"normalize_rewards": True}])
+def test_every_algorithm_of_agentrl_passes_and_keeps_its_state(name: str, keys: dict[str, object]) -> None:
+    rule = algorithm(name, **keys)
+    rehearse(rule)
+    assert rule.state == {}
+
+
+CREDIT = "from agentrl.algorithms import Algorithm\n\n\nclass Mine(Algorithm):\n    def credit(self, groups):\n"
+EACH = f"{CREDIT}        for sample in (s for samples in groups for s in samples):\n            "
+MISTAKES = [
+    (f"{EACH}sample.advantages = sample.reward\n", "credit failed: AttributeError: .*'reward'.* (mine.py:7)"),
+    (f"{EACH}sample.advantages = np.ones(len(sample))\n", "credit failed: NameError: .* (mine.py:7)"),
+    (f"{EACH}sample.advantages = 1.0\n", "advantages of sample 0-0 have the shape (), not (6,)"),
+    (f"{EACH}sample.column('old')\n", "the column 'old' was not computed: add it to the algorithm's needs.columns"),
+    (f"{CREDIT}        return [[1.0]]\n", "credit (mine.py:5) returned list: set the attributes, and return nothing"),
+    (CREDIT.replace("groups", "groups, extra") + "        pass\n", "credit (mine.py:5) is called with one argument"),
+    (f"{CREDIT}        pass\n\n    def after(self):\n        pass\n", "after (mine.py:8) is called with one argument"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES)
+def test_a_mistake_in_credit_is_found_before_the_run_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    rule = make_algorithm(AlgorithmSection(name=str(tmp_path / "mine.py")))
+    with pytest.raises(ConfigError, match=re.escape(message).replace(r"\.\*", ".*")):
+        rehearse(rule)
+
+
+def test_what_may_depend_on_real_episodes_is_refused_only_when_a_batch_meets_it(tmp_path: Path) -> None:
+    text = f"{EACH}value = {{s.name: s.value for s in sample.trajectory.signals}}['exact']\n"
+    (tmp_path / "mine.py").write_text(text)
+    rule = make_algorithm(AlgorithmSection(name=str(tmp_path / "mine.py")))
+    rehearse(rule)
+    with pytest.raises(AlgorithmError, match=r"^Mine: credit failed: KeyError: 'exact' \(mine\.py:7\)$"):
+        rule.assign([by_hand([1.0, 0.0])])
+
+
+def test_samples_made_by_hand_have_what_they_were_asked_for() -> None:
+    [sample, other] = by_hand([1.0, 0.0], turns=2, tokens=3, columns={"old"})
+    assert sample.rewards().tolist() == [0.0] * 5 + [1.0]
+    assert not np.any(other.rewards())
+    assert sample.turns.tolist() == [0, 0, 0, 1, 1, 1]
+    assert set(sample.columns) == {"old"}
+    assert [len(greedy) for greedy in sample.greedy] == [6]
