@@ -26,6 +26,7 @@ HANDLERS: Allowed = {
 }
 EXITS: Allowed = {}  # classes whose `__exit__` or `__aexit__` can return a truth, which swallows the error
 CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and what becomes of the error
+    "agentrl/algorithms/rehearsal.py": "ConfigError for a mistake in an algorithm; what may depend on the episodes is dropped",
     "agentrl/cli/gc.py": "a line of the output names the cleanup that failed, and the exit status is 1",
     "agentrl/cluster/engines.py": "the restart counts as failed: the engine is replaced again, as often as allowed",
     "agentrl/cluster/ray.py": "RunError if Ray does not start, ConfigError if nothing listens at an address",
@@ -34,7 +35,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/env/driver/user_code.py": "the result of an author's method, which the driver judges",
     "agentrl/plugins/files.py": "ConfigError if an author's module cannot be imported",
     "agentrl/plugins/pickles.py": "ConfigError if a class cannot be pickled; annotations that name nothing stay text",
-    "agentrl/plugins/tracebacks.py": "ConfigError if a plugin cannot be made",
+    "agentrl/plugins/tracebacks.py": "ConfigError if a plugin cannot be made, AlgorithmError if credit fails",
     "agentrl/plugins/registry.py": "ConfigError if an announced class cannot be imported",
     "agentrl/reward_models/batcher.py": "the error of the requests whose batch failed",
     "agentrl/reward_models/classifier.py": "ConfigError if the model cannot be loaded, TextError if its template fails",
