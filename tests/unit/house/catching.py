@@ -26,7 +26,7 @@ HANDLERS: Allowed = {
 }
 EXITS: Allowed = {}  # classes whose `__exit__` or `__aexit__` can return a truth, which swallows the error
 CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and what becomes of the error
-    "agentrl/algorithms/rehearsal.py": "ConfigError for a mistake in an algorithm; what may depend on the episodes is dropped",
+    "agentrl/algorithms/rehearsal.py": "ConfigError for a mistake; what may depend on the episodes is dropped",
     "agentrl/cli/gc.py": "a line of the output names the cleanup that failed, and the exit status is 1",
     "agentrl/cluster/engines.py": "the restart counts as failed: the engine is replaced again, as often as allowed",
     "agentrl/cluster/ray.py": "RunError if Ray does not start, ConfigError if nothing listens at an address",

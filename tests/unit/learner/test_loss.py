@@ -1,0 +1,48 @@
+"""The learner applies the weights of the tokens, whatever an algorithm minimises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from agentrl.algorithms import GRPO
+from agentrl.errors import AlgorithmError
+from agentrl.learner.batch import build_trees
+from agentrl.learner.loss import MicroBatchLoss
+from agentrl.learner.micro_batch import pack
+from agentrl.losses.terms import Meter, Terms
+from tests.unit.learner.synthetic import batch
+
+
+class Own(GRPO):
+    def objective(self, terms: Terms) -> Tensor:
+        return -terms.advantages * terms.logprobs
+
+
+class Mean(GRPO):
+    def objective(self, terms: Terms) -> Tensor:
+        return (-terms.advantages * terms.logprobs).mean()
+
+
+def gradient(algorithm: GRPO) -> tuple[Tensor, Tensor]:
+    """The gradient in the logprobs of a row whose tokens have the weights 0, 1, 2, … and the advantage 1."""
+    row = max(batch(1, 2), key=lambda one: one.actions)
+    weights = np.arange(row.actions, dtype=np.float32)
+    row = row.with_columns(weights=weights, advantages=np.ones_like(weights))
+    packed = pack([row], build_trees([row], [0])).to(torch.device("cpu"), torch.float32)
+    logprobs = torch.full((row.actions,), -5.0, requires_grad=True)
+    MicroBatchLoss(algorithm, packed, 1.0, Meter())(logprobs, torch.ones(row.actions)).backward()
+    assert logprobs.grad is not None
+    return logprobs.grad, torch.from_numpy(weights)
+
+
+def test_a_token_without_weight_has_no_gradient_in_an_objective_of_its_own() -> None:
+    slopes, weights = gradient(Own())
+    assert torch.equal(slopes, -weights)
+
+
+def test_an_objective_that_is_a_mean_is_refused_by_name() -> None:
+    with pytest.raises(AlgorithmError, match=r"^Mean\.objective returned the shape \(\), not "):
+        gradient(Mean())
