@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import Columns, TrainSequence, plain_sequence, samples_of, train_sequences
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import vllm_spec
@@ -188,7 +189,7 @@ async def race(args: argparse.Namespace, config: Config, model: Path, spec: Riva
             async def step() -> dict[str, float]:
                 assert ours.batch is not None, "our arm comes first"
                 samples = samples_of(ours.batch.groups)
-                ours.run.algorithm.assign(samples)
+                assign(ours.run.algorithm, samples)
                 await bare.acall("step", train_sequences(samples))
                 return {}
 

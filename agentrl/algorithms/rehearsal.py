@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 
 from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import Column, Sample
 from agentrl.errors import AlgorithmError, ConfigError, catch
 from agentrl.plugins.tracebacks import defined_at
@@ -44,7 +45,7 @@ def rehearse(algorithm: Algorithm) -> None:
     trial, columns = copy(algorithm), algorithm.requirements.columns
     trial.state = dict(algorithm.state)
     rewards = np.linspace(0, 1, algorithm.run.group_size).tolist()
-    error = catch(trial.assign, [by_hand(rewards, columns=columns) for _ in range(GROUPS)]).error
+    error = catch(assign, trial, [by_hand(rewards, columns=columns) for _ in range(GROUPS)]).error
     if error is not None and _is_mistake(error):
         raise ConfigError(f"{error} (found with samples made by hand, before the run)") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
 from agentrl.cluster.learners import Learners
 from agentrl.types import Group
@@ -17,5 +18,5 @@ async def credited(
     samples = samples_of(groups)
     if columns := sorted(algorithm.requirements.columns):
         attach(samples, await learners.score(train_sequences(samples), columns, deadline_s))
-    algorithm.assign(samples)
+    assign(algorithm, samples)
     return train_sequences(samples)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+from agentrl.algorithms.driver import adapt
 from agentrl.cluster.actors import learner_ranks
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.signals import Stop
@@ -83,7 +84,7 @@ async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learner
     for record, groups in zip(plan.steps, stored_batches(folder, plan), strict=True):
         sequences = await credited(algorithm, learners, groups, deadline_s)
         reports = await learners.step(sequences, algorithm.state, deadline_s)
-        algorithm.adapt(merged_report(reports))
+        adapt(algorithm, merged_report(reports))
         digest, recorded = reports[0].digest, record.learner.digest
         if digest != recorded:
             raise RunError(f"step {record.step}: the weights are {digest}, the run recorded {recorded}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.driver import adapt
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
@@ -93,7 +94,7 @@ class Session:
                     await self.publisher.yield_gpus()
                 self.is_whole = False
                 reports = await self.learners.step(sequences, self.algorithm.state, deadline_s)
-                self.algorithm.adapt(merged_report(reports))
+                adapt(self.algorithm, merged_report(reports))
                 has_moved = any(report.has_learned for report in reports)
                 self.step += 1
                 self.version = self.version.next if has_moved else self.version

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.driver import has_signal
 from agentrl.cluster.actors import Actors, actors, clean_up
 from agentrl.cluster.placement import is_shared
 from agentrl.cluster.signals import Stop
@@ -104,7 +105,7 @@ async def _scheduler(
         journal.ledger.published(),
         journal.ledger.next_group(),
         score_group=workers.score_group if await workers.has_group_rewards() else None,
-        has_signal=algorithm.has_signal if algorithm.config.filter_zero_variance else None,
+        has_signal=partial(has_signal, algorithm) if algorithm.config.filter_zero_variance else None,
         trained=step,
     )
 

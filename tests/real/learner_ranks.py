@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
 from agentrl.errors import AgentRLError
@@ -286,7 +287,7 @@ def _play(learner: PolicyLearner, steps: int = 12) -> list[float]:
         plain, columns = train_sequences(samples), sorted(rule.requirements.columns)
         scores = learner.score(plain, columns)
         attach(samples, {column: [scores[column][n] for n in range(len(plain))] for column in columns})
-        rule.assign(samples)
+        assign(rule, samples)
         learner.step(train_sequences(samples))
     return curve
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.algorithms import resolve
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import samples_of, train_sequences
 from agentrl.engine.vllm.engine import VllmEngine
 from agentrl.rollout.worker import RolloutWorker
@@ -104,7 +105,7 @@ def assert_trained_as_sampled(trajectories: list[Trajectory]) -> None:
     """The learner's rows hold the sampled ids and logprobs where the mask is 1, and nothing else there."""
     groups = [Group(g, tuple(t for t in trajectories if t.sample.group == g)) for g in range(GROUPS)]
     samples = samples_of(groups)
-    resolve("grpo")().assign(samples)
+    assign(resolve("grpo")(), samples)
     rows = {row.sample: row for row in train_sequences(samples)}
     for trajectory in trajectories:
         row = rows[trajectory.sample]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentrl.algorithms import Algorithm, RunShape, resolve
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import Sample, samples_of
 from agentrl.types import (
     Group,
@@ -62,7 +63,7 @@ def group(*members: Trajectory, greedy: Trajectory | None = None) -> Group:
 def assigned(rule: Algorithm, *groups: Group) -> list[Sample]:
     """All samples of a batch with their credit."""
     samples = samples_of(groups)
-    rule.assign(samples)
+    assign(rule, samples)
     return [sample for members in samples for sample in members]
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.algorithms.base import RunShape
+from agentrl.algorithms.driver import adapt
 from agentrl.algorithms.grpo import GRPO
 from agentrl.errors import AlgorithmError
 from agentrl.types import SampleId, StepReport
@@ -34,7 +35,7 @@ def test_the_kl_coefficient_follows_ziegler_section_2_2(kl: float, target: float
     rule = GRPO(GRPO.Config(kl_coef=0.1, kl_target=target, kl_horizon=horizon))
     coefficient = 0.1
     for _ in range(3):
-        rule.adapt(report(samples, reference_kl=kl))
+        adapt(rule, report(samples, reference_kl=kl))
         error = max(-0.2, min(0.2, (kl - target) / target))
         coefficient *= 1 + error * samples / horizon
         assert rule.state["kl_coef"] == pytest.approx(coefficient)
@@ -42,7 +43,7 @@ def test_the_kl_coefficient_follows_ziegler_section_2_2(kl: float, target: float
 
 def test_a_kl_coefficient_stays_positive_however_small_the_horizon() -> None:
     rule = GRPO(GRPO.Config(kl_coef=0.1, kl_target=1.0, kl_horizon=1))
-    rule.adapt(report(64, reference_kl=0.0))
+    adapt(rule, report(64, reference_kl=0.0))
     assert rule.state["kl_coef"] == pytest.approx(0.08)
 
 
@@ -50,20 +51,20 @@ def test_the_entropy_coefficient_grows_below_its_target_shrinks_above_and_is_nev
     rule = GRPO(GRPO.Config(entropy_target=0.5, entropy_delta=0.01))
     seen = []
     for entropy in (0.4, 0.5, 0.6, 0.6, 0.6):
-        rule.adapt(report(entropy=entropy))
+        adapt(rule, report(entropy=entropy))
         seen.append(round(rule.state["entropy_coef"], 6))
     assert seen == [0.01, 0.02, 0.01, 0.0, 0.0]
     for _ in range(200):
-        rule.adapt(report(entropy=0.0))
+        adapt(rule, report(entropy=0.0))
     assert rule.state["entropy_coef"] == pytest.approx(2.0)
 
 
 def test_an_adaptive_coefficient_moves_in_steps_and_stays_within_the_bounds_of_its_key() -> None:
     rule = GRPO(GRPO.Config(entropy_coef=5.0, entropy_target=1.0, kl_coef=90.0, kl_target=1e-6, kl_horizon=1))
-    rule.adapt(report(entropy=0.2))
+    adapt(rule, report(entropy=0.2))
     assert rule.state["entropy_coef"] == pytest.approx(5.005)
     for _ in range(1200):
-        rule.adapt(report(entropy=0.2, reference_kl=1.0))
+        adapt(rule, report(entropy=0.2, reference_kl=1.0))
     assert rule.state == {"entropy_coef": 10.0, "kl_coef": 100.0}
 
 
@@ -73,7 +74,7 @@ def test_after_of_a_subclass_leaves_the_coefficients_that_adapt_in_place() -> No
             self.state["steps"] = self.state.get("steps", 0) + np.int64(1)
 
     rule = Counting(Counting.Config(kl_coef=0.1, kl_target=1.0, kl_horizon=1))
-    rule.adapt(report(reference_kl=0.0))
+    adapt(rule, report(reference_kl=0.0))
     assert rule.state == {"kl_coef": pytest.approx(0.08), "steps": 1.0}
     assert {type(value) for value in rule.state.values()} == {float}, "a checkpoint holds floats of Python"
 
@@ -85,14 +86,14 @@ def test_a_state_that_a_checkpoint_cannot_hold_is_refused_by_name(value: Any) ->
             self.state["scale"] = value
 
     with pytest.raises(AlgorithmError, match=r"^Odd: state\['scale'\] is .*a finite number"):
-        Odd().adapt(report())
+        adapt(Odd(), report())
 
 
 def test_a_step_that_learned_nothing_and_a_fixed_coefficient_move_nothing() -> None:
     adaptive = GRPO(GRPO.Config(kl_coef=0.1, kl_target=0.01, entropy_target=0.5))
-    adaptive.adapt(report(learned=False, reference_kl=9.0, entropy=9.0))
+    adapt(adaptive, report(learned=False, reference_kl=9.0, entropy=9.0))
     fixed = GRPO(GRPO.Config(kl_coef=0.1, entropy_coef=0.1))
-    fixed.adapt(report(reference_kl=9.0, entropy=9.0))
+    adapt(fixed, report(reference_kl=9.0, entropy=9.0))
     assert adaptive.state == fixed.state == {}
 
 

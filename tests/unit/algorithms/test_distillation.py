@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from agentrl.algorithms import Distillation
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import samples_of
 from agentrl.losses.terms import Terms
 from tests.unit.algorithms.cases import algorithm, group, trajectory
@@ -15,7 +16,7 @@ from tests.unit.algorithms.cases import algorithm, group, trajectory
 def test_an_advantage_is_the_log_ratio_of_teacher_and_student_at_its_own_token():
     [[sample]] = samples_of([group(trajectory(0, 5.0, lengths=(2, 1)))])
     sample.columns["teacher"] = np.array([-0.5, -1.0, -4.0])
-    algorithm("distillation").assign([[sample]])
+    assign(algorithm("distillation"), [[sample]])
     assert sample.advantages.tolist() == [0.5, 0.0, -3.0]
 
 
@@ -30,7 +31,7 @@ def test_the_expected_policy_gradient_is_minus_that_of_the_reverse_kl():
     for token in range(6):
         [[sample]] = samples_of([group(trajectory(0, 0.0, lengths=(1,)))])
         sample.sampler, sample.columns["teacher"] = np.log(policy[[token]]), np.log(teacher[[token]])
-        algorithm("distillation").assign([[sample]])
+        assign(algorithm("distillation"), [[sample]])
         advantages.append(sample.advantages[0])
     scores = np.eye(6) - policy  # grad log p of each token, by logit
     divergence = np.sum(policy * np.log(policy / teacher))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.algorithms import Algorithm, RunShape, Sample
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import samples_of
 from agentrl.types import Group
 from tests.unit.algorithms.cases import algorithm, group, trajectory
@@ -55,7 +56,7 @@ def of(played: list[Played], greedy: Played | None = None) -> Group:
 
 def credited(rule: Algorithm, *groups: Group) -> list[list[Sample]]:
     samples = samples_of(groups)
-    rule.assign(samples)
+    assign(rule, samples)
     return samples
 
 
@@ -210,7 +211,7 @@ def penalised(name: str, estimator: str, played: list[Played], seed: int) -> tup
     [samples] = samples_of([of(played)])
     for sample in samples:
         sample.columns = {"old": rng.normal(size=len(sample)), "reference": rng.normal(size=len(sample))}
-    algorithm(name, kl_coef=coefficient, kl_in="reward", kl_estimator=estimator).assign([samples])
+    assign(algorithm(name, kl_coef=coefficient, kl_in="reward", kl_estimator=estimator), [samples])
     differences = [(sample.columns["old"] - sample.columns["reference"]).tolist() for sample in samples]
     return samples, [[coefficient * KL[estimator](d) for d in row] for row in differences]
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.algorithms.credit import gae
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import Array, Sample, samples_of
 from agentrl.errors import AlgorithmError
 from agentrl.types import Segment, StopReason, TokenSequence, Trajectory
@@ -25,7 +26,7 @@ shares = st.sampled_from([0.0, 0.3, 0.95, 1.0])
 def estimated(trajectory: Trajectory, values: Sequence[float], **keys: Any) -> Array:
     """The advantages of one sample before they are whitened: its returns minus its values."""
     sample = with_values(trajectory, values)
-    algorithm("ppo", **keys).assign([[sample]])
+    assign(algorithm("ppo", **keys), [[sample]])
     assert sample.returns is not None
     return sample.returns - sample.columns["values"]
 
@@ -142,7 +143,7 @@ def test_each_agent_is_credited_along_its_own_turns():
 def test_returns_are_advantages_plus_values_and_advantages_are_whitened_over_the_batch():
     samples = [[with_values(trajectory(n, n % 2, lengths=(2, 1)), [0.1 * n, 0.2, 0.3]) for n in range(3)] for _ in "ab"]
     raw = [estimated(s.trajectory, s.columns["values"]) for members in samples for s in members]
-    algorithm("ppo").assign(samples)
+    assign(algorithm("ppo"), samples)
     flat, whole = [s for members in samples for s in members], np.concatenate(raw)
     for sample, before in zip(flat, raw, strict=True):
         assert sample.returns == pytest.approx(before + sample.columns["values"])
@@ -154,4 +155,4 @@ def test_an_algorithm_with_a_critic_that_sets_no_returns_is_refused():
         def credit(self, groups: object) -> None: ...
 
     with pytest.raises(AlgorithmError, match="returns"):
-        Forgetful().assign([[with_values(trajectory(0, 1.0), [0.0, 0.0])]])
+        assign(Forgetful(), [[with_values(trajectory(0, 1.0), [0.0, 0.0])]])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from agentrl.algorithms import algorithms, by_hand
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.schema import AlgorithmSection
@@ -51,7 +52,7 @@ def test_what_may_depend_on_real_episodes_is_refused_only_when_a_batch_meets_it(
     rule = make_algorithm(AlgorithmSection(name=str(tmp_path / "mine.py")))
     rehearse(rule)
     with pytest.raises(AlgorithmError, match=r"^Mine: credit failed: KeyError: 'exact' \(mine\.py:7\)$"):
-        rule.assign([by_hand([1.0, 0.0])])
+        assign(rule, [by_hand([1.0, 0.0])])
 
 
 def test_samples_made_by_hand_have_what_they_were_asked_for() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agentrl.algorithms import GRPO, RunShape, algorithms
 from agentrl.algorithms.config import Estimator
+from agentrl.algorithms.driver import assign, has_signal
 from agentrl.algorithms.sample import Column, Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, overlong
 from agentrl.errors import AlgorithmError
@@ -55,7 +56,7 @@ def test_a_masked_episode_changes_the_credit_of_no_other(name: str, keys: dict[s
     rules, credit = [algorithm(name, truncated="mask", **keys) for _ in range(2)], []
     for rule, members in zip(rules, (whole, [*whole, cut]), strict=True):
         batch = samples_of([group(*members, greedy=whole[1]), group(trajectory(0, 0.5), trajectory(1, 0.25))])
-        rule.assign([with_columns(samples) for samples in batch])
+        assign(rule, [with_columns(samples) for samples in batch])
         credit.append([(s.advantages.tolist(), s.weights.tolist(), s.share, str(s.returns)) for s in batch[0][:2]])
     assert credit[0] == credit[1]
     assert rules[0].state == rules[1].state
@@ -64,7 +65,7 @@ def test_a_masked_episode_changes_the_credit_of_no_other(name: str, keys: dict[s
 @pytest.mark.parametrize("name", sorted(algorithms()))
 def test_a_batch_of_masked_episodes_trains_nothing(name: str) -> None:
     batch = samples_of([group(*(trajectory(member, float(member), stop_reason=CUT) for member in range(3)))])
-    algorithm(name, truncated="mask", normalize_rewards=True).assign([with_columns(samples) for samples in batch])
+    assign(algorithm(name, truncated="mask", normalize_rewards=True), [with_columns(samples) for samples in batch])
     assert [(sample.share, np.any(sample.weights)) for sample in batch[0]] == [(0, False)] * 3
 
 
@@ -81,8 +82,8 @@ def test_an_episode_that_was_cut_is_trained_by_default() -> None:
 
 def test_a_group_whose_differing_episodes_are_masked_has_no_signal() -> None:
     members = group(trajectory(0, 1.0), trajectory(1, 1.0), trajectory(2, 0.0, stop_reason=CUT))
-    assert algorithm("grpo").has_signal(members)
-    assert not algorithm("grpo", truncated="mask").has_signal(members)
+    assert has_signal(algorithm("grpo"), members)
+    assert not has_signal(algorithm("grpo", truncated="mask"), members)
 
 
 @given(length=st.integers(1, 30))
@@ -147,8 +148,8 @@ class Running(GRPO):
 
 def test_to_look_for_a_signal_changes_no_state() -> None:
     rule = Running(Running.Config(normalize_rewards=True))
-    assert rule.has_signal(rewards(1.0, 0.0))
-    assert not rule.has_signal(rewards(1.0, 1.0))
+    assert has_signal(rule, rewards(1.0, 0.0))
+    assert not has_signal(rule, rewards(1.0, 1.0))
     assert not rule.state
     assigned(rule, rewards(1.0, 0.0))
     assert rule.state["calls"] == 1
@@ -156,8 +157,8 @@ def test_to_look_for_a_signal_changes_no_state() -> None:
 
 def test_a_kl_in_the_reward_leaves_the_choice_of_groups_with_a_signal_to_the_rewards() -> None:
     rule = algorithm("dapo", kl_coef=0.1, kl_in="reward")
-    assert rule.has_signal(rewards(1.0, 0.0))
-    assert not rule.has_signal(rewards(1.0, 1.0))
+    assert has_signal(rule, rewards(1.0, 0.0))
+    assert not has_signal(rule, rewards(1.0, 1.0))
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.algorithms import Algorithm, resolve
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import TrainSequence, plain_sequence, samples_of, train_sequences
 from agentrl.errors import AlgorithmError
 from agentrl.learner.batch import (
@@ -33,7 +34,7 @@ def trajectory(member: int, reward: float, *lengths: int) -> Trajectory:
 
 def credited(groups: list[Group], rule: Algorithm) -> list[TrainSequence]:
     samples = samples_of(groups)
-    rule.assign(samples)
+    assign(rule, samples)
     return train_sequences(samples)
 
 

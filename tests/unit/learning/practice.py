@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.algorithms import Algorithm
+from agentrl.algorithms.driver import adapt, assign, has_signal
 from agentrl.algorithms.sample import Array, Column, Sample, TrainSequence, attach, samples_of, train_sequences
 from agentrl.config.schema import CriticSection
 from agentrl.learner.critic import MicroBatchValueLoss
@@ -94,12 +95,12 @@ class Practice:
         play = partial(sample, self._samplers[0], self.game, self._generator, sharpness=self._sharpness)
         samples = samples_of(self._kept(play(groups=GROUPS, members=MEMBERS, greedy=needs.greedy)))
         attach(samples, {column: self._column(column, samples) for column in needs.columns})
-        self.algorithm.assign(samples)
+        assign(self.algorithm, samples)
         return train_sequences(samples)
 
     def _kept(self, groups: Iterable[Group]) -> list[Group]:
         is_filtered = self.algorithm.config.filter_zero_variance
-        return [group for group in groups if not is_filtered or self.algorithm.has_signal(group)]
+        return [group for group in groups if not is_filtered or has_signal(self.algorithm, group)]
 
     def _column(self, column: Column, samples: list[list[Sample]]) -> list[Array]:
         if column == "teacher":
@@ -142,7 +143,7 @@ class Practice:
                 part, lambda row: MicroBatchLoss(self.algorithm, row, part.scale, meter, next(old))
             )
         ids = tuple(dict.fromkeys(sequence.sample for sequence in batch))
-        self.algorithm.adapt(StepReport(loss, norm, LR, part.actions, EPOCHS, ids, 0.0, meters=means([meter.sums()])))
+        adapt(self.algorithm, StepReport(loss, norm, LR, part.actions, EPOCHS, ids, 0.0, meters=means([meter.sums()])))
 
     def learn_values(self, batch: list[TrainSequence]) -> None:
         """Fit the critic to the returns, if there are any."""

@@ -6,10 +6,12 @@ import asyncio
 import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import pytest
 
 from agentrl.algorithms import resolve
+from agentrl.algorithms.driver import has_signal
 from agentrl.errors import DeadlineError, RunError, WorkerLostError
 from agentrl.rollout.faults import UNANSWERED_BATCHES
 from agentrl.rollout.groups import RolloutSettings
@@ -342,7 +344,7 @@ def equal(group: Group) -> bool:
     return len({t.reward for t in group.trajectories}) == 1
 
 
-@pytest.mark.parametrize("has_signal", [lambda group: not equal(group), resolve("dapo")().has_signal])
+@pytest.mark.parametrize("has_signal", [lambda group: not equal(group), partial(has_signal, resolve("dapo")())])
 async def test_groups_without_a_signal_are_replaced_if_the_run_wants_it(has_signal: Callable[[Group], bool]) -> None:
     scheduler, workers, journal = make(max_filtered_batches=1, has_signal=has_signal)
     scheduler.start()
