@@ -100,7 +100,7 @@ def filled(blank: Signal, value: Any, turns: int = 0, keep: bool = False) -> Sig
         merged = replace(merged, name=blank.name, weight=blank.weight)
     if blank.scope != "episode" or not (keep or value.scope == "turn"):
         merged = replace(merged, scope=blank.scope, turn=blank.turn)
-    found = dict(unusable(merged, turns))
+    found = dict(unusable(merged, turns, blank.scope))
     reason = "; ".join(f"Signal.{field} is {getattr(merged, field)!r}; give {what}" for field, what in found.items())
     merged = replace(merged, **{field: getattr(blank, field) for field in found})
     turn = None if merged.turn is None else int(merged.turn)
@@ -110,14 +110,18 @@ def filled(blank: Signal, value: Any, turns: int = 0, keep: bool = False) -> Sig
     return counted(merged, merged.value) if merged.valid else replace(merged, value=None)
 
 
-def unusable(signal: Signal, turns: int) -> Iterator[tuple[str, str]]:
-    """Yield the fields of an author's signal whose values cannot be used, each with what belongs there."""
+def unusable(signal: Signal, turns: int, scope: Scope) -> Iterator[tuple[str, str]]:
+    """Yield the fields of an author's signal whose values cannot be used, each with what belongs there.
+
+    `scope` is that of the method. Only a reward of groups knows the other episodes.
+    """
     texts = ("name", "reason", "verifier")
     yield from ((field, "text") for field in texts if not isinstance(getattr(signal, field), str))
     if not is_number(signal.weight):
         yield "weight", "a finite number"
-    if signal.scope not in SCOPES:
-        yield "scope", " or ".join(map(repr, SCOPES))
+    scopes = [known for known in SCOPES if (known == "group") == (scope == "group")]
+    if signal.scope not in scopes:
+        yield "scope", " or ".join(map(repr, scopes))
     if signal.scope != "turn" and signal.turn is not None:
         yield "turn", "it the scope 'turn'"
     if signal.scope == "turn" and not (_is_index(signal.turn) and signal.turn < turns):

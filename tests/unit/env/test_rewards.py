@@ -208,5 +208,8 @@ async def test_numbers_of_numpy_are_plain_numbers_and_other_types_are_explained(
     (wrong,) = await finish(EnvDriver(Scored()))
     assert wrong.reason == (
         "Signal.name is 3; give text; Signal.weight is '2'; give a finite number; "
-        "Signal.scope is 'step'; give 'turn' or 'episode' or 'group'; Signal.valid is 1; give True or False"
+        "Signal.scope is 'step'; give 'turn' or 'episode'; Signal.valid is 1; give True or False"
     )
+    Scored.result = Signal("a", 1.0, scope="group")
+    (other,) = await finish(EnvDriver(Scored()))
+    assert other.reason == "Signal.scope is 'group'; give 'turn' or 'episode'"
