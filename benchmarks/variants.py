@@ -3,8 +3,8 @@
 python -m benchmarks.variants [--model FOLDER] [--rounds 3] [--shape 16x8x35] [--rank 16]; the last line is the figures
 as JSON. Each variant has a process of its own, and they take turns. Every group of the batch is mixed, so that no
 sequence is skipped. A step of PPO computes the values before, and updates policy and critic, each with its optimizer;
-the critic is as large as the policy. Then GRPO's step runs once with each of several bounds of a micro-batch: bytes per
-token are the slope of its peak memory.
+the critic is as large as the policy. Then GRPO trains the batch in four, two and one micro-batch: memory per token is the
+slope of the peak over the tokens of a micro-batch.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from transformers import AutoConfig
 from agentrl.algorithms.sample import TrainSequence
 from agentrl.config.models import locate
 from agentrl.config.schema import AlgorithmSection, LearnerSection, LoraSection
+from agentrl.learner.batch import build_trees
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import Version
@@ -36,7 +37,6 @@ from benchmarks.learner import LR, Shape, free_port, samples
 from benchmarks.timing import alternated, column, last_line, median
 
 MIB = 1 << 20
-BOUNDS = (512, 1024, 2048)
 
 
 class Variant:
@@ -140,9 +140,10 @@ def _ratio(rows: list[dict[str, float]], others: list[dict[str, float]]) -> floa
 
 
 def _kib_per_token(spec: LearnerSpec, batch: list[TrainSequence]) -> float:
-    """The slope of the peak memory of a step over the bound of a micro-batch, from the second step of each."""
-    peaks = []
-    for bound in BOUNDS:
+    """Return the slope of the peak memory of a step over the tokens of a micro-batch, from the second step of each."""
+    tokens = sum(tree.tokens for tree in build_trees(batch, range(len(batch))))
+    bounds, peaks = (tokens // 4, tokens // 2, tokens), []
+    for bound in bounds:
         section = spec.learner.model_copy(update={"micro_batch_tokens": bound})
         arm = Arm(Variant, replace(spec, learner=section), batch, env=threads())
         arm.call("step")
@@ -150,7 +151,7 @@ def _kib_per_token(spec: LearnerSpec, batch: list[TrainSequence]) -> float:
         arm.close()
         peaks.append((figures["held_mib"] + figures["peak_mib"]) * 1024)
         print(f"micro-batches of {bound} tokens: peak {peaks[-1] / 1024:.0f} MiB", flush=True)
-    return statistics.linear_regression(BOUNDS, peaks).slope
+    return statistics.linear_regression(bounds, peaks).slope
 
 
 def main() -> None:
