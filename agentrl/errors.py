@@ -11,6 +11,7 @@ AgentRLError
 │   └── EngineRefusedError a call that this engine cannot serve
 ├── WeightsError           a publication did not arrive whole
 ├── AlgorithmError         an algorithm gave credit or a loss that cannot be used (fault = "program")
+│   └── CreditError        its credit or its state, whatever the episodes are
 ├── LearnerError           a learner rank failed; names the rank
 │   └── LearnerDiedError   its process is gone
 ├── WorkerLostError        the process that ran an episode is gone
@@ -88,6 +89,10 @@ class AlgorithmError(AgentRLError):
     """An algorithm gave credit or a loss that cannot be used."""
 
     fault: Fault = "program"
+
+
+class CreditError(AlgorithmError):
+    """What `credit` leaves cannot be trained or saved: shapes, numbers, a return value, state."""
 
 
 class LearnerError(AgentRLError):

@@ -23,6 +23,7 @@ from agentrl.algorithms.credit import (
 from agentrl.algorithms.dapo import DAPO
 from agentrl.algorithms.distillation import Distillation
 from agentrl.algorithms.dr_grpo import DrGRPO
+from agentrl.algorithms.driver import assign
 from agentrl.algorithms.gigpo import GiGPO
 from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.gspo import GSPO
@@ -57,6 +58,7 @@ __all__ = [
     "RunShape",
     "Sample",
     "algorithms",
+    "assign",
     "by_hand",
     "centred",
     "difference",

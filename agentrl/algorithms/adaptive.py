@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from agentrl.algorithms.config import AlgorithmConfig
-from agentrl.errors import AlgorithmError
+from agentrl.errors import CreditError
 from agentrl.types import StepReport
 
 MOST_KL_ERROR = 0.2
@@ -24,12 +24,12 @@ def adapted(config: AlgorithmConfig, state: dict[str, float], report: StepReport
 
 
 def checked_state(algorithm: str, state: object) -> dict[str, float]:
-    """Return the state as floats of Python, which a checkpoint can hold. Raises AlgorithmError for anything else."""
+    """Return the state as floats of Python, which a checkpoint can hold. Raises CreditError for anything else."""
     if not isinstance(state, dict):
-        raise AlgorithmError(f"{algorithm}: state is {state!r}, not a dict of numbers")
+        raise CreditError(f"{algorithm}: state is {state!r}, not a dict of numbers")
     for name, value in state.items():
         if not (isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)):
-            raise AlgorithmError(f"{algorithm}: state[{name!r}] is {value!r}, but a checkpoint needs a finite number")
+            raise CreditError(f"{algorithm}: state[{name!r}] is {value!r}, but a checkpoint needs a finite number")
     return {str(name): float(value) for name, value in state.items()}
 
 

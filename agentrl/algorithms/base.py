@@ -26,7 +26,9 @@ OBJECTIVE_KEYS = (
     *("geometric_high", "kl_coef", "kl_in", "kl_estimator", "kl_target", "kl_horizon", "kl_stop"),
     *("entropy_coef", "entropy_target", "entropy_delta", "entropy_clip"),
 )
-"""Keys that only the objective of agentrl and its meters read."""
+"""Keys that the objective of agentrl and its meters read."""
+REWARD_KL_KEYS = ("kl_coef", "kl_in", "kl_estimator")
+"""Those of them that a KL in the reward needs, whatever the objective is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,9 @@ class Needs:
         for column in self.columns:
             if column not in get_args(Column):
                 raise UnknownNameError("column of needs", str(column), get_args(Column))
-        for name in ("group_size", "greedy"):
-            if type(getattr(self, name)) is not int:
-                raise ConfigError(f"needs.{name} is {getattr(self, name)!r}, not a whole number")
+        for name, least in (("group_size", 1), ("greedy", 0)):
+            if type(value := getattr(self, name)) is not int or value < least:
+                raise ConfigError(f"needs.{name} is {value!r}, not a whole number of at least {least}")
         object.__setattr__(self, "columns", frozenset(self.columns))
 
 
@@ -76,7 +78,7 @@ class Algorithm(ABC):
 
     `credit` runs in the driver on numpy arrays, `loss` in every learner rank on tensors. `self.config` holds the keys
     `--algorithm.*`, `self.state` what adapts during a run: it is saved in checkpoints and sent to the ranks with each
-    batch.
+    batch. `credit` may change nothing else of the object, because it is also called to try a group.
     """
 
     name: ClassVar[str] = ""
@@ -170,7 +172,8 @@ class Algorithm(ABC):
                 idle.pop(key, None)
         if own.objective is not Algorithm.objective:
             needs = f"an objective that reads it: if that of {own.__name__} does, declare the key in its Config"
-            idle |= {key: needs for key in OBJECTIVE_KEYS if not own.Config.declares(key)}
+            read = REWARD_KL_KEYS if self.config.has_reward_kl else ()
+            idle |= {key: needs for key in OBJECTIVE_KEYS if key not in read and not own.Config.declares(key)}
         if "reference" not in self.requirements.columns:
             idle |= dict.fromkeys(("reference_every", "reference_ema"), "algorithm.kl_coef above 0")
         if "teacher" not in self.requirements.columns:

@@ -12,7 +12,7 @@ from agentrl.algorithms.adaptive import adapted, checked_state
 from agentrl.algorithms.base import Algorithm
 from agentrl.algorithms.sample import Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, observe, scale, shape
-from agentrl.errors import AlgorithmError
+from agentrl.errors import AlgorithmError, CreditError
 from agentrl.plugins.tracebacks import call_author, defined_at
 from agentrl.types import Group, StepReport
 
@@ -47,7 +47,7 @@ def _call(algorithm: Algorithm, method: Callable[..., Any], *args: Any) -> None:
     where = f"{algorithm.name}: {method.__name__}{defined_at(method)}"
     returned = call_author(f"{algorithm.name}: {method.__name__} failed", method, *args, at=method, kind=AlgorithmError)
     if returned is not None:
-        raise AlgorithmError(f"{where} returned {type(returned).__name__}: set the attributes, and return nothing")
+        raise CreditError(f"{where} returned {type(returned).__name__}: set the attributes, and return nothing")
     algorithm.state = checked_state(algorithm.name, algorithm.state)
 
 
@@ -132,12 +132,12 @@ def _check(algorithm: Algorithm, sample: Sample) -> None:
             continue
         sample_id, values = sample.trajectory.sample, np.asarray(values, dtype=np.float64)
         if values.shape != (len(sample),):
-            raise AlgorithmError(
+            raise CreditError(
                 f"{algorithm.name}: {name} of sample {sample_id} have the shape {values.shape}, not ({len(sample)},): "
                 "credit must give one number for each sampled token"
             )
         if not np.all(np.isfinite(values.astype(np.float32))):
-            raise AlgorithmError(f"{algorithm.name}: {name} of sample {sample_id} are not finite: look at its rewards")
+            raise CreditError(f"{algorithm.name}: {name} of sample {sample_id} are not finite: look at its rewards")
         setattr(sample, name, values)
     if "values" in algorithm.needs.columns and sample.returns is None:
-        raise AlgorithmError(f"{algorithm.name}: credit must set `returns`, from which the critic learns")
+        raise CreditError(f"{algorithm.name}: credit must set `returns`, from which the critic learns")

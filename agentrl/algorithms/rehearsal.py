@@ -12,7 +12,7 @@ import numpy as np
 from agentrl.algorithms.base import Algorithm
 from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import Column, Sample
-from agentrl.errors import AlgorithmError, ConfigError, catch
+from agentrl.errors import ConfigError, CreditError, catch
 from agentrl.plugins.tracebacks import defined_at
 from agentrl.types import Message, SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
 
@@ -20,14 +20,20 @@ GROUPS = 2
 
 
 def by_hand(
-    rewards: Sequence[float], *, turns: int = 2, tokens: int = 3, columns: Collection[Column] = get_args(Column)
+    rewards: Sequence[float],
+    *,
+    turns: int = 2,
+    tokens: int = 3,
+    columns: Collection[Column] = get_args(Column),
+    greedy: int = 1,
 ) -> list[Sample]:
     """Return a group of samples, one for each reward of an episode, with `tokens` sampled tokens in each turn.
 
-    The values of `columns` are random and the same in every call. Each sample has one greedy member as its baseline.
+    The values of `columns` are random and the same in every call. The group has `greedy` greedy members as baselines.
     """
-    random, baseline = np.random.default_rng(0), Sample.of(_episode(len(rewards), 0.0, turns, tokens))
-    group = [Sample.of(_episode(member, reward, turns, tokens), (baseline,)) for member, reward in enumerate(rewards)]
+    random, size = np.random.default_rng(0), len(rewards)
+    baselines = tuple(Sample.of(_episode(size + number, 0.0, turns, tokens)) for number in range(greedy))
+    group = [Sample.of(_episode(member, reward, turns, tokens), baselines) for member, reward in enumerate(rewards)]
     for sample in group:
         sample.columns = {name: -random.random(len(sample)) for name in columns}
     return group
@@ -42,10 +48,11 @@ def rehearse(algorithm: Algorithm) -> None:
         if error := catch(inspect.signature(method).bind, argument).error:
             where = f"{algorithm.name}: {method.__name__}{defined_at(method)}"
             raise ConfigError(f"{where} is called with one argument: {error}")
-    trial, columns = copy(algorithm), algorithm.requirements.columns
+    trial, needs = copy(algorithm), algorithm.requirements
     trial.state = dict(algorithm.state)
     rewards = np.linspace(0, 1, algorithm.run.group_size).tolist()
-    error = catch(assign, trial, [by_hand(rewards, columns=columns) for _ in range(GROUPS)]).error
+    groups = [by_hand(rewards, columns=needs.columns, greedy=needs.greedy) for _ in range(GROUPS)]
+    error = catch(assign, trial, groups).error
     if error is not None and _is_mistake(error):
         raise ConfigError(f"{error} (found with samples made by hand, before the run)") from error
 
@@ -55,7 +62,7 @@ def _is_mistake(error: Exception) -> bool:
     cause = error.__cause__
     if isinstance(cause, AttributeError):
         return cause.obj is not None
-    return isinstance(cause, NameError | ImportError) or (cause is None and isinstance(error, AlgorithmError))
+    return isinstance(cause, NameError | ImportError) or isinstance(error, CreditError)
 
 
 def _episode(member: int, reward: float, turns: int, tokens: int) -> Trajectory:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.errors import AlgorithmError
+from agentrl.errors import CreditError
 from agentrl.types import Group, SampleId, Trajectory
 
 Array = NDArray[np.float64]
@@ -74,9 +74,9 @@ class Sample:
         return len(self.turns)
 
     def column(self, name: Column) -> Array:
-        """Return a column. Raises AlgorithmError if the algorithm's `needs` do not declare it."""
+        """Return a column. Raises CreditError if the algorithm's `needs` do not declare it."""
         if name not in self.columns:
-            raise AlgorithmError(f"the column {name!r} was not computed: add it to the algorithm's needs.columns")
+            raise CreditError(f"the column {name!r} was not computed: add it to the algorithm's needs.columns")
         return self.columns[name]
 
     @property

@@ -21,7 +21,7 @@ from agentrl.cluster.scorers import ScorerProcess, separate_columns
 from agentrl.cluster.signals import Stop, to_the_end
 from agentrl.cluster.specs import engine_spec, learner_spec, scorers_spec, worker_spec
 from agentrl.cluster.workers import Workers
-from agentrl.config.schema import Config, ScorersSection
+from agentrl.config.schema import Config
 from agentrl.errors import RunError
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
@@ -76,7 +76,8 @@ async def learner_ranks(
     config: Config, model: Path, folder: RunFolder, stop: Stop, timer: PhaseTimer
 ) -> AsyncIterator[Learners]:
     """Start the learner ranks alone, which score too; on exit every process has ended."""
-    config = config.model_copy(update={"scorers": ScorersSection()})
+    scorers = config.scorers.model_copy(update={"placement": "colocate"})
+    config = config.model_copy(update={"scorers": scorers})
     cluster = Cluster(f"agentrl-{folder.path.name}", ProcessRegistry(folder.path), bundles(config))
     try:
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))

@@ -31,7 +31,7 @@ class Learners:
 
     async def start(self) -> None:
         """Wait until every process has loaded its models."""
-        await asyncio.gather(self._start(), *([self._scorers.start()] if self._scorers else []))
+        await _together([self._start(), *([self._scorers.start()] if self._scorers else [])])
 
     async def _start(self) -> None:
         address = await self._ranks[0].address(START_S)
@@ -48,7 +48,8 @@ class Learners:
         own = [column for column in columns if column not in separate]
         calls = self._calls("score", shared, own, deadline_s=deadline_s) if own else []
         if self._scorers and separate:
-            calls.append(self._scorers.score(shared, separate, deadline_s))
+            scores_s = deadline_s * len(self._ranks)  # one process does the work of all ranks
+            calls.append(self._within(self._scorers.score(shared, separate, scores_s), self._scorers.name))
         scores = await _together(calls)
         merged = {
             column: {index: row for score in scores for index, row in score.get(column, {}).items()}

@@ -24,14 +24,14 @@ def separate_columns(config: Config) -> frozenset[Column]:
 class ScorerProcess:
     """The process of frozen models, which compute `columns`.
 
-    Its answer depends on the call alone. If it dies or misses a deadline, it is replaced and called again; more than
-    `max_restarts` deaths stop the run.
+    Its answer depends on the call alone. If it dies or misses a deadline, it is replaced and called again. More than
+    `max_restarts` deaths stop the run, and so does a second deadline in a row: the work takes longer than it has.
     """
 
     def __init__(
         self, cluster: Cluster, spec: ActorSpec, columns: frozenset[Column], max_restarts: int, restarts: Restarts
     ) -> None:
-        self._cluster, self._spec, self.columns = cluster, spec, columns
+        self._cluster, self._spec, self.columns, self.name = cluster, spec, columns, spec.name
         self._max_restarts, self._restarts, self._deaths = max_restarts, restarts, 0
         self._actor = cluster.spawn(spec)
 
@@ -43,7 +43,7 @@ class ScorerProcess:
         self, batch: list[TrainSequence], columns: list[Column], deadline_s: float
     ) -> dict[Column, dict[int, Array]]:
         """Compute columns for every sequence of the batch: {column: {index in the batch: values [A]}}."""
-        why = ""
+        why, is_late = "", False
         while True:
             try:
                 if why:
@@ -53,8 +53,10 @@ class ScorerProcess:
                 )
                 return scores
             except (LearnerDiedError, DeadlineError) as error:
-                why = str(error)
-                self._lost(why)
+                self._lost(str(error))
+                if isinstance(error, DeadlineError) and is_late:
+                    raise
+                why, is_late = str(error), isinstance(error, DeadlineError)
 
     def _lost(self, why: str) -> None:
         """Record a death. Raises RunError if there were too many."""

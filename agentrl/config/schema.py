@@ -316,7 +316,7 @@ class CriticSection(Section):
 
 
 class ScorersSection(Section):
-    """The models that score a batch before its update."""
+    """The frozen models that score a batch before its update: reference and teacher, but no reward models."""
 
     placement: Literal["colocate", "separate"] = Field(
         "colocate",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentrl.config.keys import SHORT_FLAGS, keys
 from agentrl.config.loading import Setting, load
-from agentrl.config.schema import Config, LearnerSection
+from agentrl.config.schema import Config, LearnerSection, LoraSection, ScorersSection
 from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 from agentrl.records.checkpoints import of_newest
@@ -40,8 +40,8 @@ def evaluation_config(base: Path | Config | None, settings: Sequence[Setting] = 
         raise ConfigError(f"{', '.join(ignored)} has no effect in an evaluation, which trains nothing: leave it out")
     if not config.eval.tasks:
         raise ConfigError("eval.tasks is 0, so there is nothing to score: set --eval.tasks 64 or another number")
-    # The learner of the run that wrote the model needs no resources on this machine.
-    return config.model_copy(update={"learner": LearnerSection()})
+    # The processes that trained the model need no resources on this machine; a saved model has its adapters merged.
+    return config.model_copy(update={"learner": LearnerSection(), "lora": LoraSection(), "scorers": ScorersSection()})
 
 
 def is_read(key: str) -> bool:

@@ -178,9 +178,9 @@ class Trajectory:
 
     @property
     def uncredited(self) -> Signal | None:
-        """The first signal with a weight that no sampled token earns: its agent sampled none up to its turn."""
+        """The first reward other than 0 that no sampled token earns: its agent sampled none up to its turn."""
         sampled = {(segment.turn, segment.agent) for segment in self.segments if segment.is_action and segment.ids}
-        signals = (s for s in self.signals if s.valid and s.weight)
+        signals = (s for s in self.signals if s.valid and s.weight and s.value)
         return next((s for s in signals if sampled and not any(s.credits(*token) for token in sampled)), None)
 
     @property

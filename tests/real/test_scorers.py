@@ -119,7 +119,8 @@ async def test_separate_scorers_compute_the_same_bits_and_one_that_is_killed_cha
         first = await scores(team)
         os.kill(scorers_pid(folder), signal.SIGSTOP)
         asked = asyncio.create_task(steps(separate, team))
-        await asyncio.sleep(0)
+        for _ in range(100):  # until the call has been sent to the stopped process
+            await asyncio.sleep(0)
         os.kill(scorers_pid(folder), signal.SIGKILL)
         assert (first, await asked) == expected
     assert [restart.process for restart in read_restarts(RunFolder(folder))] == ["scorers"]

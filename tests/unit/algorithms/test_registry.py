@@ -227,6 +227,11 @@ def test_an_algorithm_with_a_loss_of_its_own_may_read_the_keys_of_losses(tmp_pat
     assert made(path, dual_clip=5.0).config.dual_clip == 5.0
 
 
+def test_a_kl_in_the_reward_has_its_keys_beside_an_objective_of_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path, "mine.py", f"{FILE}\n    def objective(self, terms):\n        return -terms.logprobs\n")
+    assert made(path, kl_coef=0.1, kl_in="reward", kl_estimator="k2").config.has_reward_kl
+
+
 @pytest.mark.parametrize("key", ["correction", "kl_coef", "entropy_coef"])
 def test_an_objective_of_its_own_accepts_the_keys_that_its_config_declares(tmp_path: Path, key: str) -> None:
     default, value = ("none", "icepop") if key == "correction" else (0.0, 0.5)

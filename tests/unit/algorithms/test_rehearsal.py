@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentrl.algorithms import algorithms, by_hand
+from agentrl.algorithms import Needs, algorithms, by_hand
 from agentrl.algorithms.driver import assign
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
@@ -53,6 +53,30 @@ def test_what_may_depend_on_real_episodes_is_refused_only_when_a_batch_meets_it(
     rehearse(rule)
     with pytest.raises(AlgorithmError, match=r"^Mine: credit failed: KeyError: 'exact' \(mine\.py:7\)$"):
         assign(rule, [by_hand([1.0, 0.0])])
+
+
+def test_an_error_that_the_author_raises_for_real_episodes_is_no_mistake(tmp_path: Path) -> None:
+    text = f"from agentrl.errors import AlgorithmError\n{EACH}raise AlgorithmError('no signal')\n"
+    (tmp_path / "mine.py").write_text(text)
+    rehearse(make_algorithm(AlgorithmSection(name=str(tmp_path / "mine.py"))))
+
+
+def test_an_algorithm_gets_as_many_greedy_members_as_it_needs(tmp_path: Path) -> None:
+    text = CREDIT.replace("Algorithm\n", "Algorithm, Needs\n", 1).replace(
+        "    def credit", "    needs = Needs(greedy=2)\n\n    def credit"
+    )
+    (tmp_path / "mine.py").write_text(
+        f"{text}        assert all(len(s.greedy) == 2 for group in groups for s in group)\n"
+    )
+    rule = make_algorithm(AlgorithmSection(name=str(tmp_path / "mine.py")))
+    rehearse(rule)
+    assign(rule, [by_hand([1.0, 0.0], greedy=2)])
+
+
+@pytest.mark.parametrize("needs", [{"group_size": 0}, {"greedy": -1}, {"group_size": 2.0}])
+def test_needs_are_whole_numbers_that_a_group_can_have(needs: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="not a whole number of at least"):
+        Needs(**needs)
 
 
 def test_samples_made_by_hand_have_what_they_were_asked_for() -> None:

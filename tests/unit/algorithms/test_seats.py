@@ -87,3 +87,10 @@ def test_the_tokens_of_a_seat_are_one_stream() -> None:
 
 def test_a_seat_that_sampled_nothing_has_no_stream() -> None:
     assert list(Sample.of(trajectory(0, 0.0, lengths=(1, 0), agents=("white", "black"))).streams()) == ["white"]
+
+
+def test_a_turn_reward_of_0_for_a_turn_without_a_token_costs_nothing() -> None:
+    played = trajectory(0, 1.0, lengths=(0, 3))
+    empty = replace(played, signals=(*played.signals, Signal("step", 0.0, scope="turn", turn=0)))
+    assert empty.is_valid
+    assert not replace(empty, signals=(*played.signals, Signal("step", 1.0, scope="turn", turn=0))).is_valid

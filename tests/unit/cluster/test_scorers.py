@@ -117,6 +117,13 @@ async def test_scorers_that_die_again_and_again_stop_the_run(run: Run) -> None:
         await run.score("old", "reference")
 
 
+async def test_a_second_deadline_in_a_row_stops_the_run_and_says_that_it_can_be_resumed(run: Run) -> None:
+    await run.learners.start()
+    run.script += [DeadlineError("score took longer than 5 s")] * 2
+    with pytest.raises(LearnerError, match=r"longer than 5 s: scorers does not answer. The run can be resumed."):
+        await run.score("reference")
+
+
 async def test_what_scorers_raise_is_not_tried_again(run: Run) -> None:
     await run.learners.start()
     run.script.append(LearnerError("out of memory"))

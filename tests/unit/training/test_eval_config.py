@@ -15,7 +15,7 @@ from agentrl.cli.main import main
 from agentrl.config.keys import keys
 from agentrl.config.loading import of_flags
 from agentrl.config.resolve import resolve_run
-from agentrl.config.schema import Config
+from agentrl.config.schema import Config, ScorersSection
 from agentrl.env import resolve
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import EvaluationRecord
@@ -86,6 +86,13 @@ def test_a_run_of_many_ranks_is_scored_where_they_would_find_no_room(run: RunFol
     run.config.write_text(run.config.read_text() + "[learner]\nranks = 64\n")
     config = evaluation_config(None, of_flags([("model", str(run.path))]))
     assert resolve_run(config, LAPTOP).learner.ranks == 1
+
+
+def test_an_evaluation_has_none_of_the_processes_that_only_training_needs(run: RunFolder) -> None:
+    keys = '[scorers]\nplacement = "separate"\noffload = true\n[lora]\nrank = 8\nload_in_4bit = true\n'
+    run.config.write_text(run.config.read_text() + keys)
+    config = resolve_run(evaluation_config(None, of_flags([("model", str(run.path))])), LAPTOP)
+    assert (config.scorers, config.lora.rank) == (ScorersSection(), 0)
 
 
 def test_a_run_that_a_file_names_stands_for_its_newest_checkpoint_too(run: RunFolder, tmp_path: Path) -> None:
