@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
@@ -370,16 +369,3 @@ async def test_the_server_is_the_engine_to_all_others_and_tells_its_clients_of_t
     assert (number, kind) == (0, "EngineDiedError")
     with pytest.raises(EngineDiedError):
         await engine.version()
-
-
-async def test_a_call_costs_far_less_than_a_turn_may(connect: Connect) -> None:
-    client = connect(await wire_to(["x" * 24]))
-    prompt = Prompt(tuple(range(200)))
-
-    async def episode(number: int) -> None:
-        for _ in range(4):
-            await client.generate(prompt, Sampling(64, stop_token_ids=(0,)), 60.0, key=number)
-
-    began = time.process_time()
-    await asyncio.gather(*(episode(number) for number in range(1000)))
-    assert (time.process_time() - began) / 4000 < 0.0008  # measured 0.00007, engine and pickling included

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -253,16 +252,3 @@ async def test_its_distribution_is_one() -> None:
         state = policy.context((1, 2, 3))
         probabilities = [2.718281828459045 ** policy.logprob(state, token, temperature) for token in range(50)]
         assert sum(probabilities) == pytest.approx(1.0)
-
-
-async def test_a_request_costs_far_less_than_a_turn_may() -> None:
-    engine = await ScriptedEngine.ready(["x" * 24])
-    ids = tuple(range(200))
-
-    async def episode() -> None:
-        for _ in range(4):
-            await engine.generate(Prompt(ids), Sampling(64, stop_token_ids=(0,)), 60.0)
-
-    began = time.process_time()
-    await asyncio.gather(*(episode() for _ in range(1000)))
-    assert (time.process_time() - began) / 4000 < 0.0004  # measured 0.00005 on a quiet machine

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -306,13 +305,3 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     ledger.begin_incarnation(0)
     assert ledger.counts().in_flight == 0
     ledger.close()
-
-
-def test_a_second_of_cpu_is_enough_for_thousands_of_episodes(ledger: Ledger) -> None:
-    episodes = [trajectory(group, member) for group in range(250) for member in range(8)]
-    began = time.process_time()
-    for first in range(0, len(episodes), 8):
-        ledger.dispatched([request(t.sample) for t in episodes[first : first + 8]])
-    for episode in episodes:
-        ledger.finished([episode])
-    assert len(episodes) / (time.process_time() - began) > 2000
