@@ -64,7 +64,6 @@ def build_manifest(
     env: PluginSource, data: Iterable[Path], models: Mapping[str, Path], algorithm: PluginSource | None = None
 ) -> RunManifest:
     """Return the manifest of a run with these data files, and the folder of each model by role. Reads all of them."""
-    files = {folder: tuple(map(hash_file, loaded_files(folder))) for folder in set(models.values())}
     return RunManifest(
         platform.python_version(),
         platform.platform(),
@@ -73,8 +72,14 @@ def build_manifest(
         tuple(hash_file(path) for path in data),
         cpu_name(),
         algorithm,
-        {role: files[folder] for role, folder in models.items()},
+        model_files(models),
     )
+
+
+def model_files(models: Mapping[str, Path]) -> dict[str, tuple[FileHash, ...]]:
+    """Hash the files of each model, given by role; a folder of several roles is read once."""
+    files = {folder: tuple(map(hash_file, loaded_files(folder))) for folder in set(models.values())}
+    return {role: files[folder] for role, folder in models.items()}
 
 
 def cpu_name() -> str:
@@ -143,10 +148,10 @@ def changes(old: RunManifest, new: RunManifest) -> list[str]:
     return [*source, *_files("data", old.data, new.data), *packages]
 
 
-def model_changes(old: RunManifest, new: RunManifest) -> list[str]:
-    """Return the files that differ between the models of two manifests, with the role of the model."""
-    shared = (role for role in old.models if role in new.models)
-    return [change for role in shared for change in _files(role, old.models[role], new.models[role])]
+def model_changes(began: RunManifest, now: Mapping[str, Iterable[FileHash]]) -> list[str]:
+    """Return the files of models, by role, that differ from those with which a run began."""
+    shared = (role for role in began.models if role in now)
+    return [change for role in shared for change in _files(role, began.models[role], now[role])]
 
 
 def _source(what: str, old: PluginSource | None, new: PluginSource | None) -> list[str]:
@@ -188,7 +193,7 @@ def write_manifest(folder: RunFolder, now: RunManifest) -> str:
     if a model changed.
     """
     began, path = read_manifest(folder), folder.manifest
-    if began and (differences := model_changes(began, now)):
+    if began and (differences := model_changes(began, now.models)):
         raise ConfigError(
             f"models have changed since {folder.path} started: {'; '.join(differences)}. Restore these files, start a "
             f"new run, or delete {folder.manifest} to continue the run without a comparison"

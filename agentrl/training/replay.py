@@ -12,7 +12,7 @@ from agentrl.algorithms.driver import adapt
 from agentrl.cluster.actors import learner_ranks
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.signals import Stop
-from agentrl.config.models import locate
+from agentrl.config.models import locate, other_models
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError, RunError
 from agentrl.metrics.step import StepRecord, merged_report
@@ -21,7 +21,7 @@ from agentrl.metrics.trackers import read_steps
 from agentrl.records.checkpoints import folder_of, steps_in
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import AttemptRow, Ledger, State
-from agentrl.records.manifest import newest_manifest, numerics, numerics_here
+from agentrl.records.manifest import model_changes, model_files, newest_manifest, numerics, numerics_here, read_manifest
 from agentrl.records.store import TrajectoryStore
 from agentrl.training.credit import credited
 from agentrl.training.inputs import algorithm_of
@@ -63,6 +63,16 @@ def _check_numerics(folder: RunFolder) -> None:
         raise ConfigError(
             f"{folder.path} was trained with {', '.join(differences)}: a replay is exact only with the same kind of "
             "CPU and the same versions"
+        )
+
+
+def check_models(config: Config, folder: RunFolder) -> None:
+    """Raise ConfigError if a model that the replay loads is not the one with which the run started."""
+    began, names = read_manifest(folder), {"model": config.model.name} | other_models(config)
+    now = model_files({role: locate(name) for role, name in names.items()})
+    if began and (differences := model_changes(began, now)):
+        raise ConfigError(
+            f"models have changed since {folder.path} started: {'; '.join(differences)}. Restore these files first"
         )
 
 
