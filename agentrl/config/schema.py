@@ -299,6 +299,9 @@ class LoraSection(Section):
         return [] if self.targets == ALL_LINEAR else [name.strip() for name in self.targets.split(",")]
 
 
+CRITIC_LR = 1e-5
+
+
 class CriticSection(Section):
     """The critic of algorithms that have one (ppo); it is updated as often as the policy, with the same optimizer."""
 
@@ -313,6 +316,12 @@ class CriticSection(Section):
     )
     warmup_steps: int = Field(0, ge=0, description="first steps in which only the critic learns")
     clip_value: float = Field(0.2, ge=0, description="clip of values around the old ones in the value loss; 0: none")
+
+    def optimizer(self, learner: LearnerSection) -> LearnerSection:
+        """Return the keys of the critic's optimizer: the learner's, but for the critic's own."""
+        stage = learner.zero_stage if self.zero_stage is None else self.zero_stage
+        lr = self.lr or max(CRITIC_LR, learner.lr)
+        return learner.model_copy(update={"lr": lr, "zero_stage": stage, "offload": learner.offload and stage > 0})
 
 
 class ScorersSection(Section):

@@ -11,7 +11,6 @@ import numpy as np
 from torch import Tensor
 
 from agentrl.algorithms.sample import TrainSequence
-from agentrl.config.schema import CriticSection, LearnerSection
 from agentrl.learner.batch import split_updates, with_gradient
 from agentrl.learner.deepspeed import DeepSpeedModel
 from agentrl.learner.lr_schedule import learning_rate
@@ -22,8 +21,6 @@ from agentrl.learner.updates import Updates, update_order
 from agentrl.learner.value_model import load_value_model
 from agentrl.losses.terms import Meter
 from agentrl.losses.value_loss import value_loss
-
-LR = 1e-5
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Critic:
 
     def __init__(self, spec: LearnerSpec, layout: Layout) -> None:
         self._clip, self._steps, self._layout = spec.critic.clip_value, spec.steps, layout
-        self._section = optimizer_of(spec.critic, spec.learner)
+        self._section = spec.critic.optimizer(spec.learner)
         folder = spec.critic_model or spec.model
         model = load_value_model(folder, spec.compute, gradient_checkpointing=spec.gradient_checkpointing)
         waits_in_cpu_memory = spec.scorers.offload and not self._section.offload
@@ -105,13 +102,6 @@ class Critic:
     def load(self, folder: Path) -> None:
         """Restore the training state that `save` wrote."""
         self._model.load(folder)
-
-
-def optimizer_of(critic: CriticSection, learner: LearnerSection) -> LearnerSection:
-    """Return the keys of the critic's optimizer: the learner's, but for the critic's own."""
-    stage = learner.zero_stage if critic.zero_stage is None else critic.zero_stage
-    lr = critic.lr or max(LR, learner.lr)
-    return learner.model_copy(update={"lr": lr, "zero_stage": stage, "offload": learner.offload and stage > 0})
 
 
 def value_meters(batch: Sequence[TrainSequence]) -> dict[str, float]:

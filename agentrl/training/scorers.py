@@ -32,15 +32,14 @@ def _check_separate(config: Config, algorithm: Algorithm, *, has_frozen: bool) -
 
 
 def _check_offload(config: Config, *, has_frozen: bool, has_critic: bool) -> None:
-    learner, own = config.learner, config.critic.zero_stage
-    stage = learner.zero_stage if own is None else own
-    is_on_gpu = has_critic and not (learner.offload and stage)
+    critic = config.critic.optimizer(config.learner)
+    is_on_gpu = has_critic and not critic.offload
     if not (has_frozen or is_on_gpu):
         raise ConfigError(
             "scorers.offload has no effect: the learner's GPUs hold neither a reference or teacher nor the optimizer "
             "state of a critic: leave it out"
         )
-    if is_on_gpu and stage == 3:
+    if is_on_gpu and critic.zero_stage == 3:
         raise ConfigError(
             "scorers.offload does not work with a critic at ZeRO stage 3, where DeepSpeed moves the state of no "
             "optimizer but its FusedAdam: set critic.zero_stage 2 or less, or learner.offload true"
