@@ -50,18 +50,6 @@ SERVED = "reward model helpful"
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    run = Run(tmp_path / "run")
-    yield run
-    run.close()
-
-
-@pytest.fixture
 def model(tmp_path: Path) -> Path:
     return tiny_model(tmp_path / "model")
 

@@ -61,6 +61,23 @@ def _last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def derived(tree: ast.Module) -> set[str]:
+    """Dotted keys that a plain method of a section reads, one that derives something for its callers."""
+    methods = [
+        (SECTIONS[section.name], method)
+        for section in tree.body
+        if isinstance(section, ast.ClassDef) and section.name in SECTIONS
+        for method in section.body
+        if isinstance(method, ast.FunctionDef) and not method.decorator_list
+    ]
+    return {
+        f"{section}.{node.attr}"
+        for section, method in methods
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute) and _last_name(node.value) == "self"
+    }
+
+
 def unread() -> list[str]:
     files = [
         path
@@ -68,6 +85,7 @@ def unread() -> list[str]:
         if path.relative_to(PACKAGE).as_posix() not in CARRIERS and path.parent.name != "cli"
     ]
     read = set().union(*(reads(ast.parse(path.read_text())) for path in files))
+    read |= derived(ast.parse((PACKAGE / "config" / "schema.py").read_text()))
     return [key for key in keys() if key not in read]
 
 
