@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
     GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
@@ -39,6 +41,13 @@ def tiny_reward_model(folder: Path, seed: int = 0, *, labels: int = 1, **options
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return _saved(LlamaForSequenceClassification(config), folder)
+
+
+def tiny_gemma2(folder: Path, **options: Any) -> None:
+    """Save a 2-layer Gemma 2, whose soft caps packing does not know, into `folder`."""
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 16}
+    config = Gemma2Config(**sizes, num_attention_heads=2, num_key_value_heads=1, **options)
+    Gemma2ForCausalLM(config).save_pretrained(folder)
 
 
 def _saved(model: Any, folder: Path) -> Path:

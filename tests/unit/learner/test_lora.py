@@ -37,8 +37,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def model(folder: Path) -> PackedModel:
     """A model whose adapters have been trained, so to speak."""
-    model = load_model(folder, torch.float32)
-    add_adapters(model.model, SECTION)
+    return with_adapters(load_model(folder, torch.float32), SECTION)
+
+
+def with_adapters(model: PackedModel, section: LoraSection) -> PackedModel:
+    """Add adapters that are not 0 to the model, and return it."""
+    add_adapters(model.model, section)
     random = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in trained(model).values():

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
-from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from agentrl.algorithms.grpo import GRPO
@@ -24,7 +23,7 @@ from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.losses.terms import Meter, means
 from agentrl.types import SampleId
-from tests.tiny import tiny_model
+from tests.tiny import tiny_gemma2, tiny_model
 from tests.unit.learner.synthetic import (
     batch,
     padded,
@@ -239,16 +238,6 @@ def test_a_sequence_that_begins_with_a_sampled_token_is_refused(model: PackedMod
 
 
 def test_an_architecture_that_packing_would_train_wrong_is_refused(tmp_path: Path):
-    config = Gemma2Config(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        final_logit_softcapping=0.1,
-    )
-    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+    tiny_gemma2(tmp_path, final_logit_softcapping=0.1)
     with pytest.raises(ConfigError, match="gemma2"):
         load_model(tmp_path, torch.float32)

@@ -14,7 +14,7 @@ from agentrl.learner.lora import adapters_off, add_adapters, merged_state
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from tests.tiny import tiny_model
 from tests.unit.learner.synthetic import plain_model
-from tests.unit.learner.test_lora import CPU, gradients, learned, logprobs, trained, whole
+from tests.unit.learner.test_lora import CPU, gradients, learned, logprobs, trained, whole, with_adapters
 
 pytest.importorskip("bitsandbytes", reason="needs agentrl[bitsandbytes]")
 
@@ -27,14 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def quantized(folder: Path, compute: torch.dtype = torch.float32) -> PackedModel:
-    """A quantized model whose adapters are not 0."""
-    model = load_model(folder, compute, quantized_on=CPU)
-    add_adapters(model.model, SECTION)
-    random = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in trained(model).values():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=random)
-    return model
+    return with_adapters(load_model(folder, compute, quantized_on=CPU), SECTION)
 
 
 def base(model: PackedModel) -> dict[str, Tensor]:

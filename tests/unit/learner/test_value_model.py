@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, Gemma2Config, Gemma2ForCausalLM
+from transformers import AutoModelForSequenceClassification
 
 from agentrl.algorithms.sample import TrainSequence
 from agentrl.errors import ConfigError
@@ -20,7 +20,7 @@ from agentrl.learner.critic import MicroBatchValueLoss, value_meters
 from agentrl.learner.micro_batch import dummy_micro_batch, pack
 from agentrl.learner.value_model import ValueModel, load_value_model
 from agentrl.losses.terms import Meter, means
-from tests.tiny import tiny_model
+from tests.tiny import tiny_gemma2, tiny_model
 from tests.unit.learner.synthetic import batch, plain_value_loss, reward_model, with_values
 
 CLIP = 0.2
@@ -129,18 +129,7 @@ def test_a_classifier_with_several_labels_is_refused_by_name(tmp_path: Path):
 
 @pytest.mark.parametrize("cap", [None, 1.0])
 def test_a_critic_that_packing_would_train_wrong_is_refused(cap: float | None, tmp_path: Path):
-    config = Gemma2Config(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        initializer_range=0.3,
-        attn_logit_softcapping=cap,
-    )
-    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+    tiny_gemma2(tmp_path, initializer_range=0.3, attn_logit_softcapping=cap)
     if cap is None:
         assert not load_value_model(tmp_path, torch.float32).head_weight.any()
         return
