@@ -92,7 +92,7 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
     try:
         spec = ActorSpec("engine", make_scripted, (str(model), REPLY), died=EngineDiedError)
         engine = RemoteEngine(cluster.spawn(spec))
-        team = Workers(cluster, partial(worker_spec, config, model), workers, 0, Restarts(folder, print))
+        team = Workers(cluster, partial(worker_spec, config, model), workers, Restarts(folder, 0, print))
         pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start([engine]))
         names |= {process.pid: "workers" for process in registry.registered()} | {pid: "engine"}
         await publish_nothing(engine)

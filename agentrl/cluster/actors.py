@@ -17,7 +17,7 @@ from agentrl.cluster.placement import bundles
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import Cluster
 from agentrl.cluster.reward_models import RewardModels
-from agentrl.cluster.scorers import ScorerProcess, separate_columns
+from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
 from agentrl.cluster.signals import Stop, to_the_end
 from agentrl.cluster.specs import engine_spec, learner_spec, scorers_spec, worker_spec
 from agentrl.cluster.workers import Workers
@@ -59,7 +59,7 @@ async def actors(
         cluster = Cluster(f"agentrl-{folder.path.name}", registry, bundles(config))
     try:
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
-        with closing(Restarts(folder, note)) as restarts:
+        with closing(Restarts(folder, config.engine.restarts, note)) as restarts:
             team = _spawned(cluster, config, model, folder.path, restarts, stop, learns=learns)
             try:
                 await stop.cut(_started(team, timer, learns=learns))
@@ -95,7 +95,7 @@ def _spawned(
     spec_of = partial(worker_spec, config, model)
     reward_models = RewardModels(cluster, config, model, restarts, stop)
     rewarded = reward_models.rewarded if config.reward.models else None
-    workers = Workers(cluster, spec_of, config.rollout.workers, config.engine.restarts, restarts, rewarded)
+    workers = Workers(cluster, spec_of, config.rollout.workers, restarts, rewarded)
     engine_spec_of = partial(engine_spec, config, model, scratch_of(folder))
     engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop)
     ranks = [learner_spec(config, model, folder, rank) for rank in range(config.learner.ranks if learns else 0)]
@@ -107,7 +107,7 @@ def _scorers(cluster: Cluster, config: Config, model: Path, restarts: Restarts) 
     columns = separate_columns(config)
     if not columns:
         return None
-    return ScorerProcess(cluster, scorers_spec(config, model), columns, config.engine.restarts, restarts)
+    return ScorerProcess(cluster, scorers_spec(config, model), columns, restarts)
 
 
 async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:

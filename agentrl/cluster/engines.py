@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from itertools import count
 from typing import Any
 
 from agentrl.cluster.ray import ActorSpec, Cluster
@@ -45,7 +44,6 @@ class Engines:
         self._down: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
-        self._deaths = count(1)
 
     @property
     def current(self) -> list[RemoteEngine]:
@@ -112,19 +110,15 @@ class Engines:
                 self.replace(engine_id, engine, str(error), refill)
 
     async def _replace(self, engine_id: int, why: str, refill: Refill) -> None:
-        for death in self._deaths:
-            self._restarts.lost(f"engine {engine_id}", why)
+        while True:
+            self._restarts.lost("engines", f"engine {engine_id}", why)
             self._run(self._workers.engine_lost(engine_id, why))
-            if death > self._section.restarts:
-                raise RunError(
-                    f"engines died {death} times (engine.restarts = {self._section.restarts}); the last: {why}"
-                )
             error = (await acatch(self._restart(engine_id, refill))).error
             if error is None:
                 break
             if isinstance(error, RunError):
                 raise error
-            why = _reason(error)
+            why = str(error) if isinstance(error, AgentRLError) else f"{type(error).__name__}: {error}"
         self._restarts.back(f"engine {engine_id}")
         self._run(self._workers.engine_restarted(engine_id, self._engines[engine_id]))
 
@@ -150,13 +144,5 @@ class Engines:
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._stop.call(error if isinstance(error, AgentRLError) else RunError(_reason(error)))
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) if isinstance(error, AgentRLError) else f"{type(error).__name__}: {error}"
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._stop.if_failed)

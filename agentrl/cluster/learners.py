@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
-from agentrl.cluster.scorers import ScorerProcess
+from agentrl.cluster.scorer_process import ScorerProcess
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import StepReport, Version

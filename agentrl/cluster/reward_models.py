@@ -14,7 +14,7 @@ from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster, node_address
 from agentrl.cluster.signals import Stop
 from agentrl.config.models import tokenizer
 from agentrl.config.schema import Config, RewardModelKeys
-from agentrl.errors import AgentRLError, RunError
+from agentrl.errors import AgentRLError
 from agentrl.records.restarts import Restarts
 from agentrl.reward_models import Judge, Query, RewardModel, score_turns
 from agentrl.reward_models.keys import client_of
@@ -43,7 +43,6 @@ class RewardModels:
         self._models = {keys.name: (keys, client_of(keys, timeout_s, self._token)) for keys in config.reward.models}
         self._servers = {keys.name: self._spawned(keys) for keys in config.reward.served}
         self._watches: list[asyncio.Task[None]] = []
-        self._deaths = 0
 
     @property
     def is_serving(self) -> bool:
@@ -54,6 +53,8 @@ class RewardModels:
         """Wait until every served model answers, and replace those that die from then on."""
         await asyncio.gather(*(self._start(name) for name in self._servers))
         self._watches = [asyncio.create_task(self._watch(keys)) for keys in self._config.reward.served]
+        for watch in self._watches:
+            watch.add_done_callback(self._stop.if_failed)
 
     async def rewarded(self, trajectory: Trajectory) -> Trajectory:
         """Return a finished episode with the signals of all models; one that counts for nothing is not scored."""
@@ -118,7 +119,7 @@ class RewardModels:
     async def _watch(self, keys: RewardModelKeys) -> None:
         """Replace the server of a model whenever it fails, as often as the run allows."""
         why = ""
-        while not self._stop.is_called:
+        while True:
             await asyncio.sleep(HEARTBEAT_S)
             try:
                 if why:
@@ -127,15 +128,7 @@ class RewardModels:
                 why = ""
             except AgentRLError as error:
                 why = str(error)
-                self._lost(f"reward model {keys.name}", why)
-
-    def _lost(self, name: str, why: str) -> None:
-        """Record a death, and stop the run if there were too many."""
-        self._restarts.lost(name, why)
-        self._deaths += 1
-        if self._deaths > (most := self._config.engine.restarts):
-            error = f"reward models died {self._deaths} times (engine.restarts = {most}); the last: {why}"
-            self._stop.call(RunError(error))
+                self._restarts.lost("reward models", f"reward model {keys.name}", why)
 
     async def _replace(self, keys: RewardModelKeys) -> None:
         await self._end(self._servers[keys.name])

@@ -13,6 +13,8 @@ from socket import socketpair
 from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
+from agentrl.errors import AgentRLError, RunError
+
 T = TypeVar("T")
 
 PATIENCE_S = 15.0
@@ -73,6 +75,11 @@ class Stop:
         self._reason, self._called_at = reason, time.monotonic()
         self._called.set()
         asyncio.get_running_loop().call_later(PATIENCE_S, self._cancel)
+
+    def if_failed(self, task: asyncio.Task[None]) -> None:
+        """Stop the run if a task has ended with an error: a callback for tasks that nobody awaits."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.call(error if isinstance(error, AgentRLError) else RunError(f"{type(error).__name__}: {error}"))
 
     @property
     def is_called(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
 from agentrl.engine.wire import Transport
-from agentrl.errors import AgentRLError, DeadlineError, RunError, WorkerLostError
+from agentrl.errors import AgentRLError, DeadlineError, WorkerLostError
 from agentrl.records.restarts import Restarts
 from agentrl.types import TRAIN, EpisodeRequest, SampleId, Trajectory
 
@@ -23,8 +23,8 @@ Rewarded = Callable[[Trajectory], Awaitable[Trajectory]]
 class Workers:
     """All rollout workers of a run. Groups go to the workers in turn; the members of a group share one.
 
-    `spec_of(engines, worker_id)` specifies a worker. The run stops after more than `max_restarts` deaths. `rewarded`
-    adds the signals of reward models to a finished trajectory.
+    `spec_of(engines, worker_id)` specifies a worker. `rewarded` adds the signals of reward models to a finished
+    trajectory.
     """
 
     def __init__(
@@ -32,16 +32,14 @@ class Workers:
         cluster: Cluster,
         spec_of: Callable[[Sequence[Transport], int], ActorSpec],
         count: int,
-        max_restarts: int,
         restarts: Restarts,
         rewarded: Rewarded | None = None,
     ) -> None:
         self._cluster, self._spec_of = cluster, spec_of
-        self._max_restarts, self._restarts, self._rewarded = max_restarts, restarts, rewarded
+        self._restarts, self._rewarded = restarts, rewarded
         self._engines: list[Transport] = []
         self._workers: list[ActorHandle] = []
         self._locks = [asyncio.Lock() for _ in range(count)]
-        self._deaths = 0
 
     async def start(self, engines: Sequence[Transport]) -> None:
         """Wait until every worker has its environment, tokenizer and tasks; all of them sample from `engines`."""
@@ -120,12 +118,7 @@ class Workers:
         async with self._locks[worker_id]:
             if self._workers[worker_id] is not dead:
                 return
-            self._deaths += 1
-            if self._deaths > self._max_restarts:
-                raise RunError(
-                    f"rollout workers died {self._deaths} times (engine.restarts = {self._max_restarts}): {why}"
-                )
-            self._restarts.lost(dead.name, why)
+            self._restarts.lost("rollout workers", dead.name, why)
             dead.kill()
             self._workers[worker_id] = worker = self._spawned(worker_id)
             await self._make(worker)

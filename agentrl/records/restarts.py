@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentrl.errors import RunError
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import JsonLines, read_jsonl
 
@@ -20,13 +22,21 @@ class Restart:
 
 
 class Restarts:
-    """Appends to restarts.jsonl in a run folder; `note` shows the user what is lost and what is back."""
+    """Appends to restarts.jsonl in a run folder; `note` shows the user what is lost and what is back.
 
-    def __init__(self, folder: RunFolder, note: Callable[[str], None]) -> None:
-        self._lines, self._note = JsonLines(folder.restarts), note
+    Up to `most` processes of each kind are replaced: `engine.restarts`.
+    """
 
-    def lost(self, process: str, why: str) -> None:
-        """Show and record that `process` is lost, and why."""
+    def __init__(self, folder: RunFolder, most: int, note: Callable[[str], None]) -> None:
+        self._lines, self._most, self._note = JsonLines(folder.restarts), most, note
+        self._deaths: Counter[str] = Counter()
+
+    def lost(self, kind: str, process: str, why: str) -> None:
+        """Show and record that `process` is lost, and why. Raises RunError when too many of its kind died."""
+        self._deaths[kind] += 1
+        if (deaths := self._deaths[kind]) > self._most:
+            times = "once" if deaths == 1 else f"{deaths} times"
+            raise RunError(f"{kind} died {times} (engine.restarts = {self._most}); the last, {process}: {why}")
         self._note(f"{process} is lost and will be replaced: {why}")
         self._lines.append(Restart(time.time(), process, why))
 

@@ -33,7 +33,7 @@ from agentrl.records.manifest import build_manifest, plugin_source, write_manife
 from agentrl.report import summary
 from agentrl.report.words import visible
 from agentrl.reward_models.keys import client_of
-from agentrl.training.scorers import check_scorers
+from agentrl.training.scorer_keys import check_scorers
 from agentrl.types import HELD_OUT, TRAIN
 
 CHARACTERS_PER_TOKEN = 4

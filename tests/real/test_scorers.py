@@ -16,7 +16,7 @@ from agentrl.algorithms.sample import samples_of, train_sequences
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import Cluster
-from agentrl.cluster.scorers import ScorerProcess, separate_columns
+from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
 from agentrl.cluster.specs import learner_spec, scorers_spec
 from agentrl.config.schema import Config
 from agentrl.records.folder import RunFolder
@@ -71,12 +71,12 @@ def _tokens(rng: random.Random, least: int, most: int) -> tuple[int, ...]:
 @asynccontextmanager
 async def learners(config: Config, model: Path, folder: Path) -> AsyncIterator[Learners]:
     """The ranks of a run, and its scorers."""
-    cluster, restarts = Cluster("agentrl-test", ProcessRegistry(folder)), Restarts(RunFolder(folder), lambda _: None)
+    cluster, restarts = Cluster("agentrl-test", ProcessRegistry(folder)), Restarts(RunFolder(folder), 1, lambda _: None)
     try:
         await cluster.ready(DEADLINE_S)
         ranks = [learner_spec(config, model, folder, rank) for rank in range(RANKS)]
         columns = separate_columns(config)
-        scorers = ScorerProcess(cluster, scorers_spec(config, model), columns, 1, restarts) if columns else None
+        scorers = ScorerProcess(cluster, scorers_spec(config, model), columns, restarts) if columns else None
         made = Learners(cluster, ranks, scorers)
         await made.start()
         yield made

@@ -150,4 +150,10 @@ class EnvDriver:
             raise EnvError(
                 f"{name} returned {short(reply)}; return a Reply: Reply.say(text), Reply.go_on() or Reply.end()"
             )
-        return replace(reply, messages=tuple(checked_messages(reply.messages, name)))
+        messages = checked_messages(reply.messages, name)
+        if any(message["role"] == "assistant" for message in messages):
+            raise EnvError(
+                f"{name} returned a message with the role 'assistant'; after setup only the model speaks as the "
+                "assistant: give the message the role 'user', or 'tool' for the result of a tool"
+            )
+        return replace(reply, messages=tuple(messages))

@@ -70,9 +70,9 @@ class Run:
         self.refilled: list[Engine] = []
         self.faults: list[Exception] = []
         self.deaf: list[Exception] = []
-        self.records = Restarts(self.folder, lambda _: None)
+        self.records = Restarts(self.folder, restarts, lambda _: None)
         cluster = cast(Cluster, self.processes)
-        self.workers = Workers(cluster, self.worker_spec, 1, restarts, self.records)
+        self.workers = Workers(cluster, self.worker_spec, 1, self.records)
         self.engines = Engines(
             cluster,
             lambda engine_id: ActorSpec(f"engine {engine_id}", ScriptedEngine),
@@ -158,7 +158,7 @@ async def test_an_engine_that_cannot_be_refilled_is_replaced_again(run: Run) -> 
 async def test_more_deaths_than_restarts_fail_the_run(run: Run) -> None:
     run.faults = [EngineRefusedError("no"), EngineRefusedError("never")]
     run.replace(0, "it died")
-    with pytest.raises(RunError, match=r"^engines died 3 times \(engine.restarts = 2\); the last: never$"):
+    with pytest.raises(RunError, match=r"^engines died 3 times \(engine.restarts = 2\); the last, engine 0: never$"):
         await run.end()
     assert list(run.engines.serving()) == [1]
 

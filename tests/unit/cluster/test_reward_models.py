@@ -71,7 +71,7 @@ async def opened(
 ) -> AsyncIterator[tuple[RewardModels, LocalProcesses, Stop]]:
     sections = {"reward": {"models": models, "score_timeout_s": 20.0}, "engine": {"restarts": restarts}}
     processes, stop = LocalProcesses(), Stop()
-    records = Restarts(RunFolder(folder), lambda _: None)
+    records = Restarts(RunFolder(folder), restarts, lambda _: None)
     reward_models = RewardModels(cast(Cluster, processes), Config.model_validate(sections), folder, records, stop)
     await reward_models.start()
     try:
@@ -166,7 +166,6 @@ async def test_too_many_deaths_stop_the_run(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "HEARTBEAT_S", 0.01)
     async with opened(tmp_path, {"name": "rm", "model": "./rm"}, restarts=0) as (_, processes, stop):
         await cast(LocalProcess, processes.spawned[0]).die()
-        with pytest.raises(
-            RunError, match=r"reward models died 1 times \(engine.restarts = 0\); the last: its process"
-        ):
+        why = r"^reward models died once \(engine.restarts = 0\); the last, reward model rm: its process died$"
+        with pytest.raises(RunError, match=why):
             await asyncio.wait_for(stop.cut(asyncio.Event().wait()), 10)

@@ -13,7 +13,7 @@ from agentrl.algorithms.sample import Column, TrainSequence
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.placement import bundles, scorers_bundle, scorers_gpus
 from agentrl.cluster.ray import ActorSpec, Cluster
-from agentrl.cluster.scorers import ScorerProcess, separate_columns
+from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
 from agentrl.config.schema import Config
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError, RunError
 from agentrl.records.folder import RunFolder
@@ -63,11 +63,11 @@ class Run:
     def __init__(self, folder: Path, restarts: int = 2) -> None:
         self.folder, self.processes, self.script = RunFolder(folder), ModelProcesses(), list[Exception]()
         self.notes: list[str] = []
-        self.records = Restarts(self.folder, self.notes.append)
+        self.records = Restarts(self.folder, restarts, self.notes.append)
         cluster = cast(Cluster, self.processes)
         spec = ActorSpec("scorers", Models, (2, self.script))
         columns: frozenset[Column] = frozenset({"reference", "teacher"})
-        self.scorers = ScorerProcess(cluster, spec, columns, restarts, self.records)
+        self.scorers = ScorerProcess(cluster, spec, columns, self.records)
         self.learners = Learners(cluster, [ActorSpec("learner rank 0", Models, (1, []))], self.scorers)
 
     async def score(self, *columns: Column) -> dict[Column, list[list[int]]]:
@@ -113,7 +113,7 @@ async def test_scorers_that_die_or_hang_are_replaced_and_asked_again(run: Run, f
 async def test_scorers_that_die_again_and_again_stop_the_run(run: Run) -> None:
     await run.learners.start()
     run.script += [LearnerDiedError("its process died")] * 3
-    with pytest.raises(RunError, match=r"scorers died 3 times \(engine.restarts = 2\); the last: its process died"):
+    with pytest.raises(RunError, match=r"scorers died 3 times \(engine.restarts = 2\); the last, scorers: its process"):
         await run.score("old", "reference")
 
 

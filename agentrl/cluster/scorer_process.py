@@ -7,7 +7,7 @@ from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.cluster.ray import ActorSpec, Cluster
 from agentrl.config.schema import Config
-from agentrl.errors import DeadlineError, LearnerDiedError, RunError
+from agentrl.errors import DeadlineError, LearnerDiedError
 from agentrl.records.restarts import Restarts
 
 START_S = 600.0
@@ -24,15 +24,13 @@ def separate_columns(config: Config) -> frozenset[Column]:
 class ScorerProcess:
     """The process of frozen models, which compute `columns`.
 
-    Its answer depends on the call alone. If it dies or misses a deadline, it is replaced and called again. More than
-    `max_restarts` deaths stop the run, and so does a second deadline in a row: the work takes longer than it has.
+    Its answer depends on the call alone. If it dies or misses a deadline, it is replaced and called again. A second
+    deadline in a row stops the run: the work takes longer than it has.
     """
 
-    def __init__(
-        self, cluster: Cluster, spec: ActorSpec, columns: frozenset[Column], max_restarts: int, restarts: Restarts
-    ) -> None:
+    def __init__(self, cluster: Cluster, spec: ActorSpec, columns: frozenset[Column], restarts: Restarts) -> None:
         self._cluster, self._spec, self.columns, self.name = cluster, spec, columns, spec.name
-        self._max_restarts, self._restarts, self._deaths = max_restarts, restarts, 0
+        self._restarts = restarts
         self._actor = cluster.spawn(spec)
 
     async def start(self) -> None:
@@ -53,19 +51,10 @@ class ScorerProcess:
                 )
                 return scores
             except (LearnerDiedError, DeadlineError) as error:
-                self._lost(str(error))
+                self._restarts.lost("scorers", self._spec.name, str(error))
                 if isinstance(error, DeadlineError) and is_late:
                     raise
                 why, is_late = str(error), isinstance(error, DeadlineError)
-
-    def _lost(self, why: str) -> None:
-        """Record a death. Raises RunError if there were too many."""
-        self._restarts.lost(self._spec.name, why)
-        self._deaths += 1
-        if self._deaths > self._max_restarts:
-            raise RunError(
-                f"{self._spec.name} died {self._deaths} times (engine.restarts = {self._max_restarts}); the last: {why}"
-            )
 
     async def _replace(self) -> None:
         self._actor.kill()
