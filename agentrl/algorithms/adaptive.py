@@ -14,11 +14,20 @@ MOST_KL_ERROR = 0.2
 
 
 def adapted(config: AlgorithmConfig, state: dict[str, float], report: StepReport) -> dict[str, float]:
-    """Return the state after a step: the coefficients that have a target, moved by what the step metered."""
+    """Return the state after a step: the coefficients that have a target, moved by what the step metered.
+
+    Raises CreditError if the step did not meter what has a target.
+    """
     out = dict(state)
-    if config.kl_target > 0 and "reference_kl" in report.meters:
+    for target, meter in (("kl_target", "reference_kl"), ("entropy_target", "entropy")):
+        if getattr(config, target) > 0 and meter not in report.meters:
+            raise CreditError(
+                f"algorithm.{target} needs the meter {meter!r}, which the objective did not give: call "
+                f"terms.meter({meter!r}, values) in it, or leave algorithm.{target} out"
+            )
+    if config.kl_target > 0:
         out["kl_coef"] = next_kl_coef(config, state.get("kl_coef", config.kl_coef), report)
-    if config.entropy_target > 0 and "entropy" in report.meters:
+    if config.entropy_target > 0:
         out["entropy_coef"] = next_entropy_coef(config, state.get("entropy_coef", config.entropy_coef), report)
     return out
 

@@ -75,6 +75,8 @@ def resumed(run: Path, settings: Sequence[Setting] = ()) -> Config:
     fixed = {setting.key: setting.source for setting in settings if not RESUMABLE.fullmatch(setting.key)}
     if MODELS in fixed and _are_same(load(file).reward.models, config.reward.models):
         del fixed[MODELS]
+        models = tuple(keys.anchored for keys in config.reward.models)
+        config = config.model_copy(update={"reward": config.reward.model_copy(update={"models": models})})
     if fixed:
         limit = ", except for url and token_env" if MODELS in fixed else ""
         raise ConfigError(

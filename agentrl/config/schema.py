@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from agentrl.config.values import expanded
+from agentrl.config.values import anchored_model, expanded
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]
@@ -184,10 +184,17 @@ class RewardModelKeys(Section):
         """Whether `url` takes rendered text, in the form of OpenRLHF."""
         return (self.url or "").rstrip("/").endswith("/get_reward")
 
+    @property
+    def anchored(self) -> RewardModelKeys:
+        """The same keys with an absolute path of the model."""
+        return self.model_copy(update={"model": anchored_model(self.model)}) if self.model else self
+
     def is_same(self, other: RewardModelKeys) -> bool:
         """Return whether the other is the same reward model, if at another address of the same form."""
         is_alike = (bool(self.url), self.is_openrlhf) == (bool(other.url), other.is_openrlhf)
-        return is_alike and self == other.model_copy(update={"url": self.url, "token_env": self.token_env})
+        return is_alike and self.anchored == other.anchored.model_copy(
+            update={"url": self.url, "token_env": self.token_env}
+        )
 
 
 def _fault(keys: RewardModelKeys) -> str:

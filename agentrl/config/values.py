@@ -19,6 +19,12 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111 (Path.expanduser raises for an unknown user)
 
 
+def anchored_model(name: str) -> str:
+    """Return the name of a model; absolute if it is a folder."""
+    is_folder = name.startswith((".", "~")) or Path(name).is_dir()
+    return str(expanded(name).absolute()) if name and is_folder else name
+
+
 def toml_text(value: Any) -> str:
     """Return one value on one line of a TOML file; what TOML has no type for is written as text."""
     array = tomlkit.array()

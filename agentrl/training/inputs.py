@@ -15,7 +15,7 @@ from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.models import encode, locate, other_models, tokenizer
 from agentrl.config.schema import Config, CriticSection, PluginSection
-from agentrl.config.values import expanded
+from agentrl.config.values import anchored_model, expanded
 from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
@@ -219,23 +219,14 @@ def _prompt_note(prompt: str, config: Config, model: Path) -> str:
 def anchored(config: Config) -> Config:
     """Return the same configuration with absolute paths, which mean the same wherever `agentrl resume` is called."""
     env, algorithm = _with_paths(config.env), _with_paths(config.algorithm)
-    model = config.model.model_copy(update={"name": _anchored_model(config.model.name)})
-    critic = config.critic.model_copy(update={"model": _anchored_model(config.critic.model)})
+    model = config.model.model_copy(update={"name": anchored_model(config.model.name)})
+    critic = config.critic.model_copy(update={"model": anchored_model(config.critic.model)})
     if teacher := other_models(config).get("teacher"):
-        algorithm = algorithm.model_copy(update={"teacher": _anchored_model(teacher)})
-    rewards = [
-        keys.model_copy(update={"model": keys.model and _anchored_model(keys.model)}) for keys in config.reward.models
-    ]
-    reward = config.reward.model_copy(update={"models": tuple(rewards)})
+        algorithm = algorithm.model_copy(update={"teacher": anchored_model(teacher)})
+    reward = config.reward.model_copy(update={"models": tuple(keys.anchored for keys in config.reward.models)})
     out = config.out and config.out.absolute()
     changed = {"env": env, "model": model, "critic": critic, "algorithm": algorithm, "reward": reward, "out": out}
     return config.model_copy(update=changed)
-
-
-def _anchored_model(name: str) -> str:
-    """Return the name of a model; absolute if it is a folder."""
-    is_folder = name.startswith((".", "~")) or Path(name).is_dir()
-    return str(expanded(name).absolute()) if name and is_folder else name
 
 
 def _with_paths(section: P) -> P:

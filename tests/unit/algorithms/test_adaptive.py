@@ -61,7 +61,7 @@ def test_the_entropy_coefficient_grows_below_its_target_shrinks_above_and_is_nev
 
 def test_an_adaptive_coefficient_moves_in_steps_and_stays_within_the_bounds_of_its_key() -> None:
     rule = GRPO(GRPO.Config(entropy_coef=5.0, entropy_target=1.0, kl_coef=90.0, kl_target=1e-6, kl_horizon=1))
-    adapt(rule, report(entropy=0.2))
+    adapt(rule, report(entropy=0.2, reference_kl=1.0))
     assert rule.state["entropy_coef"] == pytest.approx(5.005)
     for _ in range(1200):
         adapt(rule, report(entropy=0.2, reference_kl=1.0))
@@ -95,6 +95,14 @@ def test_a_step_that_learned_nothing_and_a_fixed_coefficient_move_nothing() -> N
     fixed = GRPO(GRPO.Config(kl_coef=0.1, entropy_coef=0.1))
     adapt(fixed, report(reference_kl=9.0, entropy=9.0))
     assert adaptive.state == fixed.state == {}
+
+
+@pytest.mark.parametrize(("target", "meter"), [("kl_target", "reference_kl"), ("entropy_target", "entropy")])
+def test_a_target_of_what_the_objective_does_not_meter_is_refused(target: str, meter: str) -> None:
+    rule = GRPO(GRPO.Config(kl_coef=0.1, **{target: 1.0}))
+    with pytest.raises(AlgorithmError, match=f"algorithm.{target} needs the meter '{meter}', which the objective"):
+        adapt(rule, report())
+    adapt(rule, report(learned=False))
 
 
 def test_a_bonus_that_may_grow_needs_every_token() -> None:

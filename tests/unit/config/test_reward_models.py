@@ -54,13 +54,19 @@ SERVED = {"name": "helpful", "model": "./rm"}
 
 def with_models(path: Path, *models: dict[str, object]) -> Config:
     """The configuration of a resumed run that asked SERVED and REMOTE, with these models."""
-    (path / "config.toml").write_text(to_toml(load(None, [Setting("reward.models", [SERVED, REMOTE], "test")])))
+    served = SERVED | {"model": str(path / "rm")}
+    (path / "config.toml").write_text(to_toml(load(None, [Setting("reward.models", [served, REMOTE], "test")])))
     return resumed(path, [Setting("reward.models", list(models), "--reward.models")])
 
 
-def test_a_resume_asks_the_same_reward_model_at_another_address(tmp_path: Path) -> None:
+def test_a_resume_asks_the_same_reward_model_at_another_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     moved = REMOTE | {"url": "http://10.0.0.7:6000", "token_env": "OTHER"}
-    assert with_models(tmp_path, SERVED, moved).reward.models[1].url == "http://10.0.0.7:6000"
+    served, remote = with_models(tmp_path, SERVED, moved).reward.models
+    assert remote.url == "http://10.0.0.7:6000"
+    assert served.model == str(tmp_path / "rm"), "a relative path means a folder where resume was called"
     assert with_models(tmp_path, SERVED, {k: v for k, v in moved.items() if k != "token_env"}).reward.models[1].weight
 
 
@@ -78,7 +84,10 @@ def test_a_resume_asks_the_same_reward_model_at_another_address(tmp_path: Path) 
         (REMOTE, SERVED),
     ],
 )
-def test_a_resume_with_another_reward_model_is_refused(models: tuple[dict[str, object], ...], tmp_path: Path) -> None:
+def test_a_resume_with_another_reward_model_is_refused(
+    models: tuple[dict[str, object], ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"--reward\.models cannot change on resume, except for url and token_env\."):
         with_models(tmp_path, *models)
 

@@ -201,6 +201,10 @@ REFUSED = {
     "a reply of a wrong role": (
         "def respond(self, turn, ctx): return Reply(({'role': 'env', 'content': ''},))", "Whole", "the role 'env'",
     ),
+    "a reply as the assistant": (
+        "def respond(self, turn, ctx): return Reply(({'role': 'assistant', 'content': 'Yes.'},), done=False)", "Whole",
+        r"Mine\.respond returned a message with the role 'assistant'; after setup only the model speaks",
+    ),
     "tools that are nothing": ("def tools(self, ctx): return None", "Whole", "tools returned None; return a list"),
     "a reward of nothing": ("@reward\ndef a(self, ctx): pass", "Whole", r"Mine\.a has no value.*returned None"),
     "a reward of text": ("@reward\ndef a(self, ctx): return '1'", "Whole", "returned '1'; return a number"),
