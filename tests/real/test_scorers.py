@@ -112,8 +112,11 @@ async def test_separate_scorers_compute_the_same_bits_and_one_that_is_killed_cha
         tiny_model(tmp_path_factory.mktemp(name), seed=seed) for seed, name in enumerate(("model", "teacher"))
     )
     colocated, separate = (config(model, teacher, placement) for placement in ("colocate", "separate"))
+    checkpoint = tmp_path_factory.mktemp("checkpoint")
     async with learners(colocated, model, tmp_path_factory.mktemp("colocated")) as team:
         expected = await scores(team), await steps(colocated, team)
+        await team.save(checkpoint, {}, DEADLINE_S)
+        after = await scores(team), await steps(colocated, team)
     folder = tmp_path_factory.mktemp("separate")
     async with learners(separate, model, folder) as team:
         first = await scores(team)
@@ -123,4 +126,7 @@ async def test_separate_scorers_compute_the_same_bits_and_one_that_is_killed_cha
             await asyncio.sleep(0)
         os.kill(scorers_pid(folder), signal.SIGKILL)
         assert (first, await asked) == expected
+        assert await steps(separate, team) == after[1]
+        await team.load(checkpoint, DEADLINE_S)
+        assert (await scores(team), await steps(separate, team)) == after, "resumed with another placement"
     assert [restart.process for restart in read_restarts(RunFolder(folder))] == ["scorers"]
