@@ -29,6 +29,7 @@ from transformers import AutoModelForCausalLM
 
 from agentrl.algorithms.sample import Columns, TrainSequence, plain_sequence
 from agentrl.config.schema import LearnerSection
+from agentrl.learner.memory import keep_freed_memory
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import SampleId
@@ -129,6 +130,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
+    keep_freed_memory()  # for both sides, which share this process
     section = LearnerSection(lr=LR, schedule="constant")
     spec = LearnerSpec(args.model, 100, dtype=args.dtype, learner=section)
     learner = PolicyLearner(spec, 0, 1, "127.0.0.1", free_port())

@@ -1,9 +1,10 @@
 """Share of the machine's rate of bfloat16 matrix products that a step of the learner reaches, and where its time goes.
 
-python -m benchmarks.matmul [--model FOLDER] [--rounds 3] [--shape 8x8x35] [--top 12]; the last line is the figures as
-JSON. The rate of the machine is that of one product with the shapes of the model's widest layer and as many rows as a
-micro-batch of the batch has tokens. Operations of a step are those of its matrix products and attention, counted by
-torch; both are measured in turns, in one process. The profile is of one more step, by time of each kernel itself.
+python -m benchmarks.matmul [--model FOLDER] [--rounds 3] [--shape 8x8x35] [--give-back] [--top 12]; the last line is
+the figures as JSON. The rate of the machine is that of one product with the shapes of the model's widest layer and as
+many rows as a micro-batch of the batch has tokens. Operations of a step are those of its matrix products and attention,
+counted by torch; both are measured in turns, in one process. The profile is of one more step, by time of each kernel
+itself.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import resource
 import time
 from typing import Any
 
@@ -24,6 +26,7 @@ from transformers import AutoConfig
 from agentrl.config.models import locate
 from agentrl.config.schema import LearnerSection
 from agentrl.learner.batch import build_trees
+from agentrl.learner.memory import keep_freed_memory
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from benchmarks.learner import LR, Shape, free_port, samples
@@ -53,6 +56,8 @@ class Machine:
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
     """The learner's step and the machine's products in turns, then the profile."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
+    if not args.give_back:
+        keep_freed_memory()
     model = locate(args.model)
     spec = LearnerSpec(model, 100, learner=LearnerSection(lr=LR, schedule="constant"))
     learner = PolicyLearner(spec, 0, 1, "127.0.0.1", free_port())
@@ -86,6 +91,7 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
         "step_gflops": median([row["gflops"] for row in taken["step"]]),
         "machine_gflops": median([row["gflops"] for row in taken["products"]]),
         "share": median(shares),
+        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20),
         "profile": _top(trace, args.top),
     }
 
@@ -103,6 +109,7 @@ def main() -> None:
     parser.add_argument("--model", default="", help="model folder; default: the embedded SmolLM2-135M-Instruct")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shape", type=Shape.of, default=Shape(), metavar="GROUPSxMEMBERSxPROMPT", help="the batch")
+    parser.add_argument("--give-back", action="store_true", help="return freed memory to the kernel, as C programs do")
     parser.add_argument("--top", type=int, default=12, help="kernels to print")
     print(last_line("matmul", asyncio.run(measure(parser.parse_args()))))
 

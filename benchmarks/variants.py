@@ -21,7 +21,6 @@ from typing import Any
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as in a run's learner
 
 import numpy as np
-import psutil
 import torch
 from transformers import AutoConfig
 
@@ -29,6 +28,7 @@ from agentrl.algorithms.sample import TrainSequence
 from agentrl.config.models import locate
 from agentrl.config.schema import AlgorithmSection, LearnerSection, LoraSection
 from agentrl.learner.batch import build_trees
+from agentrl.learner.memory import keep_freed_memory
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import Version
@@ -44,6 +44,7 @@ class Variant:
 
     def __init__(self, spec: LearnerSpec, batch: list[TrainSequence]) -> None:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
+        keep_freed_memory()
         self._learner = PolicyLearner(spec, 0, 1, "127.0.0.1", free_port())
         rows = self._learner.logprobs([sequence.ids.tolist() for sequence in batch])
         self._batch = [
@@ -53,15 +54,13 @@ class Variant:
         self._has_critic = spec.algorithm.name == "ppo"
 
     def step(self) -> dict[str, float]:
-        """Train once; memory is resident MiB before the step and how much more it needs at its peak."""
-        before = _resident()
+        """Train once; `peak_mib` is the most resident memory of the process during the step."""
         _forget_peak()
         started = time.perf_counter()
         report = self._learner.step(self._scored() if self._has_critic else self._batch)
         return {
             "seconds": time.perf_counter() - started,
-            "held_mib": before / MIB,
-            "peak_mib": (_peak() - before) / MIB,
+            "peak_mib": _peak() / MIB,
             "grad_norm": report.grad_norm,
         }
 
@@ -80,11 +79,6 @@ class Variant:
         seconds = time.perf_counter() - started
         staged.discard()
         return {"seconds": seconds, "mib": staged.nbytes / MIB}
-
-
-def _resident() -> int:
-    size: int = psutil.Process().memory_info().rss
-    return size
 
 
 def _forget_peak() -> None:
@@ -127,7 +121,6 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
         "ppo_to_grpo": _ratio(taken["ppo"], taken["grpo"]),
         "lora_to_grpo": _ratio(taken["lora"], taken["grpo"]),
         "seconds": seconds,
-        "held_mib": {name: column(rows, "held_mib") for name, rows in taken.items()},
         "peak_mib": {name: column(rows, "peak_mib") for name, rows in taken.items()},
         "stage_s": {name: column(rows, "seconds") for name, rows in published.items()},
         "published_mib": {name: column(rows, "mib") for name, rows in published.items()},
@@ -147,9 +140,8 @@ def _kib_per_token(spec: LearnerSpec, batch: list[TrainSequence]) -> float:
         section = spec.learner.model_copy(update={"micro_batch_tokens": bound})
         arm = Arm(Variant, replace(spec, learner=section), batch, env=threads())
         arm.call("step")
-        figures = arm.call("step")
+        peaks.append(arm.call("step")["peak_mib"] * 1024)
         arm.close()
-        peaks.append((figures["held_mib"] + figures["peak_mib"]) * 1024)
         print(f"micro-batches of {bound} tokens: peak {peaks[-1] / 1024:.0f} MiB", flush=True)
     return statistics.linear_regression(bounds, peaks).slope
 

@@ -132,17 +132,22 @@ def _torch_environment(config: Config) -> dict[str, str]:
 
 def make_scorers(config: Config, models: Models) -> SeparateScorers:
     """Load the reference and the teacher."""
+    from agentrl.learner.memory import keep_freed_memory
     from agentrl.learner.scorers import SeparateScorers
 
+    if config.device == "cpu":
+        keep_freed_memory()
     return SeparateScorers(_learner_spec(config, models))
 
 
 def make_learner(config: Config, models: Models, staging: Path, rank: int, address: str, port: int) -> PolicyLearner:
     """Make a learner rank."""
+    from agentrl.learner.memory import keep_freed_memory
     from agentrl.learner.policy_learner import PolicyLearner
 
     spec = replace(_learner_spec(config, models), staging=staging)
     if config.device == "cpu":
+        keep_freed_memory()
         return PolicyLearner(spec, rank, config.learner.ranks, address, port)
     from agentrl.cluster.gpu_learner import GpuLearner, Route
 
