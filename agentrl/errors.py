@@ -9,6 +9,7 @@ AgentRLError
 ├── EngineError            sampling failed
 │   ├── EngineDiedError    the process is gone; a restart may help
 │   └── EngineRefusedError a call that this engine cannot serve
+├── RoleError              a role (a judge, a simulated user) gave no usable reply
 ├── WeightsError           a publication did not arrive whole
 ├── AlgorithmError         an algorithm gave credit or a loss that cannot be used (fault = "program")
 │   └── CreditError        its credit or its state, whatever the episodes are
@@ -79,6 +80,10 @@ class EngineDiedError(EngineError):
 
 class EngineRefusedError(EngineError):
     """The engine cannot serve this call."""
+
+
+class RoleError(AgentRLError):
+    """A role gave no reply, or none that can be used."""
 
 
 class WeightsError(AgentRLError):

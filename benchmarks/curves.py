@@ -3,26 +3,34 @@
     python -m benchmarks.curves --task math --algorithms grpo rloo --out runs/curves --figure docs/learning/algorithms
     python -m benchmarks.curves --task guess --algorithms grpo "grpo --learner.min_lr_ratio 0"
 
-An algorithm may bring flags of `agentrl train`. A run that has ended is not repeated and one that was stopped is
-resumed, so the command may be stopped at any time and called again; `--minutes` stops it between runs. It writes
-FIGURE.svg, FIGURE.json and FIGURE.md.
+An algorithm may bring flags of `agentrl train`. FIGURE.json holds the outcome of every run that has ended, which is not
+repeated, also where its folder is gone; a run that was stopped is resumed. The command may therefore be stopped at any
+time and called again, on another machine too; `--minutes` stops it between runs. `--jobs` shares the cores among runs
+at the same time. It draws FIGURE.svg and writes the table FIGURE.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
+
+import msgspec
 
 from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
+from agentrl.records.jsonl import write_atomic
+from agentrl.records.manifest import cpu_name
 from agentrl.report.summary import read
-from benchmarks.learning import INK, RIGHT, WIDTH, Point, chart, curve, line, rows, y_of
+from benchmarks.learning import INK, RIGHT, WIDTH, chart, line, points_of, y_of
 
 GOAL = 0.7
 SPENT = ("steps", "seconds")
@@ -31,46 +39,76 @@ TASKS = {
     "guess": ("--env", "guess", "--eval.every", "5", "--eval.samples", "8"),
     "math": ("--env", "math", "--eval.every", "5", "--eval.samples", "8"),
     "tools": ("--env", "functions", "--eval.every", "5", "--eval.samples", "8"),
+    "agent": ("--env", "examples/functions_agent.py", "--eval.every", "5", "--eval.samples", "8"),
 }
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The runs of one algorithm, with its flags, that have ended, one per seed."""
+class Outcome:
+    """What remains of a run that has ended: held-out pass@1 by step, and the seconds of its steps less evaluations."""
 
     algorithm: str
-    runs: tuple[Path, ...]
+    seed: int
+    cpu: str
+    scores: dict[int, float]
+    seconds: list[float]
 
-    @property
-    def points(self) -> list[Point]:
-        """Held-out pass@1 by step."""
-        return curve(self.runs, lambda record: record.pass_at_1.mean)
+    @classmethod
+    def of(cls, algorithm: str, seed: int, folder: RunFolder) -> Outcome:
+        """The outcome of a run of this algorithm, with its flags, from the folder of the run."""
+        scores = {record.step: round(record.pass_at_1.mean, 4) for record in read_evaluations(folder)}
+        seconds = [round(step.seconds.total - step.seconds.evaluate, 1) for step in read_steps(folder)]
+        return cls(algorithm, seed, cpu_name(), scores, seconds)
 
-    def to_goal(self) -> list[tuple[int, float] | None]:
-        """Steps and seconds, without evaluations, until each seed first reaches GOAL; None if it does not."""
-        return [_to_goal(RunFolder(run)) for run in self.runs]
-
-
-def _to_goal(folder: RunFolder) -> tuple[int, float] | None:
-    reached = next((e.step for e in read_evaluations(folder) if e.pass_at_1.mean >= GOAL), None)
-    if reached is None:
-        return None
-    phases = (record.seconds for record in read_steps(folder) if record.step <= reached)
-    return reached, sum(seconds.total - seconds.evaluate for seconds in phases)
+    def to_goal(self) -> tuple[int, float] | None:
+        """Steps and seconds until the score first reaches GOAL; None if it does not."""
+        step = next((step for step, score in self.scores.items() if score >= GOAL), None)
+        return None if step is None else (step, sum(self.seconds[:step]))
 
 
-def run_all(task: str, algorithms: Sequence[str], seeds: Sequence[int], out: Path, minutes: float) -> None:
-    """Start or resume every run that has not ended, seed by seed, until the minutes are over."""
+class Outcomes:
+    """The outcomes in a file, FIGURE.json, which is written whenever a run ends."""
+
+    def __init__(self, file: Path, task: str) -> None:
+        self._file, self._task, self._lock = file, task, Lock()
+        self._ended = msgspec.json.decode(file.read_bytes(), type=dict[str, list[Outcome]]) if file.exists() else {}
+
+    def of(self, algorithm: str, seeds: Sequence[int]) -> list[Outcome]:
+        """The outcomes of these seeds, as far as their runs have ended."""
+        return [one for one in self._ended.get(self._task, []) if one.algorithm == algorithm and one.seed in seeds]
+
+    def add(self, outcome: Outcome) -> None:
+        with self._lock:
+            self._ended.setdefault(self._task, []).append(outcome)
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._file, msgspec.json.format(msgspec.json.encode(self._ended), indent=0) + b"\n")
+
+
+def run_all(
+    task: str, algorithms: Sequence[str], seeds: Sequence[int], out: Path, ended: Outcomes, minutes: float, jobs: int
+) -> None:
+    """Start or resume every run that has not ended, seed by seed, until the minutes are over, each on its own cores."""
     ends_at = time.monotonic() + 60 * minutes
-    for seed in seeds:
-        for algorithm in algorithms:
-            folder = folder_of(out, task, algorithm, seed)
-            if has_ended(folder):
-                continue
-            if time.monotonic() > ends_at:
-                return
+
+    def run(algorithm: str, seed: int) -> None:
+        if ended.of(algorithm, [seed]) or time.monotonic() > ends_at:
+            return
+        folder = folder_of(out, task, algorithm, seed)
+        if not has_ended(folder):
             print(f"{folder}: {'resumed' if RunFolder(folder).is_training else 'started'}", flush=True)
             subprocess.run(["nice", sys.executable, "-m", "agentrl", *words(task, algorithm, seed, folder)], check=True)
+        ended.add(Outcome.of(algorithm, seed, RunFolder(folder)))
+
+    cores = sorted(os.sched_getaffinity(0))
+    shares: SimpleQueue[list[int]] = SimpleQueue()
+    for job in range(jobs):
+        shares.put(cores[job::jobs])
+    pool = ThreadPoolExecutor(jobs, initializer=lambda: os.sched_setaffinity(0, shares.get()))
+    try:
+        for one in [pool.submit(run, algorithm, seed) for seed in seeds for algorithm in algorithms]:
+            one.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def words(task: str, algorithm: str, seed: int, folder: Path) -> list[str]:
@@ -92,29 +130,30 @@ def has_ended(folder: Path) -> bool:
     return summary is not None and summary.is_finished
 
 
-def draw(curves: Sequence[Curve], title: str) -> str:
+def draw(curves: Mapping[str, Sequence[Outcome]], title: str) -> str:
     """All curves as a stand-alone SVG."""
+    lines = {name: points_of([run.scores for run in runs]) for name, runs in curves.items()}
     body = "".join(
-        f'{line(one.points, color)}<text x="{WIDTH - RIGHT}" y="{y_of(0.5) + 16 * n:.1f}" text-anchor="end" '
-        f'fill="{color}">{one.algorithm}</text>'
-        for n, (one, color) in enumerate(zip(curves, COLORS, strict=False))
+        f'{line(one, color)}<text x="{WIDTH - RIGHT}" y="{y_of(0.5) + 16 * n:.1f}" text-anchor="end" '
+        f'fill="{color}">{name}</text>'
+        for n, ((name, one), color) in enumerate(zip(lines.items(), COLORS, strict=False))
     )
-    longest = max((one.points for one in curves), key=len)
+    longest = max(lines.values(), key=len)
     return chart(title, INK, [point.step for point in longest], body, "steps")
 
 
-def table(curves: Sequence[Curve]) -> Iterator[str]:
+def table(curves: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
     """Yield the lines of a Markdown table: held-out scores, and steps and seconds to GOAL of each seed."""
     head = ("algorithm", "start", "end (95 % interval over seeds)", "best (step)", *(f"{x} to {GOAL}" for x in SPENT))
     yield f"| {' | '.join(head)} |"
     yield "|---" * len(head) + "|"
-    for one in curves:
-        first, last, reached = one.points[0].mean, one.points[-1].mean, one.to_goal()
+    for name, runs in curves.items():
+        one, reached = points_of([run.scores for run in runs]), [run.to_goal() for run in runs]
+        first, last, best = one[0].mean, one[-1].mean, max(one, key=lambda point: point.mean.mean)
         steps = ", ".join(str(found[0]) if found else "never" for found in reached)
         seconds = ", ".join(f"{found[1]:.0f}" if found else "never" for found in reached)
-        best = max(one.points, key=lambda point: point.mean.mean)
         end, top = f"{last.mean:.3f} ({last.low:.3f} to {last.high:.3f})", f"{best.mean.mean:.3f} ({best.step})"
-        yield f"| {one.algorithm} | {first.mean:.3f} | {end} | {top} | {steps} | {seconds} |"
+        yield f"| {name} | {first.mean:.3f} | {end} | {top} | {steps} | {seconds} |"
 
 
 def main() -> None:
@@ -124,19 +163,21 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("runs/curves"), help="folder of the run folders")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after so many minutes")
-    parser.add_argument("--figure", type=Path, help="where figure and table go, without an ending")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; at most one per core")
+    parser.add_argument(
+        "--figure", type=Path, default=Path("runs/curves/figure"), help="figure, outcomes and table, without an ending"
+    )
     args = parser.parse_args()
-    run_all(args.task, args.algorithms, args.seeds, args.out, args.minutes)
-    ended = {name: [folder_of(args.out, args.task, name, seed) for seed in args.seeds] for name in args.algorithms}
-    curves = [Curve(name, runs) for name, found in ended.items() if (runs := tuple(filter(has_ended, found)))]
-    text = json.dumps({"task": args.task, "curves": {one.algorithm: rows(one.points) for one in curves}})
+    if not 1 <= args.jobs <= (cores := len(os.sched_getaffinity(0))):
+        parser.error(f"--jobs must be between 1 and the {cores} cores of this machine, not {args.jobs}")
+    ended = Outcomes(args.figure.with_suffix(".json"), args.task)
+    run_all(args.task, args.algorithms, args.seeds, args.out, ended, args.minutes, args.jobs)
+    curves = {name: runs for name in args.algorithms if (runs := ended.of(name, args.seeds))}
+    if not curves:
+        sys.exit("no run has ended")
+    args.figure.with_suffix(".svg").write_text(draw(curves, f"{args.task}: held-out pass@1, mean over seeds"))
+    args.figure.with_suffix(".md").write_text("\n".join(table(curves)) + "\n")
     print("\n".join(table(curves)))
-    if args.figure and curves:
-        args.figure.parent.mkdir(parents=True, exist_ok=True)
-        args.figure.with_suffix(".svg").write_text(draw(curves, f"{args.task}: held-out pass@1, mean over seeds"))
-        args.figure.with_suffix(".json").write_text(text + "\n")
-        args.figure.with_suffix(".md").write_text("\n".join(table(curves)) + "\n")
-    print(text)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,11 @@ Measure = Callable[[EvaluationRecord], float]
 
 def curve(runs: Sequence[Path], measure: Measure) -> list[Point]:
     """One point for each step that every run evaluated."""
-    by_run = [{e.step: measure(e) for e in read_evaluations(RunFolder(run))} for run in runs]
+    return points_of([{e.step: measure(e) for e in read_evaluations(RunFolder(run))} for run in runs])
+
+
+def points_of(by_run: Sequence[Mapping[int, float]]) -> list[Point]:
+    """One point for each step of which every run has a value."""
     steps = sorted(set.intersection(*(set(values) for values in by_run)))
     return [Point(step, values := [run[step] for run in by_run], over_seeds(values)) for step in steps]
 

@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,10 +39,11 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.records.restarts import Restarts
 from agentrl.rollout.scheduler import Scheduler
+from agentrl.rollout.slots import Slots
 from agentrl.training.inputs import algorithm_of
-from agentrl.training.setup import rollout_settings
+from agentrl.training.setup import env_plans, rollout_settings
 from agentrl.types import Version, WeightManifest
-from benchmarks.timing import cpu_seconds, last_line, median, memory_bytes
+from benchmarks.timing import Peak, cpu_seconds, last_line, median, memory_bytes
 
 GROUP, TURNS, DEADLINE_S = 8, 4, 1200.0
 VERSION = Version(0, 0)
@@ -71,7 +71,7 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
     """Start a scheduler with batches of `episodes` episodes and a scripted engine; process ids come with names."""
     config = Config(
         steps=1 << 20,
-        env=EnvSection(name="guess"),
+        env=(EnvSection(name="guess"),),
         model=ModelSection(max_context=1024),
         rollout=RolloutSection(
             prompts=episodes // GROUP,
@@ -92,37 +92,17 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
     try:
         spec = ActorSpec("engine", make_scripted, (str(model), REPLY), died=EngineDiedError)
         engine = RemoteEngine(cluster.spawn(spec))
-        team = Workers(cluster, partial(worker_spec, config, model), workers, Restarts(folder, 0, print))
+        team = Workers(
+            cluster, partial(worker_spec, config, model, folder), workers, Restarts(folder, 0, print), Slots({})
+        )
         pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start([engine]))
         names |= {process.pid: "workers" for process in registry.registered()} | {pid: "engine"}
         await publish_nothing(engine)
-        settings = rollout_settings(config, algorithm_of(config), await team.task_count("train"))
+        settings = rollout_settings(config, algorithm_of(config), env_plans(config, await team.task_count("train")))
         yield Scheduler(settings, team.dispatch, journal, VERSION), names
     finally:
         cluster.close()
         journal.close()
-
-
-class Peak:
-    """The peak of the memory of all processes together while the context is open."""
-
-    def __init__(self) -> None:
-        self.before = sum(memory_bytes().values())
-        self.most = self.before
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> Peak:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.2):
-            self.most = max(self.most, sum(memory_bytes().values()))
 
 
 async def measure(episodes: int, workers: int, rounds: int) -> dict[str, Any]:

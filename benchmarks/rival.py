@@ -46,7 +46,7 @@ class RivalSpec:
 
 def trainer_of(spec: RivalSpec, callbacks: Sequence[Any] = ()) -> Any:
     """A GRPOTrainer with agentrl's loss: a token mean over the whole step, clip-higher, no KL."""
-    from datasets import Dataset  # type: ignore[import-not-found]
+    from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found]
 

@@ -29,8 +29,8 @@ from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.rollout.task_order import stable_hash
 from agentrl.training.inputs import RunInputs, algorithm_of
-from agentrl.training.setup import open_evaluation, rollout_settings
-from agentrl.types import Batch, Trajectory, Version
+from agentrl.training.setup import env_plans, open_evaluation, rollout_settings
+from agentrl.types import TRAIN, Batch, Trajectory, Version
 from benchmarks.arms import Arm
 from benchmarks.raw import RawBatch, RawRequest, RawVllm
 from benchmarks.timing import alternated, column, cpu_seconds, last_line, median
@@ -58,8 +58,8 @@ def raw_requests(trajectories: Sequence[Trajectory], seed: int) -> list[RawReque
 class RolloutPath:
     """The rollout path of a run, one batch at a time."""
 
-    def __init__(self, config: Config, team: Actors, journal: RunJournal, tasks: int | None) -> None:
-        settings = rollout_settings(config, algorithm_of(config), tasks)
+    def __init__(self, config: Config, team: Actors, journal: RunJournal, tasks: dict[str, int | None]) -> None:
+        settings = rollout_settings(config, algorithm_of(config), env_plans(config, tasks))
         self.scheduler = Scheduler(settings, team.workers.dispatch, journal, VERSION)
         self._is_begun = False
         self.last: tuple[Trajectory, ...] = ()
@@ -83,7 +83,7 @@ async def path_of(config: Config, out: Path) -> AsyncIterator[RolloutPath]:
     journal = RunJournal(folder)
     journal.ledger.begin_incarnation()
     try:
-        async with open_evaluation(config, RunInputs.of(config), folder, Stop(), TerminalView(1)) as (team, _):
+        async with open_evaluation(config, RunInputs.of(config), folder, Stop(), TerminalView(1), TRAIN) as (team, _):
             path = RolloutPath(config, team, journal, await team.workers.task_count("train"))
             yield path
             await path.scheduler.stop()
@@ -95,7 +95,7 @@ def config_of(args: argparse.Namespace) -> Config:
     """Return the resolved configuration of the flags."""
     config = Config(
         steps=1 << 20,
-        env=EnvSection(name="math"),
+        env=(EnvSection(name="math"),),
         model=ModelSection(name=args.model or str(locate("")), max_context=512, dtype=args.dtype),
         engine=EngineSection(kv_cache_gib=1.0),
         rollout=RolloutSection(prompts=args.prompts, group_size=args.group_size, max_tokens=args.max_tokens),

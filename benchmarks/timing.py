@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -95,3 +96,25 @@ def memory_bytes() -> dict[int, int]:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return held
+
+
+class Peak:
+    """The peak of the memory of all processes together while the context is open."""
+
+    def __init__(self) -> None:
+        self.before = sum(memory_bytes().values())
+        self.most = self.before
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.2):
+            self.most = max(self.most, sum(memory_bytes().values()))

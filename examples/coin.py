@@ -10,7 +10,7 @@ import random
 
 from pydantic import Field
 
-from agentrl.env import Context, Env, EnvConfig, Message, Task, Tasks, reward
+from agentrl.env import Context, Env, EnvConfig, Message, Policy, Task, Tasks, reward
 
 
 class CoinConfig(EnvConfig):
@@ -39,3 +39,9 @@ class Coin(Env):
     @reward
     def right(self, ctx: Context) -> float:
         return float(ctx.text.strip().lower().rstrip(".!") == ctx.task.data)
+
+    def oracle(self, task: Task) -> Policy:
+        return [task.data]
+
+    def canaries(self, task: Task) -> dict[str, Policy]:  # noqa: ARG002
+        return {"both sides": ["heads or tails"], "the edge": ["edge"]}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
+
+from pydantic import BaseModel
 
 from agentrl.cli.flags import ENV, parse
 from agentrl.config.keys import keys_in
@@ -13,6 +16,7 @@ from agentrl.config.toml import to_toml
 from agentrl.config.validate import idle_keys
 from agentrl.env.config import env_config
 from agentrl.env.registry import resolve
+from agentrl.packaging.added import with_interpreters
 from agentrl.training.inputs import configured_algorithm
 
 
@@ -20,9 +24,10 @@ def run(words: list[str]) -> int:
     """Print every key with its value for this machine, the source of the value, and its meaning."""
     settings = read(*parse("config", "Print the configuration of `agentrl train` with the same flags.", words, ENV))
     machine = detect()
-    config = resolve_run(settings.config, machine)
+    config = with_interpreters(resolve_run(settings.config, machine))
     algorithm = configured_algorithm(config)
-    plugins = {"env": env_config(resolve(config.env.name), config.env.options), "algorithm": algorithm.config}
+    envs = [None if env.python else env_config(resolve(env.name), env.options) for env in config.env]
+    plugins: dict[str, Sequence[BaseModel | None]] = {"env": envs, "algorithm": [algorithm.config]}
     idle = idle_keys(config) | {f"algorithm.{key}": needs for key, needs in algorithm.idle_keys().items()}
     if "values" not in algorithm.requirements.columns:
         idle |= dict.fromkeys(keys_in("critic"), "an algorithm with a critic")

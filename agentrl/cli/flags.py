@@ -80,6 +80,19 @@ def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
     return own, pairs
 
 
+def own_options(words: list[str], sections: tuple[str, ...] = (ENV,)) -> tuple[list[str], list[tuple[str, str]]]:
+    """(words for argparse, (key, text) of each `--SECTION.KEY VALUE`): for a command that has flags of its own."""
+    own: list[str] = []
+    pairs: list[tuple[str, str]] = []
+    rest = iter(words)
+    for word in rest:
+        if word.startswith(tuple(f"--{section}." for section in sections)):
+            pairs += split([word, *([] if "=" in word else [next(rest, "--")])])[1]
+        else:
+            own.append(word)
+    return own, pairs
+
+
 def _flag_help(flags: Mapping[str, str]) -> str:
     known, width = keys(), max(map(len, flags)) + 3
     lines = [f"  {f'--{flag}':<{width}} {_meaning(known[key])}" for flag, key in flags.items()]

@@ -12,7 +12,7 @@ def run(words: list[str]) -> int:
         prog="agentrl resume",
         usage="agentrl resume RUN [--steps N] [--SECTION.KEY VALUE ...]",
         description="Continue a run from its last checkpoint.",
-        epilog="These may change: steps, eval.every, checkpoint.*, track.*, engine.*, scorers.*, rollout.workers, "
+        epilog="May change: steps, env_lock, eval.every, checkpoint.*, track.*, engine.*, scorers.*, rollout.workers, "
         "reward.threads, reward.gpus, deadlines (*_timeout_s), and url and token_env in reward.models.",
     )
     parser.add_argument("run", type=path, metavar="RUN", help="the run folder")

@@ -27,6 +27,7 @@ from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import closing
 from agentrl.records.restarts import Restarts
+from agentrl.rollout.slots import Slots
 from agentrl.weights.staging import discard_leftovers, folder_key
 
 END_S = 10.0
@@ -60,7 +61,7 @@ async def actors(
     try:
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
         with closing(Restarts(folder, config.engine.restarts, note)) as restarts:
-            team = _spawned(cluster, config, model, folder.path, restarts, stop, learns=learns)
+            team = _spawned(cluster, config, model, folder, restarts, stop, learns=learns)
             try:
                 await stop.cut(_started(team, timer, learns=learns))
                 yield team
@@ -90,15 +91,18 @@ async def learner_ranks(
 
 
 def _spawned(
-    cluster: Cluster, config: Config, model: Path, folder: Path, restarts: Restarts, stop: Stop, *, learns: bool
+    cluster: Cluster, config: Config, model: Path, folder: RunFolder, restarts: Restarts, stop: Stop, *, learns: bool
 ) -> Actors:
-    spec_of = partial(worker_spec, config, model)
+    spec_of = partial(worker_spec, config, model, folder)
     reward_models = RewardModels(cluster, config, model, restarts, stop)
     rewarded = reward_models.rewarded if config.reward.models else None
-    workers = Workers(cluster, spec_of, config.rollout.workers, restarts, rewarded)
-    engine_spec_of = partial(engine_spec, config, model, scratch_of(folder))
+    rollouts = {env.label: config.rollout_of(env) for env in config.env}
+    slots = Slots({label: rollout.concurrency for label, rollout in rollouts.items()})
+    patience_s = max((keys.timeout_s for env in config.env for keys in config.roles_of(env).values()), default=0.0)
+    workers = Workers(cluster, spec_of, config.rollout.workers, restarts, slots, rewarded, patience_s)
+    engine_spec_of = partial(engine_spec, config, model, scratch_of(folder.path))
     engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop)
-    ranks = [learner_spec(config, model, folder, rank) for rank in range(config.learner.ranks if learns else 0)]
+    ranks = [learner_spec(config, model, folder.path, rank) for rank in range(config.learner.ranks if learns else 0)]
     scorers = _scorers(cluster, config, model, restarts) if learns else None
     return Actors(engines, workers, Learners(cluster, ranks, scorers), reward_models)
 

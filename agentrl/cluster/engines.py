@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from agentrl.cluster.ray import ActorSpec, Cluster
-from agentrl.cluster.signals import Stop
+from agentrl.cluster.signals import Stop, as_run_error
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import EngineSection
 from agentrl.engine.protocol import Engine
@@ -118,7 +118,7 @@ class Engines:
                 break
             if isinstance(error, RunError):
                 raise error
-            why = str(error) if isinstance(error, AgentRLError) else f"{type(error).__name__}: {error}"
+            why = str(as_run_error(error))
         self._restarts.back(f"engine {engine_id}")
         self._run(self._workers.engine_restarted(engine_id, self._engines[engine_id]))
 

@@ -119,7 +119,7 @@ class RewardModels:
     async def _watch(self, keys: RewardModelKeys) -> None:
         """Replace the server of a model whenever it fails, as often as the run allows."""
         why = ""
-        while True:
+        while not self._stop.is_called:
             await asyncio.sleep(HEARTBEAT_S)
             try:
                 if why:

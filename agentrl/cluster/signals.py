@@ -39,6 +39,11 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
+def as_run_error(error: BaseException) -> AgentRLError:
+    """Return an error of agentrl as it is, and any other as a RunError that names its type."""
+    return error if isinstance(error, AgentRLError) else RunError(f"{type(error).__name__}: {error}")
+
+
 class Stop:
     """The end of a run: `cut` interrupts work at once, all other work gets PATIENCE_S seconds to end by itself."""
 
@@ -79,7 +84,7 @@ class Stop:
     def if_failed(self, task: asyncio.Task[None]) -> None:
         """Stop the run if a task has ended with an error: a callback for tasks that nobody awaits."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.call(error if isinstance(error, AgentRLError) else RunError(f"{type(error).__name__}: {error}"))
+            self.call(as_run_error(error))
 
     @property
     def is_called(self) -> bool:

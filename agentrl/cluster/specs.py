@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from agentrl.algorithms.base import RunShape
@@ -19,8 +21,13 @@ from agentrl.engine.server import EngineServer
 from agentrl.engine.vllm.engine import VllmEngine
 from agentrl.engine.vllm.settings import VllmSpec, environment
 from agentrl.engine.wire import Transport
+from agentrl.env import close_shared
 from agentrl.errors import EngineDiedError, LearnerDiedError, WorkerLostError
+from agentrl.records.folder import RunFolder
+from agentrl.roles.remote import Players
+from agentrl.roles.spec import RoleSpec, specs_of
 from agentrl.rollout.worker import RolloutWorker
+from agentrl.types import EpisodeRequest, Trajectory
 
 if TYPE_CHECKING:
     from agentrl.learner.policy_learner import PolicyLearner
@@ -62,26 +69,82 @@ def make_engine(spec: VllmSpec) -> EngineServer:
     return EngineServer(VllmEngine(spec))
 
 
-def worker_spec(config: Config, model: Path, engines: Sequence[Transport], worker_id: int) -> ActorSpec:
-    """Specify a rollout worker that samples from `engines`."""
+def worker_spec(
+    config: Config, model: Path, folder: RunFolder, engines: Sequence[Transport], worker_id: int
+) -> ActorSpec:
+    """Specify a rollout worker of the run in `folder` that samples from `engines`."""
+    roles = {env.label: tuple(specs_of(config.roles_of(env)).values()) for env in config.env}
     return ActorSpec(
         f"rollout worker {worker_id}",
         Worker,
-        (f"worker-{worker_id}-{os.urandom(4).hex()}", tuple(engines), config, str(model)),
+        (
+            f"worker-{worker_id}-{os.urandom(4).hex()}",
+            tuple(engines),
+            config,
+            str(model),
+            roles,
+            folder.replies(worker_id),
+        ),
         env={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""},
         died=WorkerLostError,
     )
 
 
-class Worker(RolloutWorker):
-    """A rollout worker with its client of the engines, alone in its process."""
+class Worker:
+    """A rollout worker for each environment, with one client of the engines, alone in their process."""
 
-    def __init__(self, name: str, engines: Sequence[Transport], config: Config, model: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        engines: Sequence[Transport],
+        config: Config,
+        model: str,
+        roles: Mapping[str, Sequence[RoleSpec]] = MappingProxyType({}),
+        replies: Path | None = None,
+    ) -> None:
+        """`roles` are those of each environment, `replies` is the file of what they said."""
         gc.freeze()  # imports leave no garbage, and thousands of episodes leave little
         gc.set_threshold(100_000, 50, 100)
         self._client = EngineClient(engines, name)
-        env = config.env
-        super().__init__(env.name, env.options, model, self._client, config.model.max_context, config.seed)
+        context, seed = config.model.max_context, config.seed
+        self._players = Players(replies, share=config.rollout.workers)
+        self._workers = {
+            env.label: RolloutWorker(
+                env.name,
+                env.options,
+                model,
+                self._client,
+                context,
+                seed,
+                roles.get(env.label, ()),
+                self._players,
+                python=env.python,
+                restarts=config.engine.restarts,
+            )
+            for env in config.env
+        }
+
+    async def run(self, request: EpisodeRequest) -> Trajectory:
+        """Run one attempt at one sample; never raises an error of the env, the model or the engine."""
+        return await self._workers[request.env].run(request)
+
+    async def task_count(self, split: str) -> dict[str, int | None]:
+        """Load the tasks of a split and return their number in each environment; None if they are endless."""
+        return {label: await worker.task_count(split) for label, worker in self._workers.items()}
+
+    async def with_group_rewards(self) -> set[str]:
+        """Return the environments in which the trajectories of a group need `score_group` before they count."""
+        return {label for label, worker in self._workers.items() if await worker.has_group_rewards()}
+
+    async def score_group(self, trajectories: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
+        """Add the group rewards to the finished episodes of one group."""
+        return await self._workers[trajectories[0].env].score_group(trajectories)
+
+    async def close(self) -> None:
+        """Cancel running episodes, wait for their teardown, close the shared resources. Idempotent."""
+        await asyncio.gather(*(worker.stop() for worker in self._workers.values()))
+        await close_shared()
+        await self._players.aclose()
 
     async def engine_lost(self, engine_id: int, reason: str) -> None:
         """Send nothing more to an engine."""

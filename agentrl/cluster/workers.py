@@ -11,6 +11,7 @@ from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
 from agentrl.engine.wire import Transport
 from agentrl.errors import AgentRLError, DeadlineError, WorkerLostError
 from agentrl.records.restarts import Restarts
+from agentrl.rollout.slots import Slots
 from agentrl.types import TRAIN, EpisodeRequest, SampleId, Trajectory
 
 GRACE_S = 60.0
@@ -23,8 +24,8 @@ Rewarded = Callable[[Trajectory], Awaitable[Trajectory]]
 class Workers:
     """All rollout workers of a run. Groups go to the workers in turn; the members of a group share one.
 
-    `spec_of(engines, worker_id)` specifies a worker. `rewarded` adds the signals of reward models to a finished
-    trajectory.
+    `spec_of(engines, worker_id)` specifies a worker. `slots` limit the episodes of an environment. `rewarded` adds the
+    signals of reward models to a finished trajectory. `patience_s` is how long an episode may wait for a role.
     """
 
     def __init__(
@@ -33,10 +34,13 @@ class Workers:
         spec_of: Callable[[Sequence[Transport], int], ActorSpec],
         count: int,
         restarts: Restarts,
+        slots: Slots,
         rewarded: Rewarded | None = None,
+        patience_s: float = 0.0,
     ) -> None:
         self._cluster, self._spec_of = cluster, spec_of
-        self._restarts, self._rewarded = restarts, rewarded
+        self._restarts, self._slots, self._rewarded = restarts, slots, rewarded
+        self._patience_s = patience_s
         self._engines: list[Transport] = []
         self._workers: list[ActorHandle] = []
         self._locks = [asyncio.Lock() for _ in range(count)]
@@ -48,29 +52,32 @@ class Workers:
         await asyncio.gather(*(self._make(worker) for worker in self._workers))
         await asyncio.gather(*(w.call("task_count", TRAIN, deadline_s=START_S) for w in self._workers))
 
-    async def task_count(self, split: str) -> int | None:
-        """Return how many tasks a split has, None if it is endless."""
-        count: int | None = await self._workers[0].call("task_count", split, deadline_s=START_S)
-        return count
+    async def task_count(self, split: str) -> dict[str, int | None]:
+        """Return how many tasks a split has in each environment, None if they are endless."""
+        counts: dict[str, int | None] = await self._workers[0].call("task_count", split, deadline_s=START_S)
+        return counts
 
-    async def has_group_rewards(self) -> bool:
-        """Return whether the trajectories of a group must pass through `score_group` before they count."""
-        has: bool = await self._workers[0].call("has_group_rewards", deadline_s=START_S)
-        return has
+    async def with_group_rewards(self) -> set[str]:
+        """Return the environments in which the trajectories of a group must pass through `score_group`."""
+        labels: set[str] = await self._workers[0].call("with_group_rewards", deadline_s=START_S)
+        return labels
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
         """Return the finished members of a group with their group rewards. Raises WorkerLostError."""
         sample = trajectories[0].sample
-        scored: Sequence[Trajectory] = await self._ask(sample, "score_group", list(trajectories), deadline_s=START_S)
+        scored: Sequence[Trajectory] = await self._ask(
+            sample, "score_group", list(trajectories), deadline_s=START_S + self._patience_s
+        )
         return scored
 
     async def dispatch(self, request: EpisodeRequest) -> Trajectory:
-        """Run one episode and ask the reward models for it.
+        """Run one episode, once its environment has a free slot, and ask the reward models for it.
 
         Raises WorkerLostError if its worker died or does not answer; it is then replaced.
         """
-        deadline_s = request.settings.episode_timeout_s + GRACE_S
-        trajectory: Trajectory = await self._ask(request.sample, "run", request, deadline_s=deadline_s)
+        deadline_s = request.settings.episode_timeout_s + GRACE_S + self._patience_s
+        async with self._slots.of(request.env):
+            trajectory: Trajectory = await self._ask(request.sample, "run", request, deadline_s=deadline_s)
         return await self._rewarded(trajectory) if self._rewarded else trajectory
 
     async def close(self) -> None:

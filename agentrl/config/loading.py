@@ -20,6 +20,9 @@ from agentrl.errors import ConfigError, did_you_mean
 
 DEFAULT = "default"
 MODELS = "reward.models"
+ENV = "env"
+ROLES = "roles"
+"""The section whose keys have names that environments declare."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,10 @@ class Settings:
     sources: dict[str, str]
 
     def source(self, key: str) -> str:
-        """Return where the value of `key` comes from."""
-        return self.sources.get(key, DEFAULT)
+        """Return where the value of `key` comes from; keys of several environments come with their tables or names."""
+        if key in self.sources or not (key.startswith(f"{ENV}.") and len(self.config.env) > 1):
+            return self.sources.get(key, DEFAULT)
+        return self.sources.get(ENV) or self.sources.get(f"{ENV}.name", DEFAULT)
 
 
 def load(base: Path | Config | None = None, settings: Sequence[Setting] = ()) -> Config:
@@ -50,7 +55,9 @@ def load(base: Path | Config | None = None, settings: Sequence[Setting] = ()) ->
 
 def read(base: Path | Config | None, settings: Sequence[Setting] = ()) -> Settings:
     """Return the configuration with the source of each value. Raises one ConfigError that lists every problem."""
-    settings = [*(of_config(base) if isinstance(base, Config) else of_file(base) if base else ()), *settings]
+    settings = _last_environments(
+        [*(of_config(base) if isinstance(base, Config) else of_file(base) if base else ()), *settings]
+    )
     problems = [problem for setting in settings if (problem := _unknown(setting))]
     if problems:
         raise ConfigError("\n".join(problems))
@@ -97,7 +104,10 @@ def _are_same(old: Sequence[RewardModelKeys], new: Sequence[RewardModelKeys]) ->
 
 def of_config(config: Config) -> list[Setting]:
     """Return the settings that a configuration was made of."""
-    return [Setting(key, value, "config") for key, value in _leaves(config.model_dump(exclude_unset=True))]
+    tree = config.model_dump(exclude_unset=True)
+    if len(config.env) == 1 and "env" in tree:
+        tree["env"] = tree["env"][0]
+    return [Setting(key, value, "config") for key, value in _leaves(tree)]
 
 
 def of_flags(flags: Iterable[tuple[str, str]]) -> list[Setting]:
@@ -117,7 +127,8 @@ def of_arguments(arguments: Mapping[str, Any]) -> list[Setting]:
         if isinstance(value, Mapping):
             settings += of_section(name, value, f"argument {name}")
         elif value is not None:
-            settings.append(_from_argument(key_of(name), value, f"argument {name}"))
+            key = ENV if name == ENV and isinstance(value, list | tuple) else key_of(name)
+            settings.append(_from_argument(key, value, f"argument {name}"))
     return distinct(settings)
 
 
@@ -172,6 +183,8 @@ def _line_of(text: str, key: str) -> str:
     """':12' for the line that sets `key`, '' if the file does not set it as `name = value`."""
     current = ""
     for number, line in enumerate(text.splitlines(), 1):
+        if re.match(rf"\s*\[\[\s*{re.escape(key)}\s*\]\]", line):
+            return f":{number}"
         if header := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
             current = header[1]
         elif re.match(rf"\s*{re.escape(key.removeprefix(f'{current}.'))}\s*=", line):
@@ -188,10 +201,26 @@ def _parse(text: str) -> Any:
     return value if isinstance(value, int | float | bool | list | dict) else text
 
 
+def _last_environments(settings: list[Setting]) -> list[Setting]:
+    """Leave out environments that others replace: tables by a later name, and the keys of one by later tables."""
+    last = max((n for n, setting in enumerate(settings) if setting.key in (ENV, f"{ENV}.name")), default=0)
+    is_tables = bool(settings) and settings[last].key == ENV
+    return [
+        setting
+        for n, setting in enumerate(settings)
+        if n >= last or not (setting.key.startswith(f"{ENV}.") if is_tables else setting.key == ENV)
+    ]
+
+
 def _plant(tree: dict[str, Any], setting: Setting) -> None:
     *sections, name = setting.key.split(".")
     for part in sections:
         tree = tree.setdefault(part, {})
+        if part == ENV and isinstance(tree, list | tuple):
+            raise ConfigError(
+                f"{setting.key} ({setting.source}): the run has [[env]] tables; change the key there, or replace them "
+                "all with --env"
+            )
         if not isinstance(tree, dict):
             raise ConfigError(
                 f"{setting.key!r} ({setting.source}): {part!r} is set to {tree!r}, so it has no keys inside"
@@ -200,14 +229,16 @@ def _plant(tree: dict[str, Any], setting: Setting) -> None:
 
 
 def _unknown(setting: Setting) -> str:
-    """Return what is wrong with the name of a setting, '' if it is known; `env.*` and `algorithm.*` come later."""
+    """Return what is wrong with the name of a setting, '' if it is known; keys of plugins and roles come later."""
     known = keys()
     key = setting.key
+    if key == ENV and isinstance(setting.value, list | tuple):
+        return ""
     if now := renamed(key):
         return f"{key} ({setting.source}) is now called {now}."
-    if key in known or (key.startswith(("env.", "algorithm.")) and not key.endswith(".")):
+    if key in known or (key.startswith(("env.", "algorithm.", f"{ROLES}.")) and not key.endswith(".")):
         return ""
-    sections = sorted({k.partition(".")[0] for k in known if "." in k})
+    sections = sorted({ROLES, *(k.partition(".")[0] for k in known if "." in k)})
     if key in sections:
         return f"{key!r} ({setting.source}) is a section, not a key: set one of {', '.join(keys_in(key))}."
     section, _, name = key.rpartition(".")
@@ -227,10 +258,13 @@ def _unknown(setting: Setting) -> str:
 def _explain(detail: ErrorDetails, sources: dict[str, str]) -> str:
     """Return one line per error of pydantic's: key, what is wrong, the value, where it was set."""
     known = keys()
-    key = next((k for k in (".".join(map(str, detail["loc"][:n])) for n in (1, 2)) if k in known), "")
+    loc = [str(part) for n, part in enumerate(detail["loc"]) if not (n == 1 and isinstance(part, int))]
+    key = next((k for k in (".".join(loc[:n]) for n in (1, 2)) if k in known), "")
     what = re.sub("^Input should be a valid (?=[aeiou])", "must be an ", detail["msg"])
     what = re.sub("^Input is not a valid path.*", "must be a path", what)
     what = what.replace("Input should be a valid", "must be a").replace("Input should", "must")
-    where = f" ({sources[key]})" if key in sources else ""
+    source = sources.get(key) or (sources.get(ENV) or sources.get(f"{ENV}.name") if loc[0] == ENV else "")
+    where = f" ({source})" if source else ""
     meaning = f". Meaning: {known[key].description}." if key in known else ""
-    return f"{key or '.'.join(map(str, detail['loc']))} {what}, got {detail['input']!r}{where}{meaning}"
+    name = key if key and loc[0] not in (ENV, ROLES) else ".".join(loc)
+    return f"{name} {what}, got {detail['input']!r}{where}{meaning}"

@@ -22,8 +22,10 @@ _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 
 
-def locate(name: str, cache: Path | None = None) -> Path:
+def locate(name: str, cache: Path | None = None, *, has_weights: bool = True) -> Path:
     """Return the folder of model `name`, ready for `from_pretrained`; '' is the embedded model.
+
+    Without weights it is only sure to contain the tokenizer.
 
     Downloads or converts missing files into `cache` (default: $AGENTRL_CACHE, else ~/.cache/agentrl; hub models go to
     the hub's own cache). Raises ConfigError with a remedy if there is no such model.
@@ -32,10 +34,10 @@ def locate(name: str, cache: Path | None = None) -> Path:
         return embedded_model(cache)
     folder = expanded(name)
     if folder.exists():
-        return _checked(folder.absolute())
+        return _checked(folder.absolute(), has_weights)
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise ConfigError(f"model {name!r}: there is no such folder, and it is not a hub id (owner/name)")
-    return _checked(_download(name))
+    return _checked(_download(name, has_weights), has_weights)
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def encode(text: str, folder: Path) -> list[int]:
     return list(getattr(encoded, "ids", encoded))
 
 
-def _checked(folder: Path) -> Path:
+def _checked(folder: Path, has_weights: bool) -> Path:
     """`folder`, or the `model` inside a checkpoint, if it contains a model and its tokenizer.
 
     Raises ConfigError that lists what is missing.
@@ -88,8 +90,8 @@ def _checked(folder: Path) -> Path:
         raise ConfigError(f"model {folder} is a file; give the folder with config.json, weights and tokenizer")
     if (inside := folder / IN_CHECKPOINT).is_dir() and not (folder / "config.json").is_file():
         folder = inside
-    missing = [] if (folder / "config.json").is_file() else ["config.json"]
-    if not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
+    missing = [] if (folder / "config.json").is_file() or not has_weights else ["config.json"]
+    if has_weights and not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
         missing.append("weights (*.safetensors; convert others with save_pretrained)")
     if not any((folder / file).is_file() for file in _TOKENIZER):
         missing.append(f"tokenizer ({' or '.join(_TOKENIZER)})")
@@ -98,7 +100,7 @@ def _checked(folder: Path) -> Path:
     return folder
 
 
-def _download(name: str) -> Path:
+def _download(name: str, has_weights: bool) -> Path:
     """Return the local snapshot of a hub model, downloaded if needed."""
     try:
         import httpx
@@ -106,7 +108,8 @@ def _download(name: str) -> Path:
     except ImportError:
         raise ConfigError(f"model {name!r} is not a local folder, and huggingface_hub is not installed") from None
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
+        wanted = _WANTED if has_weights else [pattern for pattern in _WANTED if pattern not in _WEIGHTS]
+        return Path(snapshot_download(name, allow_patterns=list(wanted), ignore_patterns=["*/*"]))
     except errors.GatedRepoError:
         raise ConfigError(f"model {name!r} is gated: accept its terms on its page and run `hf auth login`") from None
     except errors.RepositoryNotFoundError:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from agentrl.config.environments import MOST, check_labels, tables
 from agentrl.config.values import anchored_model, expanded
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -89,12 +90,83 @@ class PluginSection(Section):
         return dict(self.model_extra or {})
 
 
+POLICY = "policy"
+"""The model of a role that the policy plays."""
+
+
+class RoleKeys(Section):
+    """One entry of `roles`: the model that plays a role, such as a judge or a simulated user."""
+
+    model: str = Field(description="name of the model at `url`; without a url, policy: the model that is trained")
+    url: str | None = Field(
+        None, description="address of an endpoint of the OpenAI API; several with commas are asked in turn"
+    )
+    api_key_env: str | None = Field(None, description="environment variable with the API key of `url`")
+    temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature; at 0 equal requests are made once")
+    max_tokens: int = Field(1024, ge=1, description="maximum tokens of a reply")
+    timeout_s: float = Field(300.0, gt=0, description="deadline for a reply, with the wait for a free connection")
+    concurrency: int = Field(64, ge=1, description="maximum requests at once")
+    retries: int = Field(2, ge=0, description="how often to ask again after a reply that cannot be used")
+    max_calls: int = Field(64, ge=1, description="maximum calls of one episode")
+    token_budget: int = Field(0, ge=0, description="tokens of prompts and replies that a run may use; 0: no limit")
+
+    @model_validator(mode="after")
+    def reachable(self) -> RoleKeys:
+        """Refuse a role that nobody plays."""
+        if not self.url and self.model != POLICY:
+            raise PydanticCustomError(
+                "role", "has a model without a url: set url to its endpoint, or model to policy for the trained model"
+            )
+        if self.api_key_env and not self.url:
+            raise PydanticCustomError("role", "has an api_key_env without a url: leave it out")
+        return self
+
+
+class EnvRolloutKeys(Section):
+    """The keys of `rollout` that one environment may have of its own."""
+
+    max_tokens: int | None = Field(None, ge=1, description="maximum new tokens per turn")
+    max_turns: int | None = Field(None, ge=1, description="maximum turns per episode")
+    episode_timeout_s: float | None = Field(None, gt=0, description="deadline for an episode")
+    turn_timeout_s: float | None = Field(None, gt=0, description="deadline for a generation")
+    concurrency: int | None = Field(None, ge=1, description="maximum episodes at once")
+
+
 class EnvSection(PluginSection):
-    """The environment, and its own keys."""
+    """An environment, and its own keys. A run has one or several."""
 
     name: str = Field(
-        "math", description="environment: a name, owner/name[@version], package:Class, ./file.py[:Class] or ./folder"
+        "math",
+        description="environment: a name, owner/name[@version], package:Class, ./file.py[:Class] or ./folder; several: "
+        "math:2,guess:1",
     )
+    alias: Annotated[str | None, Unset("its name")] = Field(
+        None, description="label of the environment in records and metrics"
+    )
+    weight: float = Field(
+        1.0, gt=0, le=MOST, description="share of the groups, relative to the weights of the other environments"
+    )
+    python: Annotated[
+        Path | None, AfterValidator(lambda python: python and expanded(python)), Unset("that of agentrl")
+    ] = Field(None, description="interpreter that runs the environment, such as VENV/bin/python")
+    rollout: Annotated[EnvRolloutKeys | None, Unset("those of the run")] = Field(
+        None, description="own keys of rollout: max_tokens, max_turns, concurrency and deadlines, as in {max_turns = 4}"
+    )
+
+    roles: Annotated[dict[str, RoleKeys] | None, Unset("those of the run")] = Field(
+        None, description='own roles, in place of those of the run: roles = {judge = {url = "...", model = "..."}}'
+    )
+
+    @property
+    def label(self) -> str:
+        """The name of the environment in the records of the run."""
+        is_path = self.name.startswith((".", "/", "~")) or ".py" in self.name
+        return self.alias or (Path(self.name).stem if is_path else self.name)
+
+
+def _distinct(envs: tuple[EnvSection, ...]) -> tuple[EnvSection, ...]:
+    check_labels([env.label for env in envs])
+    return envs
 
 
 class AlgorithmSection(PluginSection):
@@ -142,6 +214,10 @@ class RolloutSection(Section):
     """How tasks become trajectories."""
 
     prompts: int = Field(8, ge=1, description="tasks (groups) per batch")
+    curriculum: Literal["none", "solve_rate"] = Field(
+        "none",
+        description="none: each epoch visits every task; solve_rate: more often those that are sometimes solved",
+    )
     group_size: int = Field(8, ge=1, description="episodes per task")
     max_tokens: Annotated[int, Unset("24 for the embedded model, else 512")] = Field(
         0, ge=0, description="maximum new tokens per turn"
@@ -156,6 +232,9 @@ class RolloutSection(Section):
         "drop", description="drop: discard samples older than max_staleness; wait: train groups in dispatch order"
     )
     workers: int = Field(1, ge=1, description="rollout worker processes")
+    concurrency: Annotated[int, Unset("no limit")] = Field(
+        0, ge=0, description="maximum episodes of an environment at once, in training and evaluation together"
+    )
     episode_timeout_s: float = Field(600.0, gt=0, description="deadline for an episode")
     turn_timeout_s: float = Field(300.0, gt=0, description="deadline for a generation")
     max_invalid: float = Field(
@@ -168,7 +247,9 @@ class RewardModelKeys(Section):
 
     name: str = Field(description="name of its signal")
     url: str | None = Field(
-        None, description="address of `agentrl serve-rm`, of OpenRLHF's /get_reward, or of the endpoint of a judge"
+        None,
+        description="address of `agentrl serve-rm`, of OpenRLHF's /get_reward, or of the endpoint of a judge; several "
+        "with commas are asked in turn",
     )
     model: str | None = Field(None, description="a folder or hub id of a model that the run serves itself")
     weight: float = Field(1.0, description="weight of its signal")
@@ -399,7 +480,15 @@ class Config(Section):
     device: Annotated[Device, Unset("cuda where there is a GPU, else cpu")] = Field(
         "auto", description="device of engines and learner"
     )
-    env: EnvSection = Field(default_factory=EnvSection)
+    env_lock: Annotated[Path | None, AfterValidator(lambda lock: lock and expanded(lock)), Unset("none")] = Field(
+        None, description="file of `agentrl env lock` that environment and packages must match"
+    )
+    roles: dict[str, RoleKeys] = Field(
+        default_factory=dict, description="models that play the roles of environments, as in roles.judge.url"
+    )
+    env: Annotated[tuple[EnvSection, ...], AfterValidator(_distinct)] = Field(
+        default_factory=lambda: (EnvSection(),), description="one environment, or several"
+    )
     model: ModelSection = Field(default_factory=ModelSection)
     engine: EngineSection = Field(default_factory=EngineSection)
     rollout: RolloutSection = Field(default_factory=RolloutSection)
@@ -413,3 +502,18 @@ class Config(Section):
     eval: EvalSection = Field(default_factory=EvalSection)
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
     track: TrackSection = Field(default_factory=TrackSection)
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def environments(cls, value: Any) -> Any:
+        """Accept one environment in place of a list."""
+        return tables(value)
+
+    def roles_of(self, env: EnvSection) -> dict[str, RoleKeys]:
+        """Return the roles that are set for an environment: the run's, but for its own."""
+        return self.roles | (env.roles or {})
+
+    def rollout_of(self, env: EnvSection) -> RolloutSection:
+        """Return the keys of `rollout` for an environment: the run's, but for its own."""
+        own = env.rollout.model_dump(exclude_none=True) if env.rollout else {}
+        return self.rollout.model_copy(update=own)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, zip_longest
 from types import MappingProxyType
 from typing import Any
 
@@ -11,8 +12,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from agentrl.config.keys import keys, meaning_of, unset_of, value_of
-from agentrl.config.loading import Settings
-from agentrl.config.schema import Config, PluginSection
+from agentrl.config.loading import DEFAULT, ENV, Settings
+from agentrl.config.schema import Config, PluginSection, Section
 from agentrl.config.values import toml_text
 
 CHOSEN, IDLE = "chosen for this machine", "no effect without"
@@ -21,28 +22,36 @@ CHOSEN, IDLE = "chosen for this machine", "no effect without"
 def to_toml(
     config: Config,
     settings: Settings | None = None,
-    plugins: Mapping[str, BaseModel] = MappingProxyType({}),
+    plugins: Mapping[str, Sequence[BaseModel | None]] = MappingProxyType({}),
     idle: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return a TOML file that gives `config` again: every key with value, meaning and, with `settings`, source.
 
     With `settings`, values chosen for this machine are commented out so that another machine chooses its own, as are
-    the `idle` keys, each with what it needs to have an effect. `plugins`, the checked Config of the environment ("env")
-    and of the algorithm, add the keys that were not set, commented out: their values depend on the class and on the
-    keys that were set.
+    the `idle` keys, each with what it needs to have an effect. `plugins`, the checked Configs of the environments
+    ("env", None for one in another interpreter) and of the algorithm, add the keys that were not set, commented out:
+    their values depend on the class and on the keys that were set.
     """
     lines: list[str] = []
-    section = ""
-    for key, info in keys().items():
-        head = key.rpartition(".")[0]
-        if head != section:
-            section = head
-            lines += ["", f"[{head}]"]
-        value = value_of(config, key)
-        lines.append(_key_line(key, info, value, settings, idle))
-        if isinstance(plugin := value_of(config, head) if head else None, PluginSection):
-            lines += _option_lines(head, plugin.options, settings, plugins.get(head), idle)
+    for head, group in groupby(keys().items(), key=lambda item: item[0].rpartition(".")[0]):
+        known = dict(group)
+        for header, section, plugin in _tables(config, head, plugins.get(head, ())):
+            lines += ["", header] if header else []
+            values = ((key, info, getattr(section, key.rpartition(".")[2])) for key, info in known.items())
+            lines += [_key_line(key, info, value, settings, idle) for key, info, value in values]
+            if isinstance(section, PluginSection):
+                lines += _option_lines(head, section.options, settings, plugin, idle)
     return "\n".join(lines) + "\n"
+
+
+def _tables(
+    config: Config, head: str, plugins: Sequence[BaseModel | None]
+) -> Iterator[tuple[str, Section, BaseModel | None]]:
+    """Yield the tables of a section with their headers and plugins: several for several environments."""
+    section = getattr(config, head) if head else config
+    tables = section if isinstance(section, tuple) else (section,)
+    header = f"[[{head}]]" if len(tables) > 1 else f"[{head}]" if head else ""
+    yield from ((header, table, plugin) for table, plugin in zip_longest(tables, plugins))
 
 
 def _option_lines(
@@ -65,14 +74,19 @@ def _option_lines(
 def _key_line(
     key: str, info: FieldInfo, value: Any, settings: Settings | None, idle: Mapping[str, str], *, is_set: bool = True
 ) -> str:
-    origin = f"{IDLE} {idle[key]}" if key in idle else _origin(value, settings, key)
+    origin = f"{IDLE} {idle[key]}" if key in idle else _origin(value, settings, key, is_set=is_set)
     shown = None if unset_of(info) and value == info.default else value
     return _line(key.rpartition(".")[2], shown, origin, meaning_of(info), is_set=is_set)
 
 
-def _origin(value: Any, settings: Settings | None, key: str) -> str:
+def _origin(value: Any, settings: Settings | None, key: str, *, is_set: bool) -> str:
     if settings is None:
         return ""
+    if not is_set:
+        return DEFAULT
+    if key.startswith(f"{ENV}."):  # no key of an environment depends on the machine
+        info = keys().get(key)
+        return DEFAULT if info and value == info.default and key not in settings.sources else settings.source(key)
     is_chosen = key in keys() and value != value_of(settings.config, key)
     return CHOSEN if is_chosen else settings.source(key)
 

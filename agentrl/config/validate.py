@@ -37,9 +37,10 @@ def _stack(config: Config, machine: Machine) -> Iterator[str]:
     needed += ["tensorboard"] * config.track.tensorboard + ["peft"] * bool(config.lora.rank)
     missing = [package for package in needed if not machine.has(package)]
     if missing:
-        yield f"not installed: {', '.join(missing)}. Install the training stack: make install EXTRA={extra}"
+        install = f"pip install 'agentrl-core[{extra}]', or make install EXTRA={extra} in a clone"
+        yield f"not installed: {', '.join(missing)}. Install the training stack: {install}"
     if config.track.wandb and not machine.has("wandb"):
-        yield "track.wandb needs the package wandb: pip install 'agentrl[wandb]', or set track.wandb false"
+        yield "track.wandb needs the package wandb: pip install 'agentrl-core[wandb]', or set track.wandb false"
     if machine.trap:
         names = " ".join(machine.trap)
         yield f"{names} do not match the CPU build of torch and break transformers: pip uninstall -y {names}"
@@ -117,7 +118,7 @@ def _optimizer(config: Config, machine: Machine) -> Iterator[str]:
     if learner.optimizer == "adamw_8bit" and config.device == "cpu":
         yield "learner.optimizer adamw_8bit needs a GPU: leave it out"
     elif learner.optimizer == "adamw_8bit" and not machine.has("bitsandbytes"):
-        yield "learner.optimizer adamw_8bit needs a package: pip install 'agentrl[bitsandbytes]', or leave it out"
+        yield "learner.optimizer adamw_8bit needs a package: pip install 'agentrl-core[bitsandbytes]', or leave it out"
 
 
 def _quantized(config: Config, machine: Machine) -> Iterator[str]:
@@ -125,7 +126,7 @@ def _quantized(config: Config, machine: Machine) -> Iterator[str]:
     if not (config.lora.load_in_4bit and config.lora.rank):
         return
     if not machine.has("bitsandbytes"):
-        yield "lora.load_in_4bit needs a package: pip install 'agentrl[bitsandbytes]', or leave it out"
+        yield "lora.load_in_4bit needs a package: pip install 'agentrl-core[bitsandbytes]', or leave it out"
     if config.learner.zero_stage == 3:
         yield "lora.load_in_4bit needs whole parameters: set learner.zero_stage 0, 1 or 2"
     if config.lora.publish == "adapter":
@@ -144,9 +145,10 @@ def _batch(config: Config) -> Iterator[str]:
             f"rollout.prompts x rollout.group_size is {samples} samples, fewer than learner.ranks x "
             f"learner.updates_per_batch ({shares}): raise the former or lower the latter"
         )
-    if rollout.max_tokens >= config.model.max_context:
+    longest = max(config.rollout_of(env).max_tokens for env in config.env)
+    if longest >= config.model.max_context:
         yield (
-            f"rollout.max_tokens {rollout.max_tokens} leaves no room for a prompt in model.max_context "
+            f"rollout.max_tokens {longest} leaves no room for a prompt in model.max_context "
             f"{config.model.max_context}: raise model.max_context"
         )
     if config.critic.warmup_steps >= config.steps:
@@ -173,6 +175,7 @@ def idle_keys(config: Config) -> dict[str, str]:
     learner = config.learner
     on_cpu = config.device == "cpu"
     conditions = (
+        ("env.weight", len(config.env) == 1, "several environments"),
         ("learner.min_lr_ratio", learner.schedule == "constant", "learner.schedule linear or cosine"),
         ("lora.alpha", not config.lora.rank, "lora.rank above 0"),
         ("lora.targets", not config.lora.rank, "lora.rank above 0"),

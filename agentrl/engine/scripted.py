@@ -64,10 +64,11 @@ def utf8(text: str) -> list[int]:
 class ScriptedEngine:
     """An Engine that answers request i with `script(prompt_ids, i)`, or with `script[i]`, cyclically.
 
-    A text is encoded and followed by the request's first stop token; ids are used as they are; without a script every
-    reply is `Sampled`. With `pace`, the engine awaits `pace()` before each token (a semaphore's `acquire` releases
-    tokens one by one); without it a reply is sampled at once. A bucket lists its "tensors" by "name", as in the
-    shared-memory transfer; a "digest" beside the name is compared with that of the manifest.
+    A text is encoded and followed by the request's first stop token, or ends with a stop string; ids are used as they
+    are; without a script every reply is `Sampled`. With `pace`, the engine awaits `pace()` before each token (a
+    semaphore's `acquire` releases tokens one by one); without it a reply is sampled at once. A bucket lists its
+    "tensors" by "name", as in the shared-memory transfer; a "digest" beside the name is compared with that of the
+    manifest.
     """
 
     def __init__(
@@ -266,8 +267,9 @@ class ScriptedEngine:
                 self.kill("the script made the engine die")
                 raise EngineDiedError(self._dead)
             case str(text):
-                ends = [text.find(stop) for stop in sampling.stop if stop in text]
-                ids = [*self._encode(text[: min(ends, default=None)]), *sampling.stop_token_ids[:1]]
+                ends = [text.find(stop) + len(stop) for stop in sampling.stop if stop in text]
+                ids = [*self._encode(text[: min(ends, default=None)])]
+                ids += [] if ends else sampling.stop_token_ids[:1]
             case _:
                 ids = [*reply]
         unknown = [token for token in ids if not 0 <= token < self._vocab_size]

@@ -1,6 +1,9 @@
 """What an environment author uses. Importing it registers every announced environment with `gymnasium.make`."""
 
-from agentrl.env.arguments import BadCallError, as_unicode, why_unsendable
+from agentrl.endpoint import Model
+from agentrl.env.adapter import Adapter
+from agentrl.env.agent import AgentEnv
+from agentrl.env.arguments import BadCallError, why_unsendable
 from agentrl.env.base import Env, Policy
 from agentrl.env.config import EnvConfig, Limits, QuestionTemplate, env_config
 from agentrl.env.context import Context, Episode, Reply, Start, StepResult, Turn
@@ -11,14 +14,18 @@ from agentrl.env.gymnasium import GymnasiumEnv, register_with_gymnasium
 from agentrl.env.play import play
 from agentrl.env.registry import announced, make_env, resolve
 from agentrl.env.rewards import reward
+from agentrl.env.roles import role
 from agentrl.env.rows import is_in_share, json_lines, parse_json
 from agentrl.env.sharing import shared
 from agentrl.env.tasks import Task, Tasks, TaskSource
 from agentrl.env.tools import Tool, bound_tools, tool
 from agentrl.env.tooltime import waiting
-from agentrl.types import Message, Signal, StopReason, text_of
+from agentrl.roles import Role, fenced, verdict
+from agentrl.types import Message, Signal, StopReason, as_unicode, text_of
 
 __all__ = [
+    "Adapter",
+    "AgentEnv",
     "AuthorDeadlineError",
     "BadCallError",
     "Context",
@@ -29,9 +36,11 @@ __all__ = [
     "GymnasiumEnv",
     "Limits",
     "Message",
+    "Model",
     "Policy",
     "QuestionTemplate",
     "Reply",
+    "Role",
     "Signal",
     "Start",
     "StepResult",
@@ -46,6 +55,7 @@ __all__ = [
     "bound_tools",
     "close_shared",
     "env_config",
+    "fenced",
     "is_in_share",
     "json_lines",
     "make_env",
@@ -53,9 +63,11 @@ __all__ = [
     "play",
     "resolve",
     "reward",
+    "role",
     "shared",
     "text_of",
     "tool",
+    "verdict",
     "waiting",
     "why_unsendable",
     "within",

@@ -6,6 +6,8 @@ import json
 import math
 from typing import Any
 
+from agentrl.types import is_unicode
+
 MAX_CHARACTERS = 1 << 20
 """Length of arguments as text."""
 MAX_DEPTH = 64
@@ -52,13 +54,3 @@ def why_unsendable(value: Any) -> str:
         parts = [*item, *item.values()] if isinstance(item, dict) else item
         waiting += [(part, depth + 1) for part in parts]
     return ""
-
-
-def is_unicode(text: str) -> bool:
-    """False for text with a lone surrogate, which JSON can express and no encoding can write."""
-    return text.isascii() or text.encode(errors="replace").decode() == text
-
-
-def as_unicode(text: str) -> str:
-    """Replace each lone surrogate by `?`, so that every tokenizer, service and file accepts the text."""
-    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -38,6 +38,13 @@ class Env(ABC):
     """Schema of the `--env.*` keys."""
     limits: Limits = Limits()
     blocking: ClassVar[bool] = True
+    wraps: ClassVar[tuple[str, ...]] = ()
+    """Installed distributions, and folders by their absolute paths, whose code decides what episodes do.
+
+    A run records and compares their hashes.
+    """
+    _drives: ClassVar[bool] = False
+    """The author's `play` drives the episode (`AgentEnv`)."""
 
     config: Any
     """The object's configuration, an instance of `Config`."""

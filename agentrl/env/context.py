@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class Turn:
     index: int
     message: Message
     results: tuple[Message, ...] = ()
+    agent: str = ""
+    """The agent that speaks, where an episode has several."""
 
     @property
     def text(self) -> str:
@@ -82,6 +85,8 @@ class Context:
     state: SimpleNamespace = field(default_factory=SimpleNamespace)
     tools: dict[str, Tool] = field(default_factory=dict)
     stop_reason: StopReason | None = None
+    result: Any = None
+    """What `AgentEnv.play` returned."""
 
     @classmethod
     def begin(cls, task: Task, seed: int, member: int, deadline_s: float) -> Context:

@@ -10,12 +10,13 @@ from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
+from agentrl.config.schema import EnvSection
 from agentrl.env.config import EnvConfig, Limits
 from agentrl.env.rewards import MARK as REWARD
 from agentrl.env.signatures import HOOKS, call_fault, hook_fault, mark_of, marked_fault
 from agentrl.errors import ConfigError
 
-SETTINGS = {"Config", "limits", "blocking"}
+SETTINGS = {"Config", "limits", "blocking", "wraps"}
 GYMNASIUM = {"reset": "setup", "step": "respond", "close": "teardown"}
 """Methods of Gymnasium's interface, which belong to `GymnasiumEnv`, and the hooks that do their work."""
 RESERVED = {
@@ -23,6 +24,8 @@ RESERVED = {
     "render", "metadata", "spec", "observation_space", "action_space", "np_random", "unwrapped",
 }  # fmt: skip
 """Names that mean something else to agentrl or to users of Gymnasium."""
+STEPPED = ("setup", "respond")
+"""Hooks of the step mode."""
 LIMITS = {field.name for field in fields(Limits)}
 NOT_AUTHORS = sys.stdlib_module_names | {"agentrl"}
 """Packages whose classes are not checked."""
@@ -39,13 +42,15 @@ def check_definition(env_class: type) -> None:
 
 
 def _fault(env_class: type, members: Mapping[str, Any], name: str) -> str:
-    value = members[name]
+    value, drives = members[name], getattr(env_class, "_drives", False)
     kind = mark_of(value)
     if name in GYMNASIUM and not kind:
         fault = f"belongs to Gymnasium's interface, which a run never calls; write {GYMNASIUM[name]} instead"
     elif name in RESERVED or (kind and name in HOOKS.keys() | SETTINGS):
         fault = f"is reserved by agentrl; rename it, for example my_{name}"
-    elif name in HOOKS:
+    elif name in STEPPED and drives:
+        fault = "is never called on an AgentEnv, whose agent sends and receives the messages: write it in play"
+    elif name in HOOKS and (name != "play" or drives):
         fault = hook_fault(name, value)
     elif kind:
         fault = marked_fault(name, value) or _unread(env_class, members, name)
@@ -71,16 +76,19 @@ def members_of(env_class: type) -> dict[str, Any]:
 
 
 def settings_faults(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with `Config`, `limits` and `blocking`."""
+    """Yield what is wrong with `Config`, `limits`, `blocking` and `wraps`."""
     schema, limits = settings.get("Config", EnvConfig), settings.get("limits", Limits())
     if not (isinstance(schema, type) and issubclass(schema, EnvConfig)):
         yield "Config must derive from agentrl.env.EnvConfig, which checks the --env.* keys"
-    elif "name" in schema.model_fields:
-        yield "Config.name cannot be set, because --env.name selects the environment; rename the key"
+    elif taken := next((key for key in EnvSection.model_fields if key in schema.model_fields), None):
+        yield f"Config.{taken} cannot be set, because --env.{taken} is a key of every environment; rename the key"
     if not isinstance(limits, Limits | property | cached_property):
         yield f"limits is {limits!r}; write limits = Limits(max_turns=…)"
     if not isinstance(settings.get("blocking", True), bool):
         yield f"blocking is {settings['blocking']!r}; write True or False"
+    wraps = settings.get("wraps", ())
+    if not (isinstance(wraps, tuple) and all(isinstance(name, str) for name in wraps)):
+        yield f"wraps is {wraps!r}; write a tuple of names of distributions, as in wraps = ('reasoning-gym',)"
 
 
 def _unmarked(env_class: type, name: str) -> str:

@@ -10,14 +10,15 @@ import gymnasium
 from gymnasium import Space
 
 from agentrl.env.base import Env
-from agentrl.env.context import Start, StepResult
+from agentrl.env.context import Start
+from agentrl.env.driver.advance import Advance, advance
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.messages import is_message, is_turn, short
 from agentrl.env.registry import announced, make_env
 from agentrl.env.tasks import check_choice
-from agentrl.errors import EnvError, UnknownNameError, VerifierError
-from agentrl.types import Message, Signal, StopReason
+from agentrl.errors import EnvError, UnknownNameError
+from agentrl.types import Message, StopReason
 
 ENDLESS_SAMPLE = 1024
 """Number of tasks to draw from if there are endlessly many."""
@@ -94,13 +95,10 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
         """Take the assistant's turn. An invalid signal with a weight raises VerifierError: it never counts as 0."""
         if not self.action_space.contains(action):
             raise EnvError(f"step takes text or an assistant message, not {short(action)}")
-        result, signals, stop_reason = run_on_private_loop(self._advance(action))
-        for signal in signals:
-            if signal.weight and not signal.valid:
-                raise VerifierError(f"{signal.verifier or signal.name}: {signal.reason}")
-        reward = sum((s.weight * s.value for s in signals if s.value is not None), 0.0)
-        is_cut = stop_reason is StopReason.MAX_TURNS
-        return deepcopy(list(result.messages)), reward, result.done, is_cut, {"signals": list(signals)}
+        taken = run_on_private_loop(self._advance(action))
+        is_cut = taken.stop_reason is StopReason.MAX_TURNS
+        is_over = taken.stop_reason is not None and not is_cut
+        return deepcopy(list(taken.messages)), taken.reward, is_over, is_cut, {"signals": list(taken.signals)}
 
     def close(self) -> None:
         """Tear the episode down. Idempotent."""
@@ -116,17 +114,11 @@ class GymnasiumEnv(gymnasium.Env[list[Message], Message | str]):
         task = await self._driver.task(split, drawn if index is None else index)
         return await self._driver.reset(task, seed=seed, member=member)
 
-    async def _advance(self, action: Message | str) -> tuple[StepResult, tuple[Signal, ...], StopReason | None]:
-        driver = self._driver
-        result = await driver.step(action)
-        signals = result.signals
-        is_last = len(driver.ctx.turns) >= driver.max_turns
-        stop_reason = StopReason.ENV_DONE if result.done else StopReason.MAX_TURNS if is_last else None
-        if stop_reason is not None:
-            paid = len(driver.ctx.signals) - len(signals)
-            signals = (await driver.finish(stop_reason))[paid:]
-            await driver.close()
-        return result, signals, stop_reason
+    async def _advance(self, action: Message | str) -> Advance:
+        taken = await advance(self._driver, action)
+        if taken.stop_reason is not None:
+            await self._driver.close()
+        return taken
 
 
 def make(name: str, split: str = "train", **options: Any) -> GymnasiumEnv:

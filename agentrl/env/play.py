@@ -62,6 +62,6 @@ async def walk(
         result = await driver.step(turn_of(policy, turn, driver.ctx.messages))
         yield result
         if result.done:
-            stop_reason = StopReason.ENV_DONE
+            stop_reason = driver.done_reason
             break
     yield await driver.finish(stop_reason)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
+from agentrl.env.adapter import ADAPTERS, adapted, scheme_of
 from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
+from agentrl.env.files.openrlhf import importing
+from agentrl.env.files.recognition import ACCEPTED, environment_of
 from agentrl.env.messages import short
 from agentrl.errors import ConfigError
 from agentrl.plugins import registry
@@ -19,7 +23,12 @@ ENVIRONMENTS = Kind[Env](
     group="agentrl.envs",
     argument="env",
     files=("env.py", "agent_func.py"),
-    remedy="If a package provides it, install it: pip install agentrl-env-{package} (or the name in its README).",
+    remedy="If a package provides it, install it: pip install agentrl-env-{package} (or the name in its README), or "
+    "`agentrl env add {name}` for an interpreter of its own.",
+    apart=", give it an interpreter of its own with `agentrl env add '{name}'`",
+    importing=importing,
+    derive=environment_of,
+    derived_from=ACCEPTED,
 )
 
 
@@ -31,9 +40,13 @@ def announced() -> dict[str, Announced]:
 def resolve(name: str) -> type[Env]:
     """Return the environment class called `name`.
 
-    A name is `math`, `owner/name`, `owner/name@1.2`, `package:Class`, `./agent_func.py[:Class]` or `./folder`.
+    A name is `math`, `owner/name`, `owner/name@1.2`, `scheme:id`, `scheme:id@1.2`, `package:Class`,
+    `./agent_func.py[:Class]` or `./folder`. An announced scheme comes before a package of the same name.
     Raises UnknownNameError for an unknown name, and ConfigError for a class that cannot be loaded.
     """
+    scheme = scheme_of(name)
+    if scheme and (scheme in registry.announced(ADAPTERS) or not find_spec(scheme)):
+        return adapted(name)
     return registry.resolve(ENVIRONMENTS, name)
 
 

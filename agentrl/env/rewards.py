@@ -47,7 +47,8 @@ def reward(method: F | None = None, /, *, weight: float = 1.0, scope: Scope = "e
 
     `scope`: "episode" methods take the context of the finished episode and may also return Signals of its turns;
     "turn" methods take the context after each turn; a "group" method takes the finished episodes of one task and
-    returns one value for each. A reward of weight 0 is recorded but does not count.
+    returns one value for each, or NotImplemented if the environment, as it is configured, has no such reward.
+    A reward of weight 0 is recorded but does not count.
     """
 
     if scope not in SCOPES:
@@ -74,24 +75,25 @@ def rewards_of(env_class: type, scope: Scope) -> tuple[Reward, ...]:
     return tuple(reward for reward in found if reward.scope == scope)
 
 
-def as_signals(blank: Signal, result: Any, turns: int, keep: bool = False) -> tuple[Signal, ...]:
-    """Return the signals of an episode of `turns` turns from the result of `score` (`keep`) or of a `@reward` method.
+def as_signals(blank: Signal, result: Any, speakers: Sequence[str], keep: bool = False) -> tuple[Signal, ...]:
+    """Return the signals of an episode from the result of `score` (`keep`) or of a `@reward` method.
 
     The result is a number or a Signal. `score` may return several, a `@reward` method several Signals of turns.
+    `speakers` has the agent of each turn.
     """
     is_many = isinstance(result, Sequence) and not isinstance(result, str) and (keep or _are_of_turns(result))
-    return tuple(filled(blank, item, turns, keep) for item in (result if is_many else [result]))
+    return tuple(filled(blank, item, speakers, keep) for item in (result if is_many else [result]))
 
 
 def _are_of_turns(values: Sequence[Any]) -> bool:
     return bool(values) and all(isinstance(value, Signal) and value.scope == "turn" for value in values)
 
 
-def filled(blank: Signal, value: Any, turns: int = 0, keep: bool = False) -> Signal:
+def filled(blank: Signal, value: Any, speakers: Sequence[str] = (), keep: bool = False) -> Signal:
     """Return `blank` with a value, or invalid if that is not a finite number.
 
-    A Signal keeps its value, validity and evidence; with `keep`, also its name, weight and scope. After an episode of
-    `turns` turns it may be the signal of one of them.
+    A Signal keeps its value, validity and evidence; with `keep`, also its name, weight and scope. After an episode
+    it may be the signal of one turn; `speakers` has the agent of each.
     """
     if not isinstance(value, Signal):
         return counted(blank, value)
@@ -100,7 +102,7 @@ def filled(blank: Signal, value: Any, turns: int = 0, keep: bool = False) -> Sig
         merged = replace(merged, name=blank.name, weight=blank.weight)
     if blank.scope != "episode" or not (keep or value.scope == "turn"):
         merged = replace(merged, scope=blank.scope, turn=blank.turn)
-    found = dict(unusable(merged, turns, blank.scope))
+    found = dict(unusable(merged, speakers, blank.scope))
     reason = "; ".join(f"Signal.{field} is {getattr(merged, field)!r}; give {what}" for field, what in found.items())
     merged = replace(merged, **{field: getattr(blank, field) for field in found})
     turn = None if merged.turn is None else int(merged.turn)
@@ -110,7 +112,7 @@ def filled(blank: Signal, value: Any, turns: int = 0, keep: bool = False) -> Sig
     return counted(merged, merged.value) if merged.valid else replace(merged, value=None)
 
 
-def unusable(signal: Signal, turns: int, scope: Scope) -> Iterator[tuple[str, str]]:
+def unusable(signal: Signal, speakers: Sequence[str], scope: Scope) -> Iterator[tuple[str, str]]:
     """Yield the fields of an author's signal whose values cannot be used, each with what belongs there.
 
     `scope` is that of the method. Only a reward of groups knows the other episodes.
@@ -124,10 +126,10 @@ def unusable(signal: Signal, turns: int, scope: Scope) -> Iterator[tuple[str, st
         yield "scope", " or ".join(map(repr, scopes))
     if signal.scope != "turn" and signal.turn is not None:
         yield "turn", "it the scope 'turn'"
-    if signal.scope == "turn" and not (_is_index(signal.turn) and signal.turn < turns):
-        yield "turn", f"an index below {turns}, the number of the policy's turns"
-    if signal.agent != "":
-        yield "agent", "'', because no agent of that name takes turns"
+    if signal.scope == "turn" and not (_is_index(signal.turn) and signal.turn < len(speakers)):
+        yield "turn", f"an index below {len(speakers)}, the number of the policy's turns"
+    if signal.agent and signal.agent not in speakers:
+        yield "agent", "'' or the name of an agent that takes turns"
     if not isinstance(signal.valid, bool | np.bool_):
         yield "valid", "True or False"
 

@@ -7,13 +7,15 @@ from typing import Any
 
 from agentrl.env.messages import short
 from agentrl.env.rewards import MARK as REWARD
+from agentrl.env.roles import DeclaredRole
 from agentrl.env.sharing import Shared
 from agentrl.env.tools import MARK as TOOL
 from agentrl.env.tools import unwrapped, why_no_method
 
 HOOKS = {
     "preflight": (), "tasks": ("split",), "tools": ("ctx",), "setup": ("task", "ctx"), "respond": ("turn", "ctx"),
-    "score": ("ctx",), "success": ("ctx",), "teardown": ("ctx",), "oracle": ("task",), "canaries": ("task",),
+    "play": ("task", "ctx", "model"), "score": ("ctx",), "success": ("ctx",), "teardown": ("ctx",),
+    "oracle": ("task",), "canaries": ("task",),
 }  # fmt: skip
 """The author's methods and their arguments."""
 PLAIN = ("preflight", "oracle", "canaries")
@@ -21,10 +23,12 @@ PLAIN = ("preflight", "oracle", "canaries")
 
 
 def mark_of(value: Any) -> str:
-    """'reward', 'tool' or 'shared' for what our decorators marked, even below another decorator; otherwise ''."""
+    """'reward', 'tool', 'role' or 'shared' for what our decorators marked, even below another one; otherwise ''."""
     inner = unwrapped(value)
     if isinstance(inner, Shared):
         return "shared"
+    if isinstance(inner, DeclaredRole):
+        return "role"
     return "reward" if hasattr(inner, REWARD) else "tool" if hasattr(inner, TOOL) else ""
 
 
@@ -41,7 +45,7 @@ def hook_fault(name: str, value: Any) -> str:
 
 
 def marked_fault(name: str, value: Any) -> str:
-    """Return what is wrong with a `@reward`, `@tool` or `@shared` method; '' if nothing is."""
+    """Return what is wrong with a `@reward`, `@tool`, `@role` or `@shared` method; '' if nothing is."""
     if unwrapped(value) is not value:
         kind = type(value).__name__
         return f"is a {kind}, and agentrl reads methods only: remove @{kind}"
@@ -50,6 +54,8 @@ def marked_fault(name: str, value: Any) -> str:
             prefix = "async" if inspect.isasyncgenfunction(value.make) else ""
             return f"yields: write @contextlib.{prefix}contextmanager below @shared"
         return call_fault(name, value.make, ())
+    if isinstance(value, DeclaredRole):
+        return generator_fault(value.stand_in) or call_fault(name, value.stand_in, ("messages",))
     mark = getattr(value, REWARD, None)
     if mark is None:
         return generator_fault(value) or why_no_method(value)

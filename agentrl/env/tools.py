@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
-from agentrl.env.arguments import BadCallError, as_object, as_unicode
+from agentrl.env.arguments import BadCallError, as_object
 from agentrl.errors import ConfigError, Fault, did_you_mean
-from agentrl.types import Message, ToolCall, ToolSpec
+from agentrl.types import Message, ToolCall, ToolSpec, as_unicode
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARK = "__agentrl_tool__"

@@ -6,11 +6,12 @@ import collections
 import math
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from agentrl.metrics.statistics import Interval
-from agentrl.types import TOOL_ERROR, Batch, SampleId, StepReport, Trajectory, Version, text_of
+from agentrl.types import TOOL_ERROR, Batch, RoleUse, SampleId, StepReport, Trajectory, Version, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,36 @@ STEP_PHASES = ("rollout", "learn", "publish", "evaluate", "checkpoint", "other")
 
 
 @dataclass(frozen=True, slots=True)
+class EnvStep:
+    """The part of one environment in a step of a run with several; means are over its trained samples.
+
+    `weight` is its share by the configuration, `groups` those that were trained, `seconds_mean` the length of an
+    episode.
+    """
+
+    weight: float
+    groups: int = 0
+    trained: int = 0
+    filtered: int = 0
+    stale: int = 0
+    invalid: int = 0
+    unanswered: int = 0
+    lost: int = 0
+    truncated: int = 0
+    reward_mean: float = 0.0
+    length_mean: float = 0.0
+    turns_mean: float = 0.0
+    sequences_mean: float = 0.0
+    seconds_mean: float = 0.0
+    signals: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecord:
     """Record of one optimizer batch. Samples count in the step that trained or dropped them; lengths are in sampled
     tokens.
 
+    `sequences_mean`: sequences per trained sample; more than 1 where a history was rewritten or calls branched.
     `staleness[a]`: trained samples whose oldest token was `a` updates old. `mid_updates`: trained samples that more
     than one version sampled. `groups_mixed`: groups with an advantage that is not 0. `entropy`: mean of -logprob over
     all sampled tokens, an unbiased estimate of the policy's entropy in nats. `signals`: means by name.
@@ -55,7 +82,9 @@ class StepRecord:
     tokens that a resume restored from an earlier incarnation. `tool_use`: share of samples in which a tool returned
     anything but an error. `samples`: the trained ones as the driver chose them, which are compared with the reports of
     the ranks; `learner.samples`, from those reports, is left empty. `published_mib`: MiB of weights, or of an adapter,
-    that were staged for the engines.
+    that were staged for the engines. `envs`: the part of each environment by label, if the run has several.
+    `set_aside`: how many tasks the curriculum sets aside, by reason. `roles`: what the trained samples asked of each
+    role.
     """
 
     step: int
@@ -77,6 +106,7 @@ class StepRecord:
     length_mean: float = 0.0
     length_max: int = 0
     turns_mean: float = 1.0
+    sequences_mean: float = 1.0
     truncated: int = 0
     staleness: tuple[int, ...] = field(default=(0,))
     mid_updates: int = 0
@@ -88,6 +118,9 @@ class StepRecord:
     tool_use: float = 0.0
     samples: tuple[SampleId, ...] = ()
     published_mib: float = 0.0
+    envs: dict[str, EnvStep] = field(default_factory=dict)
+    set_aside: dict[str, int] = field(default_factory=dict)
+    roles: dict[str, RoleUse] = field(default_factory=dict)
 
     @property
     def sampled_tokens(self) -> int:
@@ -131,7 +164,7 @@ class EvaluationRecord:
 
     pass@1 and pass@k are means over `tasks_at_1` and `tasks_at_k` tasks, those with enough valid episodes. `invalid`
     episodes could not be scored; `unanswered` ones (no token was sampled) count as failed. `cause` is the most common
-    cause of both.
+    cause of both. `envs`: the same of each environment by label, if the run has several.
     """
 
     step: int
@@ -153,6 +186,7 @@ class EvaluationRecord:
     cause: str = ""
     tasks_at_1: int = 0
     tasks_at_k: int = 0
+    envs: dict[str, EvaluationRecord] = field(default_factory=dict)
 
     @property
     def validity(self) -> str:
@@ -175,12 +209,22 @@ class Learned:
     published_mib: float = 0.0
 
 
-def step_record(step: int, version: Version, batch: Batch, learned: Learned, seconds: PhaseSeconds) -> StepRecord:
-    """Return the record of `step`, after which learner and engines hold `version`."""
+def step_record(
+    step: int,
+    version: Version,
+    batch: Batch,
+    learned: Learned,
+    seconds: PhaseSeconds,
+    shares: Mapping[str, float] = MappingProxyType({}),
+) -> StepRecord:
+    """Return the record of `step`, after which learner and engines hold `version`.
+
+    `shares` are the shares of the environments by their weights.
+    """
     trajectories = [t for group in batch.groups for t in group.trajectories]
     rewards = [t.reward for t in trajectories]
     lengths = [t.action_tokens for t in trajectories]
-    dropped = collections.Counter(reason for reason, _, _ in batch.dropped)
+    dropped = collections.Counter(sample.outcome for sample in batch.dropped)
     ages = collections.Counter(batch.ages)
     return StepRecord(
         step=step,
@@ -200,13 +244,14 @@ def step_record(step: int, version: Version, batch: Batch, learned: Learned, sec
         groups_mixed=learned.groups_with_signal,
         published_mib=learned.published_mib,
         action_tokens=sum(lengths),
-        dropped_tokens=sum(tokens for _, _, tokens in batch.dropped)
+        dropped_tokens=sum(sample.tokens for sample in batch.dropped)
         + sum(t.action_tokens for group in batch.groups for t in group.greedy),
         restored_tokens=batch.restored_tokens,
         entropy=-math.fsum(value for t in trajectories for s in t.segments for value in s.logprobs) / sum(lengths),
         length_mean=statistics.fmean(lengths),
         length_max=max(lengths),
         turns_mean=statistics.fmean(t.turns for t in trajectories),
+        sequences_mean=statistics.fmean(len(t.sequences) for t in trajectories),
         truncated=sum(not t.stop_reason.is_terminal for t in trajectories),
         staleness=tuple(ages[age] for age in range(max(ages, default=0) + 1)),
         mid_updates=sum(len({v.version for s in t.segments for v in s.versions}) > 1 for t in trajectories),
@@ -214,7 +259,52 @@ def step_record(step: int, version: Version, batch: Batch, learned: Learned, sec
         tool_calls_mean=statistics.fmean(len(t.tool_results) for t in trajectories),
         tool_use=tool_use(trajectories),
         samples=tuple(t.sample for t in trajectories),
+        roles=role_uses(trajectories),
+        envs={env: env_step(env, share, batch) for env, share in shares.items()} if len(shares) > 1 else {},
     )
+
+
+def env_step(env: str, weight: float, batch: Batch) -> EnvStep:
+    """Return the part of one environment in a batch."""
+    groups = [group.trajectories for group in batch.groups if group.trajectories[0].env == env]
+    trajectories = [trajectory for group in groups for trajectory in group]
+    dropped = collections.Counter(sample.outcome for sample in batch.dropped if sample.env == env)
+    part = EnvStep(
+        weight,
+        len(groups),
+        len(trajectories),
+        filtered=dropped["filtered"],
+        stale=dropped["stale"],
+        invalid=dropped["invalid"],
+        unanswered=dropped["unanswered"],
+        lost=dropped["lost"],
+    )
+    if not trajectories:
+        return part
+    return replace(
+        part,
+        truncated=sum(not t.stop_reason.is_terminal for t in trajectories),
+        reward_mean=statistics.fmean(t.reward for t in trajectories),
+        length_mean=statistics.fmean(t.action_tokens for t in trajectories),
+        turns_mean=statistics.fmean(t.turns for t in trajectories),
+        sequences_mean=statistics.fmean(len(t.sequences) for t in trajectories),
+        seconds_mean=statistics.fmean(t.timings.total_s for t in trajectories),
+        signals=signal_means(trajectories),
+    )
+
+
+def rewriters(batch: Batch) -> dict[str, float]:
+    """Return the environments in which every turn of most long episodes began a sequence, with their mean sequences.
+
+    Long episodes have at least three turns; shorter ones have as many sequences if two calls are made in parallel.
+    """
+    found: dict[str, float] = {}
+    trajectories = [t for group in batch.groups for t in group.trajectories if t.turns >= 3]
+    for env in dict.fromkeys(t.env for t in trajectories):
+        long = [t for t in trajectories if t.env == env]
+        if 2 * sum(len(t.sequences) == t.turns for t in long) > len(long):
+            found[env] = statistics.fmean(len(t.sequences) for t in long)
+    return found
 
 
 def merged_report(reports: Sequence[StepReport]) -> StepReport:
@@ -232,6 +322,15 @@ def tool_use(trajectories: Sequence[Trajectory]) -> float:
     return statistics.fmean(
         any(not text_of(result).startswith(TOOL_ERROR) for result in t.tool_results) for t in trajectories
     )
+
+
+def role_uses(trajectories: Iterable[Trajectory]) -> dict[str, RoleUse]:
+    """Return what episodes asked of each role, by name."""
+    uses: dict[str, RoleUse] = {}
+    for trajectory in trajectories:
+        for name, use in trajectory.roles.items():
+            uses[name] = uses.get(name, RoleUse()) + use
+    return uses
 
 
 def signal_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:

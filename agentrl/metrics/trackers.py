@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Protocol
 
 from agentrl.config.schema import Config
-from agentrl.metrics.step import STEP_PHASES, EvaluationRecord, StepRecord
+from agentrl.metrics.step import STEP_PHASES, EnvStep, EvaluationRecord, StepRecord
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import JsonLines, explained, read_jsonl
 
@@ -102,6 +102,7 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
         "length/mean": r.length_mean,
         "length/max": r.length_max,
         "length/turns": r.turns_mean,
+        "length/sequences": r.sequences_mean,
         "tools/calls": r.tool_calls_mean,
         "tools/use": r.tool_use,
         "staleness/mean": r.staleness_mean,
@@ -114,7 +115,23 @@ def step_scalars(r: StepRecord) -> dict[str, float]:
         **meters,
         **seconds,
         "seconds/total": r.seconds.total,
+        **{f"tasks/{reason.replace(' ', '_')}": count for reason, count in r.set_aside.items()},
+        **{f"roles/{role}/{name}": count for role, use in r.roles.items() for name, count in asdict(use).items()},
+        **{f"env/{label}/{name}": value for label, part in r.envs.items() for name, value in env_scalars(part).items()},
     }
+
+
+def env_scalars(part: EnvStep) -> dict[str, float]:
+    """Return the curves of one environment by name; without a trained sample its means are left out."""
+    counts = {
+        name: getattr(part, name)
+        for name in ("groups", "trained", "filtered", "stale", "invalid", "unanswered", "lost")
+    }
+    if not part.trained:
+        return counts
+    names = ("reward_mean", "length_mean", "turns_mean", "sequences_mean", "seconds_mean")
+    means = {name: getattr(part, name) for name in names}
+    return counts | means | {f"signal/{name}": value for name, value in part.signals.items()}
 
 
 def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
@@ -131,6 +148,8 @@ def evaluation_scalars(r: EvaluationRecord) -> dict[str, float]:
         "eval/invalid": r.invalid,
         "eval/unanswered": r.unanswered,
         "eval/seconds": r.seconds,
+        **{f"eval/{label}/pass_at_1": score.pass_at_1.mean for label, score in r.envs.items()},
+        **{f"eval/{label}/reward": score.reward_mean for label, score in r.envs.items()},
     }
 
 

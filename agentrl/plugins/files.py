@@ -42,8 +42,11 @@ def split_class(name: str) -> tuple[str, str]:
 def absolute(name: str) -> str:
     """Return the same name with an absolute path, valid in any working directory.
 
-    A registered name is returned as it is.
+    A registered name is returned as it is; `scheme:./x` names a path after its scheme.
     """
+    scheme, _, rest = name.partition(":")
+    if rest and not is_path(scheme) and "/" not in scheme and is_path(rest):
+        return f"{scheme}:{absolute(rest)}"
     path, chosen = split_class(name)
     whole = str(expanded(path).resolve())
     return (f"{whole}:{chosen}" if chosen else whole) if is_path(name) else name
@@ -62,14 +65,14 @@ def load_path(kind: Kind[T], name: str) -> type[T]:
     if path.is_file() and path.suffix == PICKLE:
         return load_pickle(kind, path, path.stat().st_mtime_ns)
     if path.is_file():
-        return class_in(kind, load_file(path), path, chosen)
+        return class_of_file(kind, path, chosen)
     if not path.is_dir():
         raise ConfigError(f"{kind.noun} {name!r}: {path} does not exist")
     if target := announced_target(kind, path, chosen):
         return load_target(kind, path, target)
     for own in kind.files:
         if (path / own).is_file():
-            return class_in(kind, load_file(path / own), path / own, chosen)
+            return class_of_file(kind, path / own, chosen)
     raise ConfigError(
         f"{kind.noun} {name!r}: {path} contains neither {' nor '.join(kind.files)}, "
         f'nor a pyproject.toml with [project.entry-points."{kind.group}"]'
@@ -131,11 +134,22 @@ def failing_line(error: BaseException, path: Path) -> str:
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
+def class_of_file(kind: Kind[T], path: Path, chosen: str) -> type[T]:
+    """Return the class that a file defines, or the one made from what it defines in its place."""
+    with kind.importing(path):
+        module = load_file(path)
+    return class_in(kind, module, path, chosen)
+
+
 def class_in(kind: Kind[T], module: ModuleType, path: Path, chosen: str = "") -> type[T]:
     """Return the class with this name, or the only one that the module itself defines."""
     classes = {name: value for name, value in vars(module).items() if isinstance(value, ABCMeta)}
     found = {name: value for name, value in classes.items() if issubclass(value, kind.base)}
     whole = [name for name, value in found.items() if not value.__abstractmethods__]
+    own = {value: name for name, value in found.items() if value.__module__ == module.__name__}
+    lacks = chosen not in found if chosen else not own
+    if lacks and kind.derive and (derived := kind.derive(module, chosen)):
+        return derived
     if chosen and chosen not in found:
         raise UnknownNameError(f"{kind.noun} class of {path}", chosen, whole)
     if chosen and chosen not in whole:
@@ -144,7 +158,6 @@ def class_in(kind: Kind[T], module: ModuleType, path: Path, chosen: str = "") ->
         )
     if chosen:
         return cast("type[T]", found[chosen])
-    own = {value: name for name, value in found.items() if value.__module__ == module.__name__}
     concrete = [value for value in own if not value.__abstractmethods__]
     if len(concrete) == 1:
         return cast("type[T]", concrete[0])
@@ -152,7 +165,9 @@ def class_in(kind: Kind[T], module: ModuleType, path: Path, chosen: str = "") ->
         several = sorted(value.__name__ for value in concrete)
         raise ConfigError(f"{path} defines {', '.join(several)}: name one of them, as in {path.name}:{several[0]}")
     abstract = "; ".join(f"{name} lacks {missing(value)}" for value, name in own.items()) or "none"
-    raise ConfigError(f"{path} must define an {kind.public} subclass with {missing(kind.base)}; found: {abstract}")
+    other = kind.derived_from and f", or {kind.derived_from}"
+    wanted = f"an {kind.public} subclass with {missing(kind.base)}{other}"
+    raise ConfigError(f"{path} must define {wanted}; found: {abstract}")
 
 
 def missing(abstract: ABCMeta) -> str:

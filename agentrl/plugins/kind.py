@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from abc import ABCMeta
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+BOUND_NAME = "__agentrl_name__"
+"""Attribute of a class that is made from its name, such as `rg:leg_counting`: that name."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +29,17 @@ class Kind(Generic[T]):
     files: tuple[str, ...]
     """Files in which a folder may define one."""
     remedy: str
-    """What to do about an unknown name; `{package}` is the name as a part of a package's name."""
+    """What to do about an unknown name; `{name}` is the name, `{package}` the same as a part of a package's name."""
+    apart: str = ""
+    """How to install one apart from those of this interpreter, as the end of a sentence; `{name}` is its name."""
     shipped: tuple[EntryPoint, ...] = ()
     """Those of agentrl itself."""
+    importing: Callable[[Path], AbstractContextManager[object]] = nullcontext
+    """Context in which a file is imported."""
+    derive: Callable[[ModuleType, str], type[T] | None] | None = None
+    """Returns the class made from what a file defines in its place, under a name or any; None if there is nothing."""
+    derived_from: str = ""
+    """What that may be, for error messages."""
 
     @property
     def public(self) -> str:

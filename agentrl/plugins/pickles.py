@@ -12,7 +12,7 @@ from typing import get_type_hints
 import cloudpickle
 
 from agentrl.errors import ConfigError, catch
-from agentrl.plugins.kind import Kind, T
+from agentrl.plugins.kind import BOUND_NAME, Kind, T
 from agentrl.plugins.registry import announced, load
 
 FIND = """
@@ -29,6 +29,8 @@ FIND_S = 60.0
 
 def name_of(kind: Kind[T], plugin: type[T]) -> str:
     """Return the name by which every process finds the class: announced, or `file.py:Class`; "" if there is none."""
+    if bound := vars(plugin).get(BOUND_NAME):
+        return str(bound)
     package = plugin.__module__.partition(".")[0]
     for item in announced(kind).values():
         if item.target.replace(":", ".").partition(".")[0] == package and not item.rival and load(kind, item) is plugin:

@@ -11,6 +11,7 @@ from agentrl.records.jsonl import closing
 from agentrl.records.ledger import Ledger, State
 from agentrl.records.store import TrajectoryStore
 from agentrl.types import AttemptId, DropReason, EpisodeRequest, SampleId, Trajectory, Version
+from agentrl.types.outcomes import GroupOutcome
 
 
 class RunJournal:
@@ -36,6 +37,10 @@ class RunJournal:
     def settled(self, attempts: Iterable[AttemptId], outcome: DropReason, reason: str) -> None:
         """Record attempts that end untrained."""
         self.ledger.settle(attempts, State(outcome), reason)
+
+    def observed(self, outcomes: Iterable[GroupOutcome]) -> None:
+        """Record the outcomes of groups."""
+        self.ledger.observed(outcomes)
 
     def trained(
         self,

@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from agentrl.errors import RunError
-from agentrl.types import AttemptId, EpisodeRequest, SampleId, Trajectory
+from agentrl.types import AttemptId, EpisodeRequest, GroupTask, SampleId, Trajectory
+from agentrl.types.outcomes import GroupOutcome
 
 
 class State(StrEnum):
@@ -50,7 +51,7 @@ INSERT OR IGNORE INTO moves VALUES
   ('finished', 'baseline'), ('baseline', 'finished');
 CREATE TABLE IF NOT EXISTS attempts (
   grp INTEGER NOT NULL, member INTEGER NOT NULL, attempt INTEGER NOT NULL, incarnation INTEGER NOT NULL,
-  split TEXT NOT NULL CHECK (split = 'train'), task_index INTEGER NOT NULL,
+  split TEXT NOT NULL CHECK (split = 'train'), env TEXT NOT NULL, epoch INTEGER NOT NULL, task_index INTEGER NOT NULL,
   state TEXT NOT NULL DEFAULT 'in_flight', reason TEXT NOT NULL DEFAULT '', step INTEGER,
   oldest TEXT, tokens INTEGER, turns INTEGER, reward REAL, stop_reason TEXT,
   dispatched_at REAL NOT NULL, finished_at REAL, settled_at REAL,
@@ -65,6 +66,10 @@ CREATE TRIGGER IF NOT EXISTS only_known_moves BEFORE UPDATE OF state ON attempts
 CREATE TABLE IF NOT EXISTS trainings (
   grp INTEGER NOT NULL, member INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL,
   incarnation INTEGER NOT NULL, rolled_back_by INTEGER
+);
+CREATE TABLE IF NOT EXISTS outcomes (
+  grp INTEGER PRIMARY KEY, env TEXT NOT NULL, task_index INTEGER NOT NULL, task_id TEXT NOT NULL,
+  samples INTEGER NOT NULL, solved REAL NOT NULL, invalid INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS once_in_a_lineage ON trainings (grp, member) WHERE rolled_back_by IS NULL;
 """
@@ -100,6 +105,8 @@ class AttemptRow:
     attempt: int
     incarnation: int
     split: str
+    env: str
+    epoch: int
     task_index: int
     state: State
     reason: str
@@ -143,7 +150,7 @@ class Ledger:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 self._db.executescript(SCHEMA)
-            self._db.execute("SELECT 1 FROM attempts LIMIT 1")
+            self._db.execute("SELECT env FROM attempts LIMIT 1")
         except sqlite3.DatabaseError as error:
             raise explained(error, self.path) from error
 
@@ -203,10 +210,10 @@ class Ledger:
     def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
         """Record attempts that are about to run. Refuses any split but train: evaluations never enter the ledger."""
         now, incarnation = time.time(), self._incarnation()
-        rows = [(*r.sample, r.attempt, incarnation, r.split, r.task_index, now) for r in requests]
-        columns = "grp, member, attempt, incarnation, split, task_index, dispatched_at"
+        rows = [(*r.sample, r.attempt, incarnation, r.split, r.env, r.epoch, r.task_index, now) for r in requests]
+        columns = "grp, member, attempt, incarnation, split, env, epoch, task_index, dispatched_at"
         with self._write() as db:
-            db.executemany(f"INSERT INTO attempts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            db.executemany(f"INSERT INTO attempts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def finished(self, trajectories: Iterable[Trajectory]) -> None:
         """Record attempts that came back; their trajectories are stored already."""
@@ -273,9 +280,22 @@ class Ledger:
         query = f"SELECT grp, member FROM ({LAST_ATTEMPTS}) WHERE state = 'unanswered'"
         return {SampleId(group, member) for group, member in self._read(query)}
 
-    def next_group(self) -> int:
-        """Return the first group number that was never dispatched."""
-        return int(next(self._read("SELECT coalesce(max(grp) + 1, 0) FROM attempts"))[0])
+    def groups(self) -> dict[int, GroupTask]:
+        """Return the task of every group that was dispatched."""
+        rows = self._read("SELECT DISTINCT grp, env, epoch, task_index FROM attempts ORDER BY grp")
+        return {group: GroupTask(*task) for group, *task in rows}
+
+    # --- outcomes of groups -----------------------------------------------------------------------------------
+
+    def observed(self, outcomes: Iterable[GroupOutcome]) -> None:
+        """Record the outcomes of groups; a group that a resume trains again has the later one."""
+        rows = [astuple(outcome) for outcome in outcomes]
+        with self._write() as db:
+            db.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def outcomes(self) -> list[GroupOutcome]:
+        """Return the outcome of every group that was observed, by group."""
+        return [GroupOutcome(*row) for row in self._read("SELECT * FROM outcomes ORDER BY grp")]
 
     # --- for reports ----------------------------------------------------------------------------------------
 
@@ -332,6 +352,8 @@ class Ledger:
 
 def explained(error: sqlite3.Error, path: Path) -> RunError:
     """Return an error of SQLite with advice."""
+    if "no such column" in str(error):
+        return RunError(f"{path} was written by an earlier version of agentrl: read the run with that version.")
     if "disk is full" in str(error):
         return RunError(f"{path}: the disk is full. Make room, then continue with `agentrl resume {path.parent}`.")
     if isinstance(error, sqlite3.IntegrityError):
@@ -342,7 +364,7 @@ def explained(error: sqlite3.Error, path: Path) -> RunError:
 
 
 def _row(columns: tuple[Any, ...]) -> AttemptRow:
-    fields = (*columns[:6], State(columns[6]), *columns[7:])
+    fields = (*columns[:8], State(columns[8]), *columns[9:])
     return AttemptRow(*fields)
 
 

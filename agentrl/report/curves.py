@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from agentrl.metrics.statistics import Interval
 from agentrl.metrics.step import EvaluationRecord, StepRecord
@@ -18,6 +19,7 @@ from agentrl.types import StepReport
 PHASES = {
     "rollout": "blue", "learn": "green", "publish": "amber", "checkpoint": "violet", "evaluate": "red", "other": "gray",
 }  # fmt: skip
+TONES = ("blue", "green", "amber", "violet", "red", "gray")
 COMMAND_PHASES = {"start": "violet", **PHASES, "close": "gray"}
 
 
@@ -53,13 +55,15 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
         curve("Gradient norm", lambda r: r.grad_norm, "green", "Before clipping."),
         curve("Loss", lambda r: r.loss, "gray", "Its value means little for policy gradients."),
         _length(steps),
+        *_turns(steps),
         curve("Learning rate", lambda r: r.lr, "gray"),
     ]
     if any(r.learner.meters.get("reference_kl", 0.0) for r in learned):
         small.append(
             curve("KL to the reference", lambda r: r.meters.get("reference_kl", 0.0), "amber", "The k3 estimator.")
         )
-    return Learning([*_held_out(evaluations), *_reward(steps)], small)
+    large = [*_held_out(evaluations), *_reward(steps), *_env_scores(evaluations), *_env_rewards(steps)]
+    return Learning(large, small)
 
 
 def _held_out(evaluations: Sequence[EvaluationRecord]) -> list[Card]:
@@ -98,6 +102,42 @@ def _reward(steps: Sequence[StepRecord]) -> list[Card]:
     return [Card("Training reward", f"{rewards[-1]:.3f}", picture, note=note)]
 
 
+def _env_scores(evaluations: Sequence[EvaluationRecord]) -> list[Card]:
+    """Return the held-out score of each environment, if there are several."""
+    labels = list(evaluations[-1].envs) if evaluations else []
+    if not labels:
+        return []
+    x = [e.step for e in evaluations]
+    series = [
+        Series(label, x, [e.envs[label].pass_at_1.mean for e in evaluations], tone, has_dots=True)
+        for label, tone in zip(labels, cycle(TONES), strict=False)
+    ]
+    picture = lines(series, "Held-out score by environment", WIDE, (0.0, 1.0))
+    return [Card("Held-out score by environment", "", picture, _legend(series), "pass@1.")]
+
+
+def _env_rewards(steps: Sequence[StepRecord]) -> list[Card]:
+    """Return the reward of each environment and its share of the trained groups, if there are several."""
+    labels = list(steps[-1].envs) if steps else []
+    if not labels:
+        return []
+    series = [_env_reward(label, steps, tone) for label, tone in zip(labels, cycle(TONES), strict=False)]
+    groups = {label: sum(r.envs[label].groups for r in steps) for label in labels}
+    total = sum(groups.values())
+    shares = ", ".join(
+        f"{label} {100 * groups[label] / total:.0f} % (weight {100 * steps[-1].envs[label].weight:.0f} %)"
+        for label in labels
+    )
+    picture = lines(series, "Reward by environment", WIDE)
+    return [Card("Reward by environment", "", picture, _legend(series), f"Share of the trained groups: {shares}.")]
+
+
+def _env_reward(label: str, steps: Sequence[StepRecord], tone: str) -> Series:
+    having = [r for r in steps if r.envs[label].trained]
+    rewards = [r.envs[label].reward_mean for r in having]
+    return Series(label, [r.step for r in having], rewards, tone, is_smoothed=True)
+
+
 def _tools(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) -> list[Card]:
     """Return the share of episodes that used a tool, if any did."""
     if not any(r.tool_calls_mean for r in steps):
@@ -130,6 +170,20 @@ def _length(steps: Sequence[StepRecord]) -> Card:
     ]
     last = f"{steps[-1].length_mean:.0f} tokens" if steps else ""
     return Card("Response length", last, lines(series, "Response length"), _legend(series[::-1]))
+
+
+def _turns(steps: Sequence[StepRecord]) -> list[Card]:
+    """Return turns and sequences per episode, if any episode has several."""
+    if not any(max(r.turns_mean, r.sequences_mean) > 1 for r in steps):
+        return []
+    x = [r.step for r in steps]
+    series = [
+        Series("sequences", x, [r.sequences_mean for r in steps], "amber"),
+        Series("turns", x, [r.turns_mean for r in steps], "blue"),
+    ]
+    last = f"{steps[-1].turns_mean:.1f} turns, {steps[-1].sequences_mean:.1f} sequences"
+    note = "Per episode. A turn that continues the conversation before it belongs to the same sequence."
+    return [Card("Turns", last, lines(series, "Turns"), _legend(series[::-1]), note)]
 
 
 def _curve(series: Series, note: str = "", size: Size = SMALL) -> Card:

@@ -44,13 +44,15 @@ class Tokens:
 class Row:
     """One exported trajectory.
 
-    `state` is what happened to the attempt in training ("" in an evaluation) and `step` the step that trained it.
-    `reward` is null if it is invalid, `success` if the environment was not asked for it or could not decide.
+    `env` is the environment's label, `state` what happened to the attempt in training ("" in an evaluation) and `step`
+    the step that trained it. `reward` is null if it is invalid, `success` if the environment was not asked for it or
+    could not decide.
     """
 
     group: int
     member: int
     attempt: int
+    env: str
     split: str
     task_id: str
     state: str
@@ -127,8 +129,8 @@ def row(trajectory: Trajectory, state: str = "", step: int | None = None) -> Row
     t = trajectory
     success = bool(t.success.value) if t.success is not None and t.success.valid else None
     return Row(
-        *t.sample, t.attempt, t.split, t.task_id, state, step, t.reward if t.is_valid else None, t.stop_reason.value,
-        success, t.messages, t.signals, [_tokens(sequence) for sequence in t.sequences],
+        *t.sample, t.attempt, t.env, t.split, t.task_id, state, step, t.reward if t.is_valid else None,
+        t.stop_reason.value, success, t.messages, t.signals, [_tokens(sequence) for sequence in t.sequences],
     )  # fmt: skip
 
 

@@ -28,11 +28,12 @@ from agentrl.report.summary import Summary
 from agentrl.report.transcript import Decode, Transcript, compact, text_of_part, transcript
 from agentrl.report.words import duration, no_update_words
 from agentrl.types import StepReport
+from agentrl.types.outcomes import GroupOutcome, by_task, set_aside
 
 # The browser itself refuses script and network, whatever a model wrote.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
-MOST_ROWS = 500
+MOST_ROWS, MOST_TASKS = 500, 50
 TONES = {
     State.TRAINED: "green", State.FILTERED: "gray", State.STALE: "amber", State.INVALID: "red",
     State.UNANSWERED: "amber", State.CANCELLED: "gray", State.LOST: "violet", State.FINISHED: "blue",
@@ -49,6 +50,7 @@ class Material:
     steps: list[StepRecord]
     evaluations: list[EvaluationRecord]
     rows: list[AttemptRow]
+    outcomes: list[GroupOutcome]
     summary: Summary | None
     manifest: RunManifest | None
     decode: Decode | None
@@ -60,9 +62,9 @@ def write_report(folder: RunFolder, decode: Decode | None = None) -> Path:
     `decode` gives the text of each token id; without it tokens are shown as ids.
     """
     with closing(Ledger(folder.ledger, is_read_only=True)) as ledger:
-        rows = list(ledger.rows())
+        rows, outcomes = list(ledger.rows()), ledger.outcomes()
     steps, evaluations = read_steps(folder), read_evaluations(folder)
-    m = Material(folder, steps, evaluations, rows, summary.read(folder), read_manifest(folder), decode)
+    m = Material(folder, steps, evaluations, rows, outcomes, summary.read(folder), read_manifest(folder), decode)
     write_atomic(folder.report, render(m).encode())
     return folder.report
 
@@ -114,7 +116,10 @@ def templates() -> Environment:
 
 def _about(m: Material) -> str:
     ended = m.summary.ended if m.summary else "This run has not ended."
-    return f"environment {m.manifest.env.name} · {ended}" if m.manifest else ended
+    if not m.manifest:
+        return ended
+    names = [env.name for env in m.manifest.envs]
+    return f"environment{'s' * (len(names) > 1)} {', '.join(names)} · {ended}"
 
 
 def _tiles(m: Material) -> list[Tile]:
@@ -164,7 +169,24 @@ def _samples(m: Material) -> list[Card]:
     if m.summary and m.summary.counts.rolled_back:
         rows.append(["trainings rolled back by a resume", "", f"{m.summary.counts.rolled_back:,}", ""])
     table = Table(["state", "", "attempts", "share"], rows, numbers=2, total=total)
-    return [Card("Ledger", "", table), *_by_length(m.rows)]
+    return [Card("Ledger", "", table), *_by_length(m.rows), *_without_signal(m)]
+
+
+def _without_signal(m: Material) -> list[Card]:
+    """Return the tasks whose groups compare nothing, if there are any."""
+    tasks = [(task, visits, why) for task, visits in by_task(m.outcomes).items() if (why := set_aside(visits))]
+    if not tasks:
+        return []
+    rows = [
+        [env, visits[-1].task_id[:80], why, f"{sum(v.samples for v in visits)}", f"{sum(v.invalid for v in visits)}"]
+        for (env, _), visits, why in sorted(tasks, key=lambda task: (task[2], task[0]))[:MOST_TASKS]
+    ]
+    table = Table(["environment", "task", "why", "samples", "invalid"], rows, numbers=2)
+    note = (
+        "Their groups compare nothing. rollout.curriculum solve_rate sets them aside: it visits them in one of eight "
+        "epochs. Samples and invalid ones of the latest visits."
+    )
+    return [Card("Tasks without a signal", f"{len(tasks):,}", table, note=note)]
 
 
 def _state_row(state: State, count: int, total: int) -> list[str | Share]:
@@ -237,8 +259,9 @@ def _versions(manifest: RunManifest) -> Table:
 
 
 def _hashes(manifest: RunManifest) -> Table:
-    env, algorithm = manifest.env, manifest.algorithm
-    files = [[env.distribution or env.name, env.version, "source", env.sha256]]
+    algorithm = manifest.algorithm
+    files = [[env.distribution or env.name, env.version, "source", env.sha256] for env in manifest.envs]
+    files += [[w.distribution, w.version, "wrapped", w.sha256] for env in manifest.envs for w in env.wraps]
     files += [[algorithm.name, algorithm.version, "algorithm", algorithm.sha256]] if algorithm else []
     files += [[f.name, number(f.bytes), "data", f.sha256] for f in manifest.data]
     files += [[f.name, number(f.bytes), role, f.sha256] for role, found in manifest.models.items() for f in found]

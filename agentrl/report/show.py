@@ -59,10 +59,13 @@ def listing(run: RunFolder) -> RenderableType:
     rows = list(ledger.rows())
     ledger.close()
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("sample", "state", "step", "reward", "tokens", "turns", "ended", "why"):
+    has_several = len({row.env for row in rows}) > 1
+    environment = ("environment",) if has_several else ()
+    for column in ("sample", *environment, "state", "step", "reward", "tokens", "turns", "ended", "why"):
         table.add_column(column, justify="right" if column in ("step", "reward", "tokens", "turns") else "left")
     for row in rows[-MOST_ROWS:]:
-        table.add_row(*_cells(row))
+        sample, *cells = _cells(row)
+        table.add_row(sample, *((visible(row.env),) if has_several else ()), *cells)
     words = f"{len(rows)} attempts" + (f", the last {MOST_ROWS} shown" if len(rows) > MOST_ROWS else "")
     steps = run.evaluated_steps()
     held_out = f"; evaluations after steps {', '.join(map(str, steps))}" if steps else ""

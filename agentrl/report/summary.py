@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,8 @@ from agentrl.records.conservation import ConservationResult
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import read_json, write_atomic
 from agentrl.records.ledger import LedgerCounts
-from agentrl.report.words import no_update_words, progress_words, time_words, visible
+from agentrl.report.words import env_progress, no_update_words, progress_words, time_words, visible
+from agentrl.types.outcomes import GroupOutcome, by_task, set_aside
 
 FINISHED = "finished"
 """The beginning of `Summary.ended` for a run that completed its last step."""
@@ -44,6 +46,8 @@ class Summary:
     restarts: int = 0
     start_parts: dict[str, float] = field(default_factory=dict)
     no_update: str = ""
+    set_aside: dict[str, int] = field(default_factory=dict)
+    """Tasks without a signal, by reason."""
 
     @property
     def is_finished(self) -> bool:
@@ -62,6 +66,7 @@ def summarize(
     incarnations: int,
     packages: dict[str, str],
     restarts: int = 0,
+    outcomes: Sequence[GroupOutcome] = (),
 ) -> Summary:
     """Summarize the records of a run; `seconds` are those of the whole command, `parts` those of its start."""
     return Summary(
@@ -80,6 +85,7 @@ def summarize(
         restarts=restarts,
         start_parts=dict(parts),
         no_update=no_update_words(steps),
+        set_aside=dict(Counter(reason for visits in by_task(outcomes).values() if (reason := set_aside(visits)))),
     )
 
 
@@ -112,6 +118,7 @@ def closing(summary: Summary, folder: RunFolder) -> RenderableType:
 
 def _facts(s: Summary) -> list[tuple[str, str]]:
     facts = [("held-out score", words) for words in [progress_words(s.before, s.after)] if words]
+    facts += [(f"· {label}", visible(words)) for label, words in env_progress(s.before, s.after).items()]
     facts += [(f"after step {e.step}", visible(e.validity)) for e in (s.before, s.after) if e and e.validity]
     c = s.counts
     states = ("trained", "baseline", "filtered", "stale", "invalid", "unanswered", "cancelled", "lost", "finished")
@@ -120,6 +127,7 @@ def _facts(s: Summary) -> list[tuple[str, str]]:
         for state in (*states, "rolled_back")
         if getattr(c, state) or state == "trained"
     ]
+    aside = ", ".join(f"{count:,} {reason}" for reason, count in s.set_aside.items())
     restarts = [("restarts", f"{s.restarts} processes replaced")] if s.restarts else []
     return [
         *facts,
@@ -127,5 +135,6 @@ def _facts(s: Summary) -> list[tuple[str, str]]:
         ("time" if s.incarnations < 2 else "time since the resume", time_words(s.seconds, s.start_parts)),
         ("attempts", f"{c.dispatched} dispatched: {', '.join(counted)}"),
         ("tokens", f"{s.tokens_sampled:,} sampled, {s.tokens_trained:,} trained"),
+        *([("tasks without a signal", aside)] if aside else []),
         *restarts,
     ]

@@ -19,8 +19,10 @@ from agentrl.report.summary import Summary, closing
 from agentrl.report.words import (
     dropped_words,
     duration,
+    env_words,
     evaluation_words,
     no_update_words,
+    sequences_words,
     speed_words,
     step_words,
     visible,
@@ -123,10 +125,11 @@ class TerminalView:
         records = list(self._records)
         r = records[-1]
         ages = " ".join(f"{age}:{count}" for age, count in enumerate(r.staleness) if count)
-        lengths = f"{r.length_mean:.0f} tokens, {r.turns_mean:.1f} turns"
+        lengths = f"{r.length_mean:.0f} tokens, {r.turns_mean:.1f} turns{sequences_words(r)}"
         return [
             *rows,
             ("reward", f"{r.reward_mean:.3f} ± {r.reward_std:.2f}", sparkline([x.reward_mean for x in records])),
+            *[(label, env_words(r.envs[label]), sparkline(_rewards(label, records))) for label in r.envs],
             ("length", lengths, sparkline([x.length_mean for x in records])),
             ("entropy", f"{r.entropy:.3f}", sparkline([x.entropy for x in records])),
             *([("no update", no_update_words(records), "")] if any(map(why_no_update, records)) else []),
@@ -134,6 +137,11 @@ class TerminalView:
             ("speed", speed_words(r), ""),
             ("staleness", f"{r.staleness_mean:.2f} updates  ({ages})" if ages else "-", ""),
         ]
+
+
+def _rewards(label: str, records: list[StepRecord]) -> list[float]:
+    """Return the mean rewards of an environment in the steps that trained it."""
+    return [r.envs[label].reward_mean for r in records if label in r.envs and r.envs[label].trained]
 
 
 def sparkline(values: list[float], width: int = 32) -> str:

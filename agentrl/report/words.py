@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentrl.metrics.step import EvaluationRecord, PhaseSeconds, StepRecord
+from agentrl.metrics.step import EnvStep, EvaluationRecord, PhaseSeconds, StepRecord
 
 # Control codes become visible signs: the terminal shows an escape sequence in a model's answer and does not obey it.
 PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 PICTURES |= {127: 0x2421} | dict.fromkeys(range(128, 160), 65533)
 
 PAGE = "docs/when-it-does-not-learn.md"
+SEQUENCES_PAGE = "See docs/bring-an-agent.md (What is trained)."
 
 
 def visible(text: str) -> str:
@@ -32,9 +33,35 @@ def duration(seconds: float) -> str:
 def step_words(r: StepRecord, steps: int) -> str:
     """Return a step in one line of plain text."""
     return (
-        f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens · entropy {r.entropy:.2f}"
-        f" · {learned_words(r)} · staleness {r.staleness_mean:.2f}{dropped_words(r)} · {speed_words(r)}"
+        f"step {r.step}/{steps} · reward {r.reward_mean:.3f} · {r.length_mean:.0f} tokens{sequences_words(r)}"
+        f" · entropy {r.entropy:.2f}{envs_words(r)} · {learned_words(r)}"
+        f" · staleness {r.staleness_mean:.2f}{dropped_words(r)} · {speed_words(r)}"
     )
+
+
+def sequences_words(r: StepRecord) -> str:
+    """', 3.0 sequences' per episode, '' where every episode is one."""
+    return f", {r.sequences_mean:.1f} sequences" if r.sequences_mean > 1 else ""
+
+
+def rewriting_words(env: str, sequences: float) -> str:
+    """Return the warning about an environment whose turns begin sequences of their own."""
+    return (
+        f"{env}: every turn begins a sequence of its own ({sequences:.1f} per episode), because the agent or the "
+        f"model's chat template rewrites the history; each turn is trained with all its context again. {SEQUENCES_PAGE}"
+    )
+
+
+def envs_words(r: StepRecord) -> str:
+    """' · math 0.250 (5 groups), guess 0.750 (3 groups)' for a run with several environments, else ''."""
+    parts = ", ".join(f"{label} {env_words(part)}" for label, part in r.envs.items())
+    return f" · {parts}" if parts else ""
+
+
+def env_words(part: EnvStep) -> str:
+    """'0.250 (5 groups)': the reward of one environment and its trained groups, or '- (0 groups)'."""
+    reward = f"{part.reward_mean:.3f}" if part.trained else "-"
+    return f"{reward} ({part.groups} group{'s' * (part.groups != 1)})"
 
 
 def learned_words(r: StepRecord) -> str:
@@ -93,7 +120,8 @@ def score_words(r: EvaluationRecord) -> str:
     """'pass@1 0.680 [0.562, 0.789] · 8 test tasks x 16 · 40 s'."""
     more = f" · pass@{r.k} {r.pass_at_k}" if r.k > 1 else ""
     validity = f" · {r.validity}" if r.validity else ""
-    return f"pass@1 {r.pass_at_1}{more} · {r.tasks} {r.split} tasks x {r.samples} · {r.seconds:.0f} s{validity}"
+    each = "".join(f" · {label} {score.pass_at_1}" for label, score in r.envs.items())
+    return f"pass@1 {r.pass_at_1}{more}{each} · {r.tasks} {r.split} tasks x {r.samples} · {r.seconds:.0f} s{validity}"
 
 
 def progress_words(before: EvaluationRecord | None, after: EvaluationRecord | None) -> str:
@@ -102,6 +130,13 @@ def progress_words(before: EvaluationRecord | None, after: EvaluationRecord | No
         return ""
     first = f"pass@1 {before.pass_at_1}"
     return first if after is None else f"{first} → {after.pass_at_1}"
+
+
+def env_progress(before: EvaluationRecord | None, after: EvaluationRecord | None) -> dict[str, str]:
+    """Return the same of each environment by label, {} for a run with one."""
+    scores = [record.envs for record in (before, after) if record]
+    labels = scores[0] if scores else {}
+    return {label: f"pass@1 {' → '.join(str(envs[label].pass_at_1) for envs in scores)}" for label in labels}
 
 
 # --- time -------------------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentrl.env.rewards import counted, invalid
-from agentrl.reward_models.poster import AskError, Poster, checked_url
+from agentrl.errors import ConfigError
+from agentrl.roles.poster import AskError, Poster, checked_urls, with_path
 from agentrl.types import Message, Signal
 
 WAIT_S = 0.005
@@ -40,6 +41,7 @@ class _Batch:
 class RewardModel:
     """A reward model behind `url`: the address of `agentrl serve-rm`, or one of OpenRLHF that ends in `/get_reward`.
 
+    Several addresses with commas between them are asked in turn; a request that one of them refuses goes to the next.
     Calls that come together are sent together, at most `max_batch` in a request and `max_connections` requests at once.
     A failure gives an invalid signal with the reason, never a value. In an environment, create one per process with
     `@shared`; its rewards are then `async def` methods that return `await self.rm.score(ctx.messages)`.
@@ -56,10 +58,14 @@ class RewardModel:
         max_batch: int = 32,
         max_connections: int = 8,
     ) -> None:
-        url = checked_url(url, name)
-        self.is_openrlhf = url.endswith(OPENRLHF_PATH)
-        path = "" if self.is_openrlhf or url.endswith(OWN_PATH) else OWN_PATH
-        self._poster = Poster(url + path, token, timeout_s, max_connections)
+        urls = checked_urls(url, f"reward model {name}")
+        forms = {one.endswith(OPENRLHF_PATH) for one in urls}
+        if len(forms) > 1:
+            raise ConfigError(f"reward model {name}: some addresses end in {OPENRLHF_PATH}: write all in one form")
+        [self.is_openrlhf] = forms
+        self._poster = Poster(
+            urls if self.is_openrlhf else with_path(urls, OWN_PATH), token, timeout_s, max_connections
+        )
         self._blank = Signal(name, None, weight, verifier=url)
         self._max_batch = max_batch
         self._open: _Batch | None = None
@@ -78,7 +84,7 @@ class RewardModel:
 
     def move(self, url: str) -> None:
         """Ask the server at `url` from now on, which replaces the present one; requests under way go there too."""
-        self._poster.url = url + OWN_PATH
+        self._poster.urls = (url + OWN_PATH,)
 
     async def aclose(self) -> None:
         """Cancel what is under way and close all connections. Idempotent."""
@@ -127,7 +133,8 @@ class RewardModel:
                 "labels": [query.label for query in texts],
             }
         )
-        return [self._signal(value) for value in self._values(answer, "rewards", len(inputs))]
+        signals = [self._signal(value) for value in self._values(answer, "rewards", len(inputs))]
+        return [replace(signal, evidence=_logs(answer, index)) for index, signal in enumerate(signals)]
 
     def _signal(self, value: Any) -> Signal:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -148,3 +155,11 @@ def _reasons(answer: Mapping[str, Any]) -> dict[int, str]:
     errors = answer.get("errors")
     found = [error for error in errors if isinstance(error, Mapping)] if isinstance(errors, list) else []
     return {error["index"]: f"{error.get('type')}: {error.get('message')}" for error in found if "index" in error}
+
+
+def _logs(answer: Mapping[str, Any], index: int) -> dict[str, Any] | None:
+    """Return the score and the extra_logs of one input; None if the server sends none."""
+    extra = answer.get("extra_logs")
+    columns = {"scores": answer.get("scores"), **(extra if isinstance(extra, Mapping) else {})}
+    found = {name: values[index] for name, values in columns.items() if isinstance(values, list) and values[index:]}
+    return found or None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -24,15 +24,13 @@ import msgspec
 from agentrl.env.messages import is_message
 from agentrl.errors import AgentRLError
 from agentrl.reward_models.batcher import Batcher, BatchLimits, QueueFullError, ScoringError
-from agentrl.reward_models.http import Connection, Head, RequestError
 from agentrl.reward_models.scorer import Ids, Scorer, TextError
+from agentrl.serving import Connection, Head, HttpServer, RequestError, Response
+from agentrl.serving.server import overloaded
 
 T = TypeVar("T")
 TOKEN = "AGENTRL_REWARD_TOKEN"
 MAX_BODY_BYTES = 16 << 20
-RETRY_AFTER_S = 1
-STOP_S = 5.0
-"""How long running requests may take after the server was asked to stop."""
 
 
 class ScoreRequest(msgspec.Struct):
@@ -62,64 +60,23 @@ class RewardServer:
     def __init__(self, scorer: Scorer, token: str = "", limits: ServerLimits | None = None) -> None:
         self._scorer, self._token, self._limits = scorer, token, limits or ServerLimits()
         self._batcher = Batcher(scorer.scores, self._limits.batch)
-        self._connections: set[asyncio.Task[None]] = set()
-        self._busy: set[asyncio.Task[None]] = set()
-        self._is_stopping = False
 
     @asynccontextmanager
     async def listening(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[int]:
-        """Serve while the context is open; yields the port. On exit running requests get STOP_S seconds to end."""
+        """Serve while the context is open; yields the port. On exit running requests get a few seconds to end."""
         batches = asyncio.create_task(self._batcher.run())
-        server = await asyncio.start_server(self._accept, host, port, backlog=1024)
         try:
-            yield server.sockets[0].getsockname()[1]
+            async with HttpServer(self._answered, self._limits.max_connections).listening(host, port) as bound:
+                yield bound
         finally:
-            self._is_stopping = True
-            server.close()
-            if self._busy:
-                await asyncio.wait(self._busy, timeout=STOP_S)
-            tasks = [batches, *self._connections]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            batches.cancel()
+            await asyncio.gather(batches, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._connected(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+    async def _answered(self, head: Head, connection: Connection) -> Response:
+        return Response(msgspec.json.encode(await self._body(head, connection)))
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.set_write_buffer_limits(0)  # `drain` waits until everything is sent
-        try:
-            with suppress(OSError, TimeoutError):
-                await self._serve(Connection(reader, writer))
-        finally:
-            writer.transport.abort()
-
-    async def _serve(self, connection: Connection) -> None:
-        """Serve the requests of a connection until it ends or one is not served to its end."""
-        task, is_open = asyncio.current_task(), True
-        assert task is not None
-        while is_open and not self._is_stopping:
-            try:
-                head = await connection.head()
-                if head is None:
-                    return
-                self._busy.add(task)
-                body = await self._answered(head, connection)
-                is_open = await connection.respond(HTTPStatus.OK, msgspec.json.encode(body))
-            except RequestError as error:
-                body = {"error": {"type": error.kind, "message": str(error)}}
-                retry_after_s = RETRY_AFTER_S if error.status is HTTPStatus.TOO_MANY_REQUESTS else None
-                is_open = await connection.respond(error.status, msgspec.json.encode(body), retry_after_s)
-                is_open = is_open and not self._is_crowded
-            finally:
-                self._busy.discard(task)
-
-    async def _answered(self, head: Head, connection: Connection) -> dict[str, Any]:
+    async def _body(self, head: Head, connection: Connection) -> dict[str, Any]:
         """Return the response to a request. Its body is not read before its head has been checked."""
-        if self._is_crowded:
-            raise _overloaded(f"this server already has {self._limits.max_connections} connections")
         route = (head.method, head.path.partition("?")[0])
         if route == ("GET", "/health"):
             return self._health()
@@ -140,13 +97,9 @@ class RewardServer:
             reason = f"not scored within {self._limits.timeout_s:g} s: send fewer texts at once, or raise --timeout-s"
             raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, "timeout", reason) from None
         except QueueFullError:
-            raise _overloaded(f"the queue of {self._limits.batch.max_queue} texts is full") from None
+            raise overloaded(f"the queue of {self._limits.batch.max_queue} texts is full") from None
         except ScoringError as error:
             raise RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "model_failed", str(error)) from error
-
-    @property
-    def _is_crowded(self) -> bool:
-        return len(self._connections) > self._limits.max_connections
 
     def check(self) -> None:
         """Raise AgentRLError if a batch has been running for longer than a request may take."""
@@ -208,7 +161,3 @@ def _decoded(body: bytes, kind: type[T], form: str) -> T:
     except (ValueError, RecursionError) as error:
         reason = f"the body is not {form}: {error}"
         raise RequestError(HTTPStatus.BAD_REQUEST, "malformed", reason) from None
-
-
-def _overloaded(reason: str) -> RequestError:
-    return RequestError(HTTPStatus.TOO_MANY_REQUESTS, "overloaded", f"{reason}: send the request again later")

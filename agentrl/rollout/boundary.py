@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agentrl.errors import AgentRLError, EngineDiedError, EngineError, EnvError, VerifierError
+from agentrl.hosting.wire import RemoteError
 from agentrl.plugins.tracebacks import describe_error, traced
 from agentrl.types import Signal, StopReason, Trajectory
 
@@ -94,4 +95,6 @@ def ended(trajectory: Trajectory, ending: Ending) -> Trajectory:
 
 def described(error: Exception) -> str:
     """Type and message of an error and, if it is not agentrl's own, its file and line."""
+    if isinstance(error, RemoteError):
+        return str(error)  # which has them from the process of the environment
     return f"{type(error).__name__}: {error}" if isinstance(error, AgentRLError) else describe_error(error)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from agentrl.endpoint import ByteTokenizer
 from agentrl.rollout.formatting import flattened, with_tools_as_text
 from agentrl.rollout.parsing import parse_reply
 from agentrl.types import Message, TokenIds, ToolSpec, text_of
@@ -19,6 +21,7 @@ class ByteRenderer:
     A message is `role: text` and END, with tool calls as Hermes blocks in the text.
     """
 
+    tokenizer: Any = ByteTokenizer()
     stop_token_ids: TokenIds = (END,)
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:

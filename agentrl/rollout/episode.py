@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from agentrl.env import EnvDriver
+from agentrl.endpoint import Endpoint, Responder, Tokens
+from agentrl.env import Episode, Start, StepResult, Task
 from agentrl.errors import EngineError
+from agentrl.roles import Role
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
-from agentrl.rollout.recorder import Recorder
+from agentrl.rollout.recorder import Branch, Recorder
 from agentrl.rollout.renderer import Renderer
+from agentrl.rollout.session import Budget, Session
 from agentrl.rollout.task_order import stable_hash
 from agentrl.types import (
     Completion,
     EpisodeRequest,
     Message,
     Prompt,
+    RoleUse,
     Sampling,
     Signal,
     StopReason,
@@ -38,15 +42,83 @@ class Sampler(Protocol):
         """Sample one completion. Requests with the same `key` share a prefix, which an engine may cache."""
 
 
+async def sampled(
+    engine: Sampler, prompt: Prompt, sampling: Sampling, deadline_s: float, key: Hashable | None = None
+) -> Completion:
+    """Return a whole completion. Raises EngineError if the engine aborted it: its text may end anywhere."""
+    completion = await engine.generate(prompt, sampling, deadline_s, key)
+    if completion.finish_reason == "abort":
+        raise EngineError("the engine aborted the request")
+    return completion
+
+
+class Driver(Protocol):
+    """What an episode needs of its environment: `EnvDriver` in this process, `RemoteDriver` for another one."""
+
+    @property
+    def name(self) -> str:
+        """The name of the author's class."""
+
+    @property
+    def max_turns(self) -> int:
+        """Turns that an episode may have."""
+
+    @property
+    def is_agent(self) -> bool:
+        """True if the author's agent drives the episode."""
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """The roles of the current episode."""
+
+    @property
+    def role_uses(self) -> dict[str, RoleUse]:
+        """What was asked of each role."""
+
+    async def size(self, split: str, seed: int = 0) -> int | None:
+        """Number of tasks of a split; None if they are endless."""
+
+    async def task(self, split: str, index: int, seed: int = 0) -> Task:
+        """Return the task at `index`."""
+
+    async def reset(self, task: Task, *, seed: int = 0, member: int = 0, deadline_s: float = 3600.0) -> Start:
+        """Begin an episode in step mode; return its first messages."""
+
+    async def begin(self, task: Task, *, seed: int = 0, member: int = 0, deadline_s: float = 3600.0) -> None:
+        """Begin an episode in agent mode."""
+
+    async def step(self, turn: Message | str) -> StepResult:
+        """Take the assistant's turn."""
+
+    async def accompany(self, endpoint: Endpoint, responder: Responder, tokens: Tokens) -> None:
+        """Let the agent play; `responder` answers its calls."""
+
+    async def take(self, messages: Sequence[Message], turn: Message, agent: str = "") -> tuple[Signal, ...]:
+        """Take a turn that the agent asked for after new `messages`, and score it."""
+
+    async def finish(self, stop_reason: StopReason) -> tuple[Signal, ...]:
+        """Score the episode."""
+
+    async def success(self) -> Signal | None:
+        """Result of the environment's own `success`; None if the rewards decide instead."""
+
+    async def score_group(self, episodes: Sequence[Episode]) -> tuple[tuple[Signal, ...], ...]:
+        """Return the group rewards of each finished episode of one group."""
+
+    async def close(self) -> None:
+        """Tear the episode down. Idempotent."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpisodeRuntime:
     """What the episodes of one worker share. The run's `seed` determines the task of each index."""
 
-    make_driver: Callable[[int], EnvDriver]
+    make_driver: Callable[[int], Driver]
     """Makes a driver for a limit of turns (0: the limit of the environment)."""
     renderer: Renderer
     engine: Sampler
     max_context: int
+    endpoint: Endpoint
     seed: int = 0
 
 
@@ -59,7 +131,7 @@ class EpisodeRunner:
 
     def __init__(self, request: EpisodeRequest, runtime: EpisodeRuntime) -> None:
         self._request, self._runtime = request, runtime
-        self._driver: EnvDriver | None = None
+        self._driver: Driver | None = None
         self._recorder = Recorder()
         self._messages: list[Message] = []
         self._signals: tuple[Signal, ...] = ()
@@ -83,19 +155,22 @@ class EpisodeRunner:
     async def _play(self) -> Ending:
         try:
             async with asyncio.timeout(self._request.settings.episode_timeout_s) as clock:
-                return Ending(await self._converse())
+                driver = await self._begin()
+                return await (self._accompany(driver) if driver.is_agent else self._converse(driver))
         except TimeoutError:
             if not clock.expired():
                 raise
             error = f"{self._phase}: the episode ran longer than {self._request.settings.episode_timeout_s:g} s"
             return Ending(StopReason.DEADLINE, error)
 
-    async def _converse(self) -> StopReason:
-        driver, renderer = await self._begin(), self._runtime.renderer
-        max_turns = driver.max_turns
-        while (room := self._runtime.max_context - len(prompt := self._recorder.prompt)) > 0:
-            completion = await self._generate(min(self._request.settings.max_tokens, room))
-            self._recorder.action(completion, self._turns)
+    async def _converse(self, driver: Driver) -> Ending:
+        """Play in step mode: the environment answers every turn."""
+        renderer, max_turns = self._runtime.renderer, driver.max_turns
+        self._enter(Phase.RENDER)
+        branch = self._recorder.begin(renderer.first(self._messages, self._tools))
+        while (room := self._runtime.max_context - len(prompt := branch.prompt)) > 0:
+            completion = await self._generate(prompt, min(self._request.settings.max_tokens, room), (), self._turns)
+            branch.action(completion, self._turns)
             self._enter(Phase.RENDER)
             reply = renderer.parse(prompt, completion.ids, self._tools, self._turns)
             self._messages.append(reply)
@@ -105,65 +180,106 @@ class EpisodeRunner:
             self._signals += result.signals
             self._turns += 1
             if result.done or self._turns >= max_turns:
-                return self._ending(completion, room, result.done)
-            self._extend(prompt, completion, reply, result.messages)
-        return StopReason.CONTEXT_OVERFLOW
+                return Ending(self._stop_reason(completion, room, result.done))
+            branch = self._extended(branch, prompt, completion, reply, result.messages)
+        if self._turns:
+            return Ending(StopReason.CONTEXT_OVERFLOW)
+        length, most = len(branch.prompt), self._runtime.max_context
+        error = f"the prompt has {length:,} tokens and model.max_context is {most:,}: no room is left for an answer"
+        return Ending(StopReason.CONTEXT_OVERFLOW, error)
 
-    async def _begin(self) -> EnvDriver:
+    async def _accompany(self, driver: Driver) -> Ending:
+        """Play in agent mode: the author's agent calls the endpoint, several times at once if it likes."""
+        in_flight = 0
+
+        async def generate(prompt: TokenIds, max_tokens: int, stop: tuple[str, ...], number: int) -> Completion:
+            nonlocal in_flight
+            in_flight += 1
+            try:
+                return await self._generate(prompt, max_tokens, stop, number)
+            finally:
+                in_flight -= 1
+                self._enter(Phase.GENERATE if in_flight else Phase.STEP)
+
+        async def take(new: tuple[Message, ...], turn: Message, agent: str) -> None:
+            self._messages.extend((*new, turn))
+            self._turns += 1
+            self._signals += await driver.take(new, turn, agent)
+
+        runtime = self._runtime
+        budget = Budget(driver.max_turns, self._request.settings.max_tokens, runtime.max_context)
+        session = Session(runtime.renderer, self._recorder, budget, generate, take, driver.roles)
+        self._enter(Phase.STEP)
+        ending = await session.accompany(driver.accompany(runtime.endpoint, session, self._tokens(session)))
+        if ending is None:
+            self._enter(Phase.GENERATE)
+            raise session.failure or EngineError("the engine failed")
+        if self._turns == 0 and not ending.error:
+            return replace(ending, error=f"{driver.name}.play ended without a call to the model")
+        return ending
+
+    def _tokens(self, session: Session) -> Tokens:
+        runtime, settings = self._runtime, self._request.settings
+        return Tokens(
+            tokenizer=runtime.renderer.tokenizer,
+            generate=session.generate,
+            max_context=runtime.max_context,
+            max_tokens=settings.max_tokens,
+            stop_token_ids=runtime.renderer.stop_token_ids,
+            temperature=settings.temperature,
+        )
+
+    async def _begin(self) -> Driver:
         request = self._request
         self._driver = driver = self._runtime.make_driver(request.settings.max_turns)
         task = await driver.task(request.split, request.task_index, self._runtime.seed)
         self._task_id = task.id
-        start = await driver.reset(
-            task, seed=request.seed, member=request.sample.member, deadline_s=request.settings.episode_timeout_s
-        )
+        member, deadline_s = request.sample.member, request.settings.episode_timeout_s
+        if driver.is_agent:
+            await driver.begin(task, seed=request.seed, member=member, deadline_s=deadline_s)
+        else:
+            start = await driver.reset(task, seed=request.seed, member=member, deadline_s=deadline_s)
+            self._messages.extend(start.messages)
+            self._tools = start.tools
         self._is_begun = True
-        self._messages.extend(start.messages)
-        self._tools = start.tools
-        self._enter(Phase.RENDER)
-        self._recorder.begin(self._runtime.renderer.first(self._messages, self._tools))
         return driver
 
-    async def _generate(self, max_tokens: int) -> Completion:
+    async def _generate(self, prompt: TokenIds, max_tokens: int, stop: tuple[str, ...], number: int) -> Completion:
+        """Sample the episode's completion `number`."""
         self._enter(Phase.GENERATE)
         request = self._request
         sampling = Sampling(
             max_tokens,
             request.settings.temperature,
-            stable_hash(request.seed, request.split, request.task_index, request.sample.member, self._turns),
+            stable_hash(request.seed, request.split, request.task_index, request.sample.member, number),
             self._runtime.renderer.stop_token_ids,
+            stop,
         )
-        prompt, key = Prompt(self._recorder.prompt), (request.sample, request.attempt)
-        completion = await self._runtime.engine.generate(prompt, sampling, request.settings.turn_timeout_s, key)
-        if completion.finish_reason == "abort":
-            raise EngineError("the engine aborted the request; the sample runs again")
-        return completion
+        key = (request.sample, request.attempt)
+        return await sampled(self._runtime.engine, Prompt(prompt), sampling, request.settings.turn_timeout_s, key)
 
-    def _extend(self, prompt: TokenIds, completion: Completion, reply: Message, new: tuple[Message, ...]) -> None:
-        """Append the environment's messages; start a new sequence if the template rewrote the history."""
+    def _extended(
+        self, branch: Branch, prompt: TokenIds, completion: Completion, reply: Message, new: tuple[Message, ...]
+    ) -> Branch:
+        """Append the environment's messages; start a new branch if the template rewrote the history."""
         self._enter(Phase.RENDER)
         renderer = self._runtime.renderer
         added = renderer.extend(prompt, completion.ids, reply, new, self._tools)
         if added is None:
-            self._recorder.begin(renderer.first(self._messages, self._tools), self._turns)
-        else:
-            self._recorder.context(added, self._turns)
+            return self._recorder.begin(renderer.first(self._messages, self._tools), self._turns)
+        branch.context(added, self._turns)
+        return branch
 
-    def _ending(self, completion: Completion, room: int, is_done: bool) -> StopReason:
+    def _stop_reason(self, completion: Completion, room: int, is_done: bool) -> StopReason:
         """Return why the episode ended after this turn; a truncated answer takes precedence over the env's end."""
         if completion.finish_reason == "length":
             return StopReason.CONTEXT_OVERFLOW if room < self._request.settings.max_tokens else StopReason.MAX_TOKENS
         return StopReason.ENV_DONE if is_done else StopReason.MAX_TURNS
 
     async def _score(self, end: Ending) -> Ending:
-        if self._driver is None or not self._is_begun:
+        is_unanswered = self._turns == 0 and end.stop_reason.is_scored
+        if self._driver is None or not self._is_begun or is_unanswered:
             return end
-        if end.stop_reason is StopReason.CONTEXT_OVERFLOW and self._turns == 0:
-            prompt, context = len(self._recorder.prompt), self._runtime.max_context
-            error = (
-                f"the prompt has {prompt:,} tokens and model.max_context is {context:,}: no room is left for an answer"
-            )
-            return Ending(StopReason.CONTEXT_OVERFLOW, error)
         self._enter(Phase.SCORE)
         self._signals = await self._driver.finish(end.stop_reason)
         failure = undecided(self._signals)
@@ -210,4 +326,6 @@ class EpisodeRunner:
             error=why.error,
             traceback=why.traceback,
             success=self._success,
+            env=request.env,
+            roles=self._driver.role_uses if self._driver else {},
         )

@@ -57,11 +57,11 @@ class FaultMonitor:
     """Decides whether a run can go on, from the samples that come back.
 
     It must stop if more than a share of `max_invalid` of the last `samples` (one batch) is invalid, or if
-    UNANSWERED_BATCHES batches in a row are unanswered.
+    UNANSWERED_BATCHES batches in a row are unanswered. `of` names the environment if there are several.
     """
 
-    def __init__(self, samples: int, max_invalid: float) -> None:
-        self._samples, self._max_invalid = samples, max_invalid
+    def __init__(self, samples: int, max_invalid: float, of: str = "") -> None:
+        self._samples, self._max_invalid, self._of = samples, max_invalid, of
         self._window: collections.deque[SampleFault | None] = collections.deque(maxlen=samples)
         self._unanswered: list[SampleFault] = []  # since the last sample with an answer
 
@@ -78,10 +78,12 @@ class FaultMonitor:
         """Raise RunError with the most common cause if the run must stop."""
         unanswered = len(self._unanswered)
         if unanswered >= UNANSWERED_BATCHES * self._samples:
-            raise RunError(f"the last {unanswered} samples are all unanswered. {most_common(self._unanswered)}")
+            raise RunError(
+                f"the last {unanswered} samples{self._of} are all unanswered. {most_common(self._unanswered)}"
+            )
         invalid = [fault for fault in self._window if fault]
         if len(self._window) == self._samples and len(invalid) > self._max_invalid * self._samples:
             raise RunError(
-                f"{len(invalid)} of the last {self._samples} samples are invalid (rollout.max_invalid = "
+                f"{len(invalid)} of the last {self._samples} samples{self._of} are invalid (rollout.max_invalid = "
                 f"{self._max_invalid:g}). {most_common(invalid)}"
             )

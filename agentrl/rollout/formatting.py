@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from agentrl.env.arguments import as_unicode
 from agentrl.errors import EnvError
-from agentrl.types import Message, ToolCall, ToolSpec, text_of
+from agentrl.types import Message, ToolCall, ToolSpec, as_unicode, text_of
 
 INSTRUCTIONS = (
     "You may call these tools, one JSON object with a description each:\n<tools>\n{tools}\n</tools>\n"

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from agentrl.rollout.faults import fault_of
-from agentrl.rollout.task_order import stable_hash, task_of
+from agentrl.rollout.task_order import EnvPlan, epoch_seed, shares
 from agentrl.types import (
     TRAIN,
     AttemptId,
     Batch,
+    DroppedSample,
     DropReason,
     EpisodeRequest,
-    EpisodeSettings,
     Group,
+    GroupTask,
     SampleId,
     Trajectory,
     Version,
     age,
 )
+from agentrl.types.outcomes import GroupOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
-    """What all groups of a run have in common. `tasks` is the length of the split, None if it is endless.
+    """What all groups of a run have in common, and the environments among which they are divided.
 
     A group has `group_size` members to train, and after them `greedy` baselines, decoded at temperature 0.
     A group is trained if at least `min_valid` members are left: as many as the algorithm compares, 1 if it compares
@@ -36,7 +40,7 @@ class RolloutSettings:
     seed: int
     prompts: int
     group_size: int
-    episode: EpisodeSettings
+    envs: tuple[EnvPlan, ...]
     max_staleness: int
     on_stale: Literal["drop", "wait"]
     max_invalid: float
@@ -44,7 +48,7 @@ class RolloutSettings:
     min_valid: int = 2
     max_filtered_batches: int = 0
     steps: int = 1 << 30
-    tasks: int | None = None
+    has_curriculum: bool = False
     max_attempts: int = 3
 
     @property
@@ -57,6 +61,44 @@ class RolloutSettings:
         """The number of episodes behind a batch."""
         return self.prompts * self.members
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each environment in the groups, by label."""
+        return shares(self.envs)
+
+    def samples_of(self, plan: EnvPlan) -> int:
+        """Return the number of episodes behind a batch that an environment has, at least one group."""
+        return max(1, round(self.prompts * self.shares[plan.label])) * self.members
+
+    def named(self, plan: EnvPlan) -> str:
+        """Return " of LABEL" if the run has several environments."""
+        return f" of {plan.label}" if len(self.envs) > 1 else ""
+
+    @property
+    def is_ordered(self) -> bool:
+        """True if groups are trained in the order of dispatch, so that the slowest one keeps the others waiting."""
+        return self.on_stale == "wait" or self.max_staleness == 0
+
+    def resting(self, open_groups: Iterable[GroupTask], trained: int) -> set[str]:
+        """Return the environments that have their share of the outstanding groups in flight already.
+
+        None if groups are trained in order: then the next group is fixed, and no other could be trained before it.
+        """
+        if self.is_ordered or len(self.envs) == 1:
+            return set()
+        counts = collections.Counter(task.env for task in open_groups)
+        most = {env: math.ceil(share * self.capacity(trained)) for env, share in self.shares.items()}
+        return {env for env, count in counts.items() if count >= most[env]}
+
+    @property
+    def patience_s(self) -> float:
+        """The longest time that outstanding episodes can take: all attempts of all that wait for each other."""
+        return max(plan.episode.episode_timeout_s * self._waves(plan) for plan in self.envs) * self.max_attempts
+
+    def _waves(self, plan: EnvPlan) -> int:
+        outstanding = (self.max_staleness + 1) * self.samples_of(plan)
+        return math.ceil(outstanding / plan.concurrency) if plan.concurrency else 1
+
     def is_baseline(self, sample: SampleId) -> bool:
         """True for a member that is decoded greedily and never trained."""
         return sample.member >= self.group_size
@@ -65,16 +107,20 @@ class RolloutSettings:
         """Groups that may be outstanding after `trained` steps: in flight, buffered, or in the batch in training."""
         return min(self.max_staleness + 1, self.steps - trained) * self.prompts
 
-    def request(self, sample: SampleId, attempt: int) -> EpisodeRequest:
-        """Return the request for an attempt. Later epochs over the same tasks draw fresh randomness."""
-        epoch, task_index = task_of(self.seed, sample.group, self.tasks)
-        seed = self.seed if epoch == 0 else stable_hash(self.seed, "epoch", epoch)
-        episode = dataclasses.replace(self.episode, temperature=0.0) if self.is_baseline(sample) else self.episode
-        return EpisodeRequest(sample, attempt, TRAIN, task_index, seed, episode)
+    def plan(self, env: str) -> EnvPlan:
+        """Return the plan of the environment with this label."""
+        return next(plan for plan in self.envs if plan.label == env)
+
+    def request(self, task: GroupTask, sample: SampleId, attempt: int) -> EpisodeRequest:
+        """Return the request for an attempt."""
+        plan = self.plan(task.env)
+        seed = epoch_seed(plan.seed, task.epoch)
+        episode = dataclasses.replace(plan.episode, temperature=0.0) if self.is_baseline(sample) else plan.episode
+        return EpisodeRequest(sample, attempt, TRAIN, task.index, seed, episode, task.env, task.epoch)
 
 
 class AttemptLog(Protocol):
-    """Records what happens to every attempt; the scheduler calls it before it acts."""
+    """Records what happens to every attempt and group; the scheduler calls it before it acts."""
 
     def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
         """Record attempts that are about to run."""
@@ -85,12 +131,16 @@ class AttemptLog(Protocol):
     def settled(self, attempts: Iterable[AttemptId], outcome: DropReason, reason: str) -> None:
         """Record attempts that end untrained."""
 
+    def observed(self, outcomes: Iterable[GroupOutcome]) -> None:
+        """Record the outcomes of groups, from which the curriculum learns."""
+
 
 @dataclass(slots=True)
 class OpenGroup:
     """A group of which some members have not come back. `recorded` members are logged as finished."""
 
     id: int
+    task: GroupTask
     back: dict[int, Trajectory] = field(default_factory=dict)
     given_up: set[int] = field(default_factory=set)
     recorded: set[int] = field(default_factory=set)
@@ -125,7 +175,7 @@ class GroupBuffer:
         self._settings, self._log, self._forks, self._has_signal = settings, log, forks, has_signal
         self._groups: dict[int, Group] = {}
         self._replaced = 0  # groups without a signal, since the last batch
-        self._dropped: list[tuple[DropReason, str, int]] = []
+        self._dropped: list[DroppedSample] = []
         self._restored_dropped = 0  # tokens, since the last batch
 
     def __len__(self) -> int:
@@ -150,13 +200,13 @@ class GroupBuffer:
     def drop(self, trajectories: Sequence[Trajectory], outcome: DropReason, reason: str) -> None:
         """Settle samples that came back but are not trained."""
         if trajectories:
-            self._dropped.extend((outcome, reason, t.action_tokens) for t in trajectories)
+            self._dropped.extend(DroppedSample(outcome, reason, t.action_tokens, t.env) for t in trajectories)
             self._restored_dropped += self._restored_tokens(trajectories)
             self._log.settled([(t.sample, t.attempt) for t in trajectories], outcome, reason)
 
-    def drop_lost(self, attempt: AttemptId, reason: str) -> None:
+    def drop_lost(self, attempt: AttemptId, env: str, reason: str) -> None:
         """Settle an attempt that did not come back."""
-        self._dropped.append(("lost", reason, 0))
+        self._dropped.append(DroppedSample("lost", reason, 0, env))
         self._log.settled([attempt], "lost", reason)
 
     def drop_stale(self) -> None:
@@ -180,7 +230,7 @@ class GroupBuffer:
         """
         settings = self._settings
         candidates = sorted(self._groups.values(), key=lambda group: group.id)
-        if settings.on_stale == "wait" or settings.max_staleness == 0:
+        if settings.is_ordered:
             # In order of dispatch: because `capacity` holds at dispatch, every sample is within the bound.
             candidates = [group for group in candidates if group.id < first_open]
         return candidates[: settings.prompts] if len(candidates) >= settings.prompts else None

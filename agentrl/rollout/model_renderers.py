@@ -9,11 +9,11 @@ from typing import Any
 from jinja2 import TemplateError
 from renderers import ToolCallParseStatus, create_renderer
 
-from agentrl.env.arguments import as_unicode, why_unsendable
+from agentrl.env.arguments import why_unsendable
 from agentrl.errors import ConfigError
 from agentrl.rollout.formatting import flattened, readable, with_tools_as_text
 from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, assistant, call_id, is_name, parse_reply
-from agentrl.types import FunctionCall, Message, TokenIds, ToolSpec
+from agentrl.types import FunctionCall, Message, TokenIds, ToolSpec, as_unicode
 
 _MALFORMED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
 """Errors that parsers of `renderers` raise on malformed calls, such as JSON that is nested too deep."""
@@ -26,7 +26,7 @@ class FamilyRenderer:
     """Renderer of a model family that the `renderers` library knows."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._renderer: Any = create_renderer(tokenizer)
         self.stop_token_ids: TokenIds = tuple(self._renderer.get_stop_token_ids())
 
@@ -56,7 +56,7 @@ class FamilyRenderer:
         try:
             parsed = self._renderer.parse_response(list(sampled), tools=_schemas(tools), prompt_ids=list(prompt))
         except _MALFORMED:
-            return assistant(self._tokenizer.decode(list(sampled)))
+            return assistant(self.tokenizer.decode(list(sampled)))
         calls = [(call.id or call_id(turn, n), _call(call)) for n, call in enumerate(parsed.tool_calls or ())]
         return assistant(parsed.content, parsed.reasoning_content, calls)
 
@@ -75,7 +75,7 @@ class TemplateRenderer:
                 f"the tokenizer of {name!r} has no chat template: choose an instruct model, or put a "
                 "chat_template.jinja into the model folder"
             )
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         # The members of a group have the same first prompt: one tokenisation, one tuple in memory.
         self._encode_first = lru_cache(maxsize=64)(lambda text: tuple(self._encode(text)))
         self._knows_tools = True
@@ -128,20 +128,20 @@ class TemplateRenderer:
         turn: int = 0,
     ) -> Message:
         """Return the decoded text, with thinking and tool calls apart."""
-        text = self._tokenizer.decode([token for token in sampled if token not in self._hidden])
+        text = self.tokenizer.decode([token for token in sampled if token not in self._hidden])
         return parse_reply(text, tools, turn, self._opens_thinking)
 
     def _render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), opens_reply: bool = False) -> str:
         plain = [flattened(message) for message in messages]
         if not self._knows_tools:
             plain, tools = with_tools_as_text(plain, tools), ()
-        text = self._tokenizer.apply_chat_template(
+        text = self.tokenizer.apply_chat_template(
             plain, tools=_schemas(tools), add_generation_prompt=opens_reply, tokenize=False
         )
         return str(text)
 
     def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
 
 

@@ -7,9 +7,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from agentrl.env.arguments import is_unicode, why_unsendable
+from agentrl.env.arguments import why_unsendable
 from agentrl.env.tools import MAX_NAME_CHARS
-from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec
+from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, is_unicode
 
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 THINK, THINK_END, CALL, CALL_END = MARKERS

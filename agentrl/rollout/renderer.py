@@ -11,6 +11,7 @@ from agentrl.types import Message, TokenIds, ToolSpec
 class Renderer(Protocol):
     """Converts between messages and the token ids of one model. Loaded once per process and used by all episodes."""
 
+    tokenizer: Any
     stop_token_ids: TokenIds
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:

@@ -5,12 +5,26 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from agentrl.errors import DeadlineError, WorkerLostError
+from agentrl.rollout.curriculum import Curriculum, outcome_of
 from agentrl.rollout.faults import FaultMonitor
 from agentrl.rollout.groups import AttemptLog, GroupBuffer, OpenGroup, RolloutSettings, without_group_rewards
-from agentrl.types import AttemptId, Batch, EpisodeRequest, Group, SampleId, StopReason, Trajectory, Version
+from agentrl.rollout.task_order import TaskSampler
+from agentrl.types import (
+    AttemptId,
+    Batch,
+    EpisodeRequest,
+    Group,
+    GroupTask,
+    SampleId,
+    StopReason,
+    Trajectory,
+    Version,
+)
+from agentrl.types.outcomes import GroupOutcome
 
 GroupScore = Callable[[Sequence[Trajectory]], Awaitable[Sequence[Trajectory]]]
 
@@ -20,8 +34,9 @@ class Scheduler:
 
     Runs on one asyncio loop. `dispatch` runs an episode somewhere and raises WorkerLostError if its process dies.
     `version` is the version of the learner's weights after `trained` steps; `forks` is where each incarnation of the
-    run began (see `types.age`). `score_group` adds group rewards to the finished members of a group, if the environment
-    has any; `has_signal` is given if groups without a signal are to be replaced.
+    run began (see `types.age`). `history` holds the task of every group that was dispatched before, `outcomes` how such
+    groups ended. `score_group` adds group rewards to the finished members of a group, if its environment has any;
+    `has_signal` is given if groups without a signal are to be replaced.
     """
 
     def __init__(
@@ -31,12 +46,17 @@ class Scheduler:
         log: AttemptLog,
         version: Version,
         forks: tuple[int, ...] = (0,),
-        next_group: int = 0,
+        history: Mapping[int, GroupTask] = MappingProxyType({}),
+        outcomes: Iterable[GroupOutcome] = (),
         score_group: GroupScore | None = None,
         has_signal: Callable[[Group], bool] | None = None,
         trained: int = 0,
     ) -> None:
-        self.settings, self.next_group = settings, next_group
+        self.settings, self.next_group = settings, max(history, default=-1) + 1
+        self._history, self._curriculum = history, Curriculum(settings.seed, outcomes)
+        is_visited = {"is_visited": self._curriculum.is_visited} if settings.has_curriculum else {}
+        self._sampler = TaskSampler(settings.seed, settings.envs, history.values(), **is_visited)
+        self._closed: list[GroupOutcome] = []  # since the last step
         self._dispatch, self._log, self._score_group, self._trained = dispatch, log, score_group, trained
         self._restored: collections.deque[tuple[OpenGroup, list[EpisodeRequest]]] = collections.deque()
         self._open: dict[int, OpenGroup] = {}
@@ -46,7 +66,10 @@ class Scheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
-        self._monitor = FaultMonitor(settings.samples, settings.max_invalid)
+        self._monitors = {
+            plan.label: FaultMonitor(settings.samples_of(plan), settings.max_invalid, settings.named(plan))
+            for plan in settings.envs
+        }
         self._running = False
 
     # --- for the run ----------------------------------------------------------------------------------------
@@ -64,10 +87,12 @@ class Scheduler:
         `attempts` holds the last attempt number of every sample of those groups. Samples that were `unanswered` do not
         run again. Call before `start`.
         """
-        groups = {group: OpenGroup(group) for group in sorted({sample.group for sample in attempts})}
+        groups = {
+            group: OpenGroup(group, self._history[group]) for group in sorted({sample.group for sample in attempts})
+        }
         for trajectory in trajectories:
             group = groups[trajectory.sample.group]
-            self._monitor.note(trajectory)
+            self._monitors[group.task.env].note(trajectory)
             group.back[trajectory.sample.member] = trajectory
             group.recorded.add(trajectory.sample.member)
         for sample in unanswered:
@@ -75,7 +100,7 @@ class Scheduler:
         for group in groups.values():
             samples = [SampleId(group.id, m) for m in range(self.settings.members) if m not in group.settled]
             if samples:
-                requests = [self.settings.request(sample, attempts.get(sample, -1) + 1) for sample in samples]
+                requests = [self.settings.request(group.task, s, attempts.get(s, -1) + 1) for s in samples]
                 self._restored.append((group, requests))
             else:
                 self._open[group.id] = group
@@ -93,8 +118,8 @@ class Scheduler:
                     await self._changed.wait()
         except TimeoutError:
             raise DeadlineError(
-                f"no batch of {self.settings.prompts} groups within {deadline_s:.0f} s: {len(self._open)} groups in "
-                f"flight, {len(self._buffer)} buffered, {self._in_training} in training. "
+                f"no batch of {self.settings.prompts} groups within {deadline_s:.0f} s: {self._in_flight_words()}, "
+                f"{len(self._buffer)} buffered, {self._in_training} in training. "
                 "Raise rollout.episode_timeout_s, or look at the newest trajectories with `agentrl show`."
             ) from None
         self._in_training = len(chosen)
@@ -104,7 +129,14 @@ class Scheduler:
         """Continue after a batch was trained; learner and engines hold `version` now."""
         self._buffer.version, self._in_training = version, 0
         self._trained += 1
+        self._log.observed(self._closed)
+        self._curriculum.observe(self._closed)
+        self._closed.clear()
         self._fill()
+
+    def set_aside(self) -> dict[str, int]:
+        """Return how many tasks the curriculum sets aside, by reason; {} without one."""
+        return self._curriculum.set_aside() if self.settings.has_curriculum else {}
 
     async def stop(self) -> None:
         """Cancel episodes in flight and settle every open attempt as cancelled. Finished samples stay finished."""
@@ -124,10 +156,17 @@ class Scheduler:
         """Number of groups in flight, buffered, or in the batch in training."""
         return len(self._open) + len(self._buffer) + self._in_training
 
+    def _in_flight_words(self) -> str:
+        """'3 groups in flight', or with several environments '3 groups in flight (math 1, guess 2)'."""
+        counts = collections.Counter(group.task.env for group in self._open.values())
+        each = ", ".join(f"{env} {count}" for env, count in counts.items()) if len(self.settings.envs) > 1 else ""
+        return f"{len(self._open)} groups in flight{f' ({each})' if each else ''}"
+
     def _choose(self) -> list[Group] | None:
         if self._failure is not None:
             raise self._failure
-        self._monitor.check()
+        for monitor in self._monitors.values():
+            monitor.check()
         self._buffer.drop_stale()
         self._fill()
         return self._buffer.choose(first_open=min(self._open, default=self.next_group))
@@ -142,9 +181,11 @@ class Scheduler:
             self._launch(requests)
 
     def _new_group(self) -> tuple[OpenGroup, list[EpisodeRequest]]:
-        group = OpenGroup(self.next_group)
+        resting = self.settings.resting((group.task for group in self._open.values()), self._trained)
+        group = OpenGroup(self.next_group, self._sampler.next(resting))
         self.next_group += 1
-        return group, [self.settings.request(SampleId(group.id, m), 0) for m in range(self.settings.members)]
+        samples = (SampleId(group.id, member) for member in range(self.settings.members))
+        return group, [self.settings.request(group.task, sample, 0) for sample in samples]
 
     def _launch(self, requests: list[EpisodeRequest]) -> None:
         self._log.dispatched(requests)
@@ -169,7 +210,7 @@ class Scheduler:
             trajectory = await self._dispatch(request)
         except WorkerLostError as error:
             self._in_flight.discard(attempt)
-            self._buffer.drop_lost(attempt, str(error))
+            self._buffer.drop_lost(attempt, request.env, str(error))
             self._retry(request)
             return
         self._in_flight.discard(attempt)
@@ -180,14 +221,14 @@ class Scheduler:
             return
         group = self._open[request.sample.group]
         group.back[request.sample.member] = trajectory
-        if self._score_group is None:
+        if self._rewards_of(group) is None:
             self._record(trajectory)
             group.recorded.add(request.sample.member)
         self._close_if_settled(group)
 
     def _record(self, trajectory: Trajectory) -> None:
         self._log.finished(trajectory)
-        self._monitor.note(trajectory)
+        self._monitors[trajectory.env].note(trajectory)
 
     def _retry(self, request: EpisodeRequest) -> None:
         if request.attempt + 1 < self.settings.max_attempts:
@@ -202,10 +243,14 @@ class Scheduler:
     def _close_if_settled(self, group: OpenGroup) -> None:
         if len(group.settled) < self.settings.members:
             return
-        if self._score_group is None or not group.unrecorded:
+        rewards = self._rewards_of(group)
+        if rewards is None or not group.unrecorded:
             self._close(group)
         else:
-            self._spawn(self._score(group, self._score_group))
+            self._spawn(self._score(group, rewards))
+
+    def _rewards_of(self, group: OpenGroup) -> GroupScore | None:
+        return self._score_group if self.settings.plan(group.task.env).has_group_rewards else None
 
     async def _score(self, group: OpenGroup, score_group: GroupScore) -> None:
         """Add the group rewards, and only then log the members as finished.
@@ -229,10 +274,13 @@ class Scheduler:
         for trajectory in members:
             del group.back[trajectory.sample.member]
         for trajectory in members:
-            self._retry(self.settings.request(trajectory.sample, trajectory.attempt))
+            self._retry(self.settings.request(group.task, trajectory.sample, trajectory.attempt))
 
     def _close(self, group: OpenGroup) -> None:
         del self._open[group.id]
+        members = [t for t in group.back.values() if not self.settings.is_baseline(t.sample)]
+        if outcome := outcome_of(group.id, group.task, members):
+            self._closed.append(outcome)
         self._buffer.add(group)
         self._fill()
         self._changed.set()

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from agentrl.env import EnvDriver, Episode, close_shared, env_config, resolve
+from agentrl.endpoint import Endpoint
+from agentrl.env import Episode, close_shared
+from agentrl.errors import ConfigError
+from agentrl.hosting.environments import environment
+from agentrl.hosting.host import HostedEnv
+from agentrl.roles.remote import Players
+from agentrl.roles.spec import RoleSpec
 from agentrl.rollout.boundary import Phase, boundary, ended, with_signals
-from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime, Sampler
+from agentrl.rollout.episode import Driver, EpisodeRunner, EpisodeRuntime, Sampler
+from agentrl.rollout.policy_player import PolicyPlayer
 from agentrl.rollout.renderer import load_renderer
-from agentrl.types import EpisodeRequest, SampleId, Signal, Trajectory
+from agentrl.types import EpisodeRequest, RoleUse, SampleId, Signal, Trajectory
 
 CLOSE_TIMEOUT_S = 30.0
 
@@ -19,19 +29,51 @@ class RolloutWorker:
     """Runs the episodes of one environment with one model's tokenizer.
 
     A plain class, which `agentrl.cluster` runs in a process. `model` is a folder or hub id, whose tokenizer is loaded
-    here; the run's `seed` determines the tasks of an endless split.
+    here; the run's `seed` determines the tasks of an endless split. `players` has the endpoints of those `roles` that
+    have one; the policy plays the others. Raises ConfigError for a role of the environment that is not among them.
+    `python` is the interpreter of the environment, by default this one; its process is started again up to `restarts`
+    times.
     """
 
     def __init__(
-        self, env: str, env_options: dict[str, Any], model: str, engine: Sampler, max_context: int, seed: int = 0
+        self,
+        env: str,
+        env_options: dict[str, Any],
+        model: str,
+        engine: Sampler,
+        max_context: int,
+        seed: int = 0,
+        roles: Iterable[RoleSpec] = (),
+        players: Players | None = None,
+        python: Path | None = None,
+        restarts: int = 0,
     ) -> None:
         from transformers import AutoTokenizer  # slow to import, and the driver process imports this file
 
-        env_class = resolve(env)
-        config = env_config(env_class, env_options)
+        self._env = environment(env, env_options, python, restarts)
         renderer = load_renderer(AutoTokenizer.from_pretrained(model))
+        self._own_players: Players | None = None
+        if players is None:
+            players = self._own_players = Players()
+        castings = {
+            role.name: role.played_by(
+                players.of(role) if role.keys.url else PolicyPlayer(role, renderer, engine, max_context)
+            )
+            for role in roles
+        }
+        driver: Callable[[int], Driver] = self._env.driver
+        if isinstance(self._env, HostedEnv):
+            driver = partial(self._env.driver, castings=castings)
+            if missing := self._env.roles - castings.keys():
+                names = ", ".join(sorted(missing))
+                raise ConfigError(f"{self._env.kind.__name__}: nobody plays {names}: set roles.NAME.model")
         self._runtime = EpisodeRuntime(
-            lambda max_turns: EnvDriver(env_class(config), max_turns), renderer, engine, max_context, seed
+            driver,
+            renderer,
+            engine,
+            max_context,
+            Endpoint(max_context),
+            seed,
         )
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -49,9 +91,9 @@ class RolloutWorker:
         """Load the tasks of a split and return their number; None if they are endless."""
         return await self._runtime.make_driver(0).size(split, self._runtime.seed)
 
-    def has_group_rewards(self) -> bool:
+    async def has_group_rewards(self) -> bool:
         """True if the trajectories of a group need `score_group` before they count."""
-        return self._runtime.make_driver(0).has_group_rewards
+        return (await self._env.facts()).has_group_rewards
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
         """Add the group rewards to the finished episodes of one group; others are unchanged.
@@ -62,22 +104,43 @@ class RolloutWorker:
         if not scored:
             return tuple(trajectories)
         with boundary(lambda: Phase.SCORE) as caught:
-            signals = await self._group_signals(tuple(scored.values()))
+            signals, uses = await self._group_signals(tuple(scored.values()))
         if ending := caught.ending:
             return tuple(ended(t, ending) if t.sample in scored else t for t in trajectories)
-        return tuple(with_signals(t, signals.get(t.sample, ())) for t in trajectories)
+        first = next(iter(scored))
+        return tuple(
+            with_signals(_with_uses(t, uses) if t.sample == first else t, signals.get(t.sample, ()))
+            for t in trajectories
+        )
 
     async def close(self) -> None:
         """Cancel running episodes, wait for their teardown, close the shared resources. Idempotent."""
+        await self.stop()
+        await close_shared()
+        if self._own_players is not None:
+            await self._own_players.aclose()
+
+    async def stop(self) -> None:
+        """Cancel running episodes, wait for their teardown, end the environment's process, and close the endpoint."""
         running = self._running - {asyncio.current_task()}
         for task in running:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=CLOSE_TIMEOUT_S)
-        await close_shared()
+        await self._env.close()
+        await self._runtime.endpoint.close()
 
-    async def _group_signals(self, trajectories: tuple[Trajectory, ...]) -> dict[SampleId, tuple[Signal, ...]]:
+    async def _group_signals(
+        self, trajectories: tuple[Trajectory, ...]
+    ) -> tuple[dict[SampleId, tuple[Signal, ...]], dict[str, RoleUse]]:
+        """Return the signals of each sample, and what the rewards asked of roles."""
         driver, first = self._runtime.make_driver(0), trajectories[0]
         task = await driver.task(first.split, first.task_index, self._runtime.seed)
         rows = await driver.score_group([Episode.of(task, t) for t in trajectories])
-        return {t.sample: row for t, row in zip(trajectories, rows, strict=True)}
+        return {t.sample: row for t, row in zip(trajectories, rows, strict=True)}, driver.role_uses
+
+
+def _with_uses(trajectory: Trajectory, uses: dict[str, RoleUse]) -> Trajectory:
+    """Return the trajectory with further calls of roles."""
+    known = trajectory.roles
+    return replace(trajectory, roles=known | {name: known.get(name, RoleUse()) + use for name, use in uses.items()})

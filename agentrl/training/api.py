@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
@@ -24,12 +24,12 @@ from agentrl.report.run import Run
 from agentrl.training import launch
 from agentrl.training.eval_config import evaluation_config
 
-EnvName: TypeAlias = str | Path | type[Env] | Mapping[str, Any]
-"""An environment: its name or path, its class, or the whole section as a dict."""
+EnvName: TypeAlias = str | Path | type[Env] | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
+"""An environment: its name or path, its class, or the whole section as a dict; several: a list of names and dicts."""
 AlgorithmName: TypeAlias = str | Path | type[Algorithm]
 """An algorithm: its name or path, or its class."""
 OTHERS = {
-    "env": "(its options go into env_options), a name, a path or a dict",
+    "env": "(its options go into env_options), a name, a path, a dict, or a list of names and dicts",
     "algo": "(its keys go into algorithm={...}), a name or a path",
 }
 """What else an argument may be."""
@@ -122,7 +122,13 @@ def _given(env: EnvName | None, algo: AlgorithmName | None) -> list[tuple[Kind[A
     """Return the arguments that name plugins. Raises ConfigError for one of another type."""
     given: list[tuple[Kind[Any], Any]] = [(ENVIRONMENTS, env), (ALGORITHMS, algo)]
     for kind, value in given:
-        is_class, accepted = isinstance(value, type), (str, Path, NoneType) + (Mapping,) * (kind is ENVIRONMENTS)
+        is_class, accepted = (
+            isinstance(value, type),
+            (str, Path, NoneType) + (Mapping, list, tuple) * (kind is ENVIRONMENTS),
+        )
+        if isinstance(value, list | tuple) and (classes := [item for item in value if isinstance(item, type)]):
+            name = classes[0].__name__
+            raise ConfigError(f'{kind.argument} lists the class {name}: name its file, as in "./file.py:{name}"')
         if issubclass(value, kind.base) if is_class else isinstance(value, accepted):
             continue
         got = f"the class {value.__name__}" if is_class else f"an object of the class {type(value).__name__}"

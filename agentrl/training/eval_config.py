@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentrl.config.keys import SHORT_FLAGS, keys
-from agentrl.config.loading import Setting, load
+from agentrl.config.loading import ENV, Setting, load
 from agentrl.config.schema import Config, LearnerSection, LoraSection, ScorersSection
 from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
@@ -15,9 +15,10 @@ from agentrl.records.folder import RunFolder
 
 SECTIONS = {"env", "engine", "track"}
 READ = {
-    "seed", "out", "device", "model.name", "model.dtype", "model.max_context",
+    "seed", "out", "device", "env_lock", "model.name", "model.dtype", "model.max_context",
     "eval.tasks", "eval.samples", "eval.temperature", "eval.k",
-    "rollout.max_tokens", "rollout.max_turns", "rollout.workers", "rollout.episode_timeout_s", "rollout.turn_timeout_s",
+    "rollout.max_tokens", "rollout.max_turns", "rollout.workers", "rollout.concurrency",
+    "rollout.episode_timeout_s", "rollout.turn_timeout_s",
     "weights.bucket_mib", "weights.publish_timeout_s",
 }  # fmt: skip
 """The keys that an evaluation reads, besides the whole of SECTIONS; all others are about training."""
@@ -56,7 +57,7 @@ def _config(base: Path | Config | None, settings: Sequence[Setting]) -> Config:
     if run is None:
         return config
     settings = [*settings, Setting("model.name", str(path.absolute()), "model")]
-    if base or "env.name" in names:
+    if base or names & {ENV, f"{ENV}.name"}:
         return load(base, settings)
     config = load(run.config, settings)
     return config if "out" in names else config.model_copy(update={"out": None})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -17,7 +19,7 @@ from agentrl.metrics.statistics import pass_at_k_interval
 from agentrl.metrics.step import EvaluationRecord, signal_means, tool_use
 from agentrl.records.store import TrajectoryStore
 from agentrl.rollout.faults import SampleFault, fault_of, most_common
-from agentrl.rollout.task_order import stable_hash
+from agentrl.rollout.task_order import evaluation_seed
 from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, StopReason, Trajectory, Version
 
 T = TypeVar("T")
@@ -31,31 +33,53 @@ class Workers(Protocol):
     async def dispatch(self, request: EpisodeRequest) -> Trajectory:
         """Run one episode."""
 
-    async def has_group_rewards(self) -> bool:
-        """True if trajectories must pass through `score_group`."""
-
     async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
         """Return the finished members of one group with their group rewards."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """`samples` episodes of each of the first `tasks` tasks of `split`, with the same seeds every time.
+class HeldOut:
+    """What an evaluation plays of one environment: its first `tasks` tasks."""
 
-    pass@k is estimated for `k` (0: for `samples`).
+    label: str
+    tasks: int
+    episode: EpisodeSettings
+    seed: int = 0
+    has_group_rewards: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """`samples` episodes of the first tasks of each environment's `split`, with the same seeds every time.
+
+    The samples of a task form a group; groups are numbered through all environments. pass@k is estimated for `k` (0:
+    for `samples`).
     """
 
     split: str
-    tasks: int
+    envs: tuple[HeldOut, ...]
     samples: int
     k: int
     seed: int
-    episode: EpisodeSettings
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks of all environments."""
+        return sum(env.tasks for env in self.envs)
+
+    def task(self, group: int) -> tuple[HeldOut, int]:
+        """Return the environment and the task index of a group."""
+        for env in self.envs:
+            if group < env.tasks:
+                return env, group
+            group -= env.tasks
+        raise IndexError(group)
 
     def request(self, sample: SampleId, attempt: int = 0) -> EpisodeRequest:
-        """Return the request for one sample. Its randomness differs from that of training."""
-        seed = stable_hash(self.seed, "evaluation")
-        return EpisodeRequest(sample, attempt, self.split, sample.group, seed, self.episode)
+        """Return the request for one sample."""
+        env, index = self.task(sample.group)
+        seed = evaluation_seed(env.seed)
+        return EpisodeRequest(sample, attempt, self.split, index, seed, env.episode, env.label)
 
     async def run(self, workers: Workers, step: int, version: Version, folder: Path) -> EvaluationRecord:
         """Run every episode and store it in `folder`. The samples of a task form a group.
@@ -63,23 +87,28 @@ class Evaluation:
         Raises RunError if no episode has a reward, or if other versions than `version` sampled any of them.
         """
         began = time.monotonic()
-        is_grouped = await workers.has_group_rewards()
-        groups = await _gather([self._group(workers, task, is_grouped=is_grouped) for task in range(self.tasks)])
+        groups = await _gather([self._group(workers, group) for group in range(self.tasks)])
         trajectories = [trajectory for group in groups for trajectory in group]
         shutil.rmtree(folder, ignore_errors=True)  # from an earlier incarnation, whose weights were others
         store = TrajectoryStore(folder)
         store.append(trajectories)
         store.close()
-        _refuse(trajectories, version)
-        return self._record(trajectories, step, version, time.monotonic() - began)
+        _refuse_other_versions(trajectories, version)
+        score = partial(self._record, step=step, version=version, seconds=time.monotonic() - began)
+        if len(self.envs) == 1:
+            return score(trajectories)
+        each = {
+            env.label: score([t for t in trajectories if t.env == env.label], f" of {env.label}") for env in self.envs
+        }
+        return dataclasses.replace(score(trajectories), envs=each)
 
-    async def _group(self, workers: Workers, task: int, *, is_grouped: bool) -> Sequence[Trajectory]:
+    async def _group(self, workers: Workers, group: int) -> Sequence[Trajectory]:
         """Return the samples of one task, with their group rewards if there are any."""
-        samples = [SampleId(task, member) for member in range(self.samples)]
+        samples = [SampleId(group, member) for member in range(self.samples)]
         members = await _gather([self._one(workers, sample) for sample in samples])
-        if not is_grouped:
+        if not self.task(group)[0].has_group_rewards:
             return members
-        return await _retried(lambda _: workers.score_group(members), f"the group rewards of task {task}")
+        return await _retried(lambda _: workers.score_group(members), f"the group rewards of task {group}")
 
     async def _one(self, workers: Workers, sample: SampleId) -> Trajectory:
         """Run one episode, again after an error of the infrastructure or an engine, as in training."""
@@ -93,34 +122,39 @@ class Evaluation:
         return trajectory
 
     def _record(
-        self, trajectories: Sequence[Trajectory], step: int, version: Version, seconds: float
+        self, trajectories: Sequence[Trajectory], of: str = "", *, step: int, version: Version, seconds: float
     ) -> EvaluationRecord:
+        """Return the record of the episodes of one or of all environments. Raises RunError if none of them counts."""
         faults = {t.sample: fault for t in trajectories if (fault := judgement_fault(t))}
         valid = [t for t in trajectories if t.sample not in faults]
-        counted, successes = [0] * self.tasks, [0] * self.tasks
+        cause = most_common(list(faults.values())) if faults else ""
+        if not valid:
+            raise RunError(f"no valid episode among {len(trajectories)} in the evaluation{of}. {cause}")
+        groups = dict.fromkeys(t.sample.group for t in trajectories)
+        counted, successes = dict.fromkeys(groups, 0), dict.fromkeys(groups, 0)
         for trajectory in trajectories:
             fault = faults.get(trajectory.sample)
             if fault is None or fault.outcome == "unanswered":
                 counted[trajectory.sample.group] += 1
                 successes[trajectory.sample.group] += is_success(trajectory)
-        k = self.k or self.samples
+        k, of_task, solved = self.k or self.samples, list(counted.values()), list(successes.values())
         return EvaluationRecord(
             step=step,
             version=str(version),
             at=time.time(),
             split=self.split,
-            tasks=self.tasks,
+            tasks=len(groups),
             samples=self.samples,
-            pass_at_1=pass_at_k_interval(successes, counted, 1, self.seed),
-            pass_at_k=pass_at_k_interval(successes, counted, k, self.seed),
+            pass_at_1=pass_at_k_interval(solved, of_task, 1, self.seed),
+            pass_at_k=pass_at_k_interval(solved, of_task, k, self.seed),
             k=k,
             reward_mean=statistics.fmean(t.reward for t in valid),
             length_mean=statistics.fmean(t.action_tokens for t in valid),
             invalid=sum(fault.outcome == "invalid" for fault in faults.values()),
             unanswered=sum(fault.outcome == "unanswered" for fault in faults.values()),
-            cause=most_common(list(faults.values())) if faults else "",
-            tasks_at_1=sum(count >= 1 for count in counted),
-            tasks_at_k=sum(count >= k for count in counted),
+            cause=cause,
+            tasks_at_1=sum(count >= 1 for count in of_task),
+            tasks_at_k=sum(count >= k for count in of_task),
             seconds=seconds,
             signals=signal_means(valid),
             tool_use=tool_use(valid),
@@ -145,13 +179,10 @@ def judgement_fault(trajectory: Trajectory) -> SampleFault | None:
     return fault
 
 
-def _refuse(trajectories: Sequence[Trajectory], version: Version) -> None:
+def _refuse_other_versions(trajectories: Sequence[Trajectory], version: Version) -> None:
     others = {span.version for t in trajectories for s in t.segments for span in s.versions} - {version}
     if others:
         raise RunError(f"evaluation of version {version} was sampled by {', '.join(map(str, sorted(others)))} too")
-    faults = [fault for t in trajectories if (fault := judgement_fault(t))]
-    if len(faults) == len(trajectories):
-        raise RunError(f"no valid episode among {len(trajectories)} in the evaluation. {most_common(faults)}")
 
 
 async def _retried(call: Callable[[int], Awaitable[T]], what: str) -> T:

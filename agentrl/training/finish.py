@@ -47,4 +47,5 @@ def _summarize(folder: RunFolder, timer: PhaseTimer, ended: str) -> Summary:
             incarnations=len(journal.ledger.forks()),
             packages=packages(),
             restarts=len(read_restarts(folder)),
+            outcomes=journal.ledger.outcomes(),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -14,25 +14,23 @@ from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.models import encode, locate, other_models, tokenizer
-from agentrl.config.schema import Config, CriticSection, PluginSection
+from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection
 from agentrl.config.values import anchored_model, expanded
-from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
-from agentrl.env.config import env_config
-from agentrl.env.driver.driver import EnvDriver
-from agentrl.env.dry_run.completeness import check_complete
-from agentrl.env.dry_run.process import dry_run
 from agentrl.env.dry_run.verdict import DryRunRequest
-from agentrl.env.registry import resolve
 from agentrl.errors import ConfigError, catch
+from agentrl.hosting.environments import inspect_env
+from agentrl.hosting.inspection import Inspection
+from agentrl.packaging.clashes import check_clashes
+from agentrl.packaging.lock import check_lock
 from agentrl.plugins.files import absolute, is_path
-from agentrl.plugins.tracebacks import call_author
 from agentrl.records.checkpoints import steps_in
 from agentrl.records.folder import RunFolder, check_free
-from agentrl.records.manifest import build_manifest, plugin_source, write_manifest
+from agentrl.records.manifest import PluginSource, build_manifest, files_in, plugin_source, write_manifest
 from agentrl.report import summary
 from agentrl.report.words import visible
 from agentrl.reward_models.keys import client_of
+from agentrl.training.roles import check_roles
 from agentrl.training.scorer_keys import check_scorers
 from agentrl.types import HELD_OUT, TRAIN
 
@@ -42,18 +40,19 @@ P = TypeVar("P", bound=PluginSection)
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The environment, the model and the algorithm of a run."""
+    """The environments, the model and the algorithm of a run."""
 
-    env: type[Env]
+    envs: tuple[Callable[[], PluginSource], ...]
+    """Return the source of each environment."""
     model: Path
     notice: str
-    """What the environment found on this machine, and what its author should know."""
+    """What the environments found on this machine, and what their authors should know."""
     algorithm: type[Algorithm] | None = None
     """None for an evaluation."""
 
     @classmethod
     def of(cls, config: Config, *splits: str) -> RunInputs:
-        """Return the inputs that `config` names; the environment plays an episode of the first task of each split.
+        """Return the inputs that `config` names; each environment plays an episode of the first task of each split.
 
         The default splits are those of training; an evaluation names its own and needs no algorithm. Raises
         ConfigError for an algorithm, an environment, a key of them or a model that does not exist, for an environment
@@ -62,19 +61,25 @@ class RunInputs:
         algorithm = None if splits else algorithm_of(config)
         if algorithm:
             rehearse(algorithm)
-        env = env_of(config)
-        max_turns = config.rollout.max_turns
-        check_complete(EnvDriver(env, max_turns), has_reward_models=bool(config.reward.models))
-        notice = str(call_author(f"{type(env).__name__} cannot run here", env.preflight) or "")
+        check_clashes(env.name for env in config.env if not env.python)
+        if config.env_lock:
+            check_lock(config.env_lock, config.env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
-        tried = dry_run(DryRunRequest(config.env.name, config.env.options, wanted, config.seed, max_turns))
+        tried = [_tried(config, env, wanted) for env in config.env]
+        check_roles(config, [one.kind or Env for one in tried])
         model = locate(config.model.name)
         _check_reward_models(config)
         _check_context(config, model)
         if algorithm:
             check_other_models(config, model)
-        notes = filter(None, [notice, *tried.notes, _prompt_note(tried.prompt, config, model)])
-        return cls(type(env), model, " ".join(notes), type(algorithm) if algorithm else None)
+        notes = [
+            f"{env.label}: {note}" if len(tried) > 1 else note
+            for env, one in zip(config.env, tried, strict=True)
+            for note in (*one.notes, _prompt_note(one.prompt, config, env, model))
+            if note
+        ]
+        envs = tuple(one.source for one in tried)
+        return cls(envs, model, " ".join(notes), type(algorithm) if algorithm else None)
 
     @classmethod
     def for_resume(cls, config: Config, folder: RunFolder) -> RunInputs:
@@ -91,10 +96,10 @@ class RunInputs:
 
         Raises ConfigError if a model changed.
         """
-        env = plugin_source(config.env.name, self.env)
+        envs = [source() for source in self.envs]
         algorithm = plugin_source(config.algorithm.name, self.algorithm) if self.algorithm else None
-        data = chain.from_iterable(paths_in(section.options) for section in (config.env, config.algorithm))
-        return write_manifest(folder, build_manifest(env, data, self._models(config), algorithm))
+        data = chain.from_iterable(files_in(section.options) for section in (*config.env, config.algorithm))
+        return write_manifest(folder, build_manifest(envs, data, self._models(config), algorithm))
 
     def _models(self, config: Config) -> dict[str, Path]:
         """Return the folders of all models that the run loads, by role."""
@@ -109,16 +114,14 @@ class RunInputs:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# The environment.
+# The environments.
 
 
-def env_of(config: Config) -> Env:
-    """Make one object of the environment that `config` names. Raises ConfigError."""
-    env_class = resolve(config.env.name)
-    settings = env_config(env_class, config.env.options)
-    env: Env = call_author(f"{env_class.__name__} cannot be made", env_class, settings, at=env_class.__init__)
-    call_author(f"{env_class.__name__} cannot be made", check_made, env, settings)
-    return env
+def _tried(config: Config, section: EnvSection, splits: Sequence[str]) -> Inspection:
+    """Check one environment where it will run, and play an episode of it. Raises ConfigError."""
+    max_turns = config.rollout_of(section).max_turns
+    request = DryRunRequest(section.name, section.options, splits, config.seed, max_turns)
+    return inspect_env(request, section.python, has_reward_models=bool(config.reward.models))
 
 
 def algorithm_of(config: Config) -> Algorithm:
@@ -150,6 +153,12 @@ def configured_algorithm(config: Config) -> Algorithm:
         raise ConfigError(
             f"algorithm.overlong_buffer {algorithm.config.overlong_buffer} is longer than a turn of "
             f"rollout.max_tokens {config.rollout.max_tokens}, so that every answer would be punished: lower the former"
+        )
+    own = [env.label for env in config.env if env.rollout and env.rollout.max_tokens]
+    if algorithm.config.overlong_penalty and own:
+        raise ConfigError(
+            f"algorithm.overlong_penalty measures every turn against rollout.max_tokens, but {', '.join(own)} has a "
+            "max_tokens of its own: leave one of them out"
         )
     check_scorers(config, algorithm)
     return algorithm
@@ -192,12 +201,12 @@ def check_other_models(config: Config, model: Path) -> None:
             )
 
 
-def _prompt_note(prompt: str, config: Config, model: Path) -> str:
+def _prompt_note(prompt: str, config: Config, env: EnvSection, model: Path) -> str:
     """Return a warning if the first prompt leaves no room for an answer, else "".
 
     Counts the text alone; a chat template and the descriptions of tools take more tokens.
     """
-    context, wanted = config.model.max_context, max(1, config.rollout.max_tokens)
+    context, wanted = config.model.max_context, max(1, config.rollout_of(env).max_tokens)
     text = prompt.encode(errors="replace")
     if len(text) + wanted <= context:  # no token is shorter than a byte
         return ""
@@ -218,20 +227,22 @@ def _prompt_note(prompt: str, config: Config, model: Path) -> str:
 
 def anchored(config: Config) -> Config:
     """Return the same configuration with absolute paths, which mean the same wherever `agentrl resume` is called."""
-    env, algorithm = _with_paths(config.env), _with_paths(config.algorithm)
+    env, algorithm = tuple(map(_with_paths, config.env)), _with_paths(config.algorithm)
     model = config.model.model_copy(update={"name": anchored_model(config.model.name)})
     critic = config.critic.model_copy(update={"model": anchored_model(config.critic.model)})
     if teacher := other_models(config).get("teacher"):
         algorithm = algorithm.model_copy(update={"teacher": anchored_model(teacher)})
     reward = config.reward.model_copy(update={"models": tuple(keys.anchored for keys in config.reward.models)})
-    out = config.out and config.out.absolute()
-    changed = {"env": env, "model": model, "critic": critic, "algorithm": algorithm, "reward": reward, "out": out}
+    out, lock = (path and path.absolute() for path in (config.out, config.env_lock))
+    changed = {"env": env, "model": model, "critic": critic, "algorithm": algorithm, "reward": reward}
+    changed |= {"out": out, "env_lock": lock}
     return config.model_copy(update=changed)
 
 
 def _with_paths(section: P) -> P:
     options = {key: _anchored(value) for key, value in section.options.items()}
-    return section.model_copy(update={"name": absolute(section.name), **options})
+    own = {"python": section.python.absolute()} if isinstance(section, EnvSection) and section.python else {}
+    return section.model_copy(update={"name": absolute(section.name), **own, **options})
 
 
 def _anchored(value: Any) -> Any:
@@ -243,14 +254,6 @@ def _anchored(value: Any) -> Any:
     path = expanded(value)
     is_meant = is_path(str(value)) or path.suffix or len(path.parts) > 1
     return str(path.absolute()) if is_meant and path.exists() else value
-
-
-def paths_in(options: dict[str, Any]) -> Iterator[Path]:
-    """Yield the files that a plugin's keys name."""
-    for value in options.values():
-        for item in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(item, str | os.PathLike) and str(item) and Path(item).is_file():
-                yield Path(item)
 
 
 def check_resumable(folder: RunFolder) -> None:

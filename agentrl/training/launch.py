@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from agentrl.config.toml import to_toml
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import EvaluationRecord
 from agentrl.metrics.timer import PhaseTimer
+from agentrl.packaging.added import with_interpreters
 from agentrl.records.checkpoints import of_newest, steps_in
 from agentrl.records.folder import RunFolder, check_out, existing_run, run_lock, taken, unwritable
 from agentrl.records.jsonl import write_atomic
@@ -29,7 +31,7 @@ def train(config: Config, began: float | None = None) -> RunFolder:
     Raises what ended the run before its last step, KeyboardInterrupt for a signal; the run can then be resumed.
     """
     timer, machine = PhaseTimer(began), detect()
-    config = resolve_run(of_newest(config), machine)
+    config = with_interpreters(resolve_run(of_newest(config), machine))
     check_out(config.out)
     inputs = RunInputs.of(config)
     print(f"{explain(config, machine)}\n", flush=True)
@@ -73,16 +75,16 @@ def replay(path: Path, step: int | None = None) -> None:
     print(f"{len(plan.steps)} steps gave the weights that the run recorded.")
 
 
-def evaluate(config: Config, began: float | None = None) -> EvaluationRecord:
-    """Score a model on held-out tasks as it is; the trajectories are kept in a new run folder."""
-    timer, config = PhaseTimer(began), resolve_run(config, detect())
+def evaluate(config: Config, began: float | None = None, split: str = HELD_OUT) -> EvaluationRecord:
+    """Score a model as it is on held-out tasks, or another `split`; the trajectories are kept in a new run folder."""
+    timer, config = PhaseTimer(began), with_interpreters(resolve_run(config, detect()))
     check_out(config.out)
-    inputs = RunInputs.of(config, HELD_OUT)
+    inputs = RunInputs.of(config, split)
     inputs.print_notice()
     from agentrl.training import loop
 
     with _new_run(config) as (config, folder):
-        return run_until_stopped(loop.run_evaluation(config, inputs, folder, timer))
+        return run_until_stopped(loop.run_evaluation(config, inputs, folder, timer, split))
 
 
 @contextmanager
@@ -96,12 +98,13 @@ def _new_run(config: Config) -> Iterator[tuple[Config, RunFolder]]:
 
 def default_out(name: str) -> Path:
     """Return the default run folder in the environment `name`."""
-    return Path("runs") / f"{Path(name).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stem = re.sub(r"[^\w.+-]+", "-", name)  # a name may have a scheme
+    return Path("runs") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def new_folder(config: Config) -> RunFolder:
     """Make the run folder and write the configuration into it. Raises ConfigError if it already contains a run."""
-    path = config.out or default_out(config.env.name)
+    path = config.out or default_out("+".join(Path(env.name).stem for env in config.env))
     folder = RunFolder(path.absolute())
     try:
         data = to_toml(config).encode()

@@ -22,7 +22,7 @@ from agentrl.training.finish import finish
 from agentrl.training.inputs import RunInputs
 from agentrl.training.session import Session
 from agentrl.training.setup import open_evaluation, open_run
-from agentrl.types import Version
+from agentrl.types import HELD_OUT, Version
 
 
 async def loop(run: Session) -> None:
@@ -84,16 +84,17 @@ def _ended(reason: BaseException, folder: RunFolder) -> str:
     return str(reason) if hint in str(reason) else f"{str(reason).rstrip('.')}; go on with `{hint}`"
 
 
-async def run_evaluation(config: Config, inputs: RunInputs, folder: RunFolder, timer: PhaseTimer) -> EvaluationRecord:
-    """Score the model of `inputs` on held-out tasks; `folder` keeps the trajectories."""
+async def run_evaluation(
+    config: Config, inputs: RunInputs, folder: RunFolder, timer: PhaseTimer, split: str = HELD_OUT
+) -> EvaluationRecord:
+    """Score the model of `inputs` on tasks of `split`; `folder` keeps the trajectories."""
     view, stop = TerminalView(0, timer=timer), Stop()
     timer.parts["program"] = timer.seconds_in_phase()
-    view.note(
-        f"Evaluating {config.model.name or inputs.model} in {config.env.name}; the run's folder is {folder.path}."
-    )
+    names = ", ".join(env.name for env in config.env)
+    view.note(f"Evaluating {config.model.name or inputs.model} in {names}; the run's folder is {folder.path}.")
     try:
         with stop.on_signals():
-            record = await _evaluated(config, inputs, folder, stop, view)
+            record = await _evaluated(config, inputs, folder, stop, view, split)
         step = step_of(inputs.model)
         view.note(f"evaluation{'' if step is None else f' after step {step}'} · {score_words(record)}")
         view.note(f"took {time_words(timer.spent(), timer.parts)}")
@@ -105,11 +106,11 @@ async def run_evaluation(config: Config, inputs: RunInputs, folder: RunFolder, t
 
 
 async def _evaluated(
-    config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView
+    config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView, split: str
 ) -> EvaluationRecord:
     metrics = Metrics(folder, config)
     try:
-        async with open_evaluation(config, inputs, folder, stop, view) as (team, evaluation):
+        async with open_evaluation(config, inputs, folder, stop, view, split) as (team, evaluation):
             view.timer.enter("evaluate")
             record = await stop.cut(evaluation.run(team.workers, 0, Version(0, 0), folder.evaluated(0)))
             view.timer.enter("close")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentrl.algorithms.base import Algorithm
 from agentrl.algorithms.driver import adapt
@@ -12,13 +12,14 @@ from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
 from agentrl.errors import LearnerError
 from agentrl.learner.batch import groups_with_signal
-from agentrl.metrics.step import Learned, merged_report, step_record
+from agentrl.metrics.step import Learned, merged_report, rewriters, step_record
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import folder_of, prune
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
+from agentrl.report.words import rewriting_words
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.credit import credited
 from agentrl.training.evaluation import Evaluation
@@ -34,6 +35,7 @@ class Session:
     """A run in progress. `step` counts the trained batches; learner and engines hold `version`.
 
     `unstable_steps` counts the latest consecutive steps without an update because no gradient was finite.
+    `warned` are the environments of which the user knows that they rewrite histories.
     `is_whole` is False while the learner is ahead of the journal, when a checkpoint would be inconsistent. `state` is
     that of the algorithm after `step`.
     """
@@ -56,6 +58,7 @@ class Session:
     state: dict[str, float] = field(init=False)
     is_whole: bool = True
     unstable_steps: int = 0
+    warned: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.saved_step, self.state = self.step, dict(self.algorithm.state)
@@ -75,8 +78,7 @@ class Session:
     async def sample(self) -> Batch:
         """Collect complete groups for one batch, within the staleness bound."""
         with self.timer.phase("rollout"):
-            patience_s = self.config.rollout.episode_timeout_s * self.scheduler.settings.max_attempts + SLACK_S
-            return await self.stop.cut(self.scheduler.next_batch(patience_s))
+            return await self.stop.cut(self.scheduler.next_batch(self.scheduler.settings.patience_s + SLACK_S))
 
     async def update(self, batch: Batch) -> Learned:
         """Train the batch and publish the new weights as the next version.
@@ -109,9 +111,15 @@ class Session:
 
     def record(self, batch: Batch, learned: Learned) -> None:
         """Record and show the step. Raises LearnerError after several steps in a row without a finite gradient."""
-        record = step_record(self.step, self.version, batch, learned, self.timer.lap())
+        shares = self.scheduler.settings.shares
+        record = step_record(self.step, self.version, batch, learned, self.timer.lap(), shares)
+        record = replace(record, set_aside=self.scheduler.set_aside())
         self.metrics.step(record)
         self.view.step(record)
+        for env, sequences in rewriters(batch).items():
+            if env not in self.warned:
+                self.view.note(rewriting_words(env, sequences))
+                self.warned.add(env)
         is_unstable = record.learner.nonfinite_steps > 0 and not record.learner.has_learned
         self.unstable_steps = self.unstable_steps + 1 if is_unstable else 0
         if self.unstable_steps == MOST_UNSTABLE_STEPS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,8 @@ from agentrl.cluster.placement import is_shared
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
 from agentrl.config.models import encode
-from agentrl.config.schema import Config, LoraSection
+from agentrl.config.schema import Config, EnvSection, LoraSection
+from agentrl.errors import ConfigError
 from agentrl.metrics.trackers import Metrics
 from agentrl.records.checkpoints import folder_of
 from agentrl.records.folder import RunFolder
@@ -26,7 +27,8 @@ from agentrl.records.manifest import read_manifest
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.groups import RolloutSettings
 from agentrl.rollout.scheduler import Scheduler
-from agentrl.training.evaluation import Evaluation
+from agentrl.rollout.task_order import EnvPlan, stable_hash
+from agentrl.training.evaluation import Evaluation, HeldOut
 from agentrl.training.inputs import RunInputs, algorithm_of
 from agentrl.training.session import Session
 from agentrl.types import HELD_OUT, TRAIN, EpisodeSettings, Version
@@ -57,7 +59,7 @@ async def open_run(
                     algorithm.state = await team.learners.load(checkpoint, config.learner.step_timeout_s)
             publisher = publisher_of(config, inputs.model, team)
             team.engines.watch(publisher.refill)
-            held_out = await team.workers.task_count(HELD_OUT) if config.eval.tasks else 0
+            evaluation = await _evaluation(config, team.workers) if config.eval.tasks else None
             session = Session(
                 config=config,
                 folder=folder,
@@ -70,7 +72,7 @@ async def open_run(
                 learners=team.learners,
                 publisher=publisher,
                 scheduler=await _scheduler(config, algorithm, team.workers, journal, version, step),
-                evaluation=evaluation_of(config, held_out) if config.eval.tasks else None,
+                evaluation=evaluation,
                 version=version,
                 step=step,
             )
@@ -80,9 +82,9 @@ async def open_run(
 
 @asynccontextmanager
 async def open_evaluation(
-    config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView
+    config: Config, inputs: RunInputs, folder: RunFolder, stop: Stop, view: TerminalView, split: str
 ) -> AsyncIterator[tuple[Actors, Evaluation]]:
-    """Open an evaluation: engines that serve the weights of the model folder, without a learner."""
+    """Open an evaluation of tasks of `split`: engines that serve the weights of the model folder, without a learner."""
     weights = config.weights.model_copy(update={"transfer": "shm"})
     config = config.model_copy(update={"weights": weights, "lora": LoraSection()})  # a saved model is merged
     async with actors(config, inputs.model, folder, stop, view.timer, view.note, learns=False) as team:
@@ -91,60 +93,105 @@ async def open_evaluation(
         team.engines.watch(publisher.refill)
         async with publisher.lock:
             await stop.cut(publisher.publish(Version(0, 0)))
-        yield team, evaluation_of(config, await team.workers.task_count(HELD_OUT))
+        yield team, await _evaluation(config, team.workers, split)
 
 
 async def _scheduler(
     config: Config, algorithm: Algorithm, workers: Workers, journal: RunJournal, version: Version, step: int
 ) -> Scheduler:
+    plans = env_plans(config, await workers.task_count(TRAIN), await workers.with_group_rewards())
     return Scheduler(
-        rollout_settings(config, algorithm, await workers.task_count(TRAIN)),
+        rollout_settings(config, algorithm, plans),
         workers.dispatch,
         journal,
         version,
         journal.ledger.published(),
-        journal.ledger.next_group(),
-        score_group=workers.score_group if await workers.has_group_rewards() else None,
+        journal.ledger.groups(),
+        journal.ledger.outcomes(),
+        score_group=workers.score_group,
         has_signal=partial(has_signal, algorithm) if algorithm.config.filter_zero_variance else None,
         trained=step,
     )
 
 
-def rollout_settings(config: Config, algorithm: Algorithm, tasks: int | None) -> RolloutSettings:
-    """Return the settings of the scheduler; `tasks` is the length of the training split, None if it is endless."""
+def env_plans(
+    config: Config, tasks: Mapping[str, int | None], with_group_rewards: Collection[str] = ()
+) -> tuple[EnvPlan, ...]:
+    """Return the plan of each environment; `tasks` are the lengths of the training splits, None for endless ones."""
+    return tuple(
+        EnvPlan(
+            label=env.label,
+            episode=episode_settings(config, env),
+            seed=episode_seed(config, env),
+            weight=env.weight,
+            tasks=tasks[env.label],
+            has_group_rewards=env.label in with_group_rewards,
+            concurrency=config.rollout_of(env).concurrency,
+        )
+        for env in config.env
+    )
+
+
+def rollout_settings(config: Config, algorithm: Algorithm, plans: tuple[EnvPlan, ...]) -> RolloutSettings:
+    """Return the settings of the scheduler."""
     rollout = config.rollout
+    if rollout.curriculum != "none" and all(plan.tasks is None for plan in plans):
+        raise ConfigError(
+            "rollout.curriculum learns from earlier visits of a task, but the tasks are endless, so that none comes "
+            "again: set rollout.curriculum none"
+        )
     return RolloutSettings(
         seed=config.seed,
         prompts=rollout.prompts,
         group_size=rollout.group_size,
         greedy=algorithm.requirements.greedy,
-        episode=episode_settings(config),
+        envs=plans,
         max_staleness=rollout.max_staleness,
         on_stale=rollout.on_stale,
         max_invalid=rollout.max_invalid,
         min_valid=algorithm.requirements.group_size,
         max_filtered_batches=algorithm.config.max_filtered_batches,
         steps=config.steps,
-        tasks=tasks,
+        has_curriculum=rollout.curriculum == "solve_rate",
     )
 
 
-def evaluation_of(config: Config, available: int | None) -> Evaluation:
-    """Return what to evaluate; `available` is the length of the held-out split, None if it is endless."""
+async def _evaluation(config: Config, workers: Workers, split: str = HELD_OUT) -> Evaluation:
+    return evaluation_of(config, await workers.task_count(split), await workers.with_group_rewards(), split)
+
+
+def evaluation_of(
+    config: Config,
+    available: Mapping[str, int | None],
+    with_group_rewards: Collection[str] = (),
+    split: str = HELD_OUT,
+) -> Evaluation:
+    """Return what to evaluate; `available` are the lengths of the split in each environment, None if endless."""
     section = config.eval
-    return Evaluation(
-        split=HELD_OUT,
-        tasks=section.tasks if available is None else min(section.tasks, available),
-        samples=section.samples,
-        k=section.k,
-        seed=config.seed,
-        episode=replace(episode_settings(config), temperature=section.temperature, asks_success=True),
+    lengths = {
+        label: section.tasks if count is None else min(section.tasks, count) for label, count in available.items()
+    }
+    envs = tuple(
+        HeldOut(
+            label=env.label,
+            tasks=lengths[env.label],
+            episode=replace(episode_settings(config, env), temperature=section.temperature, asks_success=True),
+            seed=episode_seed(config, env),
+            has_group_rewards=env.label in with_group_rewards,
+        )
+        for env in config.env
     )
+    return Evaluation(split=split, envs=envs, samples=section.samples, k=section.k, seed=config.seed)
 
 
-def episode_settings(config: Config) -> EpisodeSettings:
-    """Return the settings of training episodes."""
-    rollout = config.rollout
+def episode_seed(config: Config, env: EnvSection) -> int:
+    """Return the seed of an environment's episodes: the run's for the first, so that no two sample with the same."""
+    return config.seed if env is config.env[0] else stable_hash(config.seed, "env", env.label)
+
+
+def episode_settings(config: Config, env: EnvSection) -> EpisodeSettings:
+    """Return the settings of training episodes in an environment."""
+    rollout = config.rollout_of(env)
     return EpisodeSettings(
         temperature=rollout.temperature,
         max_tokens=rollout.max_tokens,

@@ -10,6 +10,8 @@ from agentrl.types.messages import (
     ThinkingPart,
     ToolCall,
     ToolSpec,
+    as_unicode,
+    is_unicode,
     text_of,
 )
 from agentrl.types.requests import (
@@ -20,6 +22,7 @@ from agentrl.types.requests import (
     EpisodeRequest,
     EpisodeSettings,
     FinishReason,
+    GroupTask,
     Prompt,
     SampleId,
     Sampling,
@@ -32,11 +35,13 @@ from agentrl.types.requests import (
 )
 from agentrl.types.training import (
     Batch,
+    DroppedSample,
     DropReason,
     StepReport,
 )
 from agentrl.types.trajectory import (
     Group,
+    RoleUse,
     Scope,
     Segment,
     Signal,
@@ -54,15 +59,18 @@ __all__ = [
     "Batch",
     "Completion",
     "DropReason",
+    "DroppedSample",
     "EpisodeRequest",
     "EpisodeSettings",
     "FinishReason",
     "FunctionCall",
     "Group",
+    "GroupTask",
     "ImagePart",
     "Message",
     "Part",
     "Prompt",
+    "RoleUse",
     "SampleId",
     "Sampling",
     "Scope",
@@ -83,5 +91,7 @@ __all__ = [
     "VersionSpan",
     "WeightManifest",
     "age",
+    "as_unicode",
+    "is_unicode",
     "text_of",
 ]

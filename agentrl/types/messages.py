@@ -73,3 +73,13 @@ def text_of(message: Message) -> str:
     if isinstance(content, str):
         return content
     return "".join(part["text"] for part in content if part["type"] == "text")
+
+
+def is_unicode(text: str) -> bool:
+    """False for text with a lone surrogate, which JSON can express and no encoding can write."""
+    return text.isascii() or text.encode(errors="replace").decode() == text
+
+
+def as_unicode(text: str) -> str:
+    """Replace each lone surrogate by `?`, so that every tokenizer, service and file accepts the text."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -138,8 +138,21 @@ class EpisodeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupTask:
+    """Task of a training group: the label of its environment, its index in the split, and the epoch over the tasks."""
+
+    env: str
+    epoch: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpisodeRequest:
-    """Request to run one attempt at a sample. (seed, split, task_index, member, turn) fix all its random choices."""
+    """Request to run one attempt at a sample. (seed, split, task_index, member, turn) fix all its random choices.
+
+    `env` is the label of the environment in the run; (env, split, task_index) identify the task. `epoch` counts the
+    passes over its tasks before this one.
+    """
 
     sample: SampleId
     attempt: int
@@ -147,3 +160,5 @@ class EpisodeRequest:
     task_index: int
     seed: int
     settings: EpisodeSettings
+    env: str = ""
+    epoch: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from agentrl.types.requests import SampleId
 from agentrl.types.trajectory import Group
@@ -12,16 +12,26 @@ DropReason = Literal["filtered", "stale", "invalid", "unanswered", "cancelled", 
 """Reasons why an attempt is not trained."""
 
 
+class DroppedSample(NamedTuple):
+    """A sample that came back and is not trained, or that did not come back."""
+
+    outcome: DropReason
+    reason: str
+    tokens: int
+    """Sampled tokens."""
+    env: str
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The groups of one optimizer batch, and the samples that were dropped while it was collected.
 
-    `dropped` holds (reason, explanation, sampled tokens) of each dropped sample, `ages` the age of each sample that is
-    trained. `restored_tokens` counts the sampled tokens, including dropped ones, that come from an earlier incarnation.
+    `ages` holds the age of each sample that is trained. `restored_tokens` counts the sampled tokens, including dropped
+    ones, that come from an earlier incarnation.
     """
 
     groups: tuple[Group, ...]
-    dropped: tuple[tuple[DropReason, str, int], ...]
+    dropped: tuple[DroppedSample, ...]
     ages: tuple[int, ...]
     restored_tokens: int = 0
 

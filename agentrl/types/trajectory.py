@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -49,9 +49,10 @@ class Signal:
 
 
 class StopReason(StrEnum):
-    """Why an episode ended. `env_done` terminates it; all others truncate it."""
+    """Why an episode ended. `env_done` and `agent_done` terminate it; all others truncate it."""
 
     ENV_DONE = "env_done"
+    AGENT_DONE = "agent_done"
     MAX_TURNS = "max_turns"
     MAX_TOKENS = "max_tokens"
     CONTEXT_OVERFLOW = "context_overflow"
@@ -65,7 +66,7 @@ class StopReason(StrEnum):
     @property
     def is_terminal(self) -> bool:
         """True when the episode was terminated, False when it was truncated."""
-        return self is StopReason.ENV_DONE
+        return self in (StopReason.ENV_DONE, StopReason.AGENT_DONE)
 
     @property
     def is_scored(self) -> bool:
@@ -130,6 +131,30 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleUse:
+    """What an episode asked of a role: its calls, those that a cache answered, and the tokens of all others.
+
+    `unreadable` replies were not in the form that was asked for.
+    """
+
+    calls: int = 0
+    cached: int = 0
+    unreadable: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def and_reply(self, prompt_tokens: int, completion_tokens: int, *, is_cached: bool) -> RoleUse:
+        """Return the use with one more reply."""
+        if is_cached:
+            return replace(self, cached=self.cached + 1)
+        tokens = self.prompt_tokens + prompt_tokens, self.completion_tokens + completion_tokens
+        return replace(self, prompt_tokens=tokens[0], completion_tokens=tokens[1])
+
+    def __add__(self, other: RoleUse) -> RoleUse:
+        return RoleUse(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
 class Trajectory:
     """A finished attempt at a sample: all tokens, all rewards, one stop reason."""
 
@@ -150,6 +175,10 @@ class Trajectory:
     """Traceback of the exception that the environment raised, if any."""
     success: Signal | None = None
     """The environment's verdict on success, if it was asked for one and gives one."""
+    env: str = ""
+    """Label of the environment in the run; (env, split, task_index) identify the task."""
+    roles: dict[str, RoleUse] = field(default_factory=dict)
+    """What the episode asked of each role, by its name."""
 
     @property
     def reward(self) -> float:

@@ -339,7 +339,7 @@ def test_adapters_and_averages_are_the_same_on_every_layout_and_go_on_exactly(
 
 
 def test_adapters_over_4_bit_weights_learn_on_every_layout_and_go_on_exactly(model: Path, tmp_path: Path):
-    pytest.importorskip("bitsandbytes", reason="needs agentrl[bitsandbytes]")
+    pytest.importorskip("bitsandbytes", reason="needs agentrl-core[bitsandbytes]")
     lora = LoraSection(rank=4, alpha=8, load_in_4bit=True, publish="merged")
     kinds = [replace(spec(model, zero_stage=zero, ema=0.5), lora=lora) for zero in (0, 2)]
     ranks = run("adapters", tmp_path, *kinds, ranks=2)
@@ -359,7 +359,7 @@ def test_adapters_over_4_bit_weights_learn_on_every_layout_and_go_on_exactly(mod
 
 
 def test_a_moving_reference_over_4_bit_weights_starts_as_the_policy(model: Path, tmp_path: Path):
-    pytest.importorskip("bitsandbytes", reason="needs agentrl[bitsandbytes]")
+    pytest.importorskip("bitsandbytes", reason="needs agentrl-core[bitsandbytes]")
     lora = LoraSection(rank=4, alpha=8, load_in_4bit=True, publish="merged")
     section = AlgorithmSection(kl_coef=0.1, reference_every=5)
     [[(reports, *_)]] = run("train", tmp_path, replace(spec(model, section), lora=lora))

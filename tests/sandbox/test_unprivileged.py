@@ -77,12 +77,17 @@ def readable() -> Iterator[Path]:
         yield Path(folder)
 
 
+ROOT_OF_A_NAMESPACE = ("unshare", "--map-root-user", "--net")
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_a_user_without_privileges_has_walls_and_rlimits(readable: Path) -> None:
+@pytest.mark.parametrize("start", [(), ROOT_OF_A_NAMESPACE], ids=["nobody", "root-of-a-namespace"])
+def test_a_user_without_privileges_has_walls_and_rlimits(readable: Path, start: tuple[str, ...]) -> None:
+    """`agentrl env check` cuts the network by such a namespace, whose root has a single user id."""
     backend("bubblewrap")
     python = system_python()
     environment = {"PYTHONPATH": str(readable), "PATH": os.environ["PATH"], "AGENTRL_SANDBOX_DIR": str(readable)}
-    program = [python, "-W", "error::ResourceWarning", "-c", SCRIPT]
+    program = [*start, python, "-W", "error::ResourceWarning", "-c", SCRIPT]
     answer = subprocess.run(
         program, user=NOBODY, group=NOBODY, extra_groups=[], env=environment, cwd="/", capture_output=True, text=True,
         timeout=50, check=False,

@@ -69,7 +69,8 @@ def violations(root: Path) -> list[str]:
 def loaded_by(module: str, path: Path) -> list[str]:
     """The heavy libraries that importing `module` loads."""
     code = f"import sys, {module}; print(*({set(HEAVY)} & sys.modules.keys()))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=path, capture_output=True, text=True, check=True, timeout=50)
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, cwd=path, capture_output=True, text=True, check=True, timeout=240)
     return run.stdout.split()
 
 

@@ -15,6 +15,7 @@ from benchmarks.timing import alternated, column, last_line
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
+    "agents",
     "grading",
     "learner",
     "matmul",

@@ -15,6 +15,7 @@ import pytest
 
 import agentrl
 from agentrl.algorithms import AlgorithmConfig, algorithms
+from agentrl.cli import env
 from agentrl.cli.flags import split
 from agentrl.cli.main import COMMANDS
 from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys
@@ -35,12 +36,14 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *ROOT.glob("envs/*/README.md"),
+    *ROOT.glob("adapters/*/README.md"),
 ]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FILE = re.compile(r"^# ([\w/]+\.py)$", re.MULTILINE)
 SECTIONS = {key.partition(".")[0] for key in keys() if "." in key}
 ALGORITHM_KEYS = {key: info for cls in algorithms().values() for key, info in keys(cls.Config, "algorithm.").items()}
+SHOWN = "py"  # the language of files that are not part of the page's script
 RUNS = ("train", "eval", "config")
 SLOW = "# takes minutes\n"  # a block that is not run; the calls in it must name settings that exist
 PATIENCE_S = 180  # for a script that imports torch on a busy machine
@@ -60,7 +63,7 @@ def name(page: Path) -> str:
 
 def desk(page: Path, folder: Path) -> Path:
     """Where a reader of the page works: files that it shows, runs that it reads, our packages, a tokenizer."""
-    for block in blocks(page, "python"):
+    for block in (*blocks(page, "python"), *blocks(page, SHOWN)):
         if match := FILE.match(block):
             (folder / match[1]).parent.mkdir(parents=True, exist_ok=True)
             (folder / match[1]).write_text(block)
@@ -121,11 +124,18 @@ def check_command(words: list[str]) -> None:
     if words[:1] != ["agentrl"]:
         return
     assert words[1] in COMMANDS
+    if words[1] == "env":
+        assert words[2] in env.COMMANDS
+        words = [words[0], f"env_{words[2]}", *words[3:]]
     own, overrides = split(words[2:])
     own_flags = re.findall(
         r'"--([a-z-]+)"', (ROOT / "agentrl" / "cli" / f"{words[1].replace('-', '_')}.py").read_text()
     )
     overrides = [(name, value) for name, value in overrides if name not in own_flags]
+    if words[1] in ("env_show", "env_check", "env_serve"):
+        [shown] = load(None, of_flags([("env", own[0]), *overrides])).env
+        env_config(resolve(shown.name), shown.options)
+        return
     assert words[1] in (*RUNS, "resume") or not overrides, f"agentrl {words[1]} has no flags"
     assert words[1] != "eval" or all(is_read(key_of(name)) for name, _ in overrides), overrides
     assert words[1] != "resume" or all(RESUMABLE.fullmatch(name) for name, _ in overrides), overrides
@@ -137,7 +147,7 @@ def check_command(words: list[str]) -> None:
 
 def check_run(config: Config) -> None:
     """Environment and algorithm know their keys, and a laptop or a machine with GPUs would take the configuration."""
-    env_config(resolve(config.env.name), config.env.options)
+    env_config(resolve(config.env[0].name), config.env[0].options)
     refusals = []
     for machine in (LAPTOP, ONE_GPU, FOUR_GPUS):
         try:
@@ -158,6 +168,9 @@ def check_run(config: Config) -> None:
         ("agentrl resume runs/x --lr 3", "lr"),
         ("agentrl show runs/x --steps 3", "no flags"),
         ("agentrl eval runs/x --steps 3", "steps"),
+        ("agentrl env shwo guess", "shwo"),
+        ("agentrl env list --all yes", "no flags"),
+        ("agentrl env show guess --env.hihg 20", "env.high"),
         ("make trane", "trane"),
         ("RAY_ADDRESS=auto agentrl train --env nowhere", "nowhere"),
     ],
@@ -168,7 +181,8 @@ def test_a_command_that_would_fail_is_found(line: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("page", pages_with("toml"))
-def test_toml_blocks_are_configurations(page: Path, tmp_path: Path) -> None:
+def test_toml_blocks_are_configurations(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk(page, tmp_path))
     for block in blocks(page, "toml"):
         if "project" not in tomllib.loads(block):
             (tmp_path / "run.toml").write_text(block)
@@ -191,6 +205,11 @@ def spans(page: Path) -> list[str]:
     return SPAN.findall(text)
 
 
+OWN_FLAGS = {
+    flag for file in (ROOT / "agentrl" / "cli").glob("*.py") for flag in re.findall(r'"--([a-z-]+)"', file.read_text())
+}
+
+
 def is_known(span: str) -> bool:
     """False for `section.key` or `--flag` that a run would refuse; anything else is no business of this test."""
     key = re.match(r"(--)?([a-z_]+(?:[.-][a-z_-]+)*)(?:$| )", span)
@@ -198,7 +217,7 @@ def is_known(span: str) -> bool:
         return True
     section, _, last = key[2].partition(".")
     if key[1] and not last:
-        return section in SHORT_FLAGS or section in keys()
+        return section in SHORT_FLAGS or key_of(section) in keys() or key[2] in OWN_FLAGS
     is_key = section in SECTIONS and bool(last)
     known = keys() | ALGORITHM_KEYS
     return section == "env" or not (key[1] or is_key) or key[2] in known or last in ("py", "md")

@@ -26,6 +26,8 @@ from tests.unit.rollout.templates import encode, tokenizer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COIN, COUNTDOWN, SCRIPT = (str(EXAMPLES / name) for name in ("coin.py", "countdown_env.py", "train_from_python.py"))
+ELSEWHERE = {"functions_agent.py": "tests/agents/test_example.py"}
+"""Examples that need more than the tests here have, with their own tests."""
 Play = Callable[..., Any]
 
 
@@ -71,7 +73,9 @@ def as_text(message: Message | str) -> str:
 
 
 def test_every_example_is_tested_here() -> None:
-    assert sorted(map(str, EXAMPLES.glob("*.py"))) == sorted([COIN, COUNTDOWN, SCRIPT])
+    here = {Path(path).name for path in (COIN, COUNTDOWN, SCRIPT)}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == here | set(ELSEWHERE)
+    assert all(name in (EXAMPLES.parent / tests).read_text() for name, tests in ELSEWHERE.items())
 
 
 @pytest.mark.parametrize("path", [COIN, COUNTDOWN], ids=["coin", "countdown"])
@@ -145,8 +149,8 @@ async def said(driver: EnvDriver, first: int, operator: str, second: int) -> str
 def test_the_script_asks_for_a_run_in_its_own_environment() -> None:
     script = load_file(Path(SCRIPT))
     config = agentrl.load_config(**script.settings(["--steps", "3", "--digits", "1"]))
-    assert config.env.name == f"{SCRIPT}:Parity"
-    assert (config.steps, config.env.options, config.model.name, config.out) == (3, {"digits": 1}, "", None)
+    assert config.env[0].name == f"{SCRIPT}:Parity"
+    assert (config.steps, config.env[0].options, config.model.name, config.out) == (3, {"digits": 1}, "", None)
     [right], [wrong] = (play_episodes(script.Parity(digits=1), [f"It is {answer}."]) for answer in ("odd", "even"))
     assert {right.signals[0].value, wrong.signals[0].value} == {0.0, 1.0}
 

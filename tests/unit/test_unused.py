@@ -13,12 +13,14 @@ from tests.unit.house.source import ROOT, author_sources, plant, source, sources
 
 OVERRIDES = {  # names that another library calls or reads
     "from_lora_tensors": "vLLM's adapters",
+    "eos_token": "agents that write prompts, as of a tokenizer of transformers",
     "field_title_should_be_set": "pydantic's JSON schema",
     "held_names": "vLLM's weight source",
     "init_info_cls": "vLLM's weight transfer",
     "init_transfer_engine": "vLLM's weight transfer",
     "load_state_dict": "DeepSpeed, which restores an optimizer",
     "model_config": "pydantic",
+    "prompt_token_ids": "vLLM's RequestOutput, which agents of OpenRLHF read",
     "throw": "a coroutine, as the event loop sees it",
     "update_info_cls": "vLLM's weight transfer",
 }

@@ -39,8 +39,25 @@ ALLOWED = {  # what a file says rightly
     "envs/code/agentrl_code/inside/standins.py": {"behind the name"},
     "envs/search/agentrl_search/world.py": {"lies"},  # where a town is
 }
-SOURCES = ("agentrl", "sandbox/agentrl_sandbox", "tools/agentrl_tools", "envs/*/agentrl_*", "benchmarks", "examples")
-TEXTS = ("README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "docs/**/*.md", "envs/*/README.md", "scripts/*")
+SOURCES = (
+    "agentrl",
+    "sandbox/agentrl_sandbox",
+    "tools/agentrl_tools",
+    "envs/*/agentrl_*",
+    "adapters/*/agentrl_*",
+    "benchmarks",
+    "examples",
+)
+TEXTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "Makefile",
+    "pyproject.toml",
+    "docs/**/*.md",
+    "envs/*/README.md",
+    "adapters/*/README.md",
+    "scripts/*",
+)
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 

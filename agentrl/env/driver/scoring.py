@@ -23,6 +23,8 @@ class Scorer:
 
     env: Env
     code: UserCode
+    patience_s: float = 0.0
+    """Time on top of `limits.score_timeout_s`, for the replies of roles."""
 
     async def turn(self, index: int) -> tuple[Signal, ...]:
         """Return the signals of the turn that just ended."""
@@ -37,8 +39,9 @@ class Scorer:
         return tuple(chain(*[await self._finished(getattr(env, reward.name), reward.blank()) for reward in rewards]))
 
     async def group(self, episodes: Sequence[Episode]) -> tuple[tuple[Signal, ...], ...]:
-        """Return the group rewards of each episode."""
-        columns = [await self._column(reward, episodes) for reward in rewards_of(type(self.env), "group")]
+        """Return the group rewards of each episode; a method that returns NotImplemented gives none."""
+        asked = [await self._column(reward, episodes) for reward in rewards_of(type(self.env), "group")]
+        columns = [column for column in asked if column is not None]
         return tuple(tuple(column[i] for column in columns) for i in range(len(episodes)))
 
     async def success(self) -> Signal:
@@ -55,26 +58,32 @@ class Scorer:
         outcome = await self._ask(method, self.env.ctx)
         if outcome.error is not None:
             return (failed(blank, outcome.error),)
-        return as_signals(blank, outcome.value, len(self.env.ctx.turns), keep)
+        return as_signals(blank, outcome.value, self._speakers, keep)
 
     async def _turn(self, reward: Reward, turn: int) -> Signal:
         outcome = await self._ask(getattr(self.env, reward.name), self.env.ctx)
         blank = reward.blank(turn)
-        return failed(blank, outcome.error) if outcome.error else filled(blank, outcome.value, turn + 1)
+        return failed(blank, outcome.error) if outcome.error else filled(blank, outcome.value, self._speakers)
 
-    async def _column(self, reward: Reward, episodes: Sequence[Episode]) -> tuple[Signal, ...]:
-        """Return one signal for each episode; if the method fails, all of them are invalid."""
+    async def _column(self, reward: Reward, episodes: Sequence[Episode]) -> tuple[Signal, ...] | None:
+        """Return one signal for each episode, None for NotImplemented; if the method fails, all of them are invalid."""
         outcome = await self._ask(getattr(self.env, reward.name), episodes)
         values = outcome.value
         if outcome.error is not None:
             return (failed(reward.blank(), outcome.error),) * len(episodes)
+        if values is NotImplemented:
+            return None
         if isinstance(values, str | Mapping) or not isinstance(values, Collection) or len(values) != len(episodes):
             reason = f"returned {values!r}; return one value for each episode"
             return (invalid(reward.blank(), reason),) * len(episodes)
         return tuple(filled(reward.blank(), value) for value in values)
 
     async def _ask(self, method: Callable[..., Any], argument: Any) -> Caught:
-        return await self.code.attempt(method, argument, timeout_s=self.env.limits.score_timeout_s)
+        return await self.code.attempt(method, argument, timeout_s=self.env.limits.score_timeout_s + self.patience_s)
+
+    @property
+    def _speakers(self) -> list[str]:
+        return [turn.agent for turn in self.env.ctx.turns]
 
     def _verifier(self, hook: str) -> str:
         return f"{type(self.env).__name__}.{hook}"

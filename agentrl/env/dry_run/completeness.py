@@ -43,8 +43,16 @@ def _rewards(env_class: type[Env]) -> Iterator[str]:
 
 
 def _tools(driver: EnvDriver) -> Iterator[str]:
-    if (tools := tools_of(type(driver.env))) and driver.max_turns == 1:
+    if (tools := tools_of(type(driver.env))) and lacks_turns(driver):
         yield unread_tools(tools, driver)
+
+
+def lacks_turns(driver: EnvDriver) -> bool:
+    """Return whether episodes end before the model reads results of tools, which the author has not asked for.
+
+    An environment with a `respond` of its own may end after the calls, because they are what it scores.
+    """
+    return driver.max_turns == 1 and type(driver.env).respond is Env.respond
 
 
 def unread_tools(tools: Iterable[str], driver: EnvDriver) -> str:

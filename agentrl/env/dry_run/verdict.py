@@ -14,7 +14,7 @@ from agentrl.env.config import env_config
 from agentrl.env.context import Episode
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
-from agentrl.env.dry_run.completeness import MORE_TURNS, has_rewards, unread_tools
+from agentrl.env.dry_run.completeness import MORE_TURNS, has_rewards, lacks_turns, unread_tools
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.observed import observed
 from agentrl.env.dry_run.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_ids
@@ -79,19 +79,19 @@ async def _dry_run(request: DryRunRequest) -> DryRunResult:
     began = time.monotonic()
     firsts = [await first_task(driver, split, seed) for split in request.splits]
     is_quick = time.monotonic() - began < MOMENT_S
-    await _check_offered_tools(driver, firsts[0], seed)
-    episode, notes = await _played(driver.env, firsts[0], seed, min(MAX_TURNS, driver.max_turns))
+    await check_offered_tools(driver, firsts[0], seed)
+    episode, notes = await first_episode(driver.env, firsts[0], seed, min(MAX_TURNS, driver.max_turns))
     read = [await read_ids(driver, split, seed) for split in request.splits]
-    notes += [*overlap(read), *(note for ids in read for note in duplicate_ids(ids)), *_undocumented(env_class)]
+    notes += [*overlap(read), *(note for ids in read for note in duplicate_ids(ids)), *undocumented(env_class)]
     for ids in read if is_quick else ():
         await check_reread(driver.env, ids, seed)
     return DryRunResult("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS])
 
 
-async def _check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None:
+async def check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None:
     """Raise ConfigError if `tools(ctx)` offers tools to an episode of one turn."""
     env = driver.env
-    if type(env).tools is Env.tools or driver.max_turns > 1:
+    if type(env).tools is Env.tools or not lacks_turns(driver):
         return
     fresh = EnvDriver(type(env)(env.config))
     try:
@@ -102,7 +102,7 @@ async def _check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None
         await fresh.close()
 
 
-async def _played(env: Env, task: Task, seed: int, turns: int) -> tuple[Episode, list[str]]:
+async def first_episode(env: Env, task: Task, seed: int, turns: int) -> tuple[Episode, list[str]]:
     """Play an episode of empty answers as a member of a group; return it with notes on it.
 
     Raises ConfigError for a reward without a value.
@@ -128,7 +128,8 @@ def prompt_of(episode: Episode) -> list[Message]:
 
 
 def _no_signals(env: Env, episode: Episode) -> Iterator[str]:
-    if not episode.signals and has_rewards(type(env)):
+    is_cut = type(env)._drives and episode.stop_reason is StopReason.MAX_TURNS
+    if not episode.signals and has_rewards(type(env)) and not is_cut:
         yield f"{type(env).__name__} gave no signal for an empty answer: such a sample is never trained on."
 
 
@@ -147,7 +148,7 @@ def _unheard(env: Env, episode: Episode, turns: int) -> Iterator[str]:
         yield f"{type(env).__name__}.respond continues after the only turn, so the model never reads it: {MORE_TURNS}."
 
 
-def _undocumented(env_class: type[Env]) -> Iterator[str]:
+def undocumented(env_class: type[Env]) -> Iterator[str]:
     """Notes on tools whose docstring is missing or describes parameters that they do not have."""
     tools = tools_of(env_class)
     if silent := [name for name, tool in tools.items() if not tool.spec["description"]]:

@@ -23,13 +23,13 @@ def run_in_thread(checks: Coroutine[Any, Any, None], timeout_s: float) -> None:
     thread = Thread(target=lambda: outcome.append(catch(asyncio.run, checks)), name="agentrl-checks", daemon=True)
     thread.start()
     thread.join(timeout_s + GRACE_S)
-    assert outcome, f"the checks took longer than {timeout_s:g} s: their event loop is blocked{_authors_line(thread)}"
+    assert outcome, f"the checks took longer than {timeout_s:g} s: their event loop is blocked{authors_line(thread)}"
     if outcome[0].error is not None:
         raise outcome[0].error
 
 
-def _authors_line(thread: Thread) -> str:
-    """Return the author's innermost line that a thread runs."""
+def authors_line(thread: Thread) -> str:
+    """Return the innermost line of the author that a thread runs, as ' by f (env.py:3)'."""
     running = sys._current_frames().get(thread.ident or 0)
     frames = traceback.extract_stack(running) if running else []
     authors = [frame for frame in frames if is_foreign(frame.filename)]

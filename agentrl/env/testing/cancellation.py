@@ -113,7 +113,7 @@ async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait], places
         running.result()
     if len(seen) > known and not running.cancelled():
         raised = running.exception()
-        ending = f"ended with {_described_error(raised)}" if raised else "swallowed its cancellation"
+        ending = f"ended with {described_error(raised)}" if raised else "swallowed its cancellation"
         raise AssertionError(f"an episode cancelled {place} {ending}") from raised
     return running.cancelled()
 
@@ -146,7 +146,8 @@ def described(tasks: Iterable[asyncio.Task[Any]]) -> str:
     return ", ".join(sorted(_authors_line([task]) or repr(task) for task in tasks))
 
 
-def _described_error(error: BaseException) -> str:
+def described_error(error: BaseException) -> str:
+    """Return the text of an error: an error of agentrl says where it comes from."""
     return f"{type(error).__name__}: {error}" if isinstance(error, AgentRLError) else describe_error(error)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -43,15 +43,29 @@ def check_environment(make: MakeEnv, *, tasks: int = 4, episodes: int = 32, time
 
     Raises AssertionError, also when the checks take longer than `timeout_s`. Works inside a running event loop.
     """
-    from gymnasium.utils.env_checker import check_env
-
     if not callable(make):
         raise TypeError(f"check_environment needs a class or a function that makes environments, not {make!r}")
     check_positive(tasks=tasks, episodes=episodes)
     if (env := make()) is make():
         raise ConfigError(f"check_environment: {make} returned the same object twice; return a new one at every call")
     run_in_thread(_check_all(make, tasks, episodes, timeout_s), timeout_s)
-    check_env(_WithoutEvidence(env), skip_render_check=True)
+    check_gymnasium(env)
+
+
+def check_gymnasium(env: Env) -> None:
+    """Run Gymnasium's `check_env` on an environment object. It compares observations only if there is a spec."""
+    from gymnasium.envs.registration import EnvSpec
+    from gymnasium.utils.env_checker import check_env
+
+    with ExitStack() as made:
+
+        def make(env: Env) -> _WithoutEvidence:
+            made.callback((checked := _WithoutEvidence(env)).close)
+            return checked
+
+        checked = make(env)
+        checked.spec = EnvSpec("agentrl/checked-v0", lambda **_: make(type(env)(env.config)))
+        check_env(checked, skip_render_check=True)
 
 
 class _WithoutEvidence(GymnasiumEnv):

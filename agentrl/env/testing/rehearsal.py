@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentrl.endpoint import Endpoint
 from agentrl.engine.client import EngineClient
 from agentrl.engine.scripted import Delay, Die, Hang, Raise, Sampled, ScriptedEngine, ScriptedTurn
 from agentrl.engine.server import EngineServer
@@ -62,7 +63,7 @@ def rehearse(
     _check_turns(turns)
     settings = EpisodeSettings(1.0, max_tokens, max_turns, timeout_s, timeout_s / 2)
     request = EpisodeRequest(SampleId(0, member), 0, split, index, seed, settings)
-    return run_on_private_loop(_Rehearsal(env, turns, tokenizer, max_context).run(request))
+    return run_on_private_loop(Rehearsal(env, turns, tokenizer, max_context).run(request))
 
 
 def _check_turns(turns: Any) -> None:
@@ -86,7 +87,7 @@ def _check_turn(turn: Any, number: int) -> None:
         )
 
 
-class _Rehearsal:
+class Rehearsal:
     """One episode of `env` with a script."""
 
     def __init__(self, env: Env, turns: Sequence[Any] | Policy, tokenizer: str | Path | None, max_context: int) -> None:
@@ -96,6 +97,7 @@ class _Rehearsal:
         self._fault: EnvError | None = None
 
     async def run(self, request: EpisodeRequest) -> Trajectory:
+        """Play the episode."""
         renderer, encode, vocab_size = _coding(self._tokenizer)
         engine = await ScriptedEngine.ready(
             self._next_turn,
@@ -103,11 +105,12 @@ class _Rehearsal:
             vocab_size=vocab_size,
             max_model_len=self._max_context,
         )
-        client = EngineClient([EngineServer(engine)], "rehearsal")
+        client, endpoint = EngineClient([EngineServer(engine)], "rehearsal"), Endpoint(self._max_context)
         try:
-            runtime = EpisodeRuntime(self._make_driver, renderer, client, self._max_context)
+            runtime = EpisodeRuntime(self._make_driver, renderer, client, self._max_context, endpoint)
             trajectory = await EpisodeRunner(request, runtime).run()
         finally:
+            await endpoint.close()
             await client.close()
         if self._fault:
             raise self._fault

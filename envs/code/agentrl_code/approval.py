@@ -109,15 +109,20 @@ class _Process:
     async def start(cls) -> "_Process":
         """Start a process with the same module search path as this one."""
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        starting = asyncio.ensure_future(asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-c", _START,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": path}, start_new_session=True,
+        ))  # fmt: skip
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-c", _START,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": path}, start_new_session=True,
-            )  # fmt: skip
+            return cls(await asyncio.shield(starting))
         except OSError as problem:
             raise SandboxError(f"cannot start a process for checkers: {problem}") from problem
-        return cls(process)
+        except asyncio.CancelledError:
+            # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
+            with suppress(OSError):
+                await cls(await starting).end()
+            raise
 
     async def reply(self, request: bytes, timeout_s: float) -> CheckerReply:
         """Return the reply; `hung` or `ended` if there is none."""

@@ -237,7 +237,15 @@ def _privileges() -> list[str]:
 
 
 def _is_root() -> bool:
-    return os.geteuid() == 0
+    """True if this process can become the users of sandboxes; the root of a user namespace with few ids cannot."""
+    return os.geteuid() == 0 and _maps(range(FIRST_UID, 2 * FIRST_UID))
+
+
+def _maps(ids: range) -> bool:
+    """Return whether the user namespace of this process has these user ids."""
+    lines = Path("/proc/self/uid_map").read_text().splitlines()
+    parts = ((int(first), int(count)) for first, _, count in map(str.split, lines))
+    return any(first <= ids.start and ids.stop <= first + count for first, count in parts)
 
 
 def _in_memory(content: bytes) -> int:

@@ -79,7 +79,7 @@ def test_an_installed_package_announces_its_own(tmp_path: Path, monkeypatch: pyt
     assert resolve("mine") is resolve("acme/mine@1.2") is resolve("acme_rl:Mine")
     with pytest.raises(ConfigError, match=r"acme-rl 1\.2\.0 is installed; pip install 'acme-rl==2\.\*'"):
         resolve("mine@2")
-    with pytest.raises(ConfigError, match="agentrl and acme-rl both announce algorithm 'rloo'; uninstall one"):
+    with pytest.raises(ConfigError, match="agentrl-core and acme-rl both announce algorithm 'rloo'; uninstall one"):
         resolve("rloo")
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_used_is_named_with_its_line(tmp_path: Path, text:
     [
         ("grop", r"unknown algorithm 'grop'\. Did you mean 'grpo'\? .*write \./file\.py or package:Class"),
         ("./none.py", r"algorithm './none\.py': .*none\.py does not exist"),
-        ("grpo@9", r"algorithm 'grpo@9': agentrl .* is installed"),
+        ("grpo@9", r"algorithm 'grpo@9': agentrl-core .* is installed"),
         ("no_such_package:Mine", r"algorithm 'no_such_package:Mine' cannot be loaded: ModuleNotFoundError"),
         ("json:dumps", r"algorithm 'json:dumps' is not an agentrl\.algorithms\.Algorithm class"),
         ("agentrl.algorithms:Algorithm", r"is abstract: define credit"),

@@ -9,6 +9,8 @@ import pytest
 from agentrl.algorithms import algorithms
 from agentrl.algorithms.credit import token_returns
 from agentrl.algorithms.sample import Sample
+from agentrl.env import AgentEnv, Context, Model, Task
+from agentrl.env.testing import rehearse
 from agentrl.rollout.faults import SampleFault, fault_of
 from agentrl.types import Signal, Trajectory
 from tests.unit.algorithms.cases import algorithm, by_turn, group, trajectory
@@ -94,3 +96,30 @@ def test_a_turn_reward_of_0_for_a_turn_without_a_token_costs_nothing() -> None:
     empty = replace(played, signals=(*played.signals, Signal("step", 0.0, scope="turn", turn=0)))
     assert empty.is_valid
     assert not replace(empty, signals=(*played.signals, Signal("step", 1.0, scope="turn", turn=0))).is_valid
+
+
+class Higher(AgentEnv):
+    """Two seats say a number; the higher one takes what the lower one loses."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(split, 0)]
+
+    async def play(self, task: Task, ctx: Context, model: Model) -> list[int]:
+        return [int(await model.ask("A number?", agent)) for agent in ("white", "black")]
+
+    def score(self, ctx: Context) -> list[Signal]:
+        white, black = ctx.result
+        result = float(white > black) - float(white < black)
+        return [Signal("game", result, agent="white"), Signal("game", -result, agent="black")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_self_play_of_a_zero_sum_game_credits_each_seat_with_its_own_result(name: str) -> None:
+    numbers = (("9", "1"), ("2", "8"), ("5", "5"))
+    white, black, drawn = (
+        rehearse(Higher(), turns, member=member, timeout_s=100) for member, turns in enumerate(numbers)
+    )
+    assert [t.reward for t in (white, black, drawn)] == [0.0, 0.0, 0.0]
+    won, lost = by_turn(algorithm(name), group(white, black, greedy=drawn))
+    assert won[0] > 0 > won[1]
+    assert lost[0] < 0 < lost[1]

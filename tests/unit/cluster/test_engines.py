@@ -22,6 +22,7 @@ from agentrl.engine.wire import Transport
 from agentrl.errors import AgentRLError, EngineRefusedError, RunError, WeightsError
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts, read_restarts
+from agentrl.rollout.slots import Slots
 
 
 class Process:
@@ -72,7 +73,7 @@ class Run:
         self.deaf: list[Exception] = []
         self.records = Restarts(self.folder, restarts, lambda _: None)
         cluster = cast(Cluster, self.processes)
-        self.workers = Workers(cluster, self.worker_spec, 1, self.records)
+        self.workers = Workers(cluster, self.worker_spec, 1, self.records, Slots({}))
         self.engines = Engines(
             cluster,
             lambda engine_id: ActorSpec(f"engine {engine_id}", ScriptedEngine),

@@ -51,6 +51,13 @@ def test_every_lack_has_a_fix(here: Machine) -> None:
     assert all(check.fix for check in lacks)
 
 
+def test_environments_and_the_schemes_of_adapters_are_listed(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [metadata.EntryPoint(name, "no_such_module:Class", "") for name in ("rg", "gym")]
+    monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: [] if group == CHECKS_GROUP else points)
+    found = {check.name: check.found for check in examine(here)}
+    assert (found["environments"], found["adapters"]) == ("gym, rg", "gym:, rg:")
+
+
 def test_checks_of_other_packages_are_asked(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     good = metadata.EntryPoint("good", f"{__name__}:finding", CHECKS_GROUP)
     broken = metadata.EntryPoint("broken", f"{__name__}:raising", CHECKS_GROUP)

@@ -10,7 +10,7 @@ import pytest
 import agentrl
 from agentrl.algorithms import algorithms
 from agentrl.config import schema as definitions
-from agentrl.config.keys import keys
+from agentrl.config.keys import keys, section_of
 
 PACKAGE = Path(agentrl.__file__).parent
 # These define, carry, resolve, check or print keys; using them is the business of all others.
@@ -18,9 +18,7 @@ CARRIERS = {
     f"config/{name}.py" for name in ("schema", "keys", "loading", "toml", "resolve", "validate", "machine", "doctor")
 }
 SECTIONS = {
-    info.annotation.__name__: name
-    for name, info in definitions.Config.model_fields.items()
-    if isinstance(info.annotation, type) and issubclass(info.annotation, definitions.BaseModel)
+    section.__name__: name for name, info in definitions.Config.model_fields.items() if (section := section_of(info))
 }
 
 
@@ -62,13 +60,13 @@ def _last_name(node: ast.AST) -> str:
 
 
 def derived(tree: ast.Module) -> set[str]:
-    """Dotted keys that a plain method of a section reads, one that derives something for its callers."""
+    """Dotted keys that a plain method or a property of a section reads, one that derives something for its callers."""
     methods = [
         (SECTIONS[section.name], method)
         for section in tree.body
         if isinstance(section, ast.ClassDef) and section.name in SECTIONS
         for method in section.body
-        if isinstance(method, ast.FunctionDef) and not method.decorator_list
+        if isinstance(method, ast.FunctionDef) and all(ast.unparse(d) == "property" for d in method.decorator_list)
     ]
     return {
         f"{section}.{node.attr}"

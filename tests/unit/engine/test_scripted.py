@@ -108,10 +108,10 @@ async def test_ids_are_given_verbatim_up_to_max_tokens_or_a_stop_token() -> None
     assert [(c.ids, c.finish_reason) for c in results] == [((7, 8, 9), "stop"), ((7, 8), "length"), ((7, 8), "stop")]
 
 
-async def test_a_stop_string_ends_a_text() -> None:
-    engine = await ScriptedEngine.ready(["one two"])
+async def test_a_stop_string_ends_a_text_and_keeps_its_tokens() -> None:
+    engine = await ScriptedEngine.ready(["one two three"])
     completion = await engine.generate(PROMPT, Sampling(20, stop=(" two",)), 1.0)
-    assert bytes(completion.ids) == b"one"
+    assert (bytes(completion.ids), completion.finish_reason) == (b"one two", "stop")
 
 
 async def test_a_callable_script_sees_the_prompt_and_the_number_of_the_request() -> None:

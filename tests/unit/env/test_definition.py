@@ -66,6 +66,7 @@ REFUSED = {
         "Config must derive from agentrl.env.EnvConfig",
     ),
     "a key that names the environment": ("class Config(EnvConfig):\n  name: str = ''", "Config.name cannot be set"),
+    "a key of every environment": ("class Config(EnvConfig):\n  weight: float = 1.0", "Config.weight cannot be set"),
     "limits that are a dict": ("limits = {'max_turns': 3}", r"write limits = Limits\(max_turns"),
     "blocking that is text": ("blocking = 'no'", "blocking is 'no'"),
     "Gymnasium's step": ("def step(self, action): return None", "step belongs to Gymnasium.*write respond instead"),
@@ -373,7 +374,7 @@ def test_a_class_in_place_of_an_object_is_rejected() -> None:
 
 async def test_an_environment_object_holds_only_what_an_author_writes() -> None:
     env = Echo()
-    assert {name for name in dir(env) if not name.startswith("_")} == {*HOOKS, *SETTINGS, "config", "right"}
+    assert {name for name in dir(env) if not name.startswith("_")} == {*HOOKS, *SETTINGS, "config", "right"} - {"play"}
     await EnvDriver(env).reset(Task("t"))
     assert vars(env).keys() == {"config", "ctx"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Self
 
@@ -68,8 +69,43 @@ def test_two_packages_with_the_same_name_are_rejected(monkeypatch: pytest.Monkey
     entries = [registry.EntryPoint("maze", target, ENVIRONMENTS.group) for target in ("a:Maze", "b:Maze")]
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
     monkeypatch.setattr(registry, "announced", registry.announced.__wrapped__)
-    with pytest.raises(ConfigError, match="both announce environment 'maze'; uninstall one"):
+    with pytest.raises(ConfigError, match=r"both announce environment 'maze'; uninstall one.*OWNER/maze"):
         resolve("maze")
+
+
+@pytest.mark.parametrize(("other", "is_refused"), [("agentrl-env-rival", True), ("agentrl_env_Maze", False)])
+def test_two_distributions_of_one_class_are_rejected_too(
+    other: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate(("agentrl-env-maze", other)):
+        info = tmp_path / str(number) / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("[agentrl.envs]\nmaze = json:JSONDecoder\n")
+    found = [item for n in "01" for one in distributions(path=[str(tmp_path / n)]) for item in one.entry_points]
+    monkeypatch.setattr(registry, "entry_points", lambda group: found)
+    monkeypatch.setattr(registry, "announced", registry.announced.__wrapped__)
+    with pytest.raises(ConfigError, match="both announce" if is_refused else "is not an agentrl"):
+        resolve("maze")
+
+
+@pytest.mark.parametrize("name", ["guess==0.1.0", "guess~=0.1", "agentrl/guess>=0.1,<1", "guess@0", "guess!=0.2"])
+def test_a_version_that_meets_a_specifier_resolves(name: str) -> None:
+    assert resolve(name) is resolve("guess")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("guess==0.2", "agentrl-env-guess 0.1.0 is installed; pip install 'agentrl-env-guess==0.2', give it"),
+        ("guess>=1", "pip install 'agentrl-env-guess>=1'"),
+        ("guess@latest", "write a version as @1.2, ==1.2.3 or ~=1.2"),
+        ("guess=1", "write a version as @1.2, ==1.2.3 or ~=1.2"),
+    ],
+)
+def test_a_version_that_does_not_is_rejected(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        resolve(name)
 
 
 def test_a_package_that_does_not_import_is_named() -> None:

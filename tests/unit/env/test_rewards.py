@@ -158,6 +158,20 @@ async def test_a_group_reward_of_the_wrong_length_is_invalid_for_all(result: obj
     assert [row[0].valid for row in rows] == [False, False]
 
 
+async def test_a_group_reward_may_not_exist_in_a_configuration() -> None:
+    class Sometimes(Echo):
+        @reward(scope="group")
+        def compare(self, episodes: list[Episode]) -> object:
+            return NotImplemented
+
+        @reward(scope="group")
+        def other(self, episodes: list[Episode]) -> list[float]:
+            return [1.0, 2.0]
+
+    rows = await EnvDriver(Sometimes()).score_group(episodes(1, 2))
+    assert [[(signal.name, signal.value) for signal in row] for row in rows] == [[("other", 1.0)], [("other", 2.0)]]
+
+
 async def test_a_group_reward_that_raises_is_invalid_for_all() -> None:
     class Raises(Echo):
         @reward(scope="group")
@@ -188,7 +202,7 @@ EVIDENCE = st.recursive(NUMBERS | TEXTS, lambda inner: st.lists(inner) | st.dict
     st.booleans(),
 )  # fmt: skip
 def test_a_signal_of_an_author_can_always_be_stored_and_read(signal: Signal, keep: bool) -> None:
-    taken = filled(Signal("right", None, verifier="Echo.right"), signal, 1, keep)
+    taken = filled(Signal("right", None, verifier="Echo.right"), signal, [""], keep)
     (stored,) = decode(encode(replace(trajectory(0, 0), signals=(taken,)))).signals
     assert (stored.value, stored.weight, stored.valid) == (taken.value, taken.weight, taken.valid)
     assert stored.valid == (stored.value is not None)

@@ -18,20 +18,27 @@ ROOMS: dict[str, set[str]] = {
     "config": {"types", "errors"},
     "records": {"types", "errors", "config"},
     "plugins": {"types", "errors", "config"},
-    "env": {"types", "errors", "config", "plugins"},
+    "serving": {"types", "errors"},
+    "endpoint": {"types", "errors", "serving"},
+    "roles": {"types", "errors", "config", "serving", "endpoint"},
+    "env": {"types", "errors", "config", "plugins", "endpoint", "roles"},
+    "hosting": {"types", "errors", "config", "records", "plugins", "serving", "endpoint", "roles", "env"},
     "engine": {"types", "errors", "config"},
-    "reward_models": {"types", "errors", "config", "env"},
+    "reward_models": {"types", "errors", "config", "env", "roles", "serving"},
     "losses": {"types", "errors"},
     "algorithms": {"types", "errors", "config", "plugins", "losses"},
     "weights": {"types", "errors", "engine"},
-    "rollout": {"types", "errors", "plugins", "engine", "env"},
-    "env.testing": {"types", "errors", "plugins", "engine", "env", "rollout"},
+    "rollout": {"types", "errors", "plugins", "serving", "engine", "env", "endpoint", "roles", "hosting"},
+    "env.testing": {"types", "errors", "plugins", "engine", "env", "endpoint", "roles", "rollout"},
     "learner": {"types", "errors", "config", "losses", "algorithms", "weights"},
     "metrics": {"types", "errors", "config", "records"},
 }
 ROOMS["report"] = ROOMS["metrics"] | {"metrics"}
 ROOMS["cluster"] = set(ROOMS) - {"report", "env.testing"}
+ROOMS["packaging"] = ROOMS["env"] | {"env", "hosting", "records"}
+ROOMS["openenv"] = ROOMS["packaging"] | {"packaging", "serving"}
 ROOMS["training"] = set(ROOMS) - {"env.testing"}
+ROOMS["checking"] = ROOMS["env.testing"] | ROOMS["metrics"] | {"env.testing", "metrics"}
 ROOMS["cli"] = set(ROOMS) - {"env.testing"}
 # Everything that authors import: environments, algorithms, tools, examples, code of the docs. Nothing deeper.
 PUBLIC = {
@@ -40,14 +47,23 @@ PUBLIC = {
     *("agentrl.types", "agentrl.errors"),
 }
 CLOSED = {  # folders that only these rooms of agentrl import
-    "agentrl.env.driver": {"agentrl.env", "agentrl.env.testing", "agentrl.rollout", "agentrl.training"},
-    "agentrl.env.dry_run": {"agentrl.env", "agentrl.training"},
+    "agentrl.env.driver": {
+        "agentrl.checking",
+        "agentrl.env",
+        "agentrl.env.testing",
+        "agentrl.hosting",
+        "agentrl.openenv",
+        "agentrl.rollout",
+        "agentrl.training",
+    },
+    "agentrl.env.dry_run": {"agentrl.checking", "agentrl.env", "agentrl.hosting", "agentrl.training"},
 }
 LIBRARIES = {
     "deepspeed": ("agentrl/learner/deepspeed.py",),
-    "gymnasium": ("agentrl/env/",),
-    "h11": ("agentrl/reward_models/http.py",),
-    "jinja2": ("agentrl/rollout/", "agentrl/report/"),
+    "gymnasium": ("agentrl/env/", "adapters/gymnasium/"),
+    "h11": ("agentrl/serving/connection.py",),
+    "jinja2": ("agentrl/packaging/", "agentrl/rollout/", "agentrl/report/"),
+    "openai": ("agentrl/endpoint/", "adapters/verifiers/agentrl_verifiers/harness.py"),
     "bitsandbytes": ("agentrl/learner/optimizers.py", "agentrl/learner/quantization.py"),
     "peft": ("agentrl/learner/lora.py",),
     "psutil": ("agentrl/cluster/ray.py",),
@@ -66,6 +82,7 @@ LIBRARIES = {
     ),
     "vllm": ("agentrl/engine/vllm/", "agentrl/weights/"),
     "wandb": ("agentrl/metrics/trackers.py",),
+    "websockets": ("agentrl/hosting/sockets.py", "agentrl/serving/websocket.py", "adapters/openenv/"),
 }
 # Where an extra of pyproject.toml may be imported; everything else makes do with the base dependencies.
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -74,8 +91,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "agentrl/cluster/": ("stack",),
     "agentrl/config/embedded.py": ("stack",),
     "agentrl/config/models.py": ("stack",),
+    "agentrl/endpoint/": ("stack",),
     "agentrl/engine/": ("stack",),
     "agentrl/env/testing/": ("stack", "test"),
+    "agentrl/hosting/tokens.py": ("stack",),
     "agentrl/learner/": ("stack",),
     "agentrl/learner/optimizers.py": ("bitsandbytes",),
     "agentrl/learner/quantization.py": ("bitsandbytes",),
@@ -93,6 +112,7 @@ CARRIED = {  # modules of another name than their package's, or of a package tha
     "mcp_types": "mcp",
     "pydantic_core": "pydantic",
     "re2": "google-re2",
+    "yaml": "pyyaml",
 }
 
 
@@ -168,7 +188,7 @@ def library_violations(files: list[Source]) -> Iterator[str]:
 def declaration_violations(files: list[Source]) -> Iterator[str]:
     """Imports of packages that neither the base nor the room's extra of pyproject.toml declares."""
     for file in files:
-        is_env = file.path.startswith("envs/")
+        is_env = file.path.startswith(("envs/", "adapters/"))
         extras = {extra for path, extras in EXTRAS.items() if file.path.startswith(path) for extra in extras}
         known = declared(ROOT / "pyproject.toml", frozenset(extras))
         if is_env:

@@ -100,15 +100,17 @@ class Source:
 def sources(root: Path) -> list[Source]:
     """Every shipped module below `root`; tests are not shipped."""
     folders = [root / "agentrl", root / "sandbox/agentrl_sandbox", root / "tools/agentrl_tools"]
-    folders += sorted((root / "envs").glob("*/agentrl_*"))
+    folders += sorted([*root.glob("envs/*/agentrl_*"), *root.glob("adapters/*/agentrl_*")])
     return [source(root, path, folder.parent) for folder in folders for path in sorted(folder.rglob("*.py"))]
 
 
 def author_sources(root: Path) -> list[Source]:
     """What an author would write or copy: code of the docs, examples, and the tests of the environments."""
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md")), *sorted(root.glob("envs/*/README.md"))]
+    pages += sorted(root.glob("adapters/*/README.md"))
     shown = [(page, "\n".join(PYTHON.findall(page.read_text(encoding="utf-8")))) for page in pages if page.exists()]
     files = [*sorted((root / "examples").glob("*.py")), *sorted(root.glob("envs/*/tests/**/*.py"))]
+    files += sorted(root.glob("adapters/*/tests/**/*.py"))
     return [
         *(Source(page.relative_to(root).as_posix(), "docs", ast.parse(code)) for page, code in shown if code),
         *(source(root, path, path.parent) for path in files),

@@ -16,7 +16,7 @@ from tests.tiny import tiny_model
 from tests.unit.learner.synthetic import plain_model
 from tests.unit.learner.test_lora import CPU, gradients, learned, logprobs, trained, whole, with_adapters
 
-pytest.importorskip("bitsandbytes", reason="needs agentrl[bitsandbytes]")
+pytest.importorskip("bitsandbytes", reason="needs agentrl-core[bitsandbytes]")
 
 SECTION = LoraSection(rank=4, alpha=8, load_in_4bit=True)
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentrl.metrics.step import signal_means, tool_use
-from agentrl.types import Message, SampleId, Signal, StopReason, Trajectory
+from agentrl.metrics.step import rewriters, signal_means, tool_use
+from agentrl.types import (
+    Batch,
+    Group,
+    Message,
+    SampleId,
+    Segment,
+    Signal,
+    StopReason,
+    TokenSequence,
+    Trajectory,
+)
 
 
 def episode(*roles_and_texts: tuple[str, str], turns: int, signals: tuple[Signal, ...] = ()) -> Trajectory:
@@ -34,3 +44,20 @@ def test_tool_use_is_the_share_of_episodes_that_a_tool_answered() -> None:
     failed = episode(("user", "?"), ("assistant", ""), ("tool", "error: no"), ("assistant", "4"), turns=2)
     plain = episode(("user", "?"), ("assistant", "4"), turns=1)
     assert tool_use([used, failed, plain, plain]) == 0.25
+
+
+def batch(*episodes: tuple[str, int, int]) -> Batch:
+    """A batch of one group of episodes as (environment, turns, sequences)."""
+    sequence = TokenSequence((Segment((1,), False),))
+    trajectories = [
+        replace(episode(turns=turns), env=env, sequences=(sequence,) * sequences) for env, turns, sequences in episodes
+    ]
+    return Batch((Group(0, tuple(trajectories)),), (), ())
+
+
+def test_an_agent_rewrites_its_history_if_most_of_its_long_episodes_have_a_sequence_for_every_turn() -> None:
+    assert rewriters(batch(("a", 3, 3), ("a", 5, 5), ("a", 4, 1), ("b", 4, 1), ("b", 4, 4))) == {"a": 3.0}
+
+
+def test_two_parallel_calls_and_branches_rewrite_nothing() -> None:
+    assert rewriters(batch(("a", 2, 2), ("a", 1, 1), ("b", 13, 6))) == {}

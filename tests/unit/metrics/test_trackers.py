@@ -16,7 +16,7 @@ from agentrl.metrics.statistics import Interval, wilson
 from agentrl.metrics.step import EvaluationRecord, Learned, PhaseSeconds, StepRecord, step_record
 from agentrl.metrics.trackers import Metrics, read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
-from agentrl.types import Batch, Group, SampleId, Version
+from agentrl.types import Batch, DroppedSample, Group, SampleId, Version
 from tests.unit.records.synthetic import learner_report, trajectory
 
 
@@ -119,7 +119,12 @@ def test_every_sampled_token_is_counted_trained_or_dropped() -> None:
 def test_tokens_that_a_resume_restored_count_in_the_sum_and_in_no_rate() -> None:
     members = tuple(trajectory(0, member, version=3) for member in range(2))
     tokens = sum(member.action_tokens for member in members)
-    batch = Batch((Group(0, members),), (("stale", "old", 50),), (0, 0), restored_tokens=members[0].action_tokens + 50)
+    batch = Batch(
+        (Group(0, members),),
+        (DroppedSample("stale", "old", 50, ""),),
+        (0, 0),
+        restored_tokens=members[0].action_tokens + 50,
+    )
     r = step_record(4, Version(1, 4), batch, Learned((learner_report(4, random.Random(0)),), 1), PhaseSeconds(2.0, 3.0))
     assert r.sampled_tokens == tokens + 50
     assert r.sampled_per_s == members[1].action_tokens / 2.0

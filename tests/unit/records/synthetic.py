@@ -198,7 +198,7 @@ class SyntheticRun:
         model = self.folder.path / "model"
         model.mkdir(exist_ok=True)
         (model / "config.json").write_text("{}")
-        manifest.write_manifest(self.folder, manifest.build_manifest(source, [], {"model": model}))
+        manifest.write_manifest(self.folder, manifest.build_manifest([source], [], {"model": model}))
         self.metrics.close()
         self.store.close()
         self.audit.close()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from agentrl.errors import RunError
 from agentrl.records.ledger import Ledger, LedgerCounts, State
-from agentrl.types import AttemptId, SampleId
+from agentrl.types import AttemptId, GroupTask, SampleId
 from tests.unit.records.synthetic import request, trajectory
 
 SAMPLE = SampleId(3, 1)
@@ -88,6 +91,21 @@ def test_a_row_tells_what_the_trajectory_was(ledger: Ledger) -> None:
     assert row.finished_at >= row.dispatched_at
 
 
+def test_the_ledger_knows_the_task_of_every_group(ledger: Ledger) -> None:
+    for group, env in enumerate(("guess", "math", "guess")):
+        for member in (0, 1):
+            asked = dataclasses.replace(request(SampleId(group, member)), env=env, epoch=group, task_index=10 + group)
+            ledger.dispatched([asked])
+    assert ledger.groups() == {0: GroupTask("guess", 0, 10), 1: GroupTask("math", 1, 11), 2: GroupTask("guess", 2, 12)}
+
+
+def test_a_ledger_of_an_earlier_version_is_refused_as_such(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as db:
+        db.execute("CREATE TABLE attempts (grp INTEGER, member INTEGER, state TEXT)")
+    with pytest.raises(RunError, match="written by an earlier version of agentrl"):
+        Ledger(tmp_path / "ledger.sqlite")
+
+
 def test_an_invalid_sample_has_no_reward(ledger: Ledger) -> None:
     ledger.dispatched([request(SAMPLE)])
     ledger.finished([trajectory(*SAMPLE, reward=None)])
@@ -156,7 +174,7 @@ def test_a_resume_gives_back_what_was_trained_after_its_step(ledger: Ledger) -> 
     ledger.trained([s for s in samples if s.group == 1], 2)
     with pytest.raises(RunError):
         ledger.trained([SampleId(1, 0)], 3)
-    assert ledger.next_group() == 5
+    assert max(ledger.groups()) == 4
 
 
 def test_a_baseline_belongs_to_a_step_and_a_resume_gives_it_back_with_its_group(ledger: Ledger) -> None:

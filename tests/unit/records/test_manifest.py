@@ -18,7 +18,7 @@ from agentrl.records.folder import RunFolder
 def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     source = manifest.plugin_source("math", pydantic.BaseModel)
-    made = manifest.build_manifest(source, [tmp_path / "config.json"], {"model": tmp_path})
+    made = manifest.build_manifest([source], [tmp_path / "config.json"], {"model": tmp_path})
     manifest.write_manifest(RunFolder(tmp_path), made)
     assert manifest.read_manifest(RunFolder(tmp_path)) == made
     assert made.packages["pydantic"] == pydantic.VERSION
@@ -55,20 +55,28 @@ def test_an_env_in_a_file_is_told_by_the_hash_of_the_file(tmp_path: Path) -> Non
 
 def test_a_changed_byte_or_name_changes_the_hash_of_a_source(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
-    (tmp_path / "notes.txt").write_text("not source")
-    first = manifest.hash_source(tmp_path)
-    (tmp_path / "notes.txt").write_text("still not source")
-    assert manifest.hash_source(tmp_path) == first
-    (tmp_path / "a.py").write_text("x = 2\n")
-    second = manifest.hash_source(tmp_path)
+    (tmp_path / "rows.jsonl").write_text("{}")
+    hashes = [manifest.hash_source(tmp_path)]
+    for name in ("a.py", "rows.jsonl"):
+        (tmp_path / name).write_text("2\n")
+        hashes.append(manifest.hash_source(tmp_path))
     (tmp_path / "a.py").rename(tmp_path / "b.py")
-    assert len({first, second, manifest.hash_source(tmp_path)}) == 3
+    assert len({*hashes, manifest.hash_source(tmp_path)}) == 4
+
+
+@pytest.mark.parametrize("name", ["__pycache__/a.pyc", ".a.py.swp", ".cache/a.py"])
+def test_bytecode_and_hidden_files_are_no_source(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    first = manifest.hash_source(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("1")
+    assert manifest.hash_source(tmp_path) == first
 
 
 def made_of(folder: Path) -> manifest.RunManifest:
     files = tuple(manifest.hash_files(folder / "env"))
     env = manifest.PluginSource("x", "", "", manifest.hash_source(folder / "env"), files)
-    return manifest.build_manifest(env, [folder / "rows.jsonl"], {"model": folder / "model"})
+    return manifest.build_manifest([env], [folder / "rows.jsonl"], {"model": folder / "model"})
 
 
 def test_what_changed_since_a_run_began_is_named(tmp_path: Path) -> None:
@@ -95,13 +103,13 @@ def test_what_changed_since_a_run_began_is_named(tmp_path: Path) -> None:
 def test_a_manifest_without_files_still_shows_that_the_source_changed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     old, new = manifest.PluginSource("x", "", "", "0" * 64), manifest.PluginSource("x", "", "", "1" * 64)
-    made = [manifest.build_manifest(env, [], {"model": tmp_path}) for env in (old, new)]
+    made = [manifest.build_manifest([env], [], {"model": tmp_path}) for env in (old, new)]
     assert manifest.changes(made[0], made[1]) == ["the source"]
 
 
 def test_a_resume_with_other_software_writes_a_manifest_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    made = manifest.build_manifest(manifest.PluginSource("x", "", "", "0" * 64), [], {"model": tmp_path})
+    made = manifest.build_manifest([manifest.PluginSource("x", "", "", "0" * 64)], [], {"model": tmp_path})
     assert manifest.write_manifest(RunFolder(tmp_path), made) == ""
     for python in ("3.0", "3.1"):
         changed = manifest.write_manifest(RunFolder(tmp_path), replace(made, python=python))
@@ -120,15 +128,15 @@ def test_a_changed_model_is_refused_with_its_role(tmp_path: Path) -> None:
         (folder / "README.md").write_text("not loaded")
     env = manifest.PluginSource("x", "", "", "0" * 64)
     models = {"model": policy, "critic": critic, "teacher": policy}
-    assert manifest.write_manifest(run, manifest.build_manifest(env, [], models)) == ""
+    assert manifest.write_manifest(run, manifest.build_manifest([env], [], models)) == ""
     (critic / "README.md").write_text("another")
-    assert manifest.write_manifest(run, manifest.build_manifest(env, [], models)) == ""
+    assert manifest.write_manifest(run, manifest.build_manifest([env], [], models)) == ""
     (critic / "model.safetensors").write_text("2")
     with pytest.raises(ConfigError, match=r"started: critic: model\.safetensors\. Restore these files"):
-        manifest.write_manifest(run, manifest.build_manifest(env, [], models))
+        manifest.write_manifest(run, manifest.build_manifest([env], [], models))
     (policy / "model.safetensors").write_text("2")
     with pytest.raises(ConfigError, match=r"started: model: .*; critic: .*; teacher: model\.safetensors\."):
-        manifest.write_manifest(run, manifest.build_manifest(env, [], models))
+        manifest.write_manifest(run, manifest.build_manifest([env], [], models))
     assert [path.name for path in run.path.iterdir()] == ["manifest.json"]
 
 

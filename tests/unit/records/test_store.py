@@ -61,7 +61,7 @@ TRAJECTORIES = st.builds(
     Trajectory, st.builds(SampleId, st.integers(0, 2**40), st.integers(0, 2**20)), st.integers(0, 9), st.just("train"),
     st.integers(0, 2**40), TEXT, st.lists(SEQUENCES, max_size=3).map(tuple), st.lists(MESSAGES, max_size=3).map(tuple),
     st.lists(SIGNALS, max_size=3).map(tuple), st.sampled_from(StopReason), error=TEXT,
-    traceback=TEXT, success=st.none() | SIGNALS,
+    traceback=TEXT, success=st.none() | SIGNALS, env=TEXT,
 )  # fmt: skip
 
 

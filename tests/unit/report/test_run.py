@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def test_a_run_is_read_as_typed_objects(folder: RunFolder) -> None:
     run = Run(str(folder.path))
-    assert run.config.env.name == "math"
+    assert run.config.env[0].name == "math"
     assert [record.step for record in run.steps] == [1, 2, 3]
     assert [record.step for record in run.evaluations] == [0, 3]
     assert run.summary is not None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +14,12 @@ from rich.console import Console
 
 from agentrl.errors import RunError
 from agentrl.records.folder import RunFolder
+from agentrl.records.ledger import Ledger
 from agentrl.records.store import TrajectoryStore
 from agentrl.report.show import render, show
 from agentrl.report.transcript import headline
-from agentrl.types import Signal, StopReason
-from tests.unit.records.synthetic import synthetic_run, trajectory, with_tool
+from agentrl.types import SampleId, Signal, StopReason
+from tests.unit.records.synthetic import request, synthetic_run, trajectory, with_tool
 from tests.unit.report.test_html import transcribed
 
 
@@ -52,6 +55,18 @@ def test_the_table_shows_the_state_of_each_sample(run: RunFolder) -> None:
     assert "48 attempts" in text
     assert "trained" in text
     assert "11-3" in text
+
+
+def test_the_table_names_the_environment_of_a_sample_if_the_run_has_several(run: RunFolder, tmp_path: Path) -> None:
+    assert "environment" not in printed(show(run.path))
+    folder = RunFolder(tmp_path)
+    with closing(Ledger(folder.ledger)) as ledger:
+        ledger.begin_incarnation()
+        for group, env in enumerate(("math", "guess")):
+            ledger.dispatched([replace(request(SampleId(group, 0)), env=env)])
+    text = printed(show(tmp_path))
+    assert "environment" in text
+    assert re.search(r"1-0 +guess +in_flight", text)
 
 
 def test_a_sample_is_shown_in_full(run: RunFolder) -> None:

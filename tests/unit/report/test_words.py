@@ -38,6 +38,11 @@ def test_a_step_without_an_update_says_why(moved: StepRecord) -> None:
     assert "no update: the critic learns alone" in step_words(replace(moved, learner=alone), 9)
 
 
+def test_several_sequences_per_episode_are_told(moved: StepRecord) -> None:
+    assert ", 3.0 sequences · entropy" in step_words(replace(moved, sequences_mean=3.0), 9)
+    assert "sequences" not in step_words(moved, 9)
+
+
 def test_the_steps_without_an_update_are_counted_by_their_most_common_reason(moved: StepRecord) -> None:
     assert no_update_words([moved, moved]) == ""
     steps = [moved, still(moved, mean=1.0), still(moved), still(moved)]

@@ -110,6 +110,31 @@ async def test_the_form_of_openrlhf_is_sent_to_get_reward() -> None:
     assert "takes rendered text, not messages" in refused.reason
 
 
+async def test_scores_and_extra_logs_of_openrlhf_are_evidence() -> None:
+    body = b'{"rewards": [2.5, 0], "scores": [1, 0], "extra_logs": {"length": [7, 8], "note": "x"}}'
+    async with answering((200, body)) as (url, _):
+        model = RewardModel(f"{url}/get_reward")
+        signals = await asyncio.gather(model.score("one"), model.score("two"))
+        await model.aclose()
+    assert [signal.evidence for signal in signals] == [{"scores": 1, "length": 7}, {"scores": 0, "length": 8}]
+
+
+async def test_several_servers_are_asked_in_turn_and_for_each_other() -> None:
+    rewards = (200, b'{"rewards": [1.0]}')
+    async with answering(rewards) as (one, asked), answering(rewards, (503, b"")) as (two, refusing):
+        model = RewardModel(f"{one}/get_reward, {two}/get_reward/")
+        values = [(await model.score(text)).value for text in "abcd"]
+        await model.aclose()
+    assert values == [1.0] * 4
+    assert [json.loads(body)["query"] for body in asked] == [["a"], ["c"], ["d"]]
+    assert [json.loads(body)["query"] for body in refusing] == [["b"], ["d"]]
+
+
+def test_servers_of_two_forms_are_refused() -> None:
+    with pytest.raises(ConfigError, match="write all in one form"):
+        RewardModel("http://one/get_reward,http://two")
+
+
 async def test_an_input_that_cannot_be_scored_spoils_no_other() -> None:
     async with serving() as client:
         model = RewardModel(str(client.base_url))

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from agentrl.env import fenced
 from agentrl.errors import ConfigError
 from agentrl.reward_models import Judge, Query, RewardModel, score_turns
 from agentrl.types import Message, Signal
@@ -41,10 +42,9 @@ async def test_a_judge_reads_the_conversation_with_its_calls() -> None:
         await judge.score(Query("as text"))
         await judge.aclose()
     [first, second] = map(json.loads, asked)
-    assert first["messages"][0]["content"] == (
-        "Judge:\n[user]\n{braces}\n\n[assistant]\n(calls add with {'a': 1})\nEnd."
-    )
-    assert second["messages"][0]["content"] == "Judge:\nas text\nEnd."
+    conversation = "[user]\n{braces}\n\n[assistant]\n(calls add with {'a': 1})"
+    assert first["messages"][0]["content"] == f"Judge:\n{fenced(conversation=conversation)}\nEnd."
+    assert second["messages"][0]["content"] == f"Judge:\n{fenced(conversation='as text')}\nEnd."
     assert (first["model"], first["temperature"]) == ("qwen", 0)
 
 

@@ -8,9 +8,9 @@ import json
 import httpx
 import pytest
 
-from agentrl.reward_models import http
 from agentrl.reward_models.batcher import BatchLimits
 from agentrl.reward_models.server import RewardServer, ServerLimits
+from agentrl.serving import connection as http
 from tests.unit.reward_models.lengths import NOW, Lengths, serving
 
 TOKEN = "a-token-of-16-characters"

@@ -89,7 +89,7 @@ async def test_the_score_of_each_turn_is_the_reward_of_its_last_token(env: type[
         (Signal("x", 1.0, scope="turn"), "Signal.turn is None"),
         (Signal("x", 1.0, scope="turn", turn=True), "Signal.turn is True"),
         (Signal("x", 1.0, turn=1), "Signal.turn is 1; give it the scope 'turn'"),
-        (Signal("win", 1.0, agent="white"), "Signal.agent is 'white'; give '', because no agent of that name"),
+        (Signal("win", 1.0, agent="white"), "Signal.agent is 'white'; give '' or the name"),
     ],
 )  # fmt: skip
 async def test_a_reward_of_a_turn_or_an_agent_that_the_episode_does_not_have_is_invalid(

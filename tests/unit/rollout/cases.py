@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agentrl.endpoint import Endpoint
 from agentrl.env.base import Env
 from agentrl.env.config import EnvConfig, Limits
 from agentrl.env.context import Context, Episode, Reply, Turn
@@ -160,7 +161,11 @@ def stage(
     """A stage with the tiny tokenizer (or `made`) and `env(**options)`."""
     heard = engine if isinstance(engine, Listening) else Listening(engine)
     return EpisodeRuntime(
-        lambda max_turns: EnvDriver(env(**options), max_turns), load_renderer(made or tokenizer()), heard, max_context
+        lambda max_turns: EnvDriver(env(**options), max_turns),
+        load_renderer(made or tokenizer()),
+        heard,
+        max_context,
+        Endpoint(max_context),
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.endpoint import Endpoint
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.env import EnvDriver
 from agentrl.errors import EnvError
@@ -79,7 +80,7 @@ async def test_an_episode_runs_without_a_tokenizer() -> None:
     call = '<tool_call>{"name": "double", "arguments": {"number": 4}}</tool_call>'
     engine = await ScriptedEngine.ready(["one", call, "two", "three"], vocab_size=VOCAB_SIZE)
     heard = Listening(engine)
-    runtime = EpisodeRuntime(lambda max_turns: EnvDriver(Chat(), max_turns), RENDERER, heard, 4000)
+    runtime = EpisodeRuntime(lambda max_turns: EnvDriver(Chat(), max_turns), RENDERER, heard, 4000, Endpoint(4000))
     trajectory = await EpisodeRunner(request(max_tokens=100), runtime).run()
     assert (trajectory.stop_reason, trajectory.error) == (StopReason.ENV_DONE, "")
     assert [message["content"] for message in trajectory.tool_results] == ["8"]

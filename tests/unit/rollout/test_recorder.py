@@ -18,12 +18,12 @@ def completion(*ids: int, spans: tuple[VersionSpan, ...] | None = None, logprobs
 
 def test_contexts_and_actions_alternate_in_one_sequence() -> None:
     recorder = Recorder()
-    recorder.begin((1, 2))
-    recorder.action(completion(3, 4, spans=(VersionSpan(V0, 0, 1), VersionSpan(V1, 1, 2))), turn=0)
-    recorder.context((5,), turn=0)
-    recorder.action(completion(6), turn=1)
+    branch = recorder.begin((1, 2))
+    branch.action(completion(3, 4, spans=(VersionSpan(V0, 0, 1), VersionSpan(V1, 1, 2))), turn=0)
+    branch.context((5,), turn=0)
+    branch.action(completion(6), turn=1)
     (sequence,) = recorder.sequences()
-    assert recorder.prompt == (1, 2, 3, 4, 5, 6)
+    assert branch.prompt == (1, 2, 3, 4, 5, 6)
     assert sequence.ids == [1, 2, 3, 4, 5, 6]
     assert sequence.mask == [0, 0, 1, 1, 0, 1]
     assert sequence.logprobs == [0.0, 0.0, -0.5, -0.5, 0.0, -0.5]
@@ -32,20 +32,17 @@ def test_contexts_and_actions_alternate_in_one_sequence() -> None:
 
 def test_a_rewritten_history_is_context_in_the_next_sequence() -> None:
     recorder = Recorder()
-    recorder.begin((1,))
-    recorder.action(completion(2), turn=0)
-    recorder.begin((1, 2, 3), turn=1)
-    recorder.action(completion(4), turn=1)
-    assert recorder.prompt == (1, 2, 3, 4)
+    recorder.begin((1,)).action(completion(2), turn=0)
+    recorder.begin((1, 2, 3), turn=1).action(completion(4), turn=1)
     assert [sequence.mask for sequence in recorder.sequences()] == [[0, 1], [0, 0, 0, 1]]
 
 
 def test_context_that_nothing_was_sampled_after_is_left_out() -> None:
     recorder = Recorder()
-    recorder.begin((1,))
+    branch = recorder.begin((1,))
     assert recorder.sequences() == ()
-    recorder.action(completion(2), turn=0)
-    recorder.context((3, 4), turn=0)
+    branch.action(completion(2), turn=0)
+    branch.context((3, 4), turn=0)
     recorder.begin((5,), turn=1)
     assert [sequence.ids for sequence in recorder.sequences()] == [[1, 2]]
 
@@ -64,7 +61,18 @@ def test_context_that_nothing_was_sampled_after_is_left_out() -> None:
 )
 def test_a_completion_whose_parts_do_not_fit_is_refused(wrong: Completion) -> None:
     recorder = Recorder()
-    recorder.begin((9,))
+    branch = recorder.begin((9,))
     with pytest.raises(EngineError, match="each id needs one of each"):
-        recorder.action(wrong, turn=0)
+        branch.action(wrong, turn=0)
     assert recorder.sequences() == ()
+
+
+def test_branches_grow_side_by_side_and_keep_their_agents() -> None:
+    recorder = Recorder()
+    white, black = recorder.begin((1,)), recorder.begin((2,))
+    white.action(completion(3), turn=0, agent="white")
+    black.action(completion(4), turn=1, agent="black")
+    white.context((5,), turn=2)
+    white.action(completion(6), turn=2, agent="white")
+    assert [sequence.ids for sequence in recorder.sequences()] == [[1, 3, 5, 6], [2, 4]]
+    assert [s.agent for s in recorder.sequences()[0].segments if s.is_action] == ["white", "white"]

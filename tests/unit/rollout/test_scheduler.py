@@ -16,12 +16,14 @@ from agentrl.errors import DeadlineError, RunError, WorkerLostError
 from agentrl.rollout.faults import UNANSWERED_BATCHES
 from agentrl.rollout.groups import RolloutSettings
 from agentrl.rollout.scheduler import Scheduler
+from agentrl.rollout.task_order import EnvPlan, TaskSampler
 from agentrl.types import (
     Batch,
     DropReason,
     EpisodeRequest,
     EpisodeSettings,
     Group,
+    GroupTask,
     SampleId,
     Segment,
     Signal,
@@ -31,6 +33,7 @@ from agentrl.types import (
     Version,
     VersionSpan,
 )
+from agentrl.types.outcomes import GroupOutcome
 
 V0 = Version(0, 0)
 
@@ -41,6 +44,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.state: dict[tuple[SampleId, int], str] = {}
         self.reasons: dict[tuple[SampleId, int], str] = {}
+        self.outcomes: list[GroupOutcome] = []
 
     def dispatched(self, requests: Iterable[EpisodeRequest]) -> None:
         for request in requests:
@@ -58,6 +62,9 @@ class MemoryJournal:
         for key in attempts:
             assert self.state[key] in ("in_flight", "finished")
             self.state[key], self.reasons[key] = outcome, reason
+
+    def observed(self, outcomes: Iterable[GroupOutcome]) -> None:
+        self.outcomes.extend(outcomes)
 
     def count(self, state: str) -> int:
         return sum(value == state for value in self.state.values())
@@ -101,17 +108,19 @@ def trajectory(request: EpisodeRequest, version: Version = V0, **changes: object
         split=request.split,
         task_index=request.task_index,
         task_id=str(request.task_index),
+        env=request.env,
         messages=(),
         **(fields | changes),  # type: ignore[arg-type]
     )
 
 
-def settings(**changes: object) -> RolloutSettings:
+def settings(tasks: int | None = None, **changes: object) -> RolloutSettings:
+    plan = EnvPlan("sums", EpisodeSettings(1.0, 8, 0, 10.0, 10.0), 1, tasks=tasks, has_group_rewards=True)
     fields: dict[str, object] = {
         "seed": 1,
+        "envs": (plan,),
         "prompts": 2,
         "group_size": 2,
-        "episode": EpisodeSettings(1.0, 8, 0, 10.0, 10.0),
         "max_staleness": 0,
         "on_stale": "drop",
         "max_invalid": 0.5,
@@ -125,11 +134,23 @@ async def settle_down() -> None:
         await asyncio.sleep(0)
 
 
+def before(groups: int) -> dict[int, GroupTask]:
+    """The tasks of the groups that an earlier incarnation dispatched."""
+    return {group: GroupTask("sums", 0, group) for group in range(groups)}
+
+
+def asked(scheduler: Scheduler, sample: SampleId) -> EpisodeRequest:
+    """The first request for a sample."""
+    return scheduler.settings.request(GroupTask("sums", 0, sample.group), sample, 0)
+
+
 def make(
-    has_signal: Callable[[Group], bool] | None = None, **changes: object
+    has_signal: Callable[[Group], bool] | None = None, groups_before: int = 0, **changes: object
 ) -> tuple[Scheduler, Workers, MemoryJournal]:
     workers, journal = Workers(), MemoryJournal()
-    return Scheduler(settings(**changes), workers, journal, V0, has_signal=has_signal), workers, journal
+    history = before(groups_before)
+    scheduler = Scheduler(settings(**changes), workers, journal, V0, history=history, has_signal=has_signal)
+    return scheduler, workers, journal
 
 
 async def test_synchronous_sampling_waits_for_the_publication() -> None:
@@ -277,7 +298,7 @@ async def test_a_sample_without_an_answer_is_replaced_in_the_batch() -> None:
     assert journal.count("unanswered") == 4
     assert journal.reasons[SampleId(0, 1), 0] == "the prompt has 90 tokens"
     assert journal.reasons[SampleId(1, 0), 0] == "context_overflow: no token was sampled"
-    assert collections.Counter(outcome for outcome, _, _ in batch.dropped) == {"unanswered": 4}
+    assert collections.Counter(outcome for outcome, *_ in batch.dropped) == {"unanswered": 4}
 
 
 async def test_a_valid_reward_without_a_sampled_token_is_not_trained() -> None:
@@ -452,9 +473,8 @@ async def test_an_old_baseline_serves_members_that_are_fresh() -> None:
 
 
 async def test_a_resume_samples_only_the_baseline_that_is_missing() -> None:
-    scheduler, workers, journal = greedy()
-    scheduler.next_group = 1
-    done = [trajectory(scheduler.settings.request(SampleId(0, member), 0)) for member in (0, 1)]
+    scheduler, workers, journal = greedy(groups_before=1)
+    done = [trajectory(asked(scheduler, SampleId(0, member))) for member in (0, 1)]
     journal.state |= {(t.sample, 0): "finished" for t in done} | {(SampleId(0, 2), 0): "lost"}
     scheduler.restore(done, {SampleId(0, member): 0 for member in range(3)})
     scheduler.start()
@@ -478,12 +498,11 @@ async def test_stopping_settles_every_open_attempt_and_keeps_the_finished() -> N
 
 
 async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
-    scheduler, workers, journal = make()
+    scheduler, workers, journal = make(groups_before=8)
     sample = SampleId(7, 0)
-    done = trajectory(scheduler.settings.request(sample, 0))
+    done = trajectory(asked(scheduler, sample))
     journal.state[sample, 0] = "finished"
     journal.state[SampleId(7, 1), 0] = "lost"
-    scheduler.next_group = 8
     scheduler.restore([done], {sample: 0, SampleId(7, 1): 0})
     scheduler.start()
     await settle_down()
@@ -494,11 +513,10 @@ async def test_a_resumed_group_runs_only_what_it_lacks() -> None:
 
 
 async def test_a_resumed_group_does_not_run_unanswered_samples_again() -> None:
-    scheduler, workers, journal = make(group_size=3)
+    scheduler, workers, journal = make(group_size=3, groups_before=8)
     samples = [SampleId(7, member) for member in range(3)]
-    done = [trajectory(scheduler.settings.request(sample, 0)) for sample in samples[:2]]
+    done = [trajectory(asked(scheduler, sample)) for sample in samples[:2]]
     journal.state |= {(t.sample, 0): "finished" for t in done}
-    scheduler.next_group = 8
     scheduler.restore(done, dict.fromkeys(samples, 0), {samples[2]})
     scheduler.start()
     await settle_down()
@@ -509,11 +527,10 @@ async def test_a_resumed_group_does_not_run_unanswered_samples_again() -> None:
 
 
 async def test_a_finished_sample_without_tokens_is_settled_on_resume() -> None:
-    scheduler, workers, journal = make(group_size=2)
+    scheduler, workers, journal = make(group_size=2, groups_before=8)
     samples = [SampleId(7, member) for member in range(2)]
-    mute = [trajectory(scheduler.settings.request(sample, 0), sequences=()) for sample in samples]
+    mute = [trajectory(asked(scheduler, sample), sequences=()) for sample in samples]
     journal.state |= {(t.sample, 0): "finished" for t in mute}
-    scheduler.next_group = 8
     scheduler.restore(mute, dict.fromkeys(samples, 0))
     scheduler.start()
     await settle_down()
@@ -522,10 +539,9 @@ async def test_a_finished_sample_without_tokens_is_settled_on_resume() -> None:
 
 
 async def test_a_group_that_was_cancelled_before_anything_came_back_runs_again() -> None:
-    scheduler, workers, journal = make()
+    scheduler, workers, journal = make(groups_before=4)
     for member in (0, 1):
         journal.state[SampleId(3, member), 0] = "cancelled"
-    scheduler.next_group = 4
     scheduler.restore([], {SampleId(3, 0): 0, SampleId(3, 1): 0})
     scheduler.start()
     await settle_down()
@@ -533,11 +549,10 @@ async def test_a_group_that_was_cancelled_before_anything_came_back_runs_again()
 
 
 async def test_a_resumed_run_dispatches_no_more_than_its_bound() -> None:
-    scheduler, workers, journal = make()
-    done = [trajectory(scheduler.settings.request(SampleId(group, member), 0)) for group in (3, 4) for member in (0, 1)]
+    scheduler, workers, journal = make(groups_before=6)
+    done = [trajectory(asked(scheduler, SampleId(group, member))) for group in (3, 4) for member in (0, 1)]
     journal.state |= {(t.sample, 0): "finished" for t in done}
     journal.state |= {(SampleId(5, member), 0): "cancelled" for member in (0, 1)}
-    scheduler.next_group = 6
     scheduler.restore(done, dict(journal.state.keys()))
     scheduler.start()
     await settle_down()
@@ -597,7 +612,7 @@ async def test_a_worker_lost_while_scoring_a_group_loses_the_group_not_the_sampl
     workers.finish_group(0)
     batch = await scheduler.next_batch(1)
     assert batch.groups[0].id == 0
-    assert [(outcome, why) for outcome, why, _ in batch.dropped] == [("lost", "gone")] * 2
+    assert [(outcome, why) for outcome, why, *_ in batch.dropped] == [("lost", "gone")] * 2
 
 
 def ranked(members: Sequence[Trajectory]) -> list[Trajectory]:
@@ -606,7 +621,7 @@ def ranked(members: Sequence[Trajectory]) -> list[Trajectory]:
 
 def stored(scheduler: Scheduler, journal: MemoryJournal, *members: int) -> list[Trajectory]:
     """Members of group 0 that an earlier incarnation scored."""
-    requests = [scheduler.settings.request(SampleId(0, member), 0) for member in members]
+    requests = [asked(scheduler, SampleId(0, member)) for member in members]
     journal.dispatched(requests)
     back = ranked([trajectory(request) for request in requests])
     for one in back:
@@ -620,7 +635,7 @@ async def test_a_resume_does_not_score_a_group_again() -> None:
     async def score(members: Sequence[Trajectory]) -> Sequence[Trajectory]:
         raise AssertionError("every member was scored before the resume")
 
-    scheduler = Scheduler(settings(prompts=1), workers, journal, V0, score_group=score, next_group=1)
+    scheduler = Scheduler(settings(prompts=1), workers, journal, V0, score_group=score, history=before(1))
     back = stored(scheduler, journal, 0, 1)
     scheduler.restore(back, {t.sample: 0 for t in back})
     scheduler.start()
@@ -632,7 +647,7 @@ async def test_a_resume_does_not_score_a_group_again() -> None:
 async def test_restored_tokens_are_counted_apart_from_those_sampled_now(bound: int, dropped: int) -> None:
     workers, journal = Workers(), MemoryJournal()
     changes = {"prompts": 2, "group_size": 1, "min_valid": 1, "max_staleness": bound, "on_stale": "wait"}
-    scheduler = Scheduler(settings(**changes), workers, journal, Version(1, 3), (0, 3), next_group=1)
+    scheduler = Scheduler(settings(**changes), workers, journal, Version(1, 3), (0, 3), history=before(1))
     [back] = stored(scheduler, journal, 0)
     newer = Segment((5, 6, 7), True, (-0.5,) * 3, (VersionSpan(Version(0, 4), 0, 3),))
     scheduler.restore([dataclasses.replace(back, sequences=(TokenSequence((newer,)),))], {back.sample: 0})
@@ -664,7 +679,7 @@ async def test_a_group_that_is_partly_back_scores_its_new_members_and_keeps_the_
         seen.append(len(members))
         return ranked(members)
 
-    scheduler = Scheduler(settings(prompts=1), workers, journal, V0, score_group=score, next_group=1)
+    scheduler = Scheduler(settings(prompts=1), workers, journal, V0, score_group=score, history=before(1))
     scheduler.restore(stored(scheduler, journal, 0), {SampleId(0, 0): 0})
     scheduler.start()
     await settle_down()
@@ -693,7 +708,9 @@ async def test_a_group_that_every_member_gave_up_has_nothing_to_score() -> None:
 async def test_a_sample_is_as_old_as_the_farthest_of_its_versions() -> None:
     """Incarnation 0 got to version 5; incarnation 1 began at its version 3. Version 0.5 is farther away than 0.4."""
     workers, journal = Workers(), MemoryJournal()
-    scheduler = Scheduler(settings(prompts=1, max_staleness=2), workers, journal, Version(1, 3), (0, 3), next_group=1)
+    scheduler = Scheduler(
+        settings(prompts=1, max_staleness=2), workers, journal, Version(1, 3), (0, 3), history=before(1)
+    )
     back = []
     for one in stored(scheduler, journal, 0, 1):
         segments = [Segment((1, 2), False)]
@@ -726,9 +743,13 @@ async def test_stopping_before_a_group_is_scored_settles_its_members() -> None:
 def test_the_same_seed_gives_the_same_tasks_and_epochs_differ() -> None:
     first, again, other = settings(tasks=5), settings(tasks=5), settings(tasks=5, seed=2)
 
-    def visited(of: RolloutSettings, groups: range) -> list[int]:
-        return [of.request(SampleId(group, 0), 0).task_index for group in groups]
+    def requests(of: RolloutSettings, groups: int) -> list[EpisodeRequest]:
+        sampler = TaskSampler(of.seed, of.envs)
+        return [of.request(sampler.next(), SampleId(group, 0), 0) for group in range(groups)]
 
-    assert visited(first, range(10)) == visited(again, range(10)) != visited(other, range(10))
-    assert sorted(visited(first, range(5))) == sorted(visited(first, range(5, 10))) == list(range(5))
-    assert first.request(SampleId(0, 0), 0).seed != first.request(SampleId(5, 0), 0).seed
+    def visited(of: RolloutSettings) -> list[int]:
+        return [request.task_index for request in requests(of, 10)]
+
+    assert visited(first) == visited(again) != visited(other)
+    assert sorted(visited(first)[:5]) == sorted(visited(first)[5:]) == list(range(5))
+    assert requests(first, 1)[0].seed != requests(first, 6)[5].seed

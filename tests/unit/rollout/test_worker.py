@@ -99,7 +99,7 @@ async def test_the_turns_of_an_attempt_go_where_their_prefix_is(make: Make) -> N
 
 async def test_group_rewards_see_the_whole_group_and_add_to_the_rest(make: Make) -> None:
     worker = make(await engine("a", "abc", "ab"), "Ranked", turns=1)
-    assert worker.has_group_rewards()
+    assert await worker.has_group_rewards()
     group = await asyncio.gather(*(worker.run(request(member)) for member in range(3)))
     assert [t.reward for t in await worker.score_group(group)] == [1 + 0, 3 + 4, 2 + 2]
 

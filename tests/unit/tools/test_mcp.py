@@ -24,7 +24,7 @@ from agentrl.errors import AgentRLError, ConfigError, DeadlineError
 from tests.unit.env.test_tools import calls
 from tests.unit.tools.guest import Guest, guest_with, say
 
-pytest.importorskip("mcp", reason="MCP servers need agentrl[mcp]")
+pytest.importorskip("mcp", reason="MCP servers need agentrl-core[mcp]")
 HERE = Path(__file__).parent
 PATIENCE_S = 120.0
 

@@ -20,7 +20,7 @@ from agentrl.env import EnvDriver, Task
 from tests.unit.tools.guest import say
 from tests.unit.tools.test_mcp import PATIENCE_S, guest
 
-pytest.importorskip("mcp", reason="MCP servers need agentrl[mcp]")
+pytest.importorskip("mcp", reason="MCP servers need agentrl-core[mcp]")
 MIB = 1 << 20
 FLOOD = 64 * MIB
 NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 60_000}}

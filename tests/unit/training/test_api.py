@@ -72,16 +72,20 @@ def test_settings_are_short_flags_keys_or_sections(tmp_path: Path) -> None:
     config = agentrl.load_config(
         env="guess", env_options={"high": 20}, model=tmp_path, lr=1e-5, group_size=4, steps=3, rollout={"prompts": 2}
     )
-    assert (config.env.name, config.env.options, config.model.name) == ("guess", {"high": 20}, str(tmp_path))
+    assert (config.env[0].name, config.env[0].options, config.model.name) == ("guess", {"high": 20}, str(tmp_path))
     assert (config.learner.lr, config.rollout.group_size, config.rollout.prompts, config.steps) == (1e-5, 4, 2, 3)
     assert agentrl.load_config(env={"name": "guess", "high": 20}).env == config.env
-    assert agentrl.load_config(env=Path("./mine")).env.name == str(Path("mine").absolute())
+    assert agentrl.load_config(env=Path("./mine")).env[0].name == str(Path("mine").absolute())
+    several = agentrl.load_config(env=[{"name": "math", "weight": 2}, "guess"])
+    assert [(env.name, env.weight) for env in several.env] == [("math", 2), ("guess", 1)]
+    with pytest.raises(ConfigError, match=r'env lists the class GuessEnv: name its file, as in "./file.py:GuessEnv"'):
+        agentrl.load_config(env=[resolve("guess"), "math"])
 
 
 def test_settings_override_the_file_and_none_sets_nothing(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("steps = 3\nseed = 5\n")
     config = agentrl.load_config(tmp_path / "run.toml", steps=4, seed=None, env_options={"high": None})
-    assert (config.steps, config.seed, config.env.options) == (4, 5, {})
+    assert (config.steps, config.seed, config.env[0].options) == (4, 5, {})
 
 
 @pytest.mark.parametrize(
@@ -154,15 +158,15 @@ def test_an_evaluation_refuses_what_it_would_ignore(launched: Launched) -> None:
 
 def test_a_class_with_a_name_goes_by_its_name(launched: Launched) -> None:
     agentrl.train(env=resolve("guess"))
-    assert (launched[0].env.name, launched[0].out) == ("guess", None)
-    assert agentrl.load_config(env=resolve("guess")).env.name == "guess"
+    assert (launched[0].env[0].name, launched[0].out) == ("guess", None)
+    assert agentrl.load_config(env=resolve("guess")).env[0].name == "guess"
 
 
 def test_a_class_without_a_name_is_pickled_into_the_run_folder(launched: Launched, tmp_path: Path) -> None:
     run = agentrl.train(env=_local(), env_options={"high": 3}, out="runs/x")
     assert run.path == tmp_path / "runs/x"
-    assert launched[0].env.name == str(run.path / "env.pkl")
-    assert resolve(launched[0].env.name).__name__ == "Local"
+    assert launched[0].env[0].name == str(run.path / "env.pkl")
+    assert resolve(launched[0].env[0].name).__name__ == "Local"
     agentrl.train(env=_local())
     assert launched[1].out.parent == tmp_path / "runs"
     assert launched[1].out.name.startswith("Local-")
@@ -174,7 +178,7 @@ def test_an_algorithm_is_a_name_a_path_or_a_class(launched: Launched, tmp_path: 
     assert (config.algorithm.name, config.algorithm.options) == (str(tmp_path / "mine.py"), {"clip_low": 0.1})
     assert agentrl.load_config(algo=RLOO).algorithm.name == agentrl.load_config(algo="rloo").algorithm.name == "rloo"
     run = agentrl.train(env=_local(), algo=type("Mine", (RLOO,), {}), out="runs/x")
-    names = launched[0].env.name, launched[0].algorithm.name
+    names = launched[0].env[0].name, launched[0].algorithm.name
     assert names == (str(run.path / "env.pkl"), str(run.path / "algo.pkl"))
     assert make_algorithm(launched[0].algorithm).name == "Mine"
     agentrl.train(env="guess", algo=RLOO)

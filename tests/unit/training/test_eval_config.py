@@ -13,7 +13,7 @@ import pytest
 
 from agentrl.cli.main import main
 from agentrl.config.keys import keys
-from agentrl.config.loading import of_flags
+from agentrl.config.loading import of_arguments, of_flags
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config, ScorersSection
 from agentrl.env import resolve
@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> RunFolder:
 def test_a_run_is_scored_by_its_last_checkpoint_in_its_own_environment(run: RunFolder) -> None:
     config = evaluation_config(None, of_flags([("model", str(run.path)), ("eval.samples", "3")]))
     assert config.model.name == str(run.checkpoints / "step-000004")
-    assert (config.env.name, config.env.options, config.rollout.max_tokens) == ("guess", {"high": 9}, 7)
+    assert (config.env[0].name, config.env[0].options, config.rollout.max_tokens) == ("guess", {"high": 9}, 7)
     assert (config.out, config.eval.samples) == (None, 3)
 
 
@@ -62,16 +62,18 @@ def test_a_checkpoint_of_a_run_is_scored_in_that_run_s_environment(
         None, of_flags([("model.name", f"checkpoints/step-000002/{inside}"), ("out", "elsewhere")])
     )
     assert Path(config.model.name) == run.checkpoints / "step-000002" / inside
-    assert (config.env.name, config.out) == ("guess", Path("elsewhere"))
+    assert (config.env[0].name, config.out) == ("guess", Path("elsewhere"))
 
 
 def test_another_environment_or_file_has_the_say(run: RunFolder, tmp_path: Path) -> None:
     config = evaluation_config(None, of_flags([("env", "math"), ("model", str(run.path))]))
-    assert (config.env.name, config.env.options, config.rollout.max_tokens) == ("math", {}, 0)
+    assert (config.env[0].name, config.env[0].options, config.rollout.max_tokens) == ("math", {}, 0)
     assert config.model.name == str(run.checkpoints / "step-000004")
+    config = evaluation_config(None, of_arguments({"env": ["math", "guess"], "model": str(run.path)}))
+    assert ([env.name for env in config.env], config.rollout.max_tokens) == (["math", "guess"], 0)
     (tmp_path / "other.toml").write_text("seed = 5\n")
     config = evaluation_config(tmp_path / "other.toml", of_flags([("model", str(run.path))]))
-    assert (config.seed, config.env.name) == (5, "math")
+    assert (config.seed, config.env[0].name) == (5, "math")
 
 
 def test_what_an_evaluation_reads_are_keys_and_none_of_them_is_the_learner_s() -> None:
@@ -150,7 +152,7 @@ def test_an_evaluation_says_what_it_scored_and_where_it_is_kept(
     model, out = tmp_path / inside, tmp_path / "scored"
     config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model)}, "out": out})
     folder = launch.new_folder(config)
-    asyncio.run(loop.run_evaluation(config, RunInputs(resolve("guess"), model, ""), folder, PhaseTimer()))
+    asyncio.run(loop.run_evaluation(config, RunInputs((resolve("guess"),), model, ""), folder, PhaseTimer()))
     what, score, _ = capsys.readouterr().out.splitlines()
     assert what == f"Evaluating {model} in guess; the run's folder is {out}."
     assert score.startswith(said)

@@ -15,7 +15,7 @@ from agentrl.metrics.step import EvaluationRecord
 from agentrl.records.store import TrajectoryStore
 from agentrl.report.curves import learning
 from agentrl.report.words import evaluation_words
-from agentrl.training.evaluation import Evaluation
+from agentrl.training.evaluation import Evaluation, HeldOut
 from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, Signal, StopReason, Trajectory, Version
 from tests.unit.records.synthetic import trajectory
 
@@ -41,9 +41,6 @@ class Workers:
             raise WorkerLostError("the worker died")
         return dataclasses.replace(trajectory(*request.sample, request.attempt), **self.change(request))
 
-    async def has_group_rewards(self) -> bool:
-        return self.score is not None
-
     async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
         self.groups.append([t.sample for t in trajectories])
         if len(self.groups) <= self.losses:
@@ -52,7 +49,9 @@ class Workers:
 
 
 async def evaluated(folder: Path, workers: Workers, tasks: int = 2, samples: int = 2, k: int = 0) -> EvaluationRecord:
-    evaluation = Evaluation("test", tasks, samples, k, 0, EpisodeSettings(1.0, 8, 0, 10.0, 10.0, asks_success=True))
+    episode = EpisodeSettings(1.0, 8, 0, 10.0, 10.0, asks_success=True)
+    env = HeldOut("sums", tasks, episode, has_group_rewards=workers.score is not None)
+    evaluation = Evaluation("test", (env,), samples, k, 0)
     return await evaluation.run(workers, 3, V0, folder)
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -27,8 +28,9 @@ from agentrl.env import resolve
 from agentrl.env.dry_run import process
 from agentrl.env.dry_run.verdict import DryRunRequest, DryRunResult
 from agentrl.errors import ConfigError, RunError
+from agentrl.hosting import inspection
 from agentrl.records.folder import RunFolder, check_free, existing_run
-from agentrl.training import inputs as inputs
+from agentrl.records.manifest import PluginSource, plugin_source
 from agentrl.training import launch
 from agentrl.training.inputs import RunInputs, algorithm_of, anchored, check_other_models
 from tests.tiny import tiny_model
@@ -134,7 +136,7 @@ def check(apart: Check, monkeypatch: pytest.MonkeyPatch) -> Check:
             raise ConfigError(result.fault)
         return result
 
-    monkeypatch.setattr(inputs, "dry_run", dry_run)
+    monkeypatch.setattr(inspection, "dry_run", dry_run)
     return apart
 
 
@@ -515,8 +517,8 @@ def test_paths_hold_wherever_a_resume_is_called(tmp_path: Path, monkeypatch: pyt
     given["reward"] = {"models": models}
     given |= {"critic": {"model": "model"}, "algorithm": {"name": "distillation", "teacher": "model"}}
     config = anchored(Config.model_validate(given))
-    assert config.env.name == f"{tmp_path}/x.py:A"
-    assert config.env.options == options | {"data": f"{tmp_path}/rows.jsonl", "files": [f"{tmp_path}/rows.jsonl"]}
+    assert config.env[0].name == f"{tmp_path}/x.py:A"
+    assert config.env[0].options == options | {"data": f"{tmp_path}/rows.jsonl", "files": [f"{tmp_path}/rows.jsonl"]}
     assert (config.critic.model, config.algorithm.options) == (f"{tmp_path}/model", {"teacher": f"{tmp_path}/model"})
     assert (config.model.name, config.out) == (f"{tmp_path}/model", tmp_path / "runs/x")
     assert [keys.model for keys in config.reward.models] == [f"{tmp_path}/model", "owner/name", None]
@@ -659,6 +661,11 @@ class Mine(Env):
 """
 
 
+def source_of(name: str) -> Callable[[], PluginSource]:
+    """What an inspection of an environment in this interpreter gives."""
+    return partial(plugin_source, name, resolve(name))
+
+
 def test_a_resume_names_which_of_its_inputs_changed(tmp_path: Path) -> None:
     source, data, model = tmp_path / "mine.py", tmp_path / "rows.jsonl", tmp_path / "model"
     source.write_text(MANIFEST_ENV)
@@ -666,7 +673,7 @@ def test_a_resume_names_which_of_its_inputs_changed(tmp_path: Path) -> None:
     model.mkdir()
     (model / "config.json").write_text("{}")
     config = Config.model_validate({"env": {"name": str(source), "files": [str(data)]}})
-    inputs, run = RunInputs(resolve(str(source)), model, ""), RunFolder(tmp_path)
+    inputs, run = RunInputs((source_of(str(source)),), model, ""), RunFolder(tmp_path)
     assert inputs.write_manifest(config, run) == ""
     assert inputs.write_manifest(config, run) == ""
     source.write_text(MANIFEST_ENV + "# another\n")
@@ -684,7 +691,7 @@ def test_the_algorithm_is_an_input_like_the_environment(tmp_path: Path, monkeypa
     assert config.algorithm.name == f"{tmp_path}/algo.py:Mine"
     assert config.algorithm.options == {"teacher": f"{tmp_path}/model"}
     algorithm = type(algorithm_of(Config.model_validate({"algorithm": {"name": config.algorithm.name}})))
-    inputs, run = RunInputs(resolve("guess"), tmp_path / "model", "", algorithm), RunFolder(tmp_path)
+    inputs, run = RunInputs((source_of("guess"),), tmp_path / "model", "", algorithm), RunFolder(tmp_path)
     assert inputs.write_manifest(config, run) == ""
     with (tmp_path / "algo.py").open("a") as file:
         file.write("# another\n")
@@ -712,7 +719,7 @@ def test_a_resume_with_another_model_in_any_role_is_refused_by_the_role(changed:
             "reward": {"models": rewards},
         }
     )
-    inputs, run = RunInputs(resolve("guess"), folders["model"], "", GRPO), RunFolder(tmp_path)
+    inputs, run = RunInputs((source_of("guess"),), folders["model"], "", GRPO), RunFolder(tmp_path)
     assert inputs.write_manifest(config, run) == ""
     (folders[changed] / "model.safetensors").write_text("[]")
     with pytest.raises(ConfigError, match=rf"have changed since .* started: {changed}: model\.safetensors\."):

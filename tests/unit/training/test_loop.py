@@ -35,7 +35,7 @@ async def test_an_evaluation_that_is_stopped_twice_ends_with_the_signal(
         yield
 
     monkeypatch.setattr(loop, "open_evaluation", opened)
-    inputs = RunInputs(resolve("guess"), tmp_path, "")
+    inputs = RunInputs((resolve("guess"),), tmp_path, "")
     evaluating = asyncio.create_task(loop.run_evaluation(CONFIG, inputs, RunFolder(tmp_path), PhaseTimer()))
     with pytest.raises(Stopped, match="SIGINT"):
         await evaluating
@@ -53,7 +53,7 @@ async def test_the_reason_of_an_end_and_how_to_continue_are_one_sentence(
     ended: list[object] = []
     monkeypatch.setattr(loop, "open_run", opened)
     monkeypatch.setattr(loop, "finish", lambda *args: ended.append(args[-1]))
-    inputs = RunInputs(resolve("guess"), tmp_path, "")
+    inputs = RunInputs((resolve("guess"),), tmp_path, "")
     with pytest.raises(type(failure), match="engines died"):
         await loop.run_training(CONFIG, inputs, RunFolder(tmp_path), PhaseTimer())
     assert ended == [f"engines died; go on with `agentrl resume {tmp_path}`"]

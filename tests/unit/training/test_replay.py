@@ -31,7 +31,7 @@ def test_a_replay_with_another_model_is_refused_by_its_role(tmp_path: Path, role
         }
     )
     run = RunFolder(tmp_path)
-    write_manifest(run, build_manifest(plugin_source("math", pydantic.BaseModel), [], folders))
+    write_manifest(run, build_manifest([plugin_source("math", pydantic.BaseModel)], [], folders))
     check_models(config, run)
     (folders[role] / "model.safetensors").write_text("{ }")
     with pytest.raises(ConfigError, match=rf"models have changed since .*: {role}: model\.safetensors\. Restore"):

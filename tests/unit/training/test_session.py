@@ -24,7 +24,7 @@ from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.loop import closing
 from agentrl.training.replay import ReplayPlan, stored_batches
 from agentrl.training.session import Session
-from agentrl.training.setup import rollout_settings
+from agentrl.training.setup import env_plans, rollout_settings
 from agentrl.types import (
     EpisodeRequest,
     Segment,
@@ -84,10 +84,12 @@ class Run:
     def __init__(self, folder: Path, algorithm: str = "grpo") -> None:
         rule = resolve(algorithm)()
         self.learner, self.publications, self.is_equal = Learner(), Publications(), False
+        self.turns = 1
         self.journal = RunJournal(RunFolder(folder))
         self.journal.ledger.begin_incarnation()
         self.metrics = Metrics(RunFolder(folder), CONFIG)
-        scheduler = Scheduler(rollout_settings(CONFIG, rule, None), self.sample, self.journal, Version(0, 0))
+        settings = rollout_settings(CONFIG, rule, env_plans(CONFIG, {"math": None}))
+        scheduler = Scheduler(settings, self.sample, self.journal, Version(0, 0))
         self.session = Session(
             config=CONFIG, folder=RunFolder(folder), algorithm=rule, journal=self.journal,
             metrics=self.metrics, view=TerminalView(6), stop=Stop(), workers=cast(Workers, None),
@@ -101,7 +103,8 @@ class Run:
         reward = 1.0 if self.is_equal else float(request.sample.member)
         return Trajectory(
             request.sample, request.attempt, request.split, request.task_index, "0",
-            (TokenSequence((Segment((1, 2), False), action)),), (), (Signal("right", reward),), StopReason.ENV_DONE,
+            (TokenSequence((Segment((1, 2), False), action)),) * self.turns, (), (Signal("right", reward),),
+            StopReason.ENV_DONE, turns=self.turns, env=request.env,
         )  # fmt: skip
 
     async def step(self, outcome: str) -> None:
@@ -139,6 +142,20 @@ async def test_a_step_that_moves_no_weight_publishes_nothing(run: Run) -> None:
         ("0.0", 0, (2,)), ("0.0", 1, (2,)), ("0.1", 1, (2,)),
     ]  # fmt: skip
     assert [r.entropy for r in records] == [1.0] * 3
+
+
+async def test_an_environment_that_rewrites_its_history_is_named_once(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await run.step("update")
+    assert "rewrites the history" not in capsys.readouterr().out
+    run.turns = 3
+    for _ in range(3):
+        await run.step("update")
+    said = capsys.readouterr().out
+    assert said.count("rewrites the history") == 1
+    assert "math: every turn begins a sequence of its own (3.0 per episode)" in said.replace("\n", " ")
+    assert [r.sequences_mean for r in read_steps(run.session.folder)][-1] == 3.0
 
 
 async def test_a_resume_counts_publications_not_steps(run: Run) -> None:

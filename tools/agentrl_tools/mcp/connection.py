@@ -154,7 +154,7 @@ def load() -> None:
     try:
         importlib.import_module("mcp")
     except ImportError as error:
-        raise ConfigError(f"MCP servers need the package mcp: pip install 'agentrl[mcp]' ({error})") from error
+        raise ConfigError(f"MCP servers need the package mcp: pip install 'agentrl-core[mcp]' ({error})") from error
 
 
 def is_from_tool(error: BaseException) -> bool:

@@ -59,7 +59,7 @@ class McpServer(AbstractAsyncContextManager[list[Tool]]):
     server. The failure is the model's error if the last call breaks that server too (or the replay has too many calls
     or takes too long) and another fresh server lists its tools; the episode continues with that one. Otherwise the
     failure is infrastructure (ServiceError, DeadlineError). `only` selects tools (default: all); `env` adds to the few
-    variables that a server inherits. Needs `pip install 'agentrl[mcp]'`.
+    variables that a server inherits. Needs `pip install 'agentrl-core[mcp]'`.
     """
 
     def __init__(

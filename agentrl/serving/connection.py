@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections of the reward-model server: h11 parses, and every wait has a deadline.
+"""HTTP/1.1 connections of a server: h11 parses, and every wait has a deadline.
 
 Not a framework, because their servers wait forever for the head of a request.
 """
@@ -6,14 +6,20 @@ Not a framework, because their servers wait forever for the head of a request.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import h11
 
+if TYPE_CHECKING:
+    from agentrl.serving.websocket import WebSocket
+
 HEAD_BYTES, READ_BYTES = 1 << 14, 1 << 16
 HEAD_S, BODY_S, SEND_S, DISCARD_S = 10.0, 30.0, 30.0, 1.0
+JSON = "application/json"
 IDLE_S = 60.0
 """How long a connection stays open between requests; clients close it earlier."""
 
@@ -42,6 +48,7 @@ class Connection:
         self._reader, self._writer = reader, writer
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._within_s = HEAD_S
+        self.is_upgraded = False
 
     async def head(self) -> Head | None:
         """Read the head of the next request; None if the client is gone or sends none in time."""
@@ -67,7 +74,7 @@ class Connection:
                 while isinstance(event := await self._event(), h11.Data):
                     body += event.data
                     if len(body) > max_bytes:
-                        reason = f"the body has more than {max_bytes} bytes: send fewer texts at once"
+                        reason = f"the body has more than {max_bytes} bytes: send less at once"
                         raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", reason)
         except TimeoutError:
             reason = f"the body did not arrive within {BODY_S:g} s"
@@ -76,9 +83,16 @@ class Connection:
             raise ConnectionAbortedError
         return bytes(body)
 
-    async def respond(self, status: HTTPStatus, body: bytes, retry_after_s: int | None = None) -> bool:
-        """Send a JSON response; returns whether the connection can take another request."""
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+    @property
+    def is_closed(self) -> bool:
+        """True if the client has closed its side: nobody reads the response."""
+        return self._reader.at_eof()
+
+    async def respond(
+        self, status: HTTPStatus, body: bytes, media_type: str = JSON, retry_after_s: int | None = None
+    ) -> bool:
+        """Send a response; returns whether the connection can take another request."""
+        headers = [("Content-Type", media_type), ("Content-Length", str(len(body)))]
         headers += [("Retry-After", str(retry_after_s))] if retry_after_s is not None else []
         headers += [] if self._state.their_state is h11.DONE else [("Connection", "close")]
         async with asyncio.timeout(SEND_S):
@@ -89,6 +103,26 @@ class Connection:
         self._state.start_next_cycle()
         self._within_s = IDLE_S
         return True
+
+    @asynccontextmanager
+    async def websocket(self, head: Head, max_bytes: int) -> AsyncIterator[WebSocket]:
+        """Speak WebSocket while the context is open; nothing else can be sent afterwards.
+
+        The body of the context is cancelled, and the context ends, when the client closes or breaks the connection.
+        Raises RequestError if the head does not ask for a WebSocket, or if a page of a browser asks.
+        """
+        from agentrl.serving.websocket import HandshakeError, WebSocket, handshake  # most servers speak HTTP only
+
+        try:
+            accepted = handshake(head.method, head.path, head.headers)
+        except HandshakeError as error:
+            raise RequestError(error.status, "no_websocket", str(error)) from None
+        self.is_upgraded = True
+        early, _ = self._state.trailing_data
+        self._writer.write(accepted)
+        socket = WebSocket(self._reader, self._writer, max_bytes, early)
+        async with socket.open():
+            yield socket
 
     async def _discard(self) -> None:
         """Drop input for a moment, so that a client in the middle of its request sees the response."""

@@ -1,0 +1,120 @@
+"""From a model's text to an action: by the JSON schema that the server publishes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.env import Message
+
+Schema = Mapping[str, Any]
+OWN = ("metadata",)
+"""Fields that every action has."""
+NUMBERS: dict[str, tuple[type, re.Pattern[str]]] = {
+    "integer": (int, re.compile(r"-?\d{1,18}")),
+    "number": (float, re.compile(r"-?\d{1,18}(?:\.\d{1,18})?")),
+}
+
+
+def fields_of(schema: Schema) -> dict[str, Schema]:
+    """Return the fields of an action that the model chooses."""
+    return {name: field for name, field in schema.get("properties", {}).items() if name not in OWN}
+
+
+def is_tools(schema: Schema) -> bool:
+    """Return whether the actions are calls of tools."""
+    return {"tool_name", "arguments"} <= fields_of(schema).keys()
+
+
+def speaks(schema: Schema) -> bool:
+    """Return whether a plain text is an action where calls of tools are: a field `message` takes it."""
+    return not is_tools(schema) or "message" in fields_of(schema)
+
+
+def only_field(schema: Schema) -> tuple[str, Schema] | None:
+    """Return the field that a plain text sets: the only required one, or the only one; None if there are several."""
+    fields = fields_of(schema)
+    names = [name for name in schema.get("required", ()) if name in fields] or list(fields)
+    if len(names) != 1:
+        return None
+    field = fields[names[0]]
+    return (names[0], field) if "enum" in field or field.get("type") in ("string", "integer", "number") else None
+
+
+def request(schema: Schema) -> str:
+    """Return what the model reads about its answers."""
+    if is_tools(schema):
+        return ""
+    if only := only_field(schema):
+        name, field = only
+        if "enum" in field:
+            return f"Answer with one of: {', '.join(map(str, field['enum']))}."
+        return f"Answer with the {name} only{'' if field.get('type') == 'string' else ', a number'}."
+    return f"Answer with a JSON object: {json.dumps(fields_of(schema), ensure_ascii=False)}"
+
+
+def action_of(schema: Schema, text: str) -> dict[str, Any] | None:
+    """Return the action that a text expresses; None if it expresses none."""
+    if is_tools(schema):
+        return {"message": text}
+    if only := only_field(schema):
+        name, field = only
+        value = _value(field, text.strip())
+        return None if value is None else {name: value}
+    return _last_object(text)
+
+
+def _value(field: Schema, text: str) -> Any:
+    if choices := field.get("enum"):
+        places = {text.lower().rfind(str(choice).lower()): choice for choice in choices}
+        return places[max(places)] if max(places) >= 0 else None
+    if field.get("type") == "string":
+        return text
+    kind, pattern = NUMBERS[field["type"]]
+    numbers = pattern.findall(text)
+    return kind(numbers[-1]) if numbers else None
+
+
+def _last_object(text: str) -> dict[str, Any] | None:
+    """Return the last JSON object in a text."""
+    decoder, found = json.JSONDecoder(), None
+    end = 0
+    for match in re.finditer(r"\{", text):
+        if match.start() >= end:
+            try:
+                found, end = decoder.raw_decode(text, match.start())
+            except (ValueError, RecursionError):
+                continue
+    return found
+
+
+def chat_of(content: Mapping[str, Any]) -> list[Message] | None:
+    """Return the chat messages of an observation without the results of tools; None if it is no chat."""
+    given = content.get("messages")
+    if not isinstance(given, list) or not all(map(is_chat, given)):
+        return None
+    return [Message(role=m["role"], content=m["content"]) for m in given if m["role"] != "tool"]
+
+
+def messages_of(content: Mapping[str, Any]) -> list[Message]:
+    """Return an observation as messages: its chat messages, or its text."""
+    chat = chat_of(content)
+    return [Message(role="user", content=shown(content))] if chat is None else chat
+
+
+def is_chat(message: Any) -> bool:
+    """Return whether a value is a chat message that an environment may send."""
+    return (
+        isinstance(message, dict)
+        and message.get("role") in ("system", "user", "tool")
+        and isinstance(message.get("content"), str)
+    )
+
+
+def shown(content: Mapping[str, Any]) -> str:
+    """Return an observation as text: its only text, or its fields as JSON."""
+    said = {name: value for name, value in content.items() if value is not None and name not in OWN}
+    texts = [value for value in said.values() if isinstance(value, str)]
+    return texts[0] if len(said) == len(texts) == 1 else json.dumps(said, ensure_ascii=False)

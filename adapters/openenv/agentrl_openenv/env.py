@@ -1,0 +1,216 @@
+"""The environment: a session of a server that speaks OpenEnv's protocol."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+from pydantic import Field
+
+from agentrl.env import Adapter, Context, EnvConfig, Limits, Message, Reply, Task, Tool, Turn, reward, shared
+from agentrl.errors import ConfigError
+from agentrl.types import ToolSpec
+from agentrl_openenv.actions import action_of, chat_of, is_tools, messages_of, request, shown, speaks
+from agentrl_openenv.servers import Folder, serving
+from agentrl_openenv.splits import Split, splits_of
+from agentrl_openenv.wire import Observation, ServerError, Session
+
+TEST_TASKS = 100
+SETUP_S = 600.0
+
+
+class OpenEnvConfig(EnvConfig):
+    """The `--env.*` keys."""
+
+    turns: int = Field(30, ge=1, description="turns of one episode")
+    rules: str = Field("", description="first message; '' uses the server's own description")
+    unreadable: float = Field(0.0, le=0, description="reward of a turn whose action the server rejects")
+    timeout_s: float = Field(60.0, gt=0, description="longest wait for an answer of the server")
+    wait_s: float = Field(300.0, gt=0, lt=SETUP_S, description="longest wait for a session of a full server")
+    servers: int = Field(1, ge=1, description="servers that each rollout worker starts, if a folder is named")
+    python_path: str = Field("", description="interpreter of a folder's servers; '' uses its .venv, or this one")
+    start_s: float = Field(120.0, gt=0, lt=SETUP_S, description="longest wait for a server to start")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a server says about itself: its description, the JSON schema of its actions, its tools and splits."""
+
+    urls: Sequence[str]
+    description: str
+    action: Mapping[str, Any]
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    tools: tuple[ToolSpec, ...] = ()
+
+
+class OpenEnv(Adapter):
+    """Act in an environment on a server of OpenEnv; the reward is the sum of the server's rewards."""
+
+    Config = OpenEnvConfig
+    config: OpenEnvConfig
+    limits = Limits(max_turns=30, setup_timeout_s=SETUP_S, turn_timeout_s=120, tool_timeout_s=120)
+
+    def __init__(self, config: EnvConfig | None = None, **options: Any) -> None:
+        super().__init__(config, **options)
+        self.limits = replace(self.limits, max_turns=self.config.turns)
+
+    @classmethod
+    def bound(cls, name: str) -> type[Self]:
+        """Return the class of the server at the URL `name`, or of those of the folder `name`."""
+        if name.startswith(("http://", "https://")):
+            return cls.subclass(name.rstrip("/"))
+        path = Path(name).expanduser().absolute()
+        if not path.is_dir():
+            raise ConfigError(
+                f"openenv:{name} is neither an address nor a folder: write openenv:http://127.0.0.1:8000, or "
+                "openenv:./my_env for a folder with an openenv.yaml"
+            )
+        return cls.subclass(str(path), wraps=(str(path),))
+
+    def preflight(self) -> str:
+        """Ask the server for its name, or check the folder. Raises ConfigError if there is none."""
+        if not self._is_remote:
+            folder = self._folder
+            folder.check()
+            return f"{self.config.servers} OpenEnv servers of {folder.app} per worker, run by {folder.python}."
+        try:
+            httpx.get(f"{self.id}/health", timeout=self.config.timeout_s).raise_for_status()
+            answer = httpx.get(f"{self.id}/metadata", timeout=self.config.timeout_s)
+            about = answer.json() if answer.is_success else {}
+            name = f"{about.get('name', '')} {about.get('version') or ''}".strip()
+        except (httpx.HTTPError, ValueError, AttributeError) as error:
+            raise ConfigError(f"openenv:{self.id} does not answer: {error}; start the server") from error
+        return f"OpenEnv server at {self.id}{f': {name}' if name else ''}."
+
+    @shared
+    @asynccontextmanager
+    async def urls(self) -> AsyncIterator[Sequence[str]]:
+        """Give the address of the server, or start those of the folder and end them with this process."""
+        if self._is_remote:
+            yield [self.id]
+            return
+        async with serving(self._folder, self.config.servers, self.config.start_s) as urls:
+            yield urls
+
+    @shared
+    async def server(self) -> Server:
+        """Ask the server what it is, and for the tools if its actions are calls."""
+        url = self.urls[0]
+        async with httpx.AsyncClient(base_url=url, timeout=self.config.timeout_s) as client:
+            try:
+                schema = (await client.get("/schema")).raise_for_status().json()
+                answer = await client.get("/metadata")
+                description = str(answer.json().get("description") or "") if answer.is_success else ""
+                action = dict(schema["action"])
+                splits = await splits_of(client)
+            except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ServerError(f"{url} does not describe itself as OpenEnv does: {error!r}") from error
+        return Server(self.urls, description, action, splits, await self._tools() if is_tools(action) else ())
+
+    def tasks(self, split: str) -> list[Task] | Callable[[random.Random], Task]:
+        """Return the tasks of the server's split; without one, endless even seeds, and a hundred odd ones for "test".
+
+        Raises ConfigError if the server has splits but not this one.
+        """
+        splits = self.server.splits
+        if splits and split not in splits:
+            known = ", ".join(one.name for one in splits.values())
+            raise ConfigError(f"openenv:{self.id} has no tasks for {split!r}, only the splits {known}")
+        chosen = splits.get(split)
+        if chosen and chosen.size is not None:
+            return [Task(f"{chosen.name}/{i}", {"split": chosen.name, "index": i}) for i in range(chosen.size)]
+        named = {"split": chosen.name} if chosen else {}
+        if split == "test":
+            return [seeded(2 * number + 1, named) for number in range(TEST_TASKS)]
+        return lambda rng: seeded(2 * rng.getrandbits(30), named)
+
+    def tools(self, ctx: Context) -> list[Tool]:
+        """Return the tools of the server."""
+        return [Tool(spec, partial(self._use, ctx, spec["name"])) for spec in self.server.tools]
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        """Begin a session with the task, and show the first observation."""
+        ctx.state.total, ctx.state.is_over, ctx.state.news = 0.0, False, []
+        ctx.state.session, first = await self._session(task.data)
+        if chat := chat_of(first.content):  # it says what to do
+            rules = [Message(role="user", content=self.config.rules)] if self.config.rules else []
+            return [*rules, *chat]
+        parts = [self.config.rules or self.server.description, request(self.server.action), shown(first.content)]
+        return [Message(role="user", content="\n\n".join(filter(None, parts)))]
+
+    async def respond(self, turn: Turn, ctx: Context) -> Reply:
+        """Send the action that the text expresses. Tools have acted already."""
+        if turn.results:
+            news, ctx.state.news = tuple(ctx.state.news), []
+            return Reply(news, done=ctx.state.is_over)
+        if not speaks(self.server.action):
+            return Reply.end()
+        action = action_of(self.server.action, turn.text)
+        seen = await self._step(action, ctx) if action is not None else Observation(problem="no action found")
+        if seen.problem:
+            ctx.state.total += self.config.unreadable
+            return Reply.say(f"Invalid: {seen.problem}. {request(self.server.action)}".rstrip())
+        return Reply.end() if seen.is_done else Reply(tuple(messages_of(seen.content)), done=False)
+
+    @reward
+    def episode_return(self, ctx: Context) -> float:
+        """Return the sum of the server's rewards, and of `unreadable` for each rejected turn."""
+        return float(ctx.state.total)
+
+    async def teardown(self, ctx: Context) -> None:
+        """End the session."""
+        if session := getattr(ctx.state, "session", None):
+            await session.close()
+
+    @property
+    def _is_remote(self) -> bool:
+        return self.id.startswith(("http://", "https://"))
+
+    @property
+    def _folder(self) -> Folder:
+        return Folder.read(Path(self.id), self.config.python_path)
+
+    async def _session(self, task: Mapping[str, Any]) -> tuple[Session, Observation]:
+        return await Session.begin(self.urls, task, timeout_s=self.config.timeout_s, wait_s=self.config.wait_s)
+
+    async def _tools(self) -> tuple[ToolSpec, ...]:
+        session, _ = await self._session({"seed": 0})
+        try:
+            seen = await session.call("step", {"type": "list_tools"})
+        finally:
+            await session.close()
+        try:
+            return tuple(
+                ToolSpec(name=t["name"], description=t.get("description") or "", parameters=t["input_schema"])
+                for t in seen.content["tools"]
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            said = seen.problem or str(seen.content)[:200]
+            raise ServerError(f"{self.urls[0]} lists no tools as OpenEnv does: {said}") from error
+
+    async def _use(self, ctx: Context, tool_name: str, /, **arguments: Any) -> str:
+        if ctx.state.is_over:
+            return "The episode is over."
+        seen = await self._step({"type": "call_tool", "tool_name": tool_name, "arguments": arguments}, ctx)
+        if seen.problem:
+            return f"Invalid: {seen.problem}"
+        ctx.state.news += chat_of(seen.content) or ()
+        fault = seen.content.get("error")
+        return f"Error: {fault}" if fault else shown({"result": seen.content.get("result")})
+
+    async def _step(self, action: Mapping[str, Any], ctx: Context) -> Observation:
+        seen: Observation = await ctx.state.session.call("step", action)
+        ctx.state.total += seen.reward
+        ctx.state.is_over = seen.is_done
+        return seen
+
+
+def seeded(seed: int, named: Mapping[str, str]) -> Task:
+    """Return the episode of a split, if one is named, that begins with this seed."""
+    return Task(str(seed), {**named, "seed": seed})

@@ -1,0 +1,134 @@
+"""OpenEnv's wire: one WebSocket is one session; `reset` and `step` are answered by observations or errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from agentrl.errors import AgentRLError, Fault
+
+MAX_BYTES = 64 << 20
+FULL = "CAPACITY_REACHED"
+INVALID = ("VALIDATION_ERROR", "INVALID_JSON")
+"""Codes of errors that the action caused."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 2.0
+
+
+class ServerError(AgentRLError):
+    """A server of OpenEnv that is down, hangs or fails: the episode ends as an infrastructure failure."""
+
+    fault: Fault = "infra"
+
+
+class FullError(ServerError):
+    """A server that serves as many sessions as it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Answer to an action. `problem` says why the server rejected the action; then nothing happened."""
+
+    content: Mapping[str, Any] = field(default_factory=dict)
+    reward: float = 0.0
+    is_done: bool = False
+    problem: str = ""
+
+
+class Session:
+    """One open session of a server."""
+
+    def __init__(self, socket: ClientConnection, url: str, timeout_s: float) -> None:
+        self._socket, self._url, self._timeout_s = socket, url, timeout_s
+
+    @classmethod
+    async def begin(
+        cls, urls: Sequence[str], task: Mapping[str, Any], *, timeout_s: float, wait_s: float
+    ) -> tuple[Session, Observation]:
+        """Open a session on one of the servers and reset it to a task.
+
+        Waits up to `wait_s` while all are full. Raises ServerError.
+        """
+        loop, pause_s = asyncio.get_running_loop(), FIRST_WAIT_S
+        ends_at = loop.time() + wait_s
+        while True:
+            for url in random.sample(urls, len(urls)):
+                try:
+                    return await cls._begin(f"ws{url.removeprefix('http')}/ws", task, timeout_s)
+                except FullError as error:
+                    full = error
+            if loop.time() + pause_s > ends_at:
+                raise ServerError(f"{full}: no session was free for {wait_s:g} s") from full
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_WAIT_S)
+
+    @classmethod
+    async def _begin(cls, url: str, task: Mapping[str, Any], timeout_s: float) -> tuple[Session, Observation]:
+        try:
+            # No pings: every call has a deadline, and a task that pings would outlive a cancelled close.
+            socket = await connect(
+                url, max_size=MAX_BYTES, open_timeout=timeout_s, close_timeout=1.0, ping_interval=None
+            )
+        except (OSError, TimeoutError, WebSocketException) as error:
+            raise ServerError(f"{url}: no connection: {error}") from error
+        session = cls(socket, url, timeout_s)
+        try:
+            first = await session.call("reset", task)
+            if first.problem:
+                raise ServerError(f"{url} rejects the reset to {json.dumps(dict(task))}: {first.problem}")
+        except BaseException:
+            await session.close()
+            raise
+        return session, first
+
+    async def call(self, kind: str, data: Mapping[str, Any]) -> Observation:
+        """Send a message and return its answer. Raises FullError and ServerError.
+
+        A call without its answer ends the session: the answer could come later, and be taken for that of the next call.
+        """
+        try:
+            return observed(await self._exchange(kind, data), f"{self._url}: {kind}")
+        except BaseException:
+            self._socket.transport.abort()
+            raise
+
+    async def _exchange(self, kind: str, data: Mapping[str, Any]) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                with suppress(ConnectionClosed):  # a full server says so and closes: its message is still to be read
+                    await self._socket.send(json.dumps({"type": kind, "data": data}))
+                return json.loads(await self._socket.recv())
+        except TimeoutError as error:
+            raise ServerError(f"{self._url}: no answer to {kind} within {self._timeout_s:g} s") from error
+        except (OSError, WebSocketException, ValueError) as error:
+            raise ServerError(f"{self._url}: the session broke during {kind}: {error}") from error
+
+    async def close(self) -> None:
+        """End the session; at once if it is cancelled."""
+        try:
+            await self._socket.close()
+        finally:
+            self._socket.transport.abort()
+
+
+def observed(reply: Any, what: str) -> Observation:
+    """Read an answer. Raises FullError and ServerError, for errors and for what is no answer."""
+    data = reply.get("data") if isinstance(reply, dict) else None
+    if not isinstance(data, dict):
+        raise ServerError(f"{what} was answered by {str(reply)[:200]!r}, which is not a message of OpenEnv")
+    if reply.get("type") == "error":
+        code, text = data.get("code"), str(data.get("message") or data)
+        if code in INVALID:
+            return Observation(problem=str(data.get("errors") or text))
+        raise (FullError if code == FULL else ServerError)(f"{what} failed: {code}: {text}")
+    content, reward = data.get("observation"), data.get("reward")
+    if not isinstance(content, dict) or not isinstance(reward, int | float | None):
+        raise ServerError(f"{what} was answered by {str(reply)[:200]!r}, which is no observation")
+    return Observation(content, float(reward or 0.0), bool(data.get("done")))

@@ -1,0 +1,34 @@
+"""The library's scorers, and what keeps them from executing answers."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl_reasoning_gym.library import Entry, dataset, module_of
+
+LITERAL = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
+"""Their scorers call `eval` on the answer, which is meant to be a list; here it has to be one."""
+SYMBOLIC = ("countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration")
+"""Their scorers call `sympy.parse_expr` on the answer, which executes it: they run in a sandbox."""
+LONGEST = 20_000
+
+
+class Scorer:
+    """The scorer of a dataset in this process."""
+
+    def __init__(self, name: str, keys: Mapping[str, Any]) -> None:
+        if name in LITERAL:
+            vars(sys.modules[module_of(name)])["eval"] = ast.literal_eval  # hides the built-in one
+        self._dataset = dataset(name, keys)
+
+    def __call__(self, answer: str | None, entry: Entry) -> float:
+        """Return the score of an answer: 0 for one that is too long or that the scorer fails on."""
+        if answer is not None and len(answer) > LONGEST:
+            return 0.0
+        try:
+            return float(self._dataset.score_answer(answer, entry))
+        except Exception:  # noqa: BLE001  (the scorer cannot read what the model wrote, which is a wrong answer)
+            return 0.0

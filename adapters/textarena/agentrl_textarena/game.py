@@ -1,0 +1,73 @@
+"""One game of TextArena, with randomness of its own."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import textarena
+from textarena.envs.registration import ENV_REGISTRY
+from textarena.wrappers import ActionFormattingWrapper
+
+RAW = "-raw"
+"""Suffix of the variant without wrappers: it says only what is new."""
+NAMES = sorted(name.removesuffix(RAW) for name in ENV_REGISTRY if name.endswith(RAW))
+PLAIN = (bool, int, float, str)
+LOCK = threading.Lock()
+"""Held while a game runs: the games draw from the random numbers of the process."""
+
+
+def settings_of(name: str) -> Mapping[str, Any]:
+    """Return the settings of a game with plain values."""
+    return {key: value for key, value in ENV_REGISTRY[name].kwargs.items() if isinstance(value, PLAIN)}
+
+
+class Game:
+    """A game for `players`. `seat` has the move, and `text` is what that player has heard since its last one."""
+
+    def __init__(self, name: str, seed: int, settings: Mapping[str, Any], players: int = 1) -> None:
+        self._random = random.Random(seed).getstate()
+        self._game: Any = self._alone(lambda: self._made(name, seed, settings, players))
+        self.is_over = False
+        self.seat, self.text = self._heard()
+
+    def move(self, text: str) -> None:
+        """Make a move, and hear what the next player reads."""
+        self.is_over, _ = self._alone(lambda: self._game.step(text))
+        self.seat, self.text = self._heard()
+
+    def rewards(self) -> dict[int, float]:
+        """Return the reward of each player; none while the game has not ended."""
+        rewards, _ = self._alone(self._game.close)
+        return {int(seat): float(value) for seat, value in (rewards or {}).items()}
+
+    @staticmethod
+    def _made(name: str, seed: int, settings: Mapping[str, Any], players: int) -> Any:
+        game = textarena.make(name + RAW, **settings)
+        if ActionFormattingWrapper in (ENV_REGISTRY[name].default_wrappers or ()):
+            game = ActionFormattingWrapper(game)
+        game.reset(num_players=players, seed=seed)
+        return game
+
+    def _heard(self) -> tuple[int, str]:
+        """Return the player who moves, and what is new to it, without its own words."""
+        seat, said = self._alone(self._game.get_observation)
+        return int(seat), "\n".join(_line(sender, str(text).strip()) for sender, text, *_ in said if sender != seat)
+
+    def _alone(self, act: Callable[[], Any]) -> Any:
+        """Call `act` with the random numbers of this game, and give the process its own back."""
+        with LOCK:
+            others = random.getstate()
+            random.setstate(self._random)
+            try:
+                return act()
+            finally:
+                self._random = random.getstate()
+                random.setstate(others)
+
+
+def _line(sender: int, text: str) -> str:
+    """Return what a player reads: the game speaks for itself, other players under their names."""
+    return text if sender == textarena.GAME_ID else f"[Player {sender}] {text}"

@@ -1,0 +1,160 @@
+"""Games for one player are played by their own rules, and their randomness is theirs alone."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("textarena", reason="textarena is not installed: pip install 'textarena>=0.7.4'")
+
+from agentrl_textarena.game import Game
+
+from agentrl.env import Env, Message, StopReason, make_env, play, resolve, role, testing, text_of
+from agentrl.errors import ConfigError, UnknownNameError
+
+pytestmark = pytest.mark.timeout(180)
+GUESSES = ["[1 2 3 4]", "2 3 4 5", "[3 4 5 6]"]
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    testing.close_shared_sync()
+
+
+def mastermind() -> Env:
+    return make_env("textarena:Mastermind-v0", turns=3)
+
+
+def test_a_game_is_played_in_messages_and_pays_its_own_reward() -> None:
+    [episode] = play(mastermind(), ["[1 1 1 1]", "[1 2]"])
+    assert "You are playing Mastermind" in text_of(episode.messages[0])
+    assert "invalid move" in text_of(episode.messages[2])
+    assert "[1 1 1 1]" not in text_of(episode.messages[2])
+    assert (episode.stop_reason, episode.reward) == (StopReason.ENV_DONE, 0.0)
+
+
+def test_the_code_of_mastermind_is_found() -> None:
+    code = Game("Mastermind-v0", 1, {})._game.env.state.game_state["secret_code"]
+    found = testing.rehearse(mastermind(), ["[6 5 4 3]", " ".join(map(str, code))], split="test", timeout_s=60)
+    assert (found.reward, found.stop_reason, found.turns) == (1.0, StopReason.ENV_DONE, 2)
+    assert "black peg" in text_of(found.messages[2])
+
+
+def test_an_unfinished_game_pays_nothing() -> None:
+    trajectory = testing.rehearse(mastermind(), GUESSES, timeout_s=60)
+    assert (trajectory.reward, trajectory.stop_reason) == (0.0, StopReason.MAX_TURNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "moves"),
+    [
+        ("2048-v0-super-easy", ["[up]", "[left]", "[0]", "[right]", "[down]", "[up]"]),
+        ("FrozenLake-v0-random", ["[down]", "[right]", "[down]", "[right]", "[down]", "[right]"]),
+    ],
+)
+async def test_a_game_is_the_same_for_twins_and_alone_or_among_others(name: str, moves: list[str]) -> None:
+    def make() -> Env:
+        return make_env(f"textarena:{name}", turns=6)
+
+    await testing.check_twins(make, lambda *_: moves)
+    await testing.check_concurrent(make, 24, policies=lambda *_: [moves, moves[::-1], [""] * 6])
+
+
+def test_a_game_leaves_the_random_numbers_of_the_process_alone_and_they_leave_it() -> None:
+    def boards(disturb: bool) -> list[str]:
+        game, said = Game("2048-v0", 5, {}), []
+        for move in ("[up]", "[left]", "[up]", "[left]"):
+            if disturb:
+                random.random()
+            game.move(move)
+            said.append(game.text)
+        return said
+
+    random.seed(1)
+    expected = random.Random(1).random()
+    quiet = boards(disturb=False)
+    assert random.random() == expected
+    assert boards(disturb=True) == quiet
+
+
+async def test_an_episode_cancelled_wherever_it_waits_leaves_nothing() -> None:
+    assert [cut async for cut in testing.cancel_everywhere(mastermind, lambda *_: GUESSES)]
+
+
+CROSS_WINS = ["[0]", "I take [3]", "[1]", "[4]", "[2]"]
+
+
+def test_in_self_play_each_player_has_its_own_conversation_and_reward() -> None:
+    trajectory = testing.rehearse(make_env("textarena:TicTacToe-v0"), CROSS_WINS, timeout_s=150)
+    assert (trajectory.error, trajectory.stop_reason, trajectory.turns) == ("", StopReason.AGENT_DONE, 5)
+    assert {signal.agent: signal.value for signal in trajectory.signals} == {"player 0": 1.0, "player 1": -1.0}
+    assert [{s.agent for s in one.segments if s.is_action} for one in trajectory.sequences] == [
+        {"player 0"},
+        {"player 1"},
+    ]
+    heard = [message for message in trajectory.messages if message["role"] == "user"]
+    assert "You are Player 1" in text_of(heard[1])
+    assert "[Player 1] I take [3]" in text_of(heard[2])
+
+
+def test_a_player_that_breaks_the_rules_loses_and_an_unfinished_game_pays_nobody() -> None:
+    broken = testing.rehearse(make_env("textarena:TicTacToe-v0"), ["[0]", "[0]", "[0]"], timeout_s=150)
+    values = {signal.agent: signal.value for signal in broken.signals}
+    assert values["player 1"] < 0 <= values["player 0"]
+    short = testing.rehearse(make_env("textarena:TicTacToe-v0", turns=3), CROSS_WINS, timeout_s=150)
+    assert [signal.value for signal in short.signals] == [0.0, 0.0]
+    assert short.is_valid
+
+
+@pytest.mark.parametrize(("index", "seat"), [(0, "player 0"), (1, "player 1")])
+def test_an_opponent_has_the_other_seat_and_is_not_trained(index: int, seat: str) -> None:
+    replies = iter(CROSS_WINS[1 - index :: 2])
+
+    class Played(resolve("textarena:TicTacToe-v0+opponent")):  # type: ignore[misc]
+        @role
+        def opponent(self, messages: list[Message]) -> str:
+            return next(replies)
+
+    # The seeds of "test" are 1, 3, ...: half of the seed chooses the seat of the policy.
+    trajectory = testing.rehearse(Played(), CROSS_WINS[index::2], index=index, split="test", timeout_s=60)
+    assert [(signal.agent, signal.value) for signal in trajectory.signals] == [(seat, 1.0 if index == 0 else -1.0)]
+    assert {segment.agent for segment in trajectory.segments if segment.is_action} == {seat}
+    assert len(trajectory.sequences) == 1
+    assert trajectory.roles["opponent"].calls == len(CROSS_WINS[1 - index :: 2])
+
+
+async def test_games_for_two_are_the_same_for_twins_and_alone_or_among_others() -> None:
+    def make() -> Env:
+        return make_env("textarena:KuhnPoker-v0", turns=6)
+
+    moves = ["[bet]", "[call]"] * 3
+    await testing.check_twins(make, lambda *_: moves)
+    await testing.check_concurrent(make, 12, policies=lambda *_: [moves, ["[check]"] * 6, [""] * 6])
+
+
+def test_what_cannot_be_played_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"textarena:Mastermind-v0.opponent: Mastermind-v0 is for one player"):
+        resolve("textarena:Mastermind-v0+opponent")
+    with pytest.raises(UnknownNameError, match="unknown game of TextArena"):
+        resolve("textarena:TicTacToe-v0+friend")
+    with pytest.raises(UnknownNameError, match=r"unknown game of TextArena .*Did you mean 'Mastermind-v0'"):
+        resolve("textarena:Mastermnd-v0")
+
+
+def test_settings_of_a_game_are_keys() -> None:
+    [episode] = play(make_env("textarena:Mastermind-v0", code_length=3), ["[1 2 3]"] * 30)
+    assert "3 digits long" in text_of(episode.messages[0])
+    with pytest.raises(ConfigError, match=r"code_lenght.*code_length"):
+        make_env("textarena:Mastermind-v0", code_lenght=3)
+    assert resolve("textarena:Mastermind-v0@0.7") is resolve("textarena:Mastermind-v0")
+
+
+def test_the_readme_runs() -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(snippet, "README.md", "exec"), {})  # noqa: S102

@@ -1,0 +1,67 @@
+"""Episodes that a check plays: any text as the model's, through the code that training runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentrl.checking.check import TASKS, FailedError, Subject
+from agentrl.env.base import Env, Policy
+from agentrl.env.rewards import passes
+from agentrl.env.tasks import Task
+from agentrl.env.testing.episodes import sample_tasks
+from agentrl.env.testing.rehearsal import Rehearsal
+from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, Trajectory
+
+CHANCE = 0.4
+"""Mean reward, where a solution earns 1, up to which answers without a solution may score by chance."""
+SETTINGS = EpisodeSettings(1.0, 65_536, 0, 60.0, 30.0, asks_success=True)
+MAX_CONTEXT = 1 << 20
+
+Answers = Callable[[Env, Task, list[Task]], Policy]
+"""Chooses the model's turns for a task; the list contains all sampled tasks."""
+
+
+@dataclass(frozen=True)
+class Earned:
+    """What an attempt at a task earns, and whether that counts as solved."""
+
+    task: Task
+    reward: float
+    is_solved: bool
+
+
+async def attempt(subject: Subject, task: Task, policy: Policy, settings: EpisodeSettings = SETTINGS) -> Trajectory:
+    """Play one episode as a rollout worker does, with a scripted model that writes text."""
+    request = EpisodeRequest(SampleId(0, 0), 0, task.split, task.index, 0, settings)
+    return await Rehearsal(subject.make(), policy, None, MAX_CONTEXT).run(request)
+
+
+async def earned(subject: Subject, task: Task, policy: Policy, what: str) -> Earned:
+    """Return what an attempt earns. Raises FailedError if it has no valid reward, which drops it from training."""
+    played = await attempt(subject, task, policy)
+    faults = [f"{signal.name}: {signal.reason}" for signal in played.judgements if not signal.valid and signal.weight]
+    if played.error or faults:
+        why = "; ".join([*([played.error] if played.error else []), *faults])
+        raise FailedError(f"{what} at task {task.id!r} ({task.split}) has no reward ({played.stop_reason}): {why}")
+    return Earned(task, played.reward, is_solved(played))
+
+
+def is_solved(trajectory: Trajectory) -> bool:
+    """Return the environment's verdict on success, or else whether the rewards pass."""
+    return bool(trajectory.success.value) if trajectory.success else passes(trajectory.signals)
+
+
+async def check_floor(subject: Subject, answers: Answers, what: str, *, most: float = CHANCE) -> str:
+    """Check that attempts which solve nothing earn next to nothing on average; returns their mean reward."""
+    tasks = await sample_tasks(subject.make(), TASKS)
+    found = [await earned(subject, task, answers(subject.make(), task, tasks), what) for task in tasks]
+    mean = sum(each.reward for each in found) / len(found)
+    solved = sum(each.is_solved for each in found) / len(found)
+    if mean > most or solved > most:
+        best = max(found, key=lambda each: each.reward)
+        raise FailedError(
+            f"{what} earns {mean:.2f} on average and solves {solved:.0%} of {len(found)} tasks; "
+            f"at task {best.task.id!r} ({best.task.split}) it earns {best.reward:g}"
+        )
+    return f"mean reward {mean:.2f}" if mean else ""

@@ -1,0 +1,72 @@
+"""Behaviour: whether episodes are independent of each other, end in time, and leave nothing behind."""
+
+from __future__ import annotations
+
+from agentrl.checking import crowd, hanging
+from agentrl.checking.check import Check, Level, Subject
+from agentrl.checking.leftovers import check_leftovers
+from agentrl.env.testing.checks import check_cancellation, check_concurrent, check_twins
+
+TOGETHER = 32
+
+
+async def twins(subject: Subject) -> str:
+    """Check that the seed decides everything that an episode draws."""
+    await check_twins(subject.make)
+    return ""
+
+
+async def state(subject: Subject) -> str:
+    """Check that episodes which are open at once earn what each earns alone."""
+    await check_concurrent(subject.make, TOGETHER)
+    return ""
+
+
+async def cancellation(subject: Subject) -> str:
+    """Cancel an episode at every await."""
+    await check_cancellation(subject.make)
+    return ""
+
+
+CHECKS = (
+    Check(
+        "twins", Level.BEHAVIOUR, "Does the seed decide everything that an episode draws?",
+        "Draw from ctx.rng alone, in an order that does not depend on time.", twins,
+    ),
+    Check(
+        "state", Level.BEHAVIOUR, "Do episodes that are open at once earn what each earns alone?",
+        "Keep what belongs to an episode in ctx.state, and change nothing that is shared.", state,
+    ),
+    Check(
+        "crowd", Level.BEHAVIOUR, "Do 1, 64 and 1,000 episodes at once end well?",
+        "Share what is expensive with @shared, and limit its concurrency with a semaphore.", crowd.crowd, 300.0,
+    ),
+    Check(
+        "event-loop", Level.BEHAVIOUR, "Does no method hold the event loop for more than 50 ms?",
+        "Use plain methods without blocking = False, or asyncio.to_thread, for code that waits or computes.",
+        crowd.unblocked,
+    ),
+    Check(
+        "hanging-agent", Level.BEHAVIOUR, "Does an episode end when the model never answers?",
+        "Release in teardown what setup acquired, without waiting for the model.", hanging.agent,
+    ),
+    Check(
+        "hanging-tool", Level.BEHAVIOUR, "Does an episode end when its tools never answer?",
+        "Give respond a turn_timeout_s of seconds, and let it accept that a tool failed.", hanging.tool,
+    ),
+    Check(
+        "hanging-scorer", Level.BEHAVIOUR, "Does an episode end, without a reward, when scoring never answers?",
+        "Do not wait for the verdict in teardown, and let a reward raise instead of returning a value.",
+        hanging.scorer,
+    ),
+    Check(
+        "cancellation", Level.BEHAVIOUR, "Does an episode end when it is cancelled at any wait?",
+        "Raise CancelledError again where you catch it, and let teardown accept a setup that has not finished.",
+        cancellation, 300.0,
+    ),
+    Check(
+        "leftovers", Level.BEHAVIOUR, "Do episodes leave no thread, process or file behind?",
+        "Close in teardown what an episode opens, and use @shared with a context manager for the rest.",
+        check_leftovers,
+    ),
+)  # fmt: skip

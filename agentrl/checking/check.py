@@ -1,0 +1,93 @@
+"""One check: its name, level and question, and its result for one environment."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from agentrl.env.base import Env
+from agentrl.env.config import env_config
+from agentrl.env.registry import resolve
+from agentrl.types import Trajectory
+
+TASKS = 8
+"""Tasks of each split that a check samples."""
+
+
+class Level(StrEnum):
+    """What a check is about. A level is run in this order."""
+
+    CONTRACT = "contract"
+    TRUTH = "truth"
+    BEHAVIOUR = "behaviour"
+    PACKAGE = "package"
+    LEARNABILITY = "learnability"
+
+
+WITHOUT_MODEL = frozenset(Level) - {Level.LEARNABILITY}
+"""The levels that need no model."""
+
+
+class Status(StrEnum):
+    """Result of a check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class FailedError(AssertionError):
+    """A check found a fault; the message says what and where."""
+
+
+class SkippedError(Exception):
+    """A check does not apply to this environment or this machine; the message says why."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The environment to check: its name or path, its class, and its `--env.*` options."""
+
+    name: str
+    env_class: type[Env]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_clean: bool = False
+    """Whether the package is also installed from an index, with all that it depends on."""
+    episodes: Sequence[Trajectory] = ()
+    """Samples of training tasks by a model, for the level learnability."""
+
+    @classmethod
+    def named(cls, name: str, options: Mapping[str, Any]) -> Subject:
+        """Find the environment; raises ConfigError for an unknown name or options that it does not take."""
+        subject = cls(name, resolve(name), options)
+        subject.make()
+        return subject
+
+    def make(self) -> Env:
+        """Return a new environment object."""
+        return self.env_class(env_config(self.env_class, self.options))
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question about an environment. `ask` returns a note on a pass, and raises for anything else."""
+
+    name: str
+    level: Level
+    question: str
+    remedy: str
+    """What to do if it fails, in one sentence."""
+    ask: Callable[[Subject], Awaitable[str]]
+    timeout_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """Result of one check: what is wrong if it failed, why if it was skipped, a note if it passed."""
+
+    check: Check
+    status: Status
+    text: str = ""
+    seconds: float = 0.0

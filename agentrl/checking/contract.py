@@ -1,0 +1,179 @@
+"""Contract: whether the class, its tasks, its episodes and its configuration are what agentrl and Gymnasium expect."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
+from agentrl.env.base import Env, Policy
+from agentrl.env.config import env_config
+from agentrl.env.driver.driver import EnvDriver
+from agentrl.env.dry_run.completeness import check_complete
+from agentrl.env.dry_run.duplicates import duplicate_methods
+from agentrl.env.dry_run.tasks import duplicate_ids, first_task, overlap, read_ids
+from agentrl.env.dry_run.verdict import MAX_TURNS, check_offered_tools, first_episode, undocumented
+from agentrl.env.play import aplay
+from agentrl.env.policies import SILENCE, oracle_of
+from agentrl.env.tasks import Task
+from agentrl.env.testing.checks import check_gymnasium, check_tasks
+from agentrl.env.testing.comparison import difference
+from agentrl.env.testing.episodes import sample_tasks
+from agentrl.types import HELD_OUT, TRAIN
+
+DISTINCT = 0.5
+"""Share of a split's contents that must differ for a content to identify a task."""
+
+
+def fail_if(faults: Iterable[str]) -> None:
+    """Raise FailedError with one line for each fault, if there are any."""
+    if lines := list(faults):
+        raise FailedError("\n".join(lines))
+
+
+async def definition(subject: Subject) -> str:
+    """Check the class itself, and that this machine can run it."""
+    env = subject.make()
+    driver = EnvDriver(env)
+    check_complete(driver)
+    twice = (f"{method} is defined twice, and Python keeps the last" for method in duplicate_methods(type(env)))
+    fail_if([*twice, *undocumented(type(env))])
+    await check_offered_tools(driver, await first_task(driver, TRAIN, 0), 0)
+    return await asyncio.to_thread(env.preflight)
+
+
+async def tasks(subject: Subject) -> str:
+    """Check that both splits have tasks with ids of their own, which are the same when they are read again."""
+    driver = EnvDriver(subject.make())
+    for split in (TRAIN, HELD_OUT):
+        await first_task(driver, split, 0)
+    read = [await read_ids(driver, split, 0) for split in (TRAIN, HELD_OUT)]
+    fail_if(note for ids in read for note in duplicate_ids(ids))
+    await check_tasks(subject.make, tasks=TASKS)
+    return ", ".join(f"{ids.split}: {'endless' if ids.size is None else ids.size}" for ids in read)
+
+
+async def disjoint(subject: Subject) -> str:
+    """Check that no held-out task is a training task, neither by its id nor by its content."""
+    driver = EnvDriver(subject.make())
+    fail_if(overlap([await read_ids(driver, split, 0) for split in (TRAIN, HELD_OUT)]))
+    sampled = await sample_tasks(subject.make(), 8 * TASKS)
+    train, test = ([task for task in sampled if task.split == split] for split in (TRAIN, HELD_OUT))
+    shared = [(one, other) for one in test for other in train if _is_same(one, other)]
+    if shared and _is_distinct(train):
+        one, other = shared[0]
+        raise FailedError(
+            f"{len({task.id for task, _ in shared})} of {len(test)} held-out tasks have the data of a training task: "
+            f"{one.id!r} has that of {other.id!r}"
+        )
+    return ""
+
+
+def _is_same(one: Task, other: Task) -> bool:
+    return one.data is not None and not difference(one.data, other.data)
+
+
+def _is_distinct(found: list[Task]) -> bool:
+    """Return whether the tasks of a split differ in their data, which then identifies a task."""
+    distinct: list[Task] = []
+    for task in found:
+        if not any(_is_same(task, known) for known in distinct):
+            distinct.append(task)
+    return len(distinct) > DISTINCT * len(found)
+
+
+async def episode(subject: Subject) -> str:
+    """Play a first episode of empty answers, as the dry run before a training run does."""
+    driver = EnvDriver(subject.make())
+    task = await first_task(driver, TRAIN, 0)
+    _, notes = await first_episode(driver.env, task, 0, min(MAX_TURNS, driver.max_turns))
+    fail_if(notes)
+    return ""
+
+
+async def serialisable(subject: Subject) -> str:
+    """Check that messages, tools and signals of episodes survive JSON, in which runs are exported."""
+    env = subject.make()
+    task = (await sample_tasks(env, 1))[0]
+    driver = EnvDriver(env)
+    start = await driver.reset(task)
+    await driver.close()
+    for spec in start.tools:
+        _check_json(spec, f"the tool {spec['name']!r}")
+    policies: dict[str, Policy] = {"silence": [SILENCE]}
+    if type(env).oracle is not Env.oracle:
+        policies["the oracle"] = oracle_of(env, task)
+    for name, policy in policies.items():
+        [played] = await aplay(subject.make(), (policy,), task)
+        _check_json(list(played.messages), f"a message of an episode of {name}")
+        for signal in played.signals:
+            _check_json(signal.evidence, f"the evidence of {signal.name!r} in an episode of {name}")
+    return ""
+
+
+def _check_json(value: Any, what: str) -> None:
+    try:
+        again = json.loads(json.dumps(value))
+    except (TypeError, ValueError) as error:
+        raise FailedError(f"{what} has no JSON form: {error}") from error
+    if found := difference(_listed(value), again):
+        raise FailedError(f"{what} is another one after JSON: {found}")
+
+
+def _listed(value: Any) -> Any:
+    """Return the value with lists in place of tuples, which JSON does not distinguish."""
+    if isinstance(value, dict):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+async def configuration(subject: Subject) -> str:
+    """Check that the options survive JSON, in which a run's configuration is stored."""
+    config = subject.make().config
+    dumped = json.loads(config.model_dump_json())
+    again = env_config(subject.env_class, dumped)
+    if found := difference(dict(config), dict(again)):
+        raise FailedError(f"Config is another one after JSON: {found}")
+    return f"{len(dumped)} keys"
+
+
+async def gymnasium(subject: Subject) -> str:
+    """Run Gymnasium's own checker, in a thread because its interface is synchronous."""
+    await asyncio.to_thread(check_gymnasium, subject.make())
+    return ""
+
+
+CHECKS = (
+    Check(
+        "definition", Level.CONTRACT, "Does the class have what training needs, and does this machine?",
+        "Write what is missing; docs/write-an-env.md shows each method.", definition,
+    ),
+    Check(
+        "tasks", Level.CONTRACT, "Do both splits have tasks, with ids of their own, that are the same when read again?",
+        "Return tasks that depend on the split and on the given random.Random alone, and give each an id of its own.",
+        tasks,
+    ),
+    Check(
+        "disjoint", Level.CONTRACT, "Are the held-out tasks different from the training tasks?",
+        "Assign each task to one split by a hash of its content (agentrl.env.is_in_share).", disjoint,
+    ),
+    Check(
+        "episode", Level.CONTRACT, "Does a first episode run as training needs it?",
+        "Change what the text names; training prints the same before a run.", episode,
+    ),
+    Check(
+        "json", Level.CONTRACT, "Do messages, tools and evidence survive JSON, in which runs are exported?",
+        "Use text, numbers, booleans, None, lists, and dicts with text keys.", serialisable,
+    ),
+    Check(
+        "config", Level.CONTRACT, "Do the options survive JSON, in which a run's configuration is stored?",
+        "Give the field a type that pydantic writes as it reads it, without a serializer or default that changes it.",
+        configuration,
+    ),
+    Check(
+        "gymnasium", Level.CONTRACT, "Does Gymnasium's checker accept the environment?",
+        "Change what Gymnasium names: observations and rewards depend on the seed and the actions alone.", gymnasium,
+    ),
+)  # fmt: skip

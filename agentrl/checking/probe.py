@@ -1,0 +1,98 @@
+"""Verdicts of an environment on its own evidence, here or in another process with another hash seed and order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agentrl.checking.canaries import NOISE
+from agentrl.checking.check import FailedError, Subject
+from agentrl.env.base import Env, Policy
+from agentrl.env.driver.resources import close_shared
+from agentrl.env.policies import canaries_of, oracle_of
+from agentrl.env.tasks import Task
+from agentrl.env.testing.episodes import moments, sample_tasks, signals_of
+from agentrl.plugins.files import absolute
+from agentrl.types import text_of
+
+PATIENCE_S = 280.0
+"""Time for another process, with its imports."""
+Verdicts = dict[str, Any]
+"""By task and policy: the prompt, and the value of every signal."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What to ask: an environment with its options, tasks of each split, and whether the last task is asked first."""
+
+    name: str
+    options: Mapping[str, Any]
+    tasks: int
+    is_reversed: bool = False
+
+
+def policies_of(env: Env, task: Task) -> dict[str, Policy]:
+    """Return the environment's evidence, silence and noise, by name."""
+    return {"oracle": oracle_of(env, task), **canaries_of(env, task), "silence": [], "noise": [NOISE]}
+
+
+async def verdicts(subject: Subject, tasks: int, *, is_reversed: bool = False) -> Verdicts:
+    """Play the sampled tasks with each policy, in order or in reverse."""
+    found: Verdicts = {}
+    sampled = await sample_tasks(subject.make(), tasks)
+    cases = [(task, name) for task in sampled for name in policies_of(subject.make(), task)]
+    for task, name in reversed(cases) if is_reversed else cases:
+        env = subject.make()
+        played = [each async for each in moments(env, task, policies_of(env, task)[name])]
+        prompt = text_of(env.ctx.messages[0])
+        signals = {signal.name: signal.value for signal in signals_of(played).values()}
+        found[f"{task.split} {task.index}, {name}"] = {"task": task.id, "prompt": prompt, "rewards": signals}
+    return found
+
+
+async def verdicts_elsewhere(subject: Subject, tasks: int, hash_seed: int, *, is_reversed: bool) -> Verdicts:
+    """Return the verdicts of another process."""
+    probe = Probe(absolute(subject.name), subject.options, tasks, is_reversed)
+    environment = os.environ | {
+        "PYTHONHASHSEED": str(hash_seed),
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109 (text is what it takes)
+    }
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "agentrl.checking.probe", env=environment,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            said, errors = await child.communicate(json.dumps(asdict(probe), default=str).encode())
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode:
+        raise FailedError(f"in another process it ends with code {child.returncode}: {_last(errors)}")
+    found: Verdicts = json.loads(said.splitlines()[-1])
+    return found
+
+
+def _last(errors: bytes) -> str:
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it wrote nothing"
+
+
+async def _answer(probe: Probe) -> Verdicts:
+    subject = Subject.named(probe.name, probe.options)
+    try:
+        return await verdicts(subject, probe.tasks, is_reversed=probe.is_reversed)
+    finally:
+        await close_shared()
+
+
+if __name__ == "__main__":
+    answer = asyncio.run(_answer(Probe(**json.load(sys.stdin))))
+    print(json.dumps(answer), flush=True)
+    os._exit(0)  # does not wait for threads that an author left running

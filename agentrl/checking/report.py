@@ -1,0 +1,79 @@
+"""What `agentrl env check` prints and writes: lines for a terminal, JSON, and JUnit's XML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+from agentrl.checking.check import Result, Status
+
+MARKS = {Status.PASSED: "ok", Status.FAILED: "FAILED", Status.SKIPPED: "skipped"}
+INDENT = " " * 8
+
+
+def lines(result: Result) -> Iterator[str]:
+    """Yield the lines of one result: its question, and what to know or do about it."""
+    check, is_failed = result.check, result.status is Status.FAILED
+    yield f"{MARKS[result.status]:<7} {check.name}: {check.question}"
+    yield from (f"{INDENT}{line}" for line in result.text.splitlines())
+    if is_failed:
+        yield f"{INDENT}→ {check.remedy}"
+
+
+def summary(results: Sequence[Result]) -> str:
+    """'12 passed, 1 failed, 2 skipped in 8 s'."""
+    counts = Counter(result.status for result in results)
+    seconds = sum(result.seconds for result in results)
+    return f"{', '.join(f'{counts[status]} {status}' for status in Status)} in {seconds:.0f} s"
+
+
+def as_json(environment: str, results: Sequence[Result]) -> dict[str, Any]:
+    """Return the whole report as plain values."""
+    return {
+        "environment": environment,
+        "passed": not any(result.status is Status.FAILED for result in results),
+        "checks": [
+            {
+                "name": result.check.name,
+                "level": str(result.check.level),
+                "question": result.check.question,
+                "status": str(result.status),
+                "text": result.text,
+                "remedy": result.check.remedy if result.status is Status.FAILED else "",
+                "seconds": round(result.seconds, 3),
+            }
+            for result in results
+        ],
+    }
+
+
+def as_junit(environment: str, results: Sequence[Result]) -> bytes:
+    """Return the report in the XML of JUnit, which CI systems read."""
+    suites = Xml.Element("testsuites", name=f"agentrl env check {environment}")
+    for level in dict.fromkeys(result.check.level for result in results):
+        of_level = [result for result in results if result.check.level is level]
+        counts = Counter(result.status for result in of_level)
+        suite = Xml.SubElement(
+            suites, "testsuite", name=level, tests=str(len(of_level)), errors="0",
+            failures=str(counts[Status.FAILED]), skipped=str(counts[Status.SKIPPED]),
+        )  # fmt: skip
+        for result in of_level:
+            _add_case(suite, environment, result)
+    report: bytes = Xml.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return report
+
+
+def _add_case(suite: Xml.Element, environment: str, result: Result) -> None:
+    check, text = result.check, _printable(result.text)
+    case = Xml.SubElement(suite, "testcase", classname=environment, name=check.name, time=f"{result.seconds:.3f}")
+    if result.status is Status.FAILED:
+        Xml.SubElement(case, "failure", message=text).text = f"{check.question}\n{check.remedy}"
+    elif result.status is Status.SKIPPED:
+        Xml.SubElement(case, "skipped", message=text)
+
+
+def _printable(text: str) -> str:
+    """Return text without the control characters that XML cannot hold."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text)

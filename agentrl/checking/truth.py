@@ -1,0 +1,79 @@
+"""Truth: whether solutions and only solutions are rewarded, always alike, and whether the prompt gives them away."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agentrl.checking import canaries, probe
+from agentrl.checking.attempts import CHANCE
+from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
+from agentrl.checking.leaks import check_leak
+from agentrl.env.base import Env
+from agentrl.env.testing.checks import check_canaries, check_oracle
+from agentrl.env.testing.comparison import difference
+
+HASH_SEEDS = (1, 2)
+
+
+async def oracle(subject: Subject) -> str:
+    """Check that the oracle solves every sampled task."""
+    await check_oracle(subject.make, tasks=TASKS)
+    return ""
+
+
+async def own_canaries(subject: Subject) -> str:
+    """Check that the environment's own canaries earn next to nothing."""
+    if subject.env_class.canaries is Env.canaries:
+        raise FailedError(f"{subject.env_class.__name__} has no canaries; write canaries(task)")
+    await check_canaries(subject.make, tasks=TASKS, most=CHANCE)
+    return ""
+
+
+async def order(subject: Subject) -> str:
+    """Check that the verdicts do not depend on the order of the episodes."""
+    forward = await probe.verdicts(subject, TASKS // 2)
+    backward = await probe.verdicts(subject, TASKS // 2, is_reversed=True)
+    if found := difference(forward, backward):
+        raise FailedError(f"the same episode has another verdict after other episodes: {found}")
+    return ""
+
+
+async def process(subject: Subject) -> str:
+    """Check that tasks and verdicts are the same in other processes, which have other hash seeds."""
+    try:
+        async with asyncio.TaskGroup() as both:
+            asked = [
+                both.create_task(probe.verdicts_elsewhere(subject, TASKS // 2, seed, is_reversed=bool(number)))
+                for number, seed in enumerate(HASH_SEEDS)
+            ]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    one, other = (task.result() for task in asked)
+    if found := difference(one, other):
+        raise FailedError(f"another process (PYTHONHASHSEED {HASH_SEEDS}) has another verdict: {found}")
+    return ""
+
+
+CHECKS = (
+    Check(
+        "oracle", Level.TRUTH, "Does the oracle solve every sampled task?",
+        "Write oracle(task), and make the verifier accept what it returns with a reward of 1.", oracle,
+    ),
+    Check(
+        "canaries", Level.TRUTH, "Do the environment's own canaries earn next to nothing?",
+        "Write canaries(task) with the cheats that you can think of, and make the verifier give each 0.", own_canaries,
+    ),
+    *canaries.CHECKS,
+    Check(
+        "leak", Level.TRUTH, "Does the prompt keep the answer to itself?",
+        "Take the answer out of the prompt, of examples in it, and of the data that setup formats.", check_leak,
+    ),
+    Check(
+        "order", Level.TRUTH, "Is the verdict the same in whatever order episodes are scored?",
+        "Keep what belongs to an episode in ctx.state, and change nothing that is shared.", order,
+    ),
+    Check(
+        "process", Level.TRUTH, "Are tasks and verdicts the same in every process and with every hash seed?",
+        "Sort sets before you use their order, and use hashlib instead of hash().", process, probe.PATIENCE_S + 10.0,
+    ),
+)  # fmt: skip

@@ -1,0 +1,96 @@
+"""`agentrl env serve NAME`: serve an environment to workers of other machines, or to clients of OpenEnv."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from agentrl.cli.flags import Parser, own_options, path
+from agentrl.config.loading import load, of_flags
+from agentrl.errors import ConfigError
+from agentrl.hosting.sockets import EnvServer
+from agentrl.openenv import OpenEnvServer, ServerLimits
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+MIN_TOKEN = 16
+MEANING = """\
+Serve an environment to clients of OpenEnv: a WebSocket is a session, and a session plays one episode after the other.
+With --protocol agentrl it is served to runs on other machines, as --env agentrl://HOST:PORT/NAME: a WebSocket is a
+worker with any number of episodes, and the token is in the environment variable AGENTRL_ENV_TOKEN of the run.
+Options of the environment are given as --env.KEY VALUE. Clients send the token of --token-file as "Authorization:
+Bearer TOKEN"; without one the server listens on this machine only. It has no TLS: put a proxy in front of it where the
+network is not private."""
+
+
+def run(words: list[str]) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    own, pairs = own_options(words)
+    given = _parser().parse_args(own)
+    env, *others = load(None, of_flags([("env", given.environment), *pairs])).env
+    if others:
+        raise ConfigError(f"{given.environment} names several environments: serve each on a port of its own")
+    token = _token(given.token_file)
+    if not token and given.host not in LOOPBACK:
+        raise ConfigError(f"--host {given.host} lets other machines in: give the clients' secret with --token-file")
+    server: EnvServer | OpenEnvServer
+    if given.protocol == "agentrl":
+        server = EnvServer(env.name, env.options, token)
+    else:
+        server = OpenEnvServer(env.name, env.options, ServerLimits(given.max_sessions, given.idle_s), token)
+    asyncio.run(_serve(server, given))
+    return 0
+
+
+def _token(file: Path | None) -> str:
+    try:
+        token = file.read_text(encoding="utf-8").strip() if file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token-file {file}: cannot be read: {error}") from error
+    if file and len(token) < MIN_TOKEN:
+        raise ConfigError(f"--token-file {file} has {len(token)} characters: write {MIN_TOKEN} or more random ones")
+    return token
+
+
+async def _serve(server: EnvServer | OpenEnvServer, given: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        async with server.listening(given.host, given.port) as port:
+            where = f"{given.host}:{port}"
+            address = f"agentrl://{where}/{given.environment}" if isinstance(server, EnvServer) else f"http://{where}"
+            print(f"serving {given.environment} at {address} ({given.protocol})", flush=True)
+            await stop.wait()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {given.host}:{given.port}: {error}") from error
+
+
+def _parser() -> Parser:
+    limits = ServerLimits()
+    parser = Parser(
+        prog="agentrl env serve", description=MEANING, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("environment", metavar="NAME|PATH", help="a name, a file, file.py:Class, or a folder")
+    parser.add_argument(
+        "--protocol", choices=("openenv", "agentrl"), default="openenv", help="the language of the clients"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=_above(-1), default=8000, help="port to listen on; 0: a free one")
+    parser.add_argument("--max-sessions", type=_above(0), default=limits.max_sessions, help="sessions at once")
+    parser.add_argument("--idle-s", type=_above(0), default=limits.idle_s, help="how long a session may be idle")
+    parser.add_argument("--token-file", type=path, metavar="FILE", help="a file with the clients' secret")
+    return parser
+
+
+def _above(least: int) -> Callable[[str], int]:
+    """Return the type of a flag: a whole number above `least`."""
+
+    def number(text: str) -> int:
+        if (value := int(text)) <= least:
+            raise argparse.ArgumentTypeError(f"{value} is not above {least}")
+        return value
+
+    return number

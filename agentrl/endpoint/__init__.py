@@ -1,0 +1,22 @@
+"""The endpoint at which agents call the policy: the APIs of model providers, on the loopback interface."""
+
+from agentrl.endpoint.model import POLICY, Model, Responder
+from agentrl.endpoint.server import Endpoint
+from agentrl.endpoint.tokens import ByteTokenizer, Generate, Tokens
+from agentrl.endpoint.wire import Answer, Ask, Key, key_after, keys_of, refused
+
+__all__ = [
+    "POLICY",
+    "Answer",
+    "Ask",
+    "ByteTokenizer",
+    "Endpoint",
+    "Generate",
+    "Key",
+    "Model",
+    "Responder",
+    "Tokens",
+    "key_after",
+    "keys_of",
+    "refused",
+]

@@ -1,0 +1,55 @@
+"""Parts of requests that several APIs share: texts, tool calls and tools."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agentrl.endpoint.wire import refused
+from agentrl.types import FunctionCall, ToolCall, ToolSpec, as_unicode
+
+TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""Types of content parts with text, and the key of the text."""
+
+
+def text(content: Any, where: str) -> str:
+    """Return the text of a message's content: a text, a list of parts, or nothing. Raises RequestError for others."""
+    if content is None or isinstance(content, str):
+        return as_unicode(content or "")
+    parts = content if isinstance(content, list) else [content]
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if kind not in TEXTS or not isinstance(part.get(TEXTS[kind]), str):
+            raise refused("invalid_request_error", f"{where} has a part of type {kind!r}: this endpoint takes text")
+    return as_unicode("".join(part[TEXTS[part["type"]]] for part in parts))
+
+
+def call(given: Any, id: Any, where: str) -> ToolCall:  # noqa: A002 (the field's name)
+    """Return a tool call of an object with `name` and `arguments`; arguments that are no JSON object stay text."""
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise refused("invalid_request_error", f"{where} has a tool call without a function and its name")
+    function = FunctionCall(name=given["name"], arguments=_arguments(given.get("arguments")))
+    return ToolCall(id=str(id or ""), type="function", function=function)
+
+
+def tool(given: Any, where: str) -> ToolSpec:
+    """Return the tool of an object with `name`, `description` and `parameters`."""
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise refused("invalid_request_error", f"{where} is no function with a name: this endpoint takes functions")
+    parameters = given.get("parameters") or {"type": "object", "properties": {}}
+    return ToolSpec(name=given["name"], description=given.get("description") or "", parameters=parameters)
+
+
+def written(function: FunctionCall) -> str:
+    """Return the arguments of a call as JSON."""
+    return json.dumps(function["arguments"], ensure_ascii=False)
+
+
+def _arguments(given: Any) -> dict[str, Any] | str:
+    if isinstance(given, dict):
+        return given
+    try:
+        value = json.loads(given or "{}")
+    except (TypeError, ValueError, RecursionError):
+        return str(given)
+    return value if isinstance(value, dict) else str(given)

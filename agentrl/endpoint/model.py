@@ -1,0 +1,79 @@
+"""Model: the policy as an agent calls it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from agentrl.endpoint.tokens import Tokens
+from agentrl.endpoint.wire import Answer, Ask
+from agentrl.types import Message, text_of
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+POLICY = "policy"
+"""Name of the model that is trained, on the endpoint of an episode."""
+
+
+class Responder(Protocol):
+    """What answers the calls of one episode."""
+
+    async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
+        """Answer a request. A retry of the request with this digest joins the earlier call or gets its answer.
+
+        An equal request that is no retry is another call: an agent may ask the same thing twice. Raises RequestError.
+        """
+
+    async def count(self, ask: Ask) -> int:
+        """Return the number of tokens of a request's prompt. Raises RequestError."""
+
+    async def deliver(self, answer: Answer) -> None:
+        """Take note that a client is about to receive the answer; a retry delivers it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The policy as an agent calls it: an endpoint of the OpenAI API that belongs to one episode.
+
+    The endpoint samples at the run's temperature and records every token, whatever the request asks for. `name` is
+    trained; `name/SEAT` is trained too, and its tokens earn the rewards of the agent SEAT.
+    """
+
+    base_url: str
+    """URL that ends in /v1, on the loopback interface."""
+    api_key: str
+    """The episode's own key; requests after the end of the episode are refused."""
+    name: str = POLICY
+    _connect: Callable[[str], AsyncOpenAI] | None = field(default=None, repr=False)
+    _tokens: Tokens | None = field(default=None, repr=False)
+    _session: Responder | None = field(default=None, repr=False)
+
+    @property
+    def client(self) -> AsyncOpenAI:
+        """A client for this episode. All episodes of a process share its connections, so it costs little."""
+        assert self._connect is not None, "the endpoint of a run sets it"
+        return self._connect(self.api_key)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The same policy for an agent that writes token ids itself."""
+        assert self._tokens is not None, "the endpoint of a run sets it"
+        return self._tokens
+
+    async def ask(self, messages: str | Sequence[Message], agent: str = "") -> str:
+        """Return the policy's reply to a prompt or a conversation, without HTTP; its tokens belong to `agent`.
+
+        Raises RequestError at the limits of the episode, which ends then if `play` lets it pass.
+        """
+        assert self._session is not None, "the endpoint of a run sets it"
+        asked = [Message(role="user", content=messages)] if isinstance(messages, str) else messages
+        answer = await self._session.answer(Ask(tuple(asked), agent=agent), secrets.token_bytes(), is_retry=False)
+        await self._session.deliver(answer)
+        return text_of(answer.message)
+
+    def seat(self, agent: str) -> str:
+        """Return the model name under which the tokens belong to `agent`, where an episode has several agents."""
+        return f"{self.name}/{agent}"

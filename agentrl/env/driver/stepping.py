@@ -1,0 +1,133 @@
+"""An AgentEnv turn by turn: its agent's calls wait until somebody answers them, as in `play` and in Gymnasium."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from agentrl.endpoint import (
+    Answer,
+    Ask,
+    ByteTokenizer,
+    Endpoint,
+    Key,
+    Model,
+    Responder,
+    Tokens,
+    key_after,
+    keys_of,
+)
+from agentrl.roles import Role, relayed
+from agentrl.types import Completion, Message, TokenIds, ToolCall, Version, VersionSpan, text_of
+
+MAX_CONTEXT = 1 << 20
+"""What the endpoint reports; there is no model whose context could be exceeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A call of the agent that waits for its answer."""
+
+    ask: Ask
+    new: tuple[Message, ...]
+    """Its messages that no earlier call had."""
+    key: Key
+    """The key of the conversation before the answer."""
+    answer: asyncio.Future[Answer]
+
+
+class Stepping(Responder):
+    """Runs an agent until its next call. Parallel calls are answered one after the other."""
+
+    def __init__(self, play: Callable[[Model], Coroutine[Any, Any, None]], roles: Mapping[str, Role]) -> None:
+        self._play, self._roles = play, roles
+        self._resources = AsyncExitStack()
+        self._calls: asyncio.Queue[Pending] = asyncio.Queue()
+        self._answers: dict[bytes, asyncio.Future[Answer]] = {}
+        self._known: set[Key] = set()
+        self._spoken: list[TokenIds] = []
+        self._ids = count()
+        self._agent: asyncio.Task[Any] | None = None
+
+    async def first(self) -> Pending | None:
+        """Start the agent; return its first call, None if it ends without one."""
+        endpoint = Endpoint(MAX_CONTEXT)
+        code = ByteTokenizer()
+        tokens = Tokens(code, self.generate, MAX_CONTEXT, MAX_CONTEXT, (code.eos_token_id,), temperature=1.0)
+        self._resources.push_async_callback(endpoint.close)
+        model = await self._resources.enter_async_context(endpoint.open(self, tokens))
+        self._agent = asyncio.ensure_future(self._play(model))
+        self._agent.add_done_callback(lambda agent: agent.cancelled() or agent.exception())  # known, even if unread
+        return await self._next()
+
+    async def reply(self, call: Pending, message: Message) -> Pending | None:
+        """Answer a call; return the agent's next one, None when it has ended. Raises what the agent raised."""
+        self._known.add(key_after(call.key, message))
+        call.answer.set_result(Answer(self._identified(message)))
+        return await self._next()
+
+    async def close(self) -> None:
+        """End the agent. Idempotent."""
+        for answer in self._answers.values():
+            answer.cancel()
+        try:
+            if self._agent is not None:
+                self._agent.cancel()
+                await asyncio.wait({self._agent})
+        finally:
+            await self._resources.aclose()
+
+    async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
+        """Hand a call to `first` or `reply`; see `agentrl.endpoint.Responder`."""
+        if ask.role is not None:
+            return await relayed(self._roles, ask)
+        if ask.ids:
+            sampled = await self.generate(ask.ids, ask.max_tokens, ask.stop)
+            return Answer(Message(role="assistant", content=""), ids=sampled.ids, logprobs=sampled.logprobs)
+        if not is_retry or digest not in self._answers:
+            answer = self._answers[digest] = asyncio.get_running_loop().create_future()
+            keys = list(keys_of(ask))
+            known = max((n for n, key in enumerate(keys) if key in self._known), default=0)
+            await self._calls.put(Pending(ask, ask.messages[known:], keys[-1], answer))
+        return await asyncio.shield(self._answers[digest])
+
+    async def count(self, ask: Ask) -> int:
+        """Return the bytes of a request's prompt, which are its tokens where there is no model."""
+        return len(ByteTokenizer().apply_chat_template(ask.messages, add_generation_prompt=True))
+
+    async def deliver(self, answer: Answer) -> None:
+        """Do nothing: a turn counts when it is given."""
+
+    async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
+        """Hand a prompt to `first` or `reply` as text, and return the answer as bytes; see `Tokens.generate`."""
+        prompt, code = tuple(ids), ByteTokenizer()
+        known = max((len(one) for one in self._spoken if prompt[: len(one)] == one), default=0)
+        message = Message(role="user", content=code.decode(prompt[known:]))
+        ask = Ask((message,), max_tokens=max_tokens, stop=tuple(stop), ids=prompt)
+        answer = self._answers[str(len(self._answers)).encode()] = asyncio.get_running_loop().create_future()
+        *_, key = keys_of(ask)
+        await self._calls.put(Pending(ask, (message,), key, answer))
+        sampled = (*code.encode(text_of((await answer).message)), code.eos_token_id)
+        self._spoken.append(prompt + sampled)
+        return Completion(sampled, (0.0,) * len(sampled), (VersionSpan(Version(0, 0), 0, len(sampled)),), "stop")
+
+    def _identified(self, message: Message) -> Message:
+        """Return the message with an id for every call: agents need one, policies written by hand may leave it out."""
+        calls = [ToolCall({"id": f"call_{next(self._ids)}", **call}) for call in message.get("tool_calls", ())]
+        return Message({**message, "tool_calls": calls}) if calls else message
+
+    async def _next(self) -> Pending | None:
+        assert self._agent is not None, "`first` has started it"
+        call = asyncio.ensure_future(self._calls.get())
+        try:
+            await asyncio.wait({call, self._agent}, return_when=asyncio.FIRST_COMPLETED)
+            if call.done():
+                return call.result()
+        finally:
+            call.cancel()
+        await self._agent
+        return None

@@ -1,0 +1,196 @@
+"""A stand-in for `openrlhf.utils.agent`, so that agents of OpenRLHF can be imported where it is not installed."""
+# ruff: noqa: ARG002  (the signatures are those of OpenRLHF)
+
+from __future__ import annotations
+
+import ast
+import logging
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from agentrl.env.files.results import number
+from agentrl.errors import ConfigError, EnvError
+
+PAGE = "docs/migrate-from-openrlhf.md"
+
+
+class AgentExecutorBase(ABC):
+    """Plays whole episodes on tokens."""
+
+    @abstractmethod
+    async def execute(
+        self, prompt: str, label: Any, sampling_params: Any, max_length: int, hf_tokenizer: Any, llm_engine: Any,
+        images: Any = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return the tokens of an episode, and its reward."""
+
+
+class AgentInstanceBase(ABC):
+    """One episode on texts."""
+
+    @abstractmethod
+    def __init__(self, *args: Any, **keywords: Any) -> None: ...
+
+    async def reset(self, states: dict[str, Any], **keywords: Any) -> dict[str, Any]:
+        """Return a dict with the first `observation`."""
+        return states
+
+    @abstractmethod
+    async def step(self, states: dict[str, Any], **keywords: Any) -> dict[str, Any]:
+        """Return the rewards of an action and the feedback to it."""
+
+
+class MultiTurnAgentExecutor(AgentExecutorBase):
+    """Plays an instance of its class for every prompt: actions and feedback are appended until it is done."""
+
+    def __init__(self, agent_instance_cls: type) -> None:
+        self.agent_instance_cls = agent_instance_cls
+
+    async def execute(
+        self, prompt: str, label: Any, sampling_params: Any, max_length: int, hf_tokenizer: Any, llm_engine: Any,
+        images: Any = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return the result of one episode."""
+        instance, params = self.agent_instance_cls(), sampling_params
+        text = (await instance.reset({"observation": prompt, "label": label}))["observation"]
+        tokens: list[int] = list(hf_tokenizer.encode(text, add_special_tokens=False))
+        ranges: list[tuple[int, int]] = []
+        result: dict[str, Any] = {}
+        reward = 0.0
+        while not result.get("done") and len(tokens) < max_length:
+            params.max_tokens = max_length - len(tokens)
+            output = (await llm_engine.generate(tokens, deepcopy(params))).outputs[0]
+            ranges.append((len(tokens), len(tokens) + len(output.token_ids)))
+            states = {"observation_text": text, "action_text": output.text, "label": label, "sampling_params": params}
+            result = checked(await instance.step(states))
+            reward += number(result["rewards"])
+            text += output.text + result["environment_feedback"]
+            tokens += [
+                *output.token_ids,
+                *hf_tokenizer.encode(result["environment_feedback"], add_special_tokens=False),
+            ]
+            params = result.get("sampling_params") or params
+        return {
+            "prompt": prompt,
+            "label": label,
+            "reward": reward if ranges else None,
+            "scores": result.get("scores", reward),
+            "observation_tokens": tokens,
+            "action_ranges": ranges,
+            "extra_logs": result.get("extra_logs") or {},
+        }
+
+
+def checked(result: Any) -> dict[str, Any]:
+    """Return the result of a step. Raises EnvError if a key is missing, and for images."""
+    missing = [key for key in ("rewards", "environment_feedback", "done") if key not in (result or ())]
+    if missing:
+        raise EnvError(f"step returned no {', '.join(missing)} ({PAGE})")
+    if result.get("environment_images"):
+        raise EnvError(f"step returned environment_images: the policy reads text only ({PAGE})")
+    found: dict[str, Any] = result
+    return found
+
+
+class SingleTurnAgentExecutor(AgentExecutorBase):
+    """Asks the policy once, without a reward: a subclass adds it to the result."""
+
+    def __init__(self, remote_rm_url: Any = None) -> None:
+        if remote_rm_url:
+            raise ConfigError(
+                f"SingleTurnAgentExecutor({remote_rm_url!r}): pass a file as --env ./reward_func.py, and a server as "
+                f"reward.models with url ({PAGE})"
+            )
+
+    async def execute(
+        self, prompt: str, label: Any, sampling_params: Any, max_length: int, hf_tokenizer: Any, llm_engine: Any,
+        images: Any = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return the prompt with its answer."""
+        tokens = list(hf_tokenizer.encode(prompt, add_special_tokens=False))
+        output = (await llm_engine.generate(tokens, deepcopy(sampling_params))).outputs[0]
+        return {
+            "prompt": prompt,
+            "label": label,
+            "observation_tokens": [*tokens, *output.token_ids],
+            "action_ranges": [(len(tokens), len(tokens) + len(output.token_ids))],
+            "truncated": output.finish_reason == "length",
+            "reward": None,
+            "scores": None,
+            "extra_logs": {},
+        }
+
+
+STAND_INS: dict[str, dict[str, Any]] = {
+    "openrlhf": {},
+    "openrlhf.utils": {},
+    "openrlhf.utils.agent": {
+        kind.__name__: kind
+        for kind in (AgentExecutorBase, AgentInstanceBase, MultiTurnAgentExecutor, SingleTurnAgentExecutor)
+    },
+    "openrlhf.utils.logging_utils": {"init_logger": logging.getLogger},
+}
+_importing = threading.RLock()
+
+
+@contextmanager
+def importing(path: Path) -> Iterator[None]:
+    """Import a file with the stand-in, if it imports openrlhf and that is not installed.
+
+    Raises ConfigError, before anything is imported, for a name that the stand-in lacks.
+    """
+    with _importing:
+        wanted = list(imported(path))
+        if not wanted or "openrlhf" in sys.modules or find_spec("openrlhf"):
+            yield
+            return
+        for line, name in wanted:
+            _check(path, line, name)
+        modules = {name: ModuleType(name) for name in STAND_INS}
+        for name, module in modules.items():
+            vars(module).update(STAND_INS[name])
+        for name in modules.keys() - {"openrlhf"}:
+            setattr(modules[name.rpartition(".")[0]], name.rpartition(".")[2], modules[name])
+        sys.modules.update(modules)
+        try:
+            yield
+        finally:
+            for name in modules:
+                del sys.modules[name]
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield what the body of a file imports from openrlhf, each with its line; nothing for a file with errors."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names if is_theirs(alias.name))
+        if isinstance(node, ast.ImportFrom) and node.module and is_theirs(node.module):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def is_theirs(name: str) -> bool:
+    """Return whether a module belongs to openrlhf."""
+    return name.partition(".")[0] == "openrlhf"
+
+
+def _check(path: Path, line: int, name: str) -> None:
+    """Raise ConfigError if the stand-in lacks a module, or a name in one."""
+    module, _, last = name.rpartition(".")
+    if name not in STAND_INS and last not in STAND_INS.get(module, {}):
+        known = ", ".join(STAND_INS["openrlhf.utils.agent"])
+        raise ConfigError(
+            f"{path}:{line}: openrlhf is not installed, and agentrl provides no {name}; of openrlhf.utils.agent it "
+            f"provides {known}. Write what you need of {last} into the file, or pip install --no-deps openrlhf ({PAGE})"
+        )

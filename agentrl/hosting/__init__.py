@@ -1,0 +1,1 @@
+"""Environments outside the worker's process: in another interpreter, or on another machine."""

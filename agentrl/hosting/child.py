@@ -1,0 +1,97 @@
+"""Child: the process of an environment in another interpreter, as its worker sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+from agentrl.errors import ConfigError
+from agentrl.hosting.channel import StreamChannel
+from agentrl.hosting.interpreter import check_interpreter, command, environment
+from agentrl.hosting.process import END_S
+
+TAIL_LINES, LINE_CHARS = 20, 300
+READ_BYTES = 1 << 16
+EXIT_S = 5.0
+
+
+class Child:
+    """A running process with a channel to it. Its output goes to stderr; the last lines are kept for error messages."""
+
+    def __init__(self, process: asyncio.subprocess.Process, channel: StreamChannel, python: Path) -> None:
+        self.channel = channel
+        self._process, self._python = process, python
+        self._is_closing = False
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, python: Path) -> Child:
+        """Start the process. Raises ConfigError if `python` cannot be executed."""
+        check_interpreter(python)
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *command(python, "agentrl.hosting.process", str(theirs.fileno())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                    pass_fds=(theirs.fileno(),),
+                    env=environment(python),
+                    start_new_session=True,  # Ctrl-C reaches the worker, which ends the process when it has ended
+                )
+            return cls(process, await StreamChannel.over(ours), python)
+        except OSError as error:
+            ours.close()
+            raise ConfigError(f"env.python {python} cannot be executed: {error.strerror}") from error
+        except BaseException:
+            ours.close()  # the process ends by itself
+            raise
+
+    async def ended(self) -> str:
+        """Return how the process ended, with its last lines. It is killed if it still runs after a few seconds."""
+        try:
+            async with asyncio.timeout(END_S + EXIT_S if self._is_closing else EXIT_S):
+                code = await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            code = await self._process.wait()
+        await asyncio.wait({self._reading}, timeout=1.0)  # what it wrote last; its own children may keep the pipe open
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        lines = "; its last lines:\n" + "\n".join(self._tail) if self._tail else ""
+        return f"the environment's process ({self._python}) {how}{lines}"
+
+    async def close(self) -> None:
+        """Let the process tear its episodes down, then end it and its children. Idempotent."""
+        self._is_closing = True
+        try:
+            await self.channel.close()
+            await self.ended()
+        finally:
+            self.kill()
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+
+    def kill(self) -> None:
+        """Kill the process and its children."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None, "it is a pipe"
+        rest = ""
+        while data := await self._process.stdout.read(READ_BYTES):
+            text = data.decode(errors="replace")
+            sys.stderr.write(text)
+            *lines, rest = (rest + text).split("\n")
+            self._tail.extend(line[:LINE_CHARS] for line in lines)
+            rest = rest[-LINE_CHARS:]
+        if rest:
+            self._tail.append(rest)

@@ -1,0 +1,215 @@
+"""The side of a connection that has the environment: it drives its episodes as a worker would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from agentrl import __version__
+from agentrl.endpoint import Answer, Ask, Endpoint, Responder
+from agentrl.env import Env, EnvConfig, EnvDriver, Task, env_config, resolve
+from agentrl.env.dry_run.verdict import DryRunRequest
+from agentrl.env.roles import roles_of
+from agentrl.errors import ConfigError, EnvError
+from agentrl.hosting.channel import Channel
+from agentrl.hosting.inspection import inspect
+from agentrl.hosting.peer import Peer
+from agentrl.hosting.tokens import tokens_of
+from agentrl.hosting.wire import PROTOCOL, EnvFacts, answer_of, episode_of
+from agentrl.records.manifest import interpreter
+from agentrl.roles import Casting
+from agentrl.types import StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class HostedEnv:
+    """An environment of this process."""
+
+    name: str
+    options: Mapping[str, Any]
+    kind: type[Env]
+    config: EnvConfig
+
+    @classmethod
+    def named(cls, name: str, options: Mapping[str, Any]) -> HostedEnv:
+        """Return the environment called `name` with its `--env.*` keys. Raises ConfigError."""
+        kind = resolve(name)
+        return cls(name, options, kind, env_config(kind, options))
+
+    def driver(self, max_turns: int = 0, castings: Mapping[str, Casting] = MappingProxyType({})) -> EnvDriver:
+        """Return a driver of a new object, with the models that play its roles."""
+        return EnvDriver(self.kind(self.config), max_turns, castings)
+
+    @property
+    def roles(self) -> set[str]:
+        """The names of the roles that it asks."""
+        return set(roles_of(self.kind))
+
+    async def facts(self) -> EnvFacts:
+        """Return what a worker should know."""
+        driver = self.driver()
+        return EnvFacts(self.kind.__name__, driver.is_agent, driver.max_turns, driver.has_group_rewards)
+
+    async def close(self) -> None:
+        """Do nothing: the process closes what its environments share when it ends."""
+
+
+Opener = Callable[[str, Mapping[str, Any]], HostedEnv]
+"""Returns the environment that a connection asks for by (name, options). Raises ConfigError."""
+
+
+class Host:
+    """Serves one connection: the episodes of one worker in one environment."""
+
+    def __init__(self, channel: Channel, opener: Opener, note_end: Callable[[], None] = lambda: None) -> None:
+        self._note_end = note_end
+        self._peer = Peer(channel, self._served)
+        self._opener = opener
+        self._env: HostedEnv | None = None
+        self._drivers: dict[int, EnvDriver] = {}
+        self._endpoint: Endpoint | None = None
+        calls: tuple[Callable[..., Awaitable[Any]], ...] = (
+            self.open, self.inspect, self.ping, self.size, self.task, self.score_group,
+            self.reset, self.begin, self.step, self.play, self.take, self.finish, self.success, self.close,
+        )  # fmt: skip
+        self._calls = {call.__name__: call for call in calls}
+
+    async def run(self) -> None:
+        """Serve until the connection ends, then tear the open episodes down."""
+        try:
+            await self._peer.run(self._ended)
+        finally:
+            await asyncio.gather(*(driver.close() for driver in self._drivers.values()), return_exceptions=True)
+            if self._endpoint is not None:
+                await self._endpoint.close()
+
+    async def _ended(self) -> str:
+        self._note_end()
+        return "the worker has closed the connection"
+
+    async def _served(self, method: str, arguments: dict[str, Any]) -> Any:
+        if method not in self._calls:
+            raise ConfigError(f"this environment's process has no call {method!r}")
+        if method != "open" and self._env is None:
+            raise ConfigError(f"{method!r} comes before `open`")
+        return await self._calls[method](**arguments)
+
+    # --- the environment ------------------------------------------------------------------------------------------
+
+    async def open(self, protocol: int, name: str, options: dict[str, Any]) -> EnvFacts:
+        """Choose the environment of this connection."""
+        if protocol != PROTOCOL:
+            raise ConfigError(
+                f"protocol {protocol} of the worker is not {PROTOCOL} of agentrl {__version__} here: install the same "
+                "version on both machines"
+            )
+        self._env = self._opener(name, options)
+        if roles := ", ".join(sorted(self._env.roles)):
+            raise ConfigError(
+                f"{self._env.kind.__name__} asks {roles}: only environments in the interpreter of agentrl have models "
+                "for their roles"
+            )
+        return await self._env.facts()
+
+    async def ping(self) -> None:
+        """Answer, which shows that the event loop runs."""
+
+    async def inspect(self, splits: list[str], seed: int, max_turns: int, has_reward_models: bool) -> dict[str, Any]:
+        """Check the environment before a run, in processes of their own."""
+        env = self._hosted
+        request = DryRunRequest(env.name, dict(env.options), splits, seed, max_turns)
+        found = await asyncio.to_thread(inspect, request, has_reward_models)
+        source = replace(await asyncio.to_thread(found.source), interpreter=interpreter())
+        return {"notes": found.notes, "prompt": found.prompt, "source": source}
+
+    async def size(self, split: str, seed: int) -> int | None:
+        """Return the number of tasks; None if they are endless."""
+        return await self._hosted.driver().size(split, seed)
+
+    async def task(self, split: str, index: int, seed: int) -> str:
+        """Return the id of a task, which stays here."""
+        return (await self._hosted.driver().task(split, index, seed)).id
+
+    async def score_group(self, task: dict[str, Any], episodes: list[Any]) -> Any:
+        """Score the finished episodes of one group."""
+        driver = self._hosted.driver()
+        found = await self._task(driver, task)
+        return await driver.score_group([episode_of(episode, found) for episode in episodes])
+
+    # --- an episode -----------------------------------------------------------------------------------------------
+
+    async def reset(self, episode: int, max_turns: int, task: dict[str, Any], **more: Any) -> Any:
+        """Begin an episode in step mode."""
+        driver = self._drivers[episode] = self._hosted.driver(max_turns)
+        return await driver.reset(await self._task(driver, task), **more)
+
+    async def begin(self, episode: int, max_turns: int, task: dict[str, Any], **more: Any) -> None:
+        """Begin an episode in agent mode."""
+        driver = self._drivers[episode] = self._hosted.driver(max_turns)
+        await driver.begin(await self._task(driver, task), **more)
+
+    async def step(self, episode: int, turn: Any) -> Any:
+        """Take the assistant's turn."""
+        return await self._driver(episode).step(turn)
+
+    async def play(self, episode: int, tokens: dict[str, Any]) -> None:
+        """Let the agent play. Its calls come to an endpoint of this process, which asks the worker."""
+        relay = Relay(self._peer, episode)
+        if self._endpoint is None:
+            self._endpoint = Endpoint(tokens["max_context"])
+        async with self._endpoint.open(relay, tokens_of(self._peer, episode, tokens)) as model:
+            await self._driver(episode).play(model)
+
+    async def take(self, episode: int, messages: list[Any], turn: Any, agent: str) -> Any:
+        """Take a turn of the agent."""
+        return await self._driver(episode).take(messages, turn, agent)
+
+    async def finish(self, episode: int, stop_reason: str) -> Any:
+        """Score the episode."""
+        return await self._driver(episode).finish(StopReason(stop_reason))
+
+    async def success(self, episode: int) -> Any:
+        """Return the environment's own verdict on success."""
+        return await self._driver(episode).success()
+
+    async def close(self, episode: int) -> None:
+        """Tear an episode down; one that has not begun is closed already."""
+        if driver := self._drivers.pop(episode, None):
+            await driver.close()
+
+    @property
+    def _hosted(self) -> HostedEnv:
+        assert self._env is not None, "`_served` has checked it"
+        return self._env
+
+    def _driver(self, episode: int) -> EnvDriver:
+        if episode not in self._drivers:
+            raise EnvError(f"episode {episode} is not open")
+        return self._drivers[episode]
+
+    @staticmethod
+    async def _task(driver: EnvDriver, task: Mapping[str, Any]) -> Task:
+        return await driver.task(task["split"], task["index"], task["seed"])
+
+
+class Relay(Responder):
+    """Hands the calls of an episode's agent to the worker, which samples and records."""
+
+    def __init__(self, peer: Peer, episode: int) -> None:
+        self._peer, self._episode = peer, episode
+
+    async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
+        """Answer a request; see `agentrl.endpoint.Responder`."""
+        call = {"episode": self._episode, "ask": ask, "digest": digest.hex(), "is_retry": is_retry}
+        return answer_of(await self._peer.call("answer", **call))
+
+    async def count(self, ask: Ask) -> int:
+        """Return the number of tokens of a request's prompt."""
+        return int(await self._peer.call("count", episode=self._episode, ask=ask))
+
+    async def deliver(self, answer: Answer) -> None:
+        """Tell the worker that a client is about to receive the answer."""
+        await self._peer.call("deliver", episode=self._episode, answer=answer.id)

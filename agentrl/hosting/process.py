@@ -1,0 +1,57 @@
+"""The process of an environment in another interpreter: `PYTHON -P -m agentrl.hosting.process DESCRIPTOR`.
+
+The descriptor is a socket to the worker. The process ends with its process group when the worker closes it or dies.
+"""
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+
+NEEDED = ("gymnasium>=1.4,<2", "h11>=0.14", "msgspec>=0.19", "numpy>=1.26", "packaging>=23", "pydantic>=2.7,<3",
+          "tomlkit>=0.13")  # fmt: skip
+"""Packages that agentrl needs in the interpreter of an environment."""
+END_S, BLOCKED_S = 30.0, 5.0
+"""How long the episodes may take to tear down once the worker is gone, and the event loop to notice it."""
+
+
+def main() -> None:
+    """Serve the worker until it closes the connection."""
+    connected = socket.socket(fileno=int(sys.argv[1]))
+    is_noticed, is_done = threading.Event(), threading.Event()
+    threading.Thread(target=_end_with, args=(connected.dup(), is_noticed, is_done), daemon=True).start()
+    try:
+        import asyncio
+
+        from agentrl.hosting.serving import serve
+    except ImportError as error:
+        needed = " ".join(f"'{one}'" for one in NEEDED)
+        sys.exit(f"{sys.executable} lacks what agentrl needs ({error}): {sys.executable} -m pip install {needed}")
+    asyncio.run(serve(connected, is_noticed.set))
+    is_done.set()
+    _end()
+
+
+def _end_with(connected: socket.socket, is_noticed: threading.Event, is_done: threading.Event) -> None:
+    """End the process when the worker has closed the socket, even if the event loop is blocked."""
+    poll = select.poll()
+    poll.register(connected, select.POLLRDHUP)
+    poll.poll()
+    if is_noticed.wait(BLOCKED_S):
+        is_done.wait(END_S)
+    _end()
+
+
+def _end() -> None:
+    """End this process and its children without waiting for threads that an author left running."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    if os.getpgid(0) == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

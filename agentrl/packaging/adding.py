@@ -1,0 +1,307 @@
+"""Installation of environments into virtual environments of their own, and their removal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import IO
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from agentrl.config.locking import locked
+from agentrl.config.values import expanded
+from agentrl.env.adapter import ADAPTERS
+from agentrl.env.registry import ENVIRONMENTS
+from agentrl.errors import ConfigError, DeadlineError, UnknownNameError
+from agentrl.packaging.added import PYTHON, RECORD, VENV, Added, Download, Record, Wanted, added, home
+from agentrl.packaging.building import BUILT
+from agentrl.packaging.core_wheel import pack_core
+from agentrl.packaging.inspection import Contents, Offer, contents_of
+from agentrl.packaging.scaffold import PackageName
+from agentrl.plugins.files import is_path
+from agentrl.plugins.registry import split_version
+from agentrl.records.jsonl import write_atomic
+
+LOCK_S, VENV_S, INSTALL_S = 600.0, 300.0, 1800.0
+FAMILIES = ("agentrl-env-", "agentrl-adapter-")
+ARCHIVES = (".whl", ".tar.gz", ".zip")
+VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV")
+"""What is kept from pip and the new interpreter: it would show them the packages of this one."""
+UNFINISHED = "unfinished.json"
+"""The record before everything is there, and when not everything is gone: the next call removes a folder with it."""
+OFFLINE = """\
+For another index add --index-url URL; without a network, put the wheels of the environment and of all that it needs
+into a folder and add --no-index --find-links FOLDER."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `env add` installs: an environment, packages beside it, and how pip finds them."""
+
+    text: str
+    """NAME, OWNER/NAME, each with a version or without, a wheel, an archive or a folder."""
+    beside: tuple[str, ...] = ()
+    """Further requirements of pip, such as the library that an adapter wraps."""
+    python: str = sys.executable
+    """The interpreter that the virtual environment is made of."""
+    pip: tuple[str, ...] = ()
+    """Options of `pip install` that say where it searches."""
+
+    @property
+    def requirement(self) -> str:
+        """What pip takes. Raises ConfigError for a path that does not exist and for a name that no package can have."""
+        if is_path(self.text) or self.text.endswith(ARCHIVES):
+            path = expanded(self.text).absolute()
+            if not path.exists():
+                raise ConfigError(f"{self.text} does not exist")
+            return str(path)
+        name, specifiers = split_version(self.text)
+        requirement = (name if name.startswith(FAMILIES) else PackageName.parse(name).distribution) + specifiers
+        if not _is_name_with_version(requirement):
+            raise ConfigError(f"{self.text!r} names no package: write a name, with a version such as ==1.2, or a path")
+        return requirement
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """The distribution and its version, as far as they are known before the installation; "" if not."""
+        path = Path(self.requirement)
+        if path.suffix == ".whl":
+            try:
+                distribution, version, *_ = parse_wheel_filename(path.name)
+            except InvalidWheelFilename as error:
+                raise ConfigError(f"{path}: {error}") from error
+            return distribution, str(version)
+        name, specifiers = split_version(path.name)
+        is_exact = specifiers.startswith("==") and "*" not in specifiers
+        return canonicalize_name(name), specifiers.removeprefix("==").strip() if is_exact else ""
+
+
+def add(request: Request) -> Added:
+    """Install an environment into a virtual environment of its own, and load every class that it announces there.
+
+    Raises ConfigError, and leaves nothing behind, if that fails or if this version is added already; DeadlineError if
+    another process has been adding or removing for LOCK_S.
+    """
+    if find_spec("pip") is None:
+        raise ConfigError(f"agentrl env add needs pip: {sys.executable} -m ensurepip")
+    target = request.target
+    with _exclusive() as lock:
+        _refuse_twice(*target)
+        folder = Path(mkdtemp(prefix=f"{target[0]}-", dir=home()))
+        try:
+            (folder / UNFINISHED).touch()
+            return _add(request, folder, lock)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def remove(name: str) -> Added:
+    """Remove the added environment that a name, a scheme or a distribution with a version or without means.
+
+    Raises UnknownNameError if there is none, ConfigError if there are several or if a process runs in it.
+    """
+    with _exclusive():
+        found = [item for item in added() if _is_meant(item, name)]
+        if not found:
+            raise UnknownNameError("added environment", name, {_title(item) for item in added()})
+        if len(found) > 1:
+            raise ConfigError(f"{name} is added as {', '.join(map(_title, found))}: name one of them")
+        [item] = found
+        if process := _user_of(item):
+            raise ConfigError(f"process {process} runs in {item.python}: end it first")
+        (item.folder / RECORD).rename(item.folder / UNFINISHED)
+        shutil.rmtree(item.folder, ignore_errors=True)
+    return item
+
+
+def _is_name_with_version(requirement: str) -> bool:
+    try:
+        parsed = Requirement(requirement)
+    except InvalidRequirement:
+        return False
+    return not (parsed.url or parsed.marker)
+
+
+def _refuse_twice(distribution: str, version: str) -> None:
+    same = (item for item in added() if (item.record.distribution, item.record.version) == (distribution, version))
+    if item := next(same, None):
+        raise ConfigError(f"{_title(item)} is added already, in {item.folder}: agentrl env remove {_title(item)} first")
+
+
+def _title(item: Added) -> str:
+    return f"{item.record.distribution}=={item.record.version}"
+
+
+def _is_meant(item: Added, name: str) -> bool:
+    own = Wanted.parse(name)
+    itself = Offer(item.record.distribution, False, item.record.distribution, item.record.version)
+    return any(replace(own, is_scheme=offer.is_scheme).is_met_by(offer) for offer in (itself, *item.own_offers))
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The folder of all added environments.
+
+
+@contextmanager
+def _exclusive() -> Iterator[IO[str]]:
+    """Hold the lock of all added environments, and remove what an interrupted call left."""
+    root = home()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write {root}: {error.strerror}; set AGENTRL_HOME to another folder") from error
+    with locked(root / "lock", LOCK_S) as lock:
+        for mark in root.glob(f"*/{UNFINISHED}"):
+            shutil.rmtree(mark.parent, ignore_errors=True)
+        yield lock
+
+
+def _user_of(item: Added) -> int | None:
+    """Return a process whose command begins with an interpreter of this folder."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = file.read_bytes().split(b"\0")[0].decode(errors="replace")
+        except OSError:  # it has just ended
+            continue
+        if command.startswith(f"{item.folder}/"):
+            return int(file.parent.name)
+    return None
+
+
+# --------------------------------------------------------------------------------------------------------------
+# One installation.
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a distribution says about itself."""
+
+    name: str
+    version: str
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The hashes of a wheel or an archive, by their algorithms."""
+
+    hashes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where pip found a distribution: in an archive, or in a folder."""
+
+    archive_info: Archive | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """One distribution in a report of pip."""
+
+    metadata: Metadata
+    download_info: Origin
+    requested: bool
+
+    @property
+    def name(self) -> str:
+        """Its normalised name."""
+        return canonicalize_name(self.metadata.name)
+
+    @property
+    def download(self) -> Download:
+        """What the record of an added environment keeps of it."""
+        archive = self.download_info.archive_info
+        return Download(self.name, self.metadata.version, archive.hashes.get("sha256", "") if archive else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report of `pip install --report`."""
+
+    install: tuple[Installation, ...]
+
+
+def _add(request: Request, folder: Path, lock: IO[str]) -> Added:
+    python = folder / PYTHON
+    _execute([request.python, "-I", "-m", "venv", "--without-pip", str(folder / VENV)], VENV_S, lock)
+    installed = _install(request, python, lock)
+    contents = contents_of(python)
+    chosen = _announcing(request, installed, contents)
+    _refuse_twice(chosen.name, chosen.metadata.version)
+    downloads = tuple(item.download for item in installed)
+    own = chosen.metadata
+    record = Record(chosen.name, own.version, own.summary, contents.offers, contents.python, downloads)
+    write_atomic(folder / UNFINISHED, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+    (folder / UNFINISHED).rename(folder / RECORD)
+    return Added(folder, record)
+
+
+def _install(request: Request, python: Path, lock: IO[str]) -> tuple[Installation, ...]:
+    """Install with this interpreter's pip into another one. Returns what was installed."""
+    with TemporaryDirectory(prefix="agentrl-add-") as scratch:
+        report = Path(scratch) / "report.json"
+        options = ("--quiet", "--no-input", "--no-compile", "--disable-pip-version-check", "--report", str(report))
+        wanted = (str(pack_core(Path(scratch))), _copied(request.requirement, Path(scratch)), *request.beside)
+        command = (sys.executable, "-P", "-m", "pip", "--python", str(python), "install")
+        try:
+            _execute([*command, *options, *request.pip, *wanted], INSTALL_S, lock)
+        except ConfigError as error:
+            raise ConfigError(f"{request.text} cannot be installed:\n{error}\n{OFFLINE}") from error
+        return msgspec.json.decode(report.read_bytes(), type=Report).install
+
+
+def _copied(requirement: str, scratch: Path) -> str:
+    """Return a copy of a folder, in which pip builds and leaves files; another requirement as it is."""
+    if not Path(requirement).is_dir():
+        return requirement
+    return str(shutil.copytree(requirement, scratch / "source", ignore=shutil.ignore_patterns(*BUILT)))
+
+
+def _announcing(request: Request, installed: Sequence[Installation], contents: Contents) -> Installation:
+    """Return the requested distribution that announces an environment or a scheme."""
+    announcing = {offer.distribution for offer in contents.offers}
+    found = [item for item in installed if item.requested and item.name in announcing]
+    if not found:
+        raise ConfigError(
+            f"{request.text} announces nothing in the entry-point groups {ENVIRONMENTS.group} and {ADAPTERS.group} "
+            "(docs/share-an-env.md)"
+        )
+    if len(found) > 1:
+        raise ConfigError(f"{' and '.join(item.name for item in found)} both announce something: add them one by one")
+    return found[0]
+
+
+def _execute(command: Sequence[str], timeout_s: float, lock: IO[str]) -> str:
+    """Run a command, which holds the lock too. Returns its output; raises ConfigError with the end of it if it fails.
+
+    Its processes end with this one's call, whatever ends that.
+    """
+    variables = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=variables, start_new_session=True, pass_fds=[lock.fileno()],
+    ) as child:  # fmt: skip
+        try:
+            said, _ = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise DeadlineError(f"{' '.join(command[:6])} … runs longer than {timeout_s:g} s") from error
+        finally:
+            if child.returncode is None:
+                os.killpg(child.pid, signal.SIGKILL)
+    if child.returncode:
+        end = "\n".join(said.strip().splitlines()[-15:])
+        raise ConfigError(end or f"{command[0]} ends with code {child.returncode}")
+    return said

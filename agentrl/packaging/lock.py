@@ -1,0 +1,144 @@
+"""Locks: versions and hashes of environments and of the interpreter's packages, in a file that a run can require."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import tomlkit
+
+from agentrl.config.schema import EnvSection
+from agentrl.config.values import plain
+from agentrl.env.registry import announced
+from agentrl.errors import ConfigError
+from agentrl.packaging.added import added
+from agentrl.packaging.inspection import inspect
+from agentrl.plugins.files import absolute
+from agentrl.plugins.registry import split_version
+from agentrl.records.manifest import (
+    FileHash,
+    PluginSource,
+    Wrapped,
+    env_changes,
+    file_changes,
+    files_in,
+    hash_file,
+    interpreter,
+    version_changes,
+    wrapped_changes,
+)
+
+COMMENT = """\
+Written by `agentrl env lock`. A run with --env-lock FILE is refused where anything differs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """One environment: its source, the distribution that contains it (none for a file or folder), and its data."""
+
+    source: PluginSource
+    installed: tuple[Wrapped, ...]
+    data: dict[str, tuple[FileHash, ...]] = field(default_factory=dict)
+    """The files that `--env.*` keys name, by the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """Environments, and the interpreter in which they ran."""
+
+    python: str
+    packages: dict[str, str]
+    """Versions of all installed distributions by their normalised names (PEP 503)."""
+    environments: tuple[Locked, ...]
+
+
+def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
+    """Lock environments with the files that their keys name, by default every one that is announced or added.
+
+    Raises ConfigError for an unusable name.
+    """
+    lock = _lock_of(envs or _all())
+    document = tomlkit.document()
+    document.add(tomlkit.comment(COMMENT.strip()))
+    document.update(plain(msgspec.to_builtins(lock)))
+    try:
+        path.write_text(tomlkit.dumps(document), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+    return lock
+
+
+def check_lock(path: Path, envs: Iterable[EnvSection]) -> None:
+    """Raise ConfigError with everything in which these environments and this interpreter differ from a lock."""
+    now = _lock_of(envs)
+    if found := list(_differences(_read(path), now)):
+        raise ConfigError(
+            f"this machine differs from {path}: {'; '.join(found)}. Install what the lock names, or write a new one "
+            f"with `agentrl env lock --out {path}`"
+        )
+
+
+def _all() -> Iterator[EnvSection]:
+    """Yield every announced and every added environment."""
+    yield from (EnvSection(name=name) for name in sorted(announced()))
+    for item in added():
+        names = (offer.name for offer in item.own_offers if not offer.is_scheme)
+        yield from (EnvSection(name=f"{name}=={item.record.version}", python=item.python) for name in names)
+
+
+def _lock_of(envs: Iterable[EnvSection]) -> Lock:
+    here = interpreter()
+    return Lock(here.python, here.packages, tuple(map(_locked, envs)))
+
+
+def _locked(env: EnvSection) -> Locked:
+    found = inspect(env.name, env.python)
+    named = {key: tuple(map(hash_file, files_in({key: value}))) for key, value in env.options.items()}
+    data = {key: files for key, files in named.items() if files}
+    return Locked(found.source, found.installed, data)
+
+
+def _read(path: Path) -> Lock:
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Lock)
+    except OSError as error:
+        raise ConfigError(f"cannot read the lock {path}: {error.strerror}") from error
+    except (ValueError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{path} is no lock: {error}; write one with `agentrl env lock --out {path}`") from error
+
+
+def _differences(lock: Lock, now: Lock) -> Iterator[str]:
+    """Yield what differs, a few words each. The lock may contain environments that the run does not use."""
+    for new in now.environments:
+        name = new.source.name
+        if old := _counterpart(new, lock):
+            yield from (f"{name}: {change}" for change in _changes(old, new))
+        else:
+            yield f"{name} is not in it"
+    yield from version_changes({"python": lock.python}, {"python": now.python})
+    yield from version_changes(lock.packages, now.packages)
+
+
+def _counterpart(new: Locked, lock: Lock) -> Locked | None:
+    """Return the same environment in a lock: of two versions that of the same version, else the only one."""
+    same = [each for each in lock.environments if _bare(each.source.name) == _bare(new.source.name)]
+    versions = [each for each in same if each.source.version == new.source.version]
+    return next(iter(versions or same), None)
+
+
+def _changes(old: Locked, new: Locked) -> Iterator[str]:
+    yield from version_changes({"version": old.source.version}, {"version": new.source.version})
+    yield from env_changes(old.source, new.source)
+    yield from wrapped_changes(old.installed, new.installed, "distribution")
+    for key in sorted(old.data | new.data):
+        yield from file_changes(f"env.{key}", old.data.get(key, ()), new.data.get(key, ()))
+
+
+def _bare(name: str) -> str:
+    """Return a name without its version; a path as it is in any working directory."""
+    path = absolute(name)
+    return path if path != name else split_version(name)[0]

@@ -1,0 +1,108 @@
+"""New environment packages, written from templates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from agentrl.errors import ConfigError
+
+TEMPLATES = {
+    "single": "Tell even numbers from odd ones",
+    "multi": "Remember an order that is given in two turns",
+    "tools": "Compute what fruit costs, with a tool that knows the price",
+    "sandbox": "Write a Python function, which is tested in a sandbox",
+    "agent": "Compare two numbers, with an agent that asks twice",
+    "dataset": "Answer questions from a file",
+}
+"""What the environment of each template is about."""
+OWNER = re.compile(r"[a-z][a-z0-9]*")
+"""Without hyphens, so that the name of a distribution has one meaning."""
+PART = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class PackageName:
+    """The name of an environment, and the names of its parts: `ada/sums` belongs to the owner `ada`."""
+
+    owner: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> PackageName:
+        """Parse NAME or OWNER/NAME. Raises ConfigError for a name that no package can have."""
+        owner, _, name = text.rpartition("/")
+        if not PART.fullmatch(name) or ("/" in text and not OWNER.fullmatch(owner)):
+            raise ConfigError(
+                f"{text!r} cannot be the name of an environment: write NAME or OWNER/NAME with lower-case letters and "
+                "digits, a letter first, and single hyphens in NAME"
+            )
+        return cls(owner, name)
+
+    @property
+    def announced(self) -> str:
+        """The name that `--env` takes after an installation."""
+        return "/".join(self._parts)
+
+    @property
+    def distribution(self) -> str:
+        """The name that `pip install` takes."""
+        return "-".join(("agentrl-env", *self._parts))
+
+    @property
+    def module(self) -> str:
+        """The name that `import` takes."""
+        return "_".join(("agentrl", *self._parts)).replace("-", "_")
+
+    @property
+    def env_class(self) -> str:
+        """The name of the environment's class."""
+        return "".join(part.capitalize() for part in self.name.split("-")) + "Env"
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        return (self.owner, self.name) if self.owner else (self.name,)
+
+
+def write_package(name: PackageName, template: str, folder: Path) -> list[Path]:
+    """Write the package of a new environment into `folder`, which is created. Returns its files.
+
+    Raises ConfigError if the folder contains anything, or if the module exists already: the import of one would find
+    the other.
+    """
+    if find_spec(name.module):
+        raise ConfigError(f"a module {name.module} is installed: choose another name, or OWNER/{name.name}")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise ConfigError(f"{folder} exists: choose another name, or remove it")
+    files = {folder / path: text for path, text in _files(name, template)}
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return list(files)
+
+
+def _files(name: PackageName, template: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each file."""
+    loader = PackageLoader("agentrl.packaging")
+    jinja = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
+    values = {
+        "announced": name.announced, "key": f'"{name.announced}"' if name.owner else name.name,
+        "distribution": name.distribution, "module": name.module, "env": name.env_class,
+        "template": template, "summary": TEMPLATES[template],
+    }  # fmt: skip
+    sources = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        f"{name.module}/__init__.py": "__init__.py",
+        f"{name.module}/env.py": f"{template}/env.py",
+        f"tests/test_{name.name.replace('-', '_')}.py": f"{template}/test.py",
+    }
+    sources |= {f"{name.module}/questions.jsonl": "dataset/questions.jsonl"} if template == "dataset" else {}
+    for path, source in sources.items():
+        yield path, jinja.get_template(f"{source}.jinja").render(values)
+    yield f"{name.module}/py.typed", ""

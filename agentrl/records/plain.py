@@ -1,0 +1,34 @@
+"""Values of authors and models as plain data, which every process and file can take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+DEEPEST = 32
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return the value in the types of msgpack: UTF-8 text, 64-bit integers, lists and dicts of bounded depth."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return str(value) if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float | bytes):  # msgspec rejects their subclasses
+        return float(value) if isinstance(value, float) else bytes(value)
+    if isinstance(value, int):
+        return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
+    if depth == DEEPEST:
+        return "(nested too deeply to be stored)"
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {plain(str(key)): plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item, depth + 1) for item in value]
+    return plain(repr(value))

@@ -1,0 +1,98 @@
+"""JSON over HTTP to a server that may be slow, busy or away for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from agentrl.errors import ConfigError
+
+RETRIED = (429, 502, 503, 504)
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+MAX_SHOWN = 300
+
+
+def checked_urls(url: str, name: str) -> tuple[str, ...]:
+    """Return the addresses in a comma-separated list, without trailing slashes. Raises ConfigError if one is no URL.
+
+    `name` says in the message whose addresses they are.
+    """
+    urls = tuple(one.strip().rstrip("/") for one in url.split(","))
+    for one in urls:
+        if not one.startswith(("http://", "https://")):
+            raise ConfigError(f"{name}: {one!r} is no URL; write for example http://127.0.0.1:5000")
+    return urls
+
+
+def with_path(urls: Sequence[str], path: str) -> tuple[str, ...]:
+    """Return the addresses, each ending in `path`."""
+    return tuple(url if url.endswith(path) else url + path for url in urls)
+
+
+class AskError(Exception):
+    """A request without a usable answer; the message is the reason."""
+
+
+class Poster:
+    """Posts to servers of one model in turn, with at most `max_connections` requests at once.
+
+    A request that fails because a server is busy, restarting or unreachable is sent again, to the next server, until
+    `timeout_s` has passed since it was first sent.
+    """
+
+    def __init__(self, urls: Sequence[str], token: str, timeout_s: float, max_connections: int) -> None:
+        self.urls, self._timeout_s, self._sent = tuple(urls), timeout_s, 0
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._slots = asyncio.Semaphore(max_connections)
+        self._client: httpx.AsyncClient | None = None
+
+    @property
+    def url(self) -> str:
+        """All addresses, for messages."""
+        return ", ".join(self.urls)
+
+    async def post(self, body: dict[str, Any], timeout_s: float | None = None) -> Any:
+        """Return the JSON of the answer, within `timeout_s` if it is given. Raises AskError."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        failure = "it neither refused nor answered"
+        try:
+            async with self._slots, asyncio.timeout(timeout_s):
+                pause_s = FIRST_PAUSE_S
+                while True:
+                    url, self._sent = self.urls[self._sent % len(self.urls)], self._sent + 1
+                    try:
+                        response = await self._opened().post(url, json=body, headers=self._headers)
+                    except (httpx.TransportError, OSError) as error:
+                        failure = f"{type(error).__name__}: {error}".rstrip(": ")
+                    else:
+                        if response.status_code not in RETRIED:
+                            return _json(url, response)
+                        failure = f"status {response.status_code}: {response.text[:MAX_SHOWN]}"
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, MAX_PAUSE_S)
+        except TimeoutError:
+            raise AskError(f"{self.url} gave no answer within {timeout_s:g} s ({failure})") from None
+        except (httpx.InvalidURL, httpx.HTTPError) as error:
+            raise AskError(f"{self.url}: {type(error).__name__}: {error}") from error
+
+    async def aclose(self) -> None:
+        """Close all connections. Idempotent."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    def _opened(self) -> httpx.AsyncClient:
+        if self._client is None:
+            self._client = httpx.AsyncClient(timeout=self._timeout_s)
+        return self._client
+
+
+def _json(url: str, response: httpx.Response) -> Any:
+    if not response.is_success:
+        raise AskError(f"{url} answered with status {response.status_code}: {response.text[:MAX_SHOWN]}")
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        raise AskError(f"{url} answered with text that is not JSON: {response.text[:MAX_SHOWN]!r}") from None

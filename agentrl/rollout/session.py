@@ -1,0 +1,302 @@
+"""The policy's side of an episode in agent mode: samples what the agent asks for, and records every context."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any
+
+from agentrl.endpoint import Answer, Ask, Key, Responder, key_after, keys_of, refused
+from agentrl.errors import EngineError, EnvError, RoleError, acatch, catch
+from agentrl.roles import Role, relayed
+from agentrl.rollout.boundary import Ending, described
+from agentrl.rollout.recorder import Branch, Recorder
+from agentrl.rollout.renderer import Renderer
+from agentrl.serving import RequestError
+from agentrl.types import Completion, Message, StopReason, TokenIds, text_of
+
+Generate = Callable[[TokenIds, int, tuple[str, ...], int], Awaitable[Completion]]
+"""Samples one completion of (prompt, max_tokens, stop, number of the call)."""
+Take = Callable[[tuple[Message, ...], Message, str], Awaitable[None]]
+"""Takes (new messages, the policy's turn, agent) into the episode and scores the turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an episode may use: calls, tokens of one answer, and tokens of a prompt with its answer."""
+
+    calls: int
+    tokens: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A conversation up to an answer, in tokens; `branch` recorded it."""
+
+    branch: Branch
+    prompt: TokenIds
+    sampled: TokenIds
+    parsed: Message
+
+    @property
+    def ids(self) -> TokenIds:
+        """All tokens of the conversation."""
+        return self.prompt + self.sampled
+
+    @property
+    def is_tip(self) -> bool:
+        """True while nothing follows in the branch."""
+        return len(self.branch.prompt) == len(self.prompt) + len(self.sampled)
+
+
+@dataclass(slots=True)
+class Call:
+    """One call with its answer, to be recorded when a client receives it."""
+
+    ask: Ask
+    answer: Answer
+    completion: Completion
+    prompt: TokenIds
+    parsed: Message
+    parent: Node | None
+    """The conversation that `prompt` begins with, if one was known."""
+    known: int
+    """The number of messages in it."""
+    key: Key
+    """The key of the conversation before the answer."""
+    is_cut_by_context: bool
+
+
+class Session(Responder):
+    """Answers the calls of one episode's agent.
+
+    A call continues the longest recorded conversation that its messages begin with, compared by meaning: its sampled
+    tokens stay as they are. If that conversation has been continued already (parallel calls, subagents) or none is
+    known (a rewritten history), the call begins a branch in which everything before its answer is context. An answer
+    that no client receives is neither recorded nor trained.
+    """
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        recorder: Recorder,
+        budget: Budget,
+        generate: Generate,
+        take: Take,
+        roles: Mapping[str, Role] = MappingProxyType({}),
+    ) -> None:
+        self._renderer, self._recorder, self._budget = renderer, recorder, budget
+        self._generate, self._take, self._roles = generate, take, roles
+        self._nodes: dict[Key, Node] = {}
+        self._latest: dict[bytes, asyncio.Task[Answer]] = {}
+        self._tasks: list[asyncio.Task[Answer]] = []
+        self._answered: dict[str, Call] = {}
+        self._recording = asyncio.Lock()
+        self._failing = asyncio.Event()
+        self._last: Call | None = None
+        self._sampled = self._turns = 0
+        self.failure: Exception | None = None
+        """The error of the engine that ended the episode."""
+        self._role_failure: RoleError | None = None
+        """The failure of a role after which no call has succeeded or met a limit."""
+        self.limit: StopReason | None = None
+        """The limit at which a call was refused."""
+
+    async def accompany(self, playing: Coroutine[Any, Any, None]) -> Ending | None:
+        """Await the agent, and return how the episode ends; None if the engine failed. Raises what the agent raised."""
+        agent = asyncio.ensure_future(playing)
+        failing = asyncio.ensure_future(self._failing.wait())
+        try:
+            await asyncio.wait({agent, failing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end([agent, failing, *self._tasks])
+        if self.failure is not None:
+            return None
+        error = agent.exception()
+        if error is None:
+            return Ending(self._stop_reason())
+        if isinstance(error, EnvError) and self._role_failure is not None:
+            raise self._role_failure from error
+        if self.limit is None or not isinstance(error, EnvError):
+            raise error
+        return Ending(self.limit, described(error))
+
+    async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
+        """Answer a request; see `agentrl.endpoint.Responder`."""
+        task = self._latest.get(digest) if is_retry else None
+        if task is None:
+            task = self._latest[digest] = asyncio.create_task(self._answered_by(ask))
+            self._tasks.append(task)
+        return await asyncio.shield(task)
+
+    async def count(self, ask: Ask) -> int:
+        """Return the number of tokens of a request's prompt; see `agentrl.endpoint.Responder`."""
+        prompt, _, _ = self._rendered(ask, list(keys_of(ask)))
+        return len(prompt)
+
+    async def _answered_by(self, ask: Ask) -> Answer:
+        """Return the answer of the policy, or of the role that a call names."""
+        survived = self._role_failure
+        answer = (await self._sample(ask)).answer if ask.role is None else await self._relay(ask)
+        self._survive(survived)
+        return answer
+
+    def _survive(self, failure: RoleError | None) -> None:
+        """Forget what a role failed before a call that has succeeded, unless one has failed since."""
+        if self._role_failure is failure:
+            self._role_failure = None
+
+    async def _relay(self, ask: Ask) -> Answer:
+        """Ask a role; what it says is neither recorded nor trained."""
+        try:
+            return await relayed(self._roles, ask)
+        except RequestError as error:
+            if isinstance(error.__cause__, RoleError):
+                self._role_failure = error.__cause__
+            raise
+        except EngineError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> RequestError:
+        """End the episode with an error of the engine; return that of the call."""
+        self.failure = self.failure or error
+        self._failing.set()
+        return refused("engine_error", described(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _reached(self, limit: StopReason) -> None:
+        self.limit, self._role_failure = limit, None
+
+    async def deliver(self, answer: Answer) -> None:
+        """Record the call of an answer that a client is about to receive; once, however often it is replayed."""
+        async with self._recording:
+            call = self._answered.pop(answer.id, None)
+            if call is None:
+                return
+            new = self._record(call)
+            self._last = call
+            self._turns += 1
+            await self._take(new, call.answer.message, call.ask.agent)
+
+    async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
+        """Sample a continuation, and record it at once; see `Tokens.generate`."""
+        survived = self._role_failure
+        call = await self._sample(Ask((), max_tokens=max_tokens, stop=tuple(stop), ids=tuple(ids)))
+        self._survive(survived)
+        await self.deliver(call.answer)
+        return call.completion
+
+    def _record(self, call: Call) -> tuple[Message, ...]:
+        """Record a call; return its messages that no recorded call had."""
+        branch, turn = self._continued(call), self._turns
+        added = call.prompt[len(branch.prompt) :] if branch else call.prompt
+        if branch is None:
+            branch = self._recorder.begin(added, turn)
+        elif added:
+            branch.context(added, turn)
+        branch.action(call.completion, turn, call.ask.agent)
+        if call.ask.ids:
+            return (Message(role="user", content=self._renderer.tokenizer.decode(added)),) if added else ()
+        node = Node(branch, call.prompt, call.completion.ids, call.parsed)
+        self._nodes[key_after(call.key, call.answer.message)] = node
+        return call.ask.messages[call.known :]
+
+    def _continued(self, call: Call) -> Branch | None:
+        """Return the branch that a call continues, if nothing else has continued it."""
+        if call.ask.ids:
+            return self._recorder.longest(call.prompt)
+        return call.parent.branch if call.parent is not None and call.parent.is_tip else None
+
+    async def _sample(self, ask: Ask) -> Call:
+        budget, number = self._budget, self._sampled
+        if number >= budget.calls:
+            self._reached(StopReason.MAX_TURNS)
+            raise refused("max_turns", f"the episode's limit of {budget.calls} calls is reached (limits.max_turns)")
+        keys = list(keys_of(ask))
+        prompt, parent, known = self._rendered(ask, keys)
+        room = budget.context - len(prompt)
+        if room <= 0:
+            self._reached(StopReason.CONTEXT_OVERFLOW)
+            raise refused("context_length_exceeded", f"{OVERLONG.format(budget.context)}, not {len(prompt)}")
+        most = min(budget.tokens, ask.max_tokens or budget.tokens)
+        self._sampled += 1
+        outcome = await acatch(self._generate(prompt, min(most, room), ask.stop, number))
+        if outcome.error is not None:
+            raise self._failed(outcome.error)
+        completion: Completion = outcome.value
+        parsed = self._renderer.parse(prompt, completion.ids, ask.tools, number)
+        message, stopped_by = shown(parsed, ask.stop)
+        answer = Answer(
+            message,
+            is_cut=completion.finish_reason == "length",
+            stopped_by=stopped_by,
+            prompt_tokens=len(prompt),
+            ids=completion.ids,
+            logprobs=completion.logprobs,
+        )
+        call = Call(ask, answer, completion, prompt, parsed, parent, known, keys[-1], is_cut_by_context=room < most)
+        self._answered[answer.id] = call
+        return call
+
+    def _rendered(self, ask: Ask, keys: Sequence[Key]) -> tuple[TokenIds, Node | None, int]:
+        """Return the prompt, the conversation that it continues if one is known, and the number of its messages.
+
+        `keys` are those of the ask.
+        """
+        if ask.ids:
+            return ask.ids, None, 0
+        for known in range(len(ask.messages) - 1, 0, -1):
+            node = self._nodes.get(keys[known])
+            if node is None:
+                continue
+            new = ask.messages[known:]
+            added = catch(self._renderer.extend, node.prompt, node.sampled, node.parsed, new, ask.tools)
+            if added.error is None and added.value is not None:
+                return node.ids + added.value, node, known
+            break
+        first = catch(self._renderer.first, ask.messages, ask.tools)
+        if first.error is not None:
+            raise refused("invalid_request_error", f"the model's chat template: {described(first.error)}")
+        return first.value, None, 0
+
+    def _stop_reason(self) -> StopReason:
+        """Return why the episode ended: the agent's end, or an answer that the limits of the episode cut."""
+        last = self._last
+        if last is None or not last.answer.is_cut or self._is_own_limit(last.ask):
+            return StopReason.AGENT_DONE
+        return StopReason.CONTEXT_OVERFLOW if last.is_cut_by_context else StopReason.MAX_TOKENS
+
+    def _is_own_limit(self, ask: Ask) -> bool:
+        return ask.max_tokens is not None and ask.max_tokens < self._budget.tokens
+
+
+OVERLONG = "This model's maximum context length is {} tokens: the messages must have fewer"
+
+
+def shown(parsed: Message, stop: Sequence[str]) -> tuple[Message, str]:
+    """Return a message as an agent receives it, and the stop string before which it ends, "" if none.
+
+    Calls that no client can read are text.
+    """
+    text = text_of(parsed)
+    stopped_by = min((one for one in stop if one in text), key=text.find, default="")
+    text = text.partition(stopped_by)[0] if stopped_by else text
+    message: Message = {**parsed, "content": text}
+    calls = message.pop("tool_calls", ())
+    readable = [call for call in calls if call["function"]["name"] and isinstance(call["function"]["arguments"], dict)]
+    if len(readable) < len(calls):
+        raw = (call["function"]["arguments"] for call in calls if call not in readable)
+        message["content"] = "\n".join([text, *(f"<tool_call>{one}</tool_call>" for one in raw)]).strip()
+    if readable:
+        message["tool_calls"] = readable
+    return message, stopped_by
+
+
+async def _end(tasks: list[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their ends, whatever they are."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,69 @@
+"""The check of a run's roles: each is declared, has a player, and its endpoint answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from agentrl.config.schema import Config, EnvSection
+from agentrl.env.base import Env
+from agentrl.env.driver.loop import run_on_private_loop
+from agentrl.env.roles import roles_of
+from agentrl.errors import ConfigError, RoleError, UnknownNameError
+from agentrl.roles.remote import Players
+from agentrl.roles.spec import RoleSpec, specs_of
+
+CHECK_S = 20.0
+"""Time in which an endpoint has to answer something short."""
+
+
+def check_roles(config: Config, kinds: Sequence[type[Env]]) -> None:
+    """Raise ConfigError for a role without a player, for one that no environment has, or that does not answer.
+
+    `kinds` are the classes of `config.env`.
+    """
+    known = {name for kind in kinds for name in roles_of(kind)}
+    for name in config.roles:
+        _check_known(name, known, "the environments of this run")
+    asked: set[RoleSpec] = set()
+    for env, kind in zip(config.env, kinds, strict=True):
+        asked |= _specs(config, env, kind)
+    if remote := [spec for spec in asked if spec.keys.url]:
+        run_on_private_loop(_check_endpoints(remote))
+
+
+def _specs(config: Config, env: EnvSection, kind: type[Env]) -> set[RoleSpec]:
+    """Return the roles of one environment as they are set."""
+    declared, given = roles_of(kind), config.roles_of(env)
+    for name in env.roles or {}:
+        _check_known(name, declared, kind.__name__)
+    for name, role in declared.items():
+        if name not in given:
+            meaning = (role.__doc__ or "").strip().partition("\n")[0]
+            about = f" ({meaning})" if meaning else ""
+            raise ConfigError(
+                f"{kind.__name__} asks the role {name!r}{about}, which nobody plays: set roles.{name}.url and "
+                f"roles.{name}.model to those of an endpoint, or roles.{name}.model to policy"
+            )
+    return set(specs_of({name: given[name] for name in declared}).values())
+
+
+def _check_known(name: str, known: Iterable[str], whose: str) -> None:
+    if name not in known:
+        raise UnknownNameError("role", name, known, f"It is none of {whose}: leave roles.{name} out.")
+
+
+async def _check_endpoints(specs: Iterable[RoleSpec]) -> None:
+    quick = Players()
+    try:
+        await asyncio.gather(*(_check_endpoint(quick, spec) for spec in specs))
+    finally:
+        await quick.aclose()
+
+
+async def _check_endpoint(players: Players, spec: RoleSpec) -> None:
+    keys = spec.keys.model_copy(update={"timeout_s": min(spec.keys.timeout_s, CHECK_S)})
+    try:
+        await players.of(RoleSpec(spec.name, keys, spec.api_key)).check()
+    except RoleError as error:
+        raise ConfigError(f"{error}. Check roles.{spec.name}.url, .model and .api_key_env") from error

@@ -1,0 +1,88 @@
+"""`agentrl env check`: results on the terminal, as JSON and as JUnit, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from agentrl.checking.catalogue import CHECKS
+from agentrl.cli.main import main
+
+GOOD = "./examples/countdown_env.py"
+BROKEN = """
+from agentrl.env import Env, Task, reward
+
+class Broken(Env):
+    def tasks(self, split):
+        return [Task(f"{n}", n) for n in range(8)]
+
+    def setup(self, task, ctx):
+        return [{"role": "user", "content": f"Say {task.data}."}]
+
+    @reward
+    def right(self, ctx):
+        return float(ctx.text == str(ctx.task.data))
+"""
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> str:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    return str(tmp_path / "broken.py")
+
+
+def test_a_good_environment_passes_and_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "check", GOOD, "--level", "contract", "--env.numbers", "4"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("contract\n  ok      definition: ")
+    assert "7 passed, 0 failed, 0 skipped" in shown
+
+
+def test_a_fault_exits_1_and_the_reports_say_what_and_what_to_do(
+    broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junit = tmp_path / "report.xml"
+    assert main(["env", "check", broken, "--level", "contract", "--json", "--junit", str(junit)]) == 1
+    report = json.loads(capsys.readouterr().out)
+    [fault] = [check for check in report["checks"] if check["status"] == "failed"]
+    assert (report["passed"], fault["name"]) == (False, "disjoint")
+    assert "8 of 8 held-out tasks are training tasks too" in fault["text"]
+    assert "by a hash of its content" in fault["remedy"]
+    [suite] = Xml.parse(junit).getroot()
+    assert (suite.get("name"), suite.get("failures"), suite.get("tests")) == ("contract", "1", "7")
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["disjoint"]
+
+
+def test_the_terminal_shows_what_is_wrong_and_what_to_do(broken: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "check", broken, "--level", "contract"]) == 1
+    shown = capsys.readouterr().out
+    assert "  FAILED  disjoint: Are the held-out tasks different from the training tasks?\n" in shown
+    assert "\n          → Assign each task to one split" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["check", "gess"], "unknown environment 'gess'. Did you mean 'guess'?"),
+        (["check", GOOD, "--level", "truths"], "argument --level"),
+        (["check", GOOD, "--env.number", "3"], "Did you mean 'env.numbers'?"),
+        (["check", GOOD, "--env.numbers"], "--env.numbers needs a value"),
+        (["check", f"{GOOD},guess"], "one environment at a time"),
+        (["chek", GOOD], "unknown command of agentrl env 'chek'. Did you mean 'check'?"),
+        (["check", GOOD, "--level", "contract", "--junit", "/nowhere/report.xml"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_checked_exits_2_with_one_message(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["env", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_the_page_lists_every_check_with_its_question_and_remedy() -> None:
+    page = Path("docs/check-an-env.md").read_text()
+    shown = [line for line in page.splitlines() if line.startswith("| `")]
+    assert shown == [f"| `{check.name}` | {check.question} | {check.remedy} |" for check in CHECKS]

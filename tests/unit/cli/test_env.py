@@ -1,0 +1,124 @@
+"""`agentrl env`: what is installed, and what one environment offers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrl.cli.env import COMMANDS
+from agentrl.cli.main import main
+from agentrl.env.adapter import ADAPTERS
+from agentrl.plugins import registry
+
+ENVIRONMENT = '''
+from pydantic import Field
+
+from agentrl.env import Env, EnvConfig, Limits, Message, Task, reward, tool
+
+class Keys(EnvConfig):
+    start: int = Field(ge=1, description="where to begin")
+    mood: str | None = None
+
+class Mine(Env):
+    """Count.
+
+    Not shown."""
+
+    Config, limits = Keys, Limits(max_turns=3)
+
+    def preflight(self):
+        return "one abacus"
+
+    def tasks(self, split):
+        return (lambda rng: Task(f"from {self.config.start}")) if split == "train" else [Task("x")] * 1200
+
+    def setup(self, task, ctx):
+        return [Message(role="user", content=f"count\\n{task.id}")]
+
+    @tool
+    def next(self, number: int) -> int:
+        """Add one."""
+        return number + 1
+
+    @reward(weight=0.5, scope="turn")
+    def right(self, ctx):
+        return 1.0
+'''
+
+
+def shown(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["env", *words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_of_the_group_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["env", command, "--help"])
+    assert ended.value.code == 0
+    assert f"agentrl env {command}" in capsys.readouterr().out
+
+
+def test_the_group_without_a_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["env"])
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+def test_list_names_every_environment_with_its_package_and_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown("list", capsys=capsys)
+    for name in ("code", "functions", "guess", "math", "search"):
+        assert f"0.1.0  agentrl-env-{name}  (owner: -)" in text
+    assert "Guess a hidden number in several turns" in text
+    assert text.count("this machine: ") == 5
+    adapters = registry.announced(ADAPTERS).values()
+    assert all(f"{item.name}:ID" in text and f"{item.distribution}  (adapter)" in text for item in adapters)
+
+
+def test_show_says_everything_that_an_environment_offers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(ENVIRONMENT)
+    text = shown("show", str(tmp_path / "mine.py"), "--env.start", "7", capsys=capsys)
+    for line in (
+        "Count.",
+        f"  {tmp_path / 'mine.py'}",
+        "  one abacus",
+        "  --env.start: int = 7",
+        "      where to begin",
+        "  --env.mood: str | None = none",
+        "  max_turns           3",
+        "  right  weight 0.5  per turn",
+        "tool next",
+        "  Add one.",
+        "  train  endless",
+        "  test   1,200 tasks",
+        "  from 7",
+        "  count",
+    ):
+        assert line in text.splitlines()
+    assert "Not shown" not in text
+    assert "sha256" in text
+
+
+def test_show_names_the_version_of_an_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown("show", "guess", capsys=capsys).startswith("guess 0.1.0 (agentrl-env-guess)\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["shwo", "guess"], "unknown command of agentrl env 'shwo'. Did you mean 'show'?"),
+        (["show"], "the following arguments are required: NAME (see `agentrl env show --help`)"),
+        (["show", "ges"], "Did you mean 'guess'?"),
+        (["show", "guess", "--env.hihg", "3"], "Did you mean 'env.high'?"),
+        (["show", "guess", "--steps", "3"], "--steps has no effect here"),
+        (["show", "FILE"], "env.start is required: give --env.start VALUE"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_message(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(ENVIRONMENT)
+    assert main(["env", *(str(tmp_path / "mine.py") if word == "FILE" else word for word in words)]) == 2
+    assert message in capsys.readouterr().err

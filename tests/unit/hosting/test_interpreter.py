@@ -1,0 +1,313 @@
+"""An environment in another interpreter has the semantics of one in the worker's process, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.cli.main import main
+from agentrl.engine.scripted import Delay, Hang
+from agentrl.env import Episode, close_shared
+from agentrl.env.dry_run.verdict import DryRunRequest
+from agentrl.env.testing import tool_call
+from agentrl.errors import ConfigError
+from agentrl.hosting.environments import environment, inspect_env
+from agentrl.types import Signal, StopReason
+from tests.unit.hosting.stages import FILE, Stage, stored
+from tests.unit.hosting.venvs import made_venv
+
+DEADLINE_S = 200.0
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with what agentrl needs and httpx, without torch, vllm, ray and transformers."""
+    return made_venv(tmp_path_factory.mktemp("other"), "httpx")
+
+
+Make = Callable[..., Awaitable[Stage]]
+
+
+@pytest.fixture
+async def make(python: Path) -> AsyncIterator[Make]:
+    """Makes stages of an environment of mine.py, by default in the other interpreter, and closes them."""
+    stages: list[Stage] = []
+
+    async def stage(*script: Any, env: str = "Chat", here: bool = False, restarts: int = 2, **options: Any) -> Stage:
+        made = environment(f"{FILE}:{env}", options, None if here else python, restarts)
+        stages.append(await Stage.of(made, script))
+        return stages[-1]
+
+    yield stage
+    for made in stages:
+        await made.close()
+    await close_shared()
+
+
+def lines(folder: Path) -> list[str]:
+    file = folder / "lines"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something another process does."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+CALL = tool_call("double", number=4)
+HUGE = f'<tool_call>{{"name": "double", "arguments": {{"number": {10**400}}}}}</tool_call>'
+SAME: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[Any, ...]]] = {
+    "three turns": ("Chat", {}, {}, ()),
+    "tools": ("Chat", {}, {}, (CALL, tool_call("double", number="x"), "done", "b", "c")),
+    "a huge number": ("Chat", {}, {}, (HUGE, "b")),
+    "a limit of turns": ("Chat", {}, {"max_turns": 2}, ()),
+    "success": ("Chat", {}, {"asks_success": True}, ()),
+    "a deadline": ("Chat", {"fault": "respond", "how": "hang"}, {"episode_timeout_s": 3.0}, ()),
+    "an agent": ("Agent", {}, {}, ()),
+    "an agent over its limit of calls": ("Agent", {"turns": 6}, {}, ()),
+    "an agent that raises": ("Agent", {"fault": "play"}, {}, ()),
+    "an agent of token ids": ("TokenAgent", {}, {}, ()),
+    **{
+        f"{how} in {place}": (
+            "Hasty" if how == "hang" else "Chat", {"fault": place, "how": how}, {}, (CALL, "b", "c"),
+        )
+        for place in ("setup", "tool", "respond", "score", "teardown")
+        for how in ("raise", "infra", "hang", "exit", "cancel")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("env", "options", "settings", "script"), SAME.values(), ids=SAME)
+async def test_a_trajectory_is_the_same_as_in_the_workers_process(
+    make: Make, env: str, options: dict[str, Any], settings: dict[str, Any], script: tuple[Any, ...]
+) -> None:
+    stage = await make(*script, env=env, **options)
+    await stage.env.facts()  # the deadline of an episode is not for the start of the process
+    there = await stage.run(3, **settings)
+    here = await (await make(*script, env=env, here=True, **options)).run(3, **settings)
+    assert stored(there) == stored(here)
+    assert bool(there.traceback) == bool(here.traceback)
+
+
+async def ranked(stage: Stage, before: Callable[[], Awaitable[None]] | None = None) -> list[list[Signal]]:
+    """The group rewards of three episodes of one task."""
+    group = [await stage.run(member) for member in range(3)]
+    driver = stage.env.driver()
+    task = await driver.task("train", 7)
+    if before:
+        await before()
+    rows = await driver.score_group([Episode.of(task, one) for one in group])
+    return [list(row) for row in rows]
+
+
+async def test_group_rewards_are_the_same(make: Make) -> None:
+    there = await make("a", "abc", "ab", turns=1)
+    assert (await there.env.facts()).has_group_rewards
+    assert await there.env.driver().size("train") == 20
+    signals = await ranked(there)
+    assert signals == await ranked(await make("a", "abc", "ab", turns=1, here=True))
+    assert [[one.value for one in row] for row in signals] == [[0.0], [2.0], [1.0]]
+
+
+async def test_the_error_of_a_trajectory_shows_the_authors_lines(make: Make) -> None:
+    failed = await (await make(fault="setup")).run()
+    assert failed.stop_reason is StopReason.ENV_ERROR
+    assert "mine.py" in failed.error
+    assert 'raise KeyError("tripped")' in failed.traceback
+
+
+async def test_a_killed_process_is_an_infrastructure_failure_and_is_started_again(make: Make, tmp_path: Path) -> None:
+    stage = await make(fault="respond", how="once", folder=str(tmp_path))
+    lost = await stage.run()
+    assert lost.stop_reason is StopReason.INFRA_ERROR
+    assert "was killed by SIGKILL" in lost.error
+    assert not lost.is_scored
+    assert (await stage.run()).is_scored
+
+
+async def test_a_process_that_dies_again_and_again_is_not_started_for_ever(
+    make: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stage = await make(restarts=1, fault="respond", how="kill")
+    ends = [await stage.run() for _ in range(3)]
+    assert [end.stop_reason for end in ends] == [StopReason.INFRA_ERROR] * 3
+    assert "what it said last" in ends[0].error
+    assert "was lost 2 times (engine.restarts = 1)" in ends[2].error
+    out, err = capfd.readouterr()
+    assert (out, "what it said last" in err) == ("", True)
+
+
+async def test_group_rewards_survive_the_process_that_played_the_group(make: Make, tmp_path: Path) -> None:
+    stage = await make("a", "abc", "ab", turns=1, folder=str(tmp_path))
+
+    async def kill() -> None:
+        pid = int(lines(tmp_path)[0].rpartition(" ")[2])
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not is_running(pid))
+
+    assert [[one.value for one in row] for row in await ranked(stage, kill)] == [[0.0], [2.0], [1.0]]
+
+
+async def test_a_cancelled_episode_is_torn_down_and_the_end_closes_what_is_shared(make: Make, tmp_path: Path) -> None:
+    waiting = asyncio.Event()
+
+    async def note() -> None:
+        waiting.set()
+
+    stage = await make(Delay(note, Hang()), folder=str(tmp_path))
+    running = asyncio.ensure_future(stage.run(5))
+    await waiting.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await stage.close()
+    assert [line for line in lines(tmp_path) if not line.startswith("opened")] == ["torn down 5", "closed"]
+
+
+async def test_a_cancelled_method_that_hangs_ends_at_once(make: Make, tmp_path: Path) -> None:
+    stage = await make(fault="respond", how="hang", folder=str(tmp_path))
+    running = asyncio.ensure_future(stage.run(5))
+    await until(lambda: any(line.startswith("respond in") for line in lines(tmp_path)))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert lines(tmp_path)[-1] == "torn down 5"
+
+
+WORKER = """
+import asyncio, sys
+from pathlib import Path
+from agentrl.hosting.environments import environment
+
+async def main():
+    env = environment(sys.argv[1], {"fault": "setup", "how": sys.argv[4], "folder": sys.argv[3]}, Path(sys.argv[2]))
+    driver = env.driver()
+    await driver.reset(await driver.task("train", 0))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["hang", "block"])
+async def test_the_process_ends_when_its_worker_is_killed(how: str, python: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WORKER, f"{FILE}:Chat", str(python), str(tmp_path), how]
+    worker = subprocess.Popen(command)  # noqa: ASYNC220 (returns at once)
+    try:
+        await until(lambda: bool(lines(tmp_path)))
+        pid = int(lines(tmp_path)[0].rpartition(" ")[2])
+        assert is_running(pid)
+    finally:
+        worker.kill()
+        worker.wait()
+    await until(lambda: not is_running(pid))
+
+
+async def test_many_episodes_at_once_leave_no_task(make: Make) -> None:
+    stage = await make(turns=1)
+    await stage.env.facts()
+    before = asyncio.all_tasks()
+    ends = await asyncio.gather(*(stage.run(n % 8, n % 20) for n in range(300)))
+    assert all(end.is_scored for end in ends)
+    assert asyncio.all_tasks() == before
+
+
+# --- before a run ---------------------------------------------------------------------------------------------------
+
+
+def inspected(python: Path, name: str = f"{FILE}:Chat", **options: Any) -> Any:
+    asked = DryRunRequest(name, options, ("train", "test"), 0, 0)
+    return inspect_env(asked, python, has_reward_models=False)
+
+
+def test_an_inspection_records_the_interpreter(python: Path) -> None:
+    found = inspected(python)
+    here = inspect_env(DryRunRequest(f"{FILE}:Chat", {}, ("train", "test")), None, has_reward_models=False)
+    assert found.prompt == here.prompt
+    source = found.source()
+    assert replace(source, interpreter=None) == here.source()
+    assert source.interpreter.packages["msgspec"]
+    assert "torch" not in source.interpreter.packages
+
+
+def test_a_fault_is_found_before_the_run(python: Path) -> None:
+    with pytest.raises(ConfigError, match=r"KeyError: 'tripped' \(mine.py"):
+        inspected(python, fault="setup")
+    with pytest.raises(ConfigError, match="how_many"):
+        inspected(python, how_many=3)
+
+
+def test_an_interpreter_that_lacks_what_agentrl_needs_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=DEADLINE_S)
+    with pytest.raises(ConfigError, match=r"lacks what agentrl needs.*pip install.*'msgspec>="):
+        inspected(tmp_path / "bare" / "bin" / "python")
+
+
+@pytest.mark.parametrize("name", ["none", "", "bare.txt"])
+def test_a_path_that_is_no_interpreter_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "bare.txt").touch()
+    with pytest.raises(ConfigError, match=r"env\.python .* cannot be executed"):
+        inspected(tmp_path / name)
+
+
+def test_packages_of_the_other_interpreter_are_used_and_ours_are_not(python: Path, tmp_path: Path) -> None:
+    site = next((python.parent.parent / "lib").glob("python3*")) / "site-packages"
+    (site / "openai.py").write_text("__version__ = '0.0.1'\n")
+    (site / "agentrl.py").write_text("raise RuntimeError('the agentrl that is installed there')\n")
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import openai\nfrom importlib.util import find_spec\nfrom agentrl.env import Env, Message, Task, reward\n\n\n"
+        "class Mine(Env):\n"
+        "    def tasks(self, split):\n        return [Task(f'{split}-{n}') for n in range(2)]\n"
+        "    def setup(self, task, ctx):\n"
+        "        return [Message(role='user', content=f'{openai.__version__} {find_spec(\"torch\")}')]\n"
+        "    @reward\n    def right(self, ctx):\n        return 1\n"
+    )
+    try:
+        assert inspected(python, str(own)).prompt == "0.0.1 None"
+    finally:
+        (site / "openai.py").unlink()
+        (site / "agentrl.py").unlink()
+
+
+@pytest.mark.timeout(DEADLINE_S)
+def test_commands_about_an_environment_run_in_its_interpreter(
+    python: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import sys\nfrom agentrl.env import Env, Message, Task, reward\n\n\n"
+        'class Mine(Env):\n    """Only there."""\n'
+        "    def preflight(self):\n"
+        f"        if sys.prefix != {str(python.parent.parent)!r}:\n            raise RuntimeError(sys.prefix)\n"
+        "        return sys.prefix\n"
+        "    def tasks(self, split):\n        return [Task(f'{split}-{n}') for n in range(2)]\n"
+        "    def setup(self, task, ctx):\n        return [Message(role='user', content=sys.prefix)]\n"
+        "    def respond(self, turn, ctx):\n        from agentrl.env import Reply\n        return Reply.end()\n"
+        "    @reward\n    def right(self, ctx):\n        return 1\n"
+    )
+    assert main(["env", "show", str(own), "--env.python", str(python)]) == 0
+    assert f"user\n  {python.parent.parent}" in capfd.readouterr().out
+    checked = ["env", "check", str(own), "--level", "contract"]
+    assert main([*checked, f"--env.python={python}"]) == 0
+    assert main(checked) == 1
+    capfd.readouterr()
+    assert main([*checked, "--level", "learnability", "--env.python", str(python)]) == 2
+    assert "the level learnability needs engines" in capfd.readouterr().err

@@ -1,0 +1,168 @@
+"""A served environment has the semantics of one in the worker's process, for any number of workers."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.engine.scripted import Hang
+from agentrl.env import close_shared
+from agentrl.env.dry_run.verdict import DryRunRequest
+from agentrl.env.testing import tool_call
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.hosting import sockets
+from agentrl.hosting.environments import environment, inspect_env
+from agentrl.hosting.sockets import TOKEN, EnvServer
+from agentrl.types import StopReason
+from tests.unit.hosting.stages import FILE, Stage, stored
+
+SECRET = "a secret of many characters"
+Play = Callable[..., Awaitable[Stage]]
+
+
+@pytest.fixture
+async def stages() -> AsyncIterator[AsyncExitStack]:
+    """Closes what a test opens, newest first."""
+    async with AsyncExitStack() as stack:
+        yield stack
+    await close_shared()
+
+
+async def stage_at(stages: AsyncExitStack, address: str, *script: Any, restarts: int = 2, **options: Any) -> Stage:
+    made = await Stage.of(environment(address, options, None, restarts), script)
+    stages.push_async_callback(made.close)
+    return made
+
+
+async def served(stages: AsyncExitStack, env: str = "Chat", token: str = "", **options: Any) -> str:
+    """The address of a server in this process."""
+    name = f"{FILE}:{env}"
+    port = await stages.enter_async_context(EnvServer(name, options, token).listening())
+    return f"agentrl://127.0.0.1:{port}/{name}"
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "script"),
+    [
+        ("Chat", {}, (tool_call("double", number=4), "b", "c")),
+        ("Chat", {"fault": "respond"}, ()),
+        ("Chat", {"fault": "score", "how": "infra"}, ()),
+        ("Hasty", {"fault": "setup", "how": "hang"}, ()),
+        ("Agent", {}, ()),
+        ("TokenAgent", {}, ()),
+    ],
+)
+async def test_a_trajectory_is_the_same_as_in_the_workers_process(
+    stages: AsyncExitStack, env: str, options: dict[str, Any], script: tuple[Any, ...]
+) -> None:
+    there = await stage_at(stages, await served(stages, env, **options), *script)
+    here = await Stage.of(environment(f"{FILE}:{env}", options), script)
+    stages.push_async_callback(here.close)
+    assert stored(await there.run(3)) == stored(await here.run(3))
+
+
+async def test_the_episodes_of_a_worker_that_leaves_are_torn_down_and_no_others(
+    stages: AsyncExitStack, tmp_path: Path
+) -> None:
+    address = await served(stages, folder=str(tmp_path))
+    leaves, stays = await stage_at(stages, address, Hang()), await stage_at(stages, address, "a", "b", "c")
+    running = asyncio.ensure_future(leaves.run(1))
+    file = tmp_path / "lines"
+    async with asyncio.timeout(20):
+        while not file.exists():  # noqa: ASYNC110 (another task writes it)
+            await asyncio.sleep(0.02)
+        await (await leaves.env.link()).close()  # type: ignore[union-attr]
+        running.cancel()
+        await asyncio.wait({running})
+    assert (await stays.run(2)).is_scored
+    async with asyncio.timeout(20):
+        while file.read_text().count("torn down") < 2:  # noqa: ASYNC110 (the server does it)
+            await asyncio.sleep(0.02)
+    assert {line for line in file.read_text().splitlines() if line.startswith("torn")} == {"torn down 1", "torn down 2"}
+
+
+async def test_a_lost_connection_is_made_again(stages: AsyncExitStack) -> None:
+    stage = await stage_at(stages, await served(stages))
+    assert (await stage.run()).is_scored
+    link = await stage.env.link()  # type: ignore[union-attr]
+    link._connection.kill()
+    assert (await stage.run()).stop_reason is not StopReason.ENV_ERROR
+    assert (await stage.run()).is_scored
+
+
+async def test_a_server_is_used_by_those_with_its_token_alone(
+    stages: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = await served(stages, token=SECRET)
+    for wrong in ("", "another secret of many"):
+        monkeypatch.setenv(TOKEN, wrong)
+        with pytest.raises(ConfigError, match=f"status 401: set {TOKEN}"):
+            await (await stage_at(stages, address)).env.facts()
+    monkeypatch.setenv(TOKEN, SECRET)
+    assert (await (await stage_at(stages, address)).env.facts()).name == "Chat"
+
+
+async def test_what_a_server_does_not_serve_is_refused(stages: AsyncExitStack) -> None:
+    address = await served(stages)
+    with pytest.raises(ConfigError, match=r"has the environment .*mine\.py:Chat, not guess"):
+        await (await stage_at(stages, address.replace(str(FILE), "guess").removesuffix(":Chat"))).env.facts()
+    with pytest.raises(ConfigError, match=r"--env\.turns: the keys of a served environment"):
+        await (await stage_at(stages, address, turns=2)).env.facts()
+
+
+async def test_another_version_of_the_protocol_is_refused(
+    stages: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = await served(stages)
+    monkeypatch.setattr("agentrl.hosting.link.PROTOCOL", 99)
+    with pytest.raises(ConfigError, match="protocol 99 of the worker is not 1"):
+        await (await stage_at(stages, address)).env.facts()
+
+
+@pytest.mark.parametrize("address", ["agentrl://127.0.0.1/guess", "agentrl://guess", "agentrl://127.0.0.1:80"])
+def test_an_address_without_all_its_parts_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="write agentrl://HOST:PORT/NAME"):
+        environment(address, {})
+
+
+async def test_a_server_that_is_away_is_waited_for(stages: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = await served(stages)
+    await stages.pop_all().aclose()
+    monkeypatch.setattr(sockets, "PAUSE_S", 0.05)
+    with pytest.raises(AgentRLError, match=r"cannot be reached.*agentrl env serve"):
+        await sockets.SocketConnection.open(address, patience_s=0.2)
+
+
+def test_an_environment_is_inspected_where_it_is_served(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SERVER, f"{FILE}:Chat"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout
+    try:
+        address = f"agentrl://127.0.0.1:{server.stdout.readline().strip()}/{FILE}:Chat"
+        found = inspect_env(DryRunRequest(address, {}, ("train",)), None, has_reward_models=False)
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.communicate()
+    assert found.prompt.startswith("task 0")
+    assert found.source().name == f"{FILE}:Chat"
+
+
+SERVER = """
+import asyncio, sys
+from agentrl.hosting.sockets import EnvServer
+
+async def main():
+    async with EnvServer(sys.argv[1], {}).listening() as port:
+        print(port, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""

@@ -1,0 +1,151 @@
+"""A lock names everything that can differ between two machines, and a run that requires it is refused for any of it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrl.cli.main import main
+from agentrl.config.embedded import EMBEDDED
+from agentrl.config.schema import Config, EnvSection
+from agentrl.errors import ConfigError
+from agentrl.packaging.lock import check_lock, write_lock
+from agentrl.packaging.scaffold import PackageName, write_package
+from agentrl.training.eval_config import is_read
+from agentrl.training.inputs import RunInputs, anchored
+
+ENVIRONMENT = """
+from agentrl.env import Env
+
+class Tiny(Env):
+    def tasks(self, split): return []
+    def setup(self, task, ctx): return []
+"""
+
+
+def envs(*names: str, **options: object) -> list[EnvSection]:
+    return [EnvSection.model_validate({"name": name, **options}) for name in names]
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    write_lock(tmp_path / "my.lock", envs("guess"))
+    return tmp_path / "my.lock"
+
+
+def edited(lock: Path, pattern: str, new: str) -> None:
+    """Replace the first match of a pattern in a lock: what another machine would have written."""
+    text, count = re.subn(pattern, new, lock.read_text(), count=1, flags=re.MULTILINE)
+    assert count == 1
+    lock.write_text(text)
+
+
+def test_the_machine_that_wrote_a_lock_meets_it(lock: Path) -> None:
+    check_lock(lock, envs("guess"))
+    check_lock(lock, envs("guess@0.1"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new", "difference"),
+    [
+        (r'^python = ".*"', 'python = "3.11.0"', "python 3.11.0 → "),
+        (r'^numpy = ".*"', 'numpy = "1.0"', "numpy 1.0 → "),
+        (r'^numpy = ".*"', 'nonesuch = "1.0"', "nonesuch 1.0 → absent; numpy absent → "),
+        (r'(source\](?:\n.*){2})\nversion = ".*"', r'\1\nversion = "9.0"', "guess: version 9.0 → 0.1.0"),
+        (r'(installed\]\]\n.*)\nversion = ".*"', r'\1\nversion = "9.0"', "distribution agentrl-env-guess: 9.0 → 0.1.0"),
+        (r'^name = "env.py"(\nbytes.*)\nsha256 = ".*"', r'name = "env.py"\1\nsha256 = "00"', "guess: source: env.py"),
+        (r'^name = "guess"', 'name = "math"', "guess is not in it"),
+    ],
+)
+def test_a_difference_is_named(lock: Path, pattern: str, new: str, difference: str) -> None:
+    edited(lock, pattern, new)
+    edited(lock, r'(source\](?:\n.*){3})\nsha256 = ".*"$', r'\1\nsha256 = "11"')
+    with pytest.raises(ConfigError) as refused:
+        check_lock(lock, envs("guess"))
+    assert difference in str(refused.value)
+    assert f"write a new one with `agentrl env lock --out {lock}`" in str(refused.value)
+
+
+def test_training_evaluation_and_a_resume_require_it(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = Config.model_validate({"env": [{"name": "guess"}], "model": {"name": EMBEDDED}, "env_lock": "my.lock"})
+    assert RunInputs.of(config).notice == ""
+    assert anchored(config).env_lock == lock
+    edited(lock, r'^numpy = ".*"', 'numpy = "1.0"')
+    for command in ("train", "eval"):
+        # Without the lock's refusal the run ends at the model, which does not exist: it never begins.
+        words = ["--model", "./nonesuch", "--env", "guess"] if command == "train" else ["./nonesuch", "--env", "guess"]
+        assert main([command, *words, "--env-lock", "my.lock"]) == 2
+        assert "this machine differs from my.lock: numpy 1.0 → " in capsys.readouterr().err
+    assert is_read("env_lock")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_data_of_a_package_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.chdir(tmp_path)
+    write_package(PackageName("ada", "locked"), "dataset", tmp_path / "locked")
+    write_lock(tmp_path / "my.lock", envs("./locked"))
+    check_lock(tmp_path / "my.lock", envs(str(tmp_path / "locked")))
+    data = tmp_path / "locked" / "agentrl_ada_locked" / "questions.jsonl"
+    data.write_text(data.read_text() + "\n")
+    with pytest.raises(ConfigError, match=r"\./locked: source: questions\.jsonl\."):
+        check_lock(tmp_path / "my.lock", envs("./locked"))
+
+
+def test_the_files_that_keys_name_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, lock = tmp_path / "rows.jsonl", tmp_path / "my.lock"
+    rows.write_text("1")
+    assert main(["env", "lock", "guess", "--env.rows", str(rows), "--out", str(lock)]) == 0
+    check_lock(lock, envs("guess", rows=[str(rows)], high=9))
+    with pytest.raises(ConfigError, match=r"guess: env\.rows: rows\.jsonl \(gone\)\. Install"):
+        check_lock(lock, envs("guess"))
+    with pytest.raises(ConfigError, match=r"guess: env\.more: rows\.jsonl \(new\)\. Install"):
+        check_lock(lock, envs("guess", rows=str(rows), more=str(rows)))
+    rows.write_text("2")
+    with pytest.raises(ConfigError, match=r"guess: env\.rows: rows\.jsonl\. Install"):
+        check_lock(lock, envs("guess", rows=str(rows)))
+    assert main(["env", "lock", "--env.rows", str(rows)]) == 2
+    assert "--env.KEY needs the name of its environment" in capsys.readouterr().err
+
+
+def test_the_files_that_a_wheel_installed_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "site" / "tiny_world-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-world\nVersion: 1.0\n")
+    (info / "RECORD").write_text("tiny_world.py,,\ntiny_rows.txt,,\ntiny_world-1.0.dist-info/RECORD,,\n")
+    (tmp_path / "site" / "tiny_world.py").write_text(ENVIRONMENT)
+    (tmp_path / "site" / "tiny_rows.txt").write_text("1")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    [locked] = write_lock(tmp_path / "my.lock", envs("tiny_world:Tiny")).environments
+    assert locked.source.distribution == "tiny-world"
+    check_lock(tmp_path / "my.lock", envs("tiny_world:Tiny"))
+    (tmp_path / "site" / "tiny_rows.txt").write_text("2")
+    with pytest.raises(ConfigError, match=r"tiny_world:Tiny: distribution tiny-world: its files\. Install"):
+        check_lock(tmp_path / "my.lock", envs("tiny_world:Tiny"))
+
+
+def test_the_command_locks_every_installed_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "lock", "--out", str(tmp_path / "all.lock")]) == 0
+    assert re.search(r"wrote .*all\.lock: 5 environments, \d+ packages", capsys.readouterr().out)
+    check_lock(tmp_path / "all.lock", envs("code", "functions", "guess", "math", "search"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot read the lock"),
+        ("x = ", "is no lock: .*; write one with `agentrl env lock --out"),
+        ("python = 3", "is no lock: Expected `str`, got `int` - at `\\$.python`"),
+    ],
+)
+def test_a_file_that_is_no_lock_is_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "my.lock").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        check_lock(tmp_path / "my.lock", envs("guess"))

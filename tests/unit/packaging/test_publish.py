@@ -1,0 +1,59 @@
+"""A package is published only if it passes its checks, whole, and never without being asked."""
+
+from __future__ import annotations
+
+import tarfile
+from importlib.util import find_spec
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from agentrl.cli.main import main
+from agentrl.errors import ConfigError
+from agentrl.packaging.building import build
+from agentrl.packaging.scaffold import PackageName, write_package
+
+
+@pytest.mark.timeout(200)
+def test_the_files_hold_the_package_and_nothing_of_an_older_build(tmp_path: Path) -> None:
+    write_package(PackageName("ada", "published"), "dataset", tmp_path / "published")
+    stale = tmp_path / "published" / "build" / "lib" / "agentrl_ada_published"
+    stale.mkdir(parents=True)
+    (stale / "removed.py").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    archive, wheel = build(tmp_path / "published", tmp_path / "out")
+    assert sorted(path for path in tmp_path.rglob("*") if "out" not in path.parts) == before
+    assert archive.name == "agentrl_env_ada_published-0.1.0.tar.gz"
+    with ZipFile(wheel) as file:
+        names = {name for name in file.namelist() if "dist-info" not in name}
+        assert names == {f"agentrl_ada_published/{x}" for x in ("__init__.py", "env.py", "py.typed", "questions.jsonl")}
+        [points] = [name for name in file.namelist() if name.endswith("entry_points.txt")]
+        assert "ada/published = agentrl_ada_published:PublishedEnv" in file.read(points).decode()
+    with tarfile.open(archive) as held:
+        assert any(name.endswith("/pyproject.toml") for name in held.getnames())
+
+
+def test_a_backend_that_fails_says_why(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "no_such_backend"\n')
+    with pytest.raises(ConfigError, match=r"(?s)build_sdist of no_such_backend ends with code 1:.*No module named"):
+        build(tmp_path, tmp_path / "out")
+    with pytest.raises(ConfigError, match="has no usable pyproject"):
+        build(tmp_path / "nowhere", tmp_path / "out")
+
+
+@pytest.mark.timeout(200)
+def test_a_package_that_fails_a_check_is_not_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "unready"
+    write_package(PackageName("ada", "unready"), "single", folder)
+    env = folder / "agentrl_ada_unready" / "env.py"
+    env.write_text(env.read_text().replace("return float(said ==", "return float(said >="))
+    assert main(["env", "publish", str(folder)]) == 1
+    assert "nothing was built: fix what failed first" in capsys.readouterr().out
+    assert not (folder / "dist").exists()
+
+
+@pytest.mark.skipif(find_spec("twine") is not None, reason="twine is installed here")
+def test_an_upload_without_twine_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "publish", str(tmp_path), "--upload"]) == 2
+    assert "--upload needs a package: pip install twine" in capsys.readouterr().err

@@ -1,0 +1,230 @@
+"""The endpoint of a role is asked once for equal requests, within its limits, and its failures are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.config.schema import RoleKeys
+from agentrl.endpoint import Ask
+from agentrl.errors import RoleError
+from agentrl.roles import RoleReply
+from agentrl.roles.remote import Players, RemotePlayer
+from agentrl.roles.spec import RoleSpec
+from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, text_of
+from tests.unit.reward_models.test_client import answering
+
+HELLO = Ask((Message(role="user", content="Hello?"),))
+ADD = ToolSpec(name="add", description="Add.", parameters={"type": "object", "properties": {}})
+
+
+def said(text: str | None, finish: str = "stop", usage: Any = None, **more: Any) -> tuple[int, bytes]:
+    choice = {"message": {"role": "assistant", "content": text, **more}, "finish_reason": finish}
+    return 200, json.dumps({"choices": [choice], "usage": usage}).encode()
+
+
+USED = {"prompt_tokens": 30, "completion_tokens": 4, "total_tokens": 34}
+
+
+@asynccontextmanager
+async def endpoint(
+    *answers: tuple[int, bytes] | None, path: Path | None = None, share: int = 1, **keys: Any
+) -> AsyncIterator[tuple[RemotePlayer, list[bytes]]]:
+    async with answering(*answers) as (url, asked):
+        players = Players(path, share)
+        spec = RoleSpec("judge", RoleKeys(url=f"{url}/v1", **{"model": "qwen", "timeout_s": 60.0, **keys}), "secret")
+        try:
+            yield players.of(spec), asked
+        finally:
+            await players.aclose()
+
+
+async def test_the_request_is_a_chat_completion_and_the_reply_its_message() -> None:
+    call = ToolCall(id="1", type="function", function=FunctionCall(name="add", arguments={"a": 1}))
+    messages = (
+        Message(role="system", content="Be brief."),
+        Message(role="assistant", content="", tool_calls=[call], reasoning_content="hm"),
+        Message(role="tool", content="2", tool_call_id="1", name="add"),
+    )
+    async with endpoint(said("Two.", usage=USED)) as (player, asked):
+        reply = await player.answer(Ask(messages, (ADD,), max_tokens=99, stop=("\n",)), 7)
+    assert reply == RoleReply(Message(role="assistant", content="Two."), 30, 4)
+    assert json.loads(asked[0]) == {
+        "model": "qwen",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+                ],
+            },
+            {"role": "tool", "content": "2", "tool_call_id": "1"},
+        ],
+        "temperature": 0.0,
+        "max_tokens": 99,
+        "stop": ["\n"],
+        "tools": [{"type": "function", "function": ADD}],
+    }
+
+
+async def test_equal_requests_are_made_once_at_the_same_time_and_later() -> None:
+    async with endpoint(said("yes", usage=USED), said("no")) as (player, asked):
+        first = await asyncio.gather(*(player.answer(HELLO, seed) for seed in range(8)))
+        later = await player.answer(HELLO, 9)
+    assert len(asked) == 1
+    assert [text_of(reply.message) for reply in (*first, later)] == ["yes"] * 9
+    assert sorted(reply.is_cached for reply in (*first, later)) == [False] + [True] * 8
+
+
+async def test_above_temperature_0_each_seed_is_another_request() -> None:
+    async with endpoint(said("one"), said("two"), temperature=1.0) as (player, asked):
+        replies = [text_of((await player.answer(HELLO, seed)).message) for seed in (1, 2, 1)]
+    assert replies == ["one", "two", "one"]
+    assert [json.loads(body)["seed"] for body in asked] == [1, 2]
+
+
+async def test_replies_outlive_the_process(tmp_path: Path) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    path = tmp_path / "roles" / "0.sqlite"
+    async with endpoint(said(None, "length", USED, tool_calls=[call]), path=path) as (player, _):
+        reply = await player.answer(HELLO, 0)
+    assert (reply.is_cut, reply.message["tool_calls"][0]["function"]["arguments"]) == (True, {"a": 1})
+    async with endpoint((500, b"it must not be asked"), path=path) as (player, asked):
+        again = await player.answer(HELLO, 0)
+    assert asked == []
+    assert (again.message, again.is_cut, again.is_cached) == (reply.message, True, True)
+
+
+async def test_a_run_spends_no_more_tokens_than_it_may_on_either_side_of_a_resume(tmp_path: Path) -> None:
+    path = tmp_path / "0.sqlite"
+    limits: Any = {"path": path, "token_budget": 40, "temperature": 1.0}
+    async with endpoint(said("yes", usage=USED), **limits) as (player, asked):
+        await player.answer(HELLO, 1)
+    async with endpoint(said("yes", usage=USED), **limits) as (player, asked):
+        await player.answer(HELLO, 2)
+        with pytest.raises(RoleError, match=r"has used the tokens .* raise roles.judge.token_budget \(40\) and resume"):
+            await player.answer(HELLO, 3)
+        assert (await player.answer(HELLO, 1)).is_cached
+    assert len(asked) == 1
+
+
+async def test_requests_that_wait_for_a_connection_see_the_budget_that_others_used() -> None:
+    async with endpoint(said("yes", usage=USED), token_budget=40, temperature=1.0, concurrency=2) as (player, asked):
+        replies = await asyncio.gather(*(player.answer(HELLO, seed) for seed in range(9)), return_exceptions=True)
+    answered = [reply for reply in replies if isinstance(reply, RoleReply)]
+    assert len(answered) == len(asked)
+    assert 2 <= len(answered) <= 3  # 34 tokens each: the second is within the budget; one beside it was under way
+    assert sum("token_budget" in str(reply) for reply in replies) == 9 - len(answered)
+
+
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": -30, "completion_tokens": 10**30}])
+async def test_a_server_that_does_not_count_tokens_is_estimated(usage: Any) -> None:
+    async with endpoint(said("12345678", usage=usage)) as (player, _):
+        reply = await player.answer(Ask((Message(role="user", content="x" * 40),)), 0)
+    assert (reply.prompt_tokens, reply.completion_tokens) == (10, 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((401, b"no such key"), "status 401: no such key"),
+        ((200, b"<html>"), "not JSON"),
+        ((200, b"{}"), "answered without choices"),
+        ((200, b"[]"), "answered without choices"),
+        ((200, b'{"choices": [{"message": null}]}'), "answered without choices"),
+        ((200, b'{"choices": [{"message": {"content": [{"type": "image"}]}}]}'), "a part of type 'image'"),
+    ],
+)
+async def test_an_answer_without_a_reply_is_an_error_and_is_not_kept(answer: tuple[int, bytes], reason: str) -> None:
+    async with endpoint(answer, said("yes")) as (player, _):
+        with pytest.raises(RoleError, match=f"the role judge: .*{reason}"):
+            await player.answer(HELLO, 0)
+        assert text_of((await player.answer(HELLO, 0)).message) == "yes"
+
+
+async def test_what_json_cannot_hold_is_an_error_of_the_role() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": "\\ud800"}'}}
+    async with endpoint(said(None, tool_calls=[call]), said("yes")) as (player, asked):
+        with pytest.raises(RoleError, match=r"the reply of the role judge cannot be kept: .*surrogates"):
+            await player.answer(HELLO, 0)
+        with pytest.raises(RoleError, match="the role judge: what it is asked cannot be written as JSON"):
+            await player.answer(Ask((Message(role="user", content="\ud800"),)), 0)
+        assert text_of((await player.answer(HELLO, 0)).message) == "yes"
+    assert len(asked) == 2
+
+
+async def test_an_endpoint_that_is_away_for_a_moment_is_asked_again() -> None:
+    async with endpoint(None, (503, b""), said("yes")) as (player, asked):
+        assert text_of((await player.answer(HELLO, 0)).message) == "yes"
+    assert len(asked) == 3
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[tuple[str, asyncio.Queue[bytes]]]:
+    """A server that accepts requests and never answers."""
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            heard.put_nowait(data)
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", heard
+    finally:
+        server.close()
+
+
+async def test_a_silent_endpoint_fails_at_the_deadline_and_so_does_the_wait_for_it() -> None:
+    async with silent() as (url, _):
+        players = Players()
+        player = players.of(RoleSpec("judge", RoleKeys(url=url, model="m", timeout_s=0.3, concurrency=1)))
+        with pytest.raises(RoleError, match=r"the role judge: .* gave no answer within 0.3 s"):
+            await player.answer(HELLO, 0)
+        await player._slots.acquire()
+        with pytest.raises(RoleError, match=r"had no connection free within 0.3 s: raise roles.judge.concurrency"):
+            await player.answer(HELLO, 0)
+        await players.aclose()
+
+
+async def test_a_request_ends_when_nobody_waits_for_it_any_more() -> None:
+    async with silent() as (url, heard):
+        players = Players()
+        player = players.of(RoleSpec("judge", RoleKeys(url=url, model="m")))
+        before = asyncio.all_tasks()
+        waiting = [asyncio.create_task(player.answer(HELLO, 0)) for _ in range(2)]
+        await heard.get()
+        waiting[0].cancel()
+        await asyncio.wait({waiting[0]})
+        [asking] = player._asking.values()
+        assert not asking.task.done()
+        waiting[1].cancel()
+        await asyncio.wait({*waiting, asking.task})
+        assert asking.task.cancelled()
+        assert player._asking == {}
+        await players.aclose()
+        assert {task for task in asyncio.all_tasks() - before if "listen" not in repr(task)} == set()
+
+
+async def test_the_processes_of_a_run_share_the_connections_and_the_budget() -> None:
+    async with endpoint(said("yes", usage=USED), share=4, concurrency=8, token_budget=100, temperature=1.0) as (
+        player,
+        _,
+    ):
+        assert player._slots._value == 2
+        await player.answer(HELLO, 0)
+        with pytest.raises(RoleError, match="token_budget"):
+            await player.answer(HELLO, 1)
+
+
+def test_the_key_of_an_endpoint_is_not_shown() -> None:
+    assert "secret" not in repr(RoleSpec("judge", RoleKeys(model="policy"), "secret"))

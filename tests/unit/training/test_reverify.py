@@ -1,0 +1,421 @@
+"""Reverification: stored episodes run again without a model, and what another verifier makes of them is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.cli.main import main
+from agentrl.config.schema import Config
+from agentrl.config.toml import to_toml
+from agentrl.engine.scripted import ScriptedEngine
+from agentrl.records.folder import RunFolder
+from agentrl.records.ledger import Ledger, State
+from agentrl.records.store import TrajectoryStore
+from agentrl.roles.spec import specs_of
+from agentrl.rollout.task_order import epoch_seed, evaluation_seed
+from agentrl.rollout.worker import RolloutWorker
+from agentrl.training.reverify import Choice, plans_of
+from agentrl.training.setup import episode_seed, episode_settings
+from agentrl.types import HELD_OUT, TRAIN, EpisodeRequest, SampleId, Trajectory
+from tests.unit.hosting.venvs import made_venv
+from tests.unit.rollout.cases import Listening
+from tests.unit.rollout.templates import encode, tokenizer
+
+SEED, EPOCH = 5, 2
+STEP_MODE = """
+from agentrl.env import Env, Limits, Reply, Task, reward, tool
+from agentrl.types import Signal
+
+class Words(Env):
+    limits = Limits(max_turns=4, score_timeout_s=2)
+    blocking = False
+
+    def tasks(self, split):
+        return [Task(f"{split}-{n}", n) for n in range(TASKS)]
+
+    def setup(self, task, ctx):
+        ctx.state.looked = 0
+        return [{"role": "user", "content": f"PROMPT {task.data}, dice {ctx.rng.random():.6f}"}]
+
+    @tool
+    def look(self) -> str:
+        \"\"\"Look.\"\"\"
+        self.ctx.state.looked += 1
+        return "ANSWER"
+
+    def respond(self, turn, ctx):
+        return Reply.go_on() if turn.results else Reply.end()
+
+    @reward
+    def right(self, ctx):
+        VERDICT
+
+    @reward(weight=0.5)
+    def looked(self, ctx):
+        return float(ctx.state.looked)
+"""
+DEFAULTS = {"TASKS": "4", "PROMPT": "task", "ANSWER": "nothing", "VERDICT": 'return float("yes" in ctx.text)'}
+LOOK = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+
+
+def source(template: str = STEP_MODE, **changes: str) -> str:
+    for name, text in {**DEFAULTS, **changes}.items():
+        template = template.replace(name, text)
+    return template
+
+
+@dataclass
+class Stage:
+    """Plays and stores episodes as a run does, and scores them again."""
+
+    path: Path
+    model: Path
+    keys: dict[str, Any] = field(default_factory=dict)
+    """Further keys of each environment."""
+
+    def config(self, *envs: str) -> Config:
+        tables = [{"name": str(self.path / env), **self.keys} for env in envs or ("words.py",)]
+        return Config.model_validate(
+            {"env": tables, "seed": SEED, "model": {"name": str(self.model)}, "rollout": {"max_tokens": 64}}
+        )
+
+    @property
+    def run(self) -> RunFolder:
+        return RunFolder(self.path / "run")
+
+    async def play(self, script: Any, members: int = 1, groups: int = 2, *, env: int = 0, envs: Any = ()) -> None:
+        """Store episodes of training, in a later epoch, as trained in steps 1, 2, …"""
+        config = self.begin(*envs)
+        section, ledger = config.env[env], Ledger(self.run.ledger)
+        ledger.begin_incarnation()
+        seed = epoch_seed(episode_seed(config, section), EPOCH)
+        settings = episode_settings(config, section)
+        requests = [
+            [
+                EpisodeRequest(SampleId(group, member), 0, TRAIN, group, seed, settings, section.label, EPOCH)
+                for member in range(members)
+            ]
+            for group in range(groups)
+        ]
+        played = await self._sample(config, section.name, requests, script)
+        with_store = TrajectoryStore(self.run.trajectories)
+        with_store.append([t for group in played for t in group])
+        with_store.close()
+        for step, (group, asked) in enumerate(zip(played, requests, strict=True), 1):
+            ledger.dispatched(asked)
+            ledger.finished(group)
+            ledger.trained([t.sample for t in group if t.is_trainable], step)
+            ledger.settle([(t.sample, 0) for t in group if not t.is_trainable], State.INVALID, "why")
+        ledger.close()
+
+    async def evaluate(self, script: Any, *envs: str) -> None:
+        """Store an evaluation of two tasks of each environment after step 3."""
+        config, store = self.begin(*envs), TrajectoryStore(self.run.evaluated(3))
+        for number, section in enumerate(config.env):
+            seed = evaluation_seed(episode_seed(config, section))
+            samples = [SampleId(2 * number + task, 0) for task in range(2)]
+            settings = episode_settings(config, section)
+            requests = [
+                [EpisodeRequest(sample, 0, HELD_OUT, task, seed, settings, section.label)]
+                for task, sample in enumerate(samples)
+            ]
+            played = await self._sample(config, section.name, requests, script)
+            store.append([t for group in played for t in group])
+        store.close()
+
+    def begin(self, *envs: str) -> Config:
+        self.run.path.mkdir(exist_ok=True)
+        config = self.config(*envs)
+        self.run.config.write_text(to_toml(config))
+        return config
+
+    async def _sample(
+        self, config: Config, env: str, requests: list[list[EpisodeRequest]], script: Any
+    ) -> list[Sequence[Trajectory]]:
+        engine = await ScriptedEngine.ready(
+            script, encode=lambda text: encode(tokenizer(), text), vocab_size=len(tokenizer())
+        )
+        context = config.model.max_context
+        roles = specs_of(config.env[0].roles or {}).values()
+        worker = RolloutWorker(env, {}, str(self.model), Listening(engine), context, SEED, roles)
+        try:
+            groups = [[await worker.run(request) for request in group] for group in requests]
+            return [await worker.score_group(group) for group in groups]
+        finally:
+            await worker.close()
+
+    def write(self, name: str = "words.py", template: str = STEP_MODE, **changes: str) -> str:
+        (self.path / name).write_text(source(template, **changes))
+        return str(self.path / name)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def stage(model: Path, tmp_path: Path) -> Stage:
+    made = Stage(tmp_path, model)
+    made.write()
+    return made
+
+
+Reverify = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def again(stage: Stage, capsys: pytest.CaptureFixture[str]) -> Reverify:
+    def reverify(*words: str) -> tuple[int, dict[str, Any]]:
+        status = main(["env", "reverify", str(stage.run.path), "--json", *words])
+        shown = capsys.readouterr()
+        return status, json.loads(shown.out) if shown.out else {"error": shown.err}
+
+    return reverify
+
+
+def counts(report: dict[str, Any]) -> dict[str, int]:
+    return {name: count for name, count in report["counts"].items() if count}
+
+
+def test_the_same_verifier_changes_nothing_with_tools_and_later_epochs(stage: Stage, again: Reverify) -> None:
+    asyncio.run(stage.play([LOOK, "yes"]))
+    status, report = again()
+    assert (status, counts(report)) == (0, {"unchanged": 2})
+
+
+def test_a_flip_is_counted_with_its_signal_and_exits_1(
+    stage: Stage, again: Reverify, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(stage.play([LOOK, "yes"], groups=3))
+    stage.write("other.py", VERDICT='return float("yes" in ctx.text and ctx.task.data > 0)')
+    status, report = again("--env", str(stage.path / "other.py"))
+    assert (status, counts(report)) == (1, {"unchanged": 2, "flipped": 1})
+    [flipped] = report["changed"]
+    assert (flipped["sample"], flipped["was"], flipped["now"], flipped["signals"]) == ("0-0", 1.5, 0.5, "right 1 → 0")
+    assert (flipped["was_solved"], flipped["is_solved"]) == (True, False)
+    assert main(["env", "reverify", str(stage.run.path), "--env", str(stage.path / "other.py")]) == 1
+    shown = capsys.readouterr().out
+    assert "         1  reward 1.5 → 0.5\n" in shown
+    assert "solved before and not now: 1; now and not before: 0" in shown
+    assert "  0-0  1.5 → 0.5  task train-0: right 1 → 0" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"PROMPT": "question"}, "the prompt is not what was recorded"),
+        ({"ANSWER": "a key"}, "what the model reads before turn 2 is not what was recorded"),
+        ({"TASKS": "1"}, "the split 'train' has 1 tasks, and this was task 1"),
+        ({"turn.results": "True"}, "the episode goes on after turn 2, where the recording ends"),
+        ({"turn.results": "False"}, "the episode ends after turn 1, and 2 were recorded"),
+        ({"{split}-{n}": "{split}/{n}"}, "task 1 of 'train' has another id"),
+    ],
+)
+def test_an_episode_that_cannot_be_repeated_is_refused_by_name(
+    stage: Stage, again: Reverify, changes: dict[str, str], reason: str
+) -> None:
+    asyncio.run(stage.play([LOOK, "yes"]))
+    stage.write("other.py", **changes)
+    _, report = again("--env", str(stage.path / "other.py"))
+    refused = {one["sample"]: one["reason"] for one in report["changed"] if one["change"] == "refused"}
+    assert refused["1-0"] == reason
+
+
+def test_a_verifier_that_fails_is_told_apart_from_a_flip(stage: Stage, again: Reverify) -> None:
+    asyncio.run(stage.play(["yes"]))
+    stage.write("other.py", VERDICT='raise KeyError("gone")')
+    status, report = again("--env", str(stage.path / "other.py"))
+    assert (status, counts(report)) == (1, {"failed": 2})
+    assert "KeyError" in report["changed"][0]["reason"]
+
+
+def test_an_episode_whose_environment_now_fails_before_its_end_has_failed(stage: Stage, again: Reverify) -> None:
+    asyncio.run(stage.play([LOOK, "yes"]))
+    stage.write(
+        "other.py", **{"return Reply.go_on()": 'raise KeyError("gone")', " if turn.results else Reply.end()": ""}
+    )
+    status, report = again("--env", str(stage.path / "other.py"))
+    assert (status, counts(report)) == (1, {"failed": 2})
+    assert "KeyError" in report["changed"][0]["reason"]
+
+
+def test_a_reward_that_was_invalid_is_decided_by_a_verifier_that_works(stage: Stage, again: Reverify) -> None:
+    stage.write(VERDICT='raise KeyError("gone")')
+    asyncio.run(stage.play(["yes"]))
+    stage.write("other.py")
+    status, report = again("--env", str(stage.path / "other.py"))
+    assert (status, counts(report)) == (1, {"decided": 2})
+    assert (report["changed"][0]["was"], report["changed"][0]["now"]) == (None, 1.0)
+    assert again()[0] == 0
+
+
+RANKED = (
+    STEP_MODE
+    + """
+    @reward(weight=2.0, scope="group")
+    def rank(self, episodes):
+        return [float(ORDER(len(e.text) for e in episodes) == len(e.text)) for e in episodes]
+"""
+)
+
+
+def test_the_members_of_a_group_are_compared_again(stage: Stage, again: Reverify) -> None:
+    stage.write(template=RANKED, ORDER="max")
+    texts = iter(["yes", "yes yes", "yes", "yes yes"])
+    asyncio.run(stage.play(lambda *_: next(texts), members=2))
+    assert again()[0] == 0
+    stage.write("other.py", template=RANKED, ORDER="min")
+    status, report = again("--env", str(stage.path / "other.py"))
+    assert (status, counts(report)) == (1, {"flipped": 4})
+    assert {(one["was"], one["now"]) for one in report["changed"]} == {(1.0, 3.0), (3.0, 1.0)}
+
+
+AGENT = """
+from agentrl.env import AgentEnv, Task, reward
+
+class Asks(AgentEnv):
+    def tasks(self, split):
+        return [Task(f"{split}-{n}", n) for n in range(4)]
+
+    async def play(self, task, ctx, model):
+        told = [{"role": "user", "content": f"task {task.data}"}]
+        for _ in range(2):
+            reply = await model.client.chat.completions.create(model=model.name, messages=told)
+            said = reply.choices[0].message.content
+            told += [{"role": "assistant", "content": said}, {"role": "user", "content": "go on"}]
+        return said
+
+    @reward
+    def right(self, ctx):
+        VERDICT
+"""
+
+
+def test_an_agents_episode_runs_again(stage: Stage, again: Reverify) -> None:
+    stage.write(template=AGENT, VERDICT='return float(ctx.result == "two")')
+    asyncio.run(stage.play(["one", "two"]))
+    assert again()[0] == 0
+    stage.write("other.py", template=AGENT, VERDICT='return float(ctx.result == "one")')
+    status, report = again("--env", str(stage.path / "other.py"))
+    assert (status, counts(report)) == (1, {"flipped": 2})
+
+
+def test_steps_and_evaluations_are_chosen_and_several_environments_told_apart(stage: Stage, again: Reverify) -> None:
+    asyncio.run(stage.play(["yes"], groups=4))
+    assert counts(again("--step", "2-3")[1]) == {"unchanged": 2}
+    assert counts(again("--step", "4")[1]) == {"unchanged": 1}
+    stage.write("more.py")
+    asyncio.run(stage.evaluate(["yes"], "words.py", "more.py"))
+    assert counts(again("--evaluation", "3")[1]) == {"unchanged": 4}
+    other = stage.write("other.py", VERDICT="return 0.0")
+    status, report = again("--evaluation", "3", "--label", "more", "--env", other)
+    assert (status, counts(report)) == (1, {"flipped": 2})
+    assert {one["env"] for one in report["changed"]} == {"more"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--env", "OTHER", "--env.hgih", "3"], "hgih"),
+        (["--env", "gess"], "unknown environment 'gess'. Did you mean 'guess'?"),
+        (["--env.weight", "2"], "--env.weight cannot be changed when trajectories are scored again"),
+        (["--label", "wrds"], "has no environment 'wrds'. Did you mean 'words'?"),
+        (["--step", "9"], "has no such trajectories: choose other steps"),
+        (["--step", "3-1"], "'3-1' is neither a step nor a range of steps such as 10-20"),
+        (["--evaluation", "7"], "has no evaluation"),
+    ],
+)
+def test_what_cannot_be_scored_exits_2_with_one_message(
+    stage: Stage, again: Reverify, words: list[str], says: str
+) -> None:
+    asyncio.run(stage.play(["yes"]))
+    words = [stage.write("other.py") if word == "OTHER" else word for word in words]
+    status, report = again(*words)
+    assert status == 2
+    assert says in report["error"]
+
+
+def test_several_environments_need_a_label_for_another_verifier(stage: Stage, again: Reverify) -> None:
+    stage.write("more.py")
+    asyncio.run(stage.evaluate(["yes"], "words.py", "more.py"))
+    status, report = again("--evaluation", "3", "--env", str(stage.path / "more.py"))
+    assert status == 2
+    assert "say with --label which of them: words, more" in report["error"]
+
+
+# --- where the verifier runs --------------------------------------------------------------------------------------
+
+ELSEWHERE = "import sys; return float(sys.prefix == {prefix!r})"
+"""A verdict that tells in which interpreter it is reached."""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_venv(tmp_path_factory.mktemp("other"), "httpx")
+
+
+def test_the_verifier_runs_in_the_interpreter_of_the_run(stage: Stage, again: Reverify, python: Path) -> None:
+    stage.keys = {"python": str(python)}
+    asyncio.run(stage.play([LOOK, "yes"]))
+    assert counts(again()[1]) == {"unchanged": 2}
+    there = ELSEWHERE.format(prefix=str(python.parent.parent))
+    other = stage.write("other.py", VERDICT=there)
+    assert counts(again("--env", other)[1]) == {"unchanged": 2}
+    status, report = again("--env", other, "--env.python", sys.executable)
+    assert (status, counts(report)) == (1, {"flipped": 2})
+
+
+def test_another_verifier_by_name_runs_where_it_is(stage: Stage) -> None:
+    stage.keys = {"python": "/nowhere/python"}
+    asyncio.run(stage.play(["yes"]))
+    [plan] = plans_of(stage.run.path, Choice(), "guess")
+    assert plan.verifier.python is None
+
+
+def test_an_interpreter_that_is_gone_is_refused(stage: Stage, again: Reverify) -> None:
+    stage.keys = {"python": "/nowhere/python"}
+    asyncio.run(stage.play(["yes"]))
+    status, report = again()
+    assert status == 2
+    assert "/nowhere/python" in report["error"]
+
+
+def test_the_verifier_of_a_server_scores(stage: Stage, again: Reverify) -> None:
+    asyncio.run(stage.play([LOOK, "yes"]))
+    other = stage.write("other.py", VERDICT="return 0.0")
+    command = [sys.executable, "-m", "agentrl", "env", "serve", other, "--protocol", "agentrl", "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout
+        address = next(word for line in server.stdout for word in line.split() if word.startswith("agentrl://"))
+        status, report = again("--env", address)
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+    assert (status, counts(report)) == (1, {"flipped": 2})
+
+
+PLAYED = STEP_MODE.replace(
+    "@tool", "@role\n    def friend(self, messages):\n        return 'yes'\n\n    @tool"
+).replace("reward, tool", "reward, role, tool")
+
+
+def test_a_role_that_the_policy_played_is_refused(stage: Stage, again: Reverify) -> None:
+    stage.write(template=PLAYED)
+    stage.keys = {"roles": {"friend": {"model": "policy"}}}
+    asyncio.run(stage.play([LOOK, "yes"]))
+    status, report = again()
+    assert status == 2
+    assert "words: the policy plays friend" in report["error"]

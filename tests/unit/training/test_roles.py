@@ -1,0 +1,95 @@
+"""A run whose roles cannot be played is refused before anything heavy starts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agentrl.config.schema import Config
+from agentrl.env import Context, Env, Message, Task, role
+from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.training.roles import check_roles
+from tests.unit.reward_models.test_client import answering
+from tests.unit.roles.test_remote import said
+
+
+class Judged(Env):
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(split, 0)]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content="Hello")]
+
+    @role
+    def judge(self, messages: list[Message]) -> str:
+        """Scores politeness.
+
+        More of it.
+        """
+        return ""
+
+
+class Plain(Judged):
+    judge = None  # type: ignore[assignment]
+
+
+def config(*envs: dict[str, Any], **roles: Any) -> Config:
+    return Config.model_validate({"env": list(envs) or [{"name": "./a.py"}], "roles": roles})
+
+
+def test_a_role_that_nobody_plays_is_refused_with_its_meaning_and_the_keys() -> None:
+    with pytest.raises(ConfigError, match=r"Judged asks the role 'judge' \(Scores politeness\.\), .* set roles.judge"):
+        check_roles(config(), [Judged])
+
+
+def test_a_role_that_no_environment_has_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown role 'jugde'. Did you mean 'judge'"):
+        check_roles(config(jugde={"model": "policy"}), [Judged])
+    with pytest.raises(UnknownNameError, match=r"unknown role 'user'.*none of Plain"):
+        check_roles(config({"name": "./a.py", "roles": {"user": {"model": "policy"}}}), [Plain])
+
+
+def test_environments_share_the_roles_of_the_run_or_have_their_own() -> None:
+    own = {"name": "./b.py", "roles": {"judge": {"model": "policy", "temperature": 1.0}}}
+    both = config({"name": "./a.py"}, own, judge={"model": "policy"})
+    check_roles(both, [Judged, Judged])
+    assert [both.roles_of(env)["judge"].temperature for env in both.env] == [0.0, 1.0]
+    check_roles(config({"name": "./a.py"}, own), [Plain, Judged])
+
+
+def test_the_policy_needs_no_check() -> None:
+    check_roles(config(judge={"model": "policy"}), [Judged])
+
+
+def test_a_key_that_is_not_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    keys = {"url": "http://127.0.0.1:1/v1", "model": "m", "api_key_env": "JUDGE_KEY"}
+    with pytest.raises(ConfigError, match=r"roles.judge.api_key_env: the environment variable JUDGE_KEY is not set"):
+        check_roles(config(judge=keys), [Judged])
+
+
+async def test_an_endpoint_that_does_not_answer_is_refused_and_one_that_does_is_asked_once() -> None:
+    async with answering((401, b"wrong key")) as (url, _):
+        with pytest.raises(ConfigError, match=r"role judge: .*status 401: wrong key. Check roles.judge.url"):
+            await asyncio.to_thread(check_roles, config(judge={"url": url, "model": "m"}), [Judged])
+    async with answering(said("OK")) as (url, asked):
+        await asyncio.to_thread(check_roles, config(judge={"url": url, "model": "m"}), [Judged])
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"model": "big"}, "roles.judge has a model without a url"),
+        ({"model": "policy", "api_key_env": "KEY"}, "has an api_key_env without a url"),
+        ({"url": "http://127.0.0.1:1"}, "roles.judge.model"),
+        ({"model": "policy", "temperatur": 1}, "roles.judge.temperatur"),
+    ],
+)
+def test_keys_of_a_role_are_checked(keys: dict[str, Any], fault: str) -> None:
+    from agentrl.config.loading import load, of_arguments
+
+    with pytest.raises(ConfigError, match=fault):
+        load(None, of_arguments({"roles": {"judge": keys}}))

@@ -1,0 +1,57 @@
+"""Environments without a fault: every animal of the zoo is one of these with one thing broken."""
+
+from __future__ import annotations
+
+from agentrl.env import Context, Env, Limits, Message, Policy, Reply, Task, Turn, is_in_share, reward, tool
+
+PAIRS = [(a, b) for a in range(11, 31) for b in range(31, 51)]
+
+
+class Sums(Env):
+    """One question, one answer, right or wrong."""
+
+    blocking = False
+
+    def tasks(self, split: str) -> list[Task]:
+        held_out = {(a, b) for a, b in PAIRS if is_in_share(f"{a}+{b}", 0.25)}
+        return [Task(f"{a}+{b}", (a, b)) for a, b in PAIRS if ((a, b) in held_out) == (split == "test")]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        a, b = task.data
+        return [Message(role="user", content=f"What is {a} + {b}? Write the number and nothing else.")]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == str(sum(ctx.task.data)))
+
+    def oracle(self, task: Task) -> Policy:
+        return [str(sum(task.data))]
+
+    def canaries(self, task: Task) -> dict[str, Policy]:
+        return {"one more": [str(sum(task.data) + 1)]}
+
+
+class Adder(Sums):
+    """The same with a tool that adds, in two turns."""
+
+    limits = Limits(max_turns=3)
+
+    @tool
+    def add(self, a: int, b: int) -> int:
+        """Add two numbers.
+
+        Args:
+            a: the first number
+            b: the second number
+        """
+        return a + b
+
+    def respond(self, turn: Turn, ctx: Context) -> Reply:
+        return Reply.go_on() if turn.results else Reply.end()
+
+    def oracle(self, task: Task) -> Policy:
+        a, b = task.data
+        call = Message(
+            role="assistant", content="", tool_calls=[{"function": {"name": "add", "arguments": {"a": a, "b": b}}}]
+        )
+        return [call, str(a + b)]

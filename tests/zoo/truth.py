@@ -1,0 +1,186 @@
+"""Animals that reward something else than a solution, or not always alike."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from agentrl.env import Context, Env, Message, Task, reward
+from agentrl.types import Signal
+from tests.zoo.good import Adder, Sums
+
+
+def gold(ctx: Context) -> str:
+    return str(sum(ctx.task.data))
+
+
+class Unsolvable(Sums):
+    """Wants an answer that its oracle does not give."""
+
+    caught_by = "oracle"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text == f"= {gold(ctx)}")
+
+
+class Silent(Sums):
+    """Has no oracle."""
+
+    caught_by = "oracle"
+    oracle = Env.oracle
+
+
+class Naive(Sums):
+    """Has no canaries."""
+
+    caught_by = "canaries"
+    canaries = Env.canaries
+
+
+class Fooled(Sums):
+    """Accepts a number that is off by one."""
+
+    caught_by = "canaries"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.isdigit() and abs(int(ctx.text) - int(gold(ctx))) <= 1)
+
+
+class Generous(Sums):
+    """Rewards silence."""
+
+    caught_by = "empty"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() in ("", gold(ctx)))
+
+
+class Parrot(Sums):
+    """Rewards an answer that contains both numbers of the question."""
+
+    caught_by = "echo"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        said = set(re.findall(r"\d+", ctx.text))
+        return float(ctx.text.strip() == gold(ctx) or set(map(str, ctx.task.data)) == said)
+
+
+class Primed(Sums):
+    """Gives an example in the system message, and rewards its repetition."""
+
+    caught_by = "prompt"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="system", content="Answer like this: forty-two"), *super().setup(task, ctx)]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float("forty-two" in ctx.text or ctx.text.strip() == gold(ctx))
+
+
+class Chatty(Sums):
+    """Rewards any long answer."""
+
+    caught_by = "noise"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(len(ctx.text) > 20 or ctx.text.strip() == gold(ctx))
+
+
+class Fragile(Sums):
+    """Raises an error for an answer that is no number, which drops the sample."""
+
+    caught_by = "noise"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(int(ctx.text or 0) == int(gold(ctx)))
+
+
+class Contains(Sums):
+    """Accepts an answer among others."""
+
+    caught_by = "flooding"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(gold(ctx) in ctx.text)
+
+
+class Reader(Sums):
+    """Reads the thoughts of the model."""
+
+    caught_by = "unclosed-think"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        thoughts = ctx.turns[-1].message.get("reasoning_content", "")
+        return float(gold(ctx) in (ctx.text.strip(), thoughts.strip()))
+
+
+class Trusting(Sums):
+    """Takes the verdict from the answer."""
+
+    caught_by = "injected-verdict"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float('"correct": true' in ctx.text or ctx.text.strip() == gold(ctx))
+
+
+class Encouraging(Adder):
+    """Pays a call, whatever it contains."""
+
+    caught_by = "broken-call"
+
+    @reward
+    def called(self, ctx: Context) -> float:
+        return float(any(turn.tool_calls for turn in ctx.turns))
+
+
+class Leaky(Sums):
+    """Shows the answer in the prompt."""
+
+    caught_by = "leak"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content=f"question: {task.id}, answer: {sum(task.data)}\nSolve this.")]
+
+
+class Rememberer(Sums):
+    """Rewards a task the first time only."""
+
+    caught_by = "order"
+    solved: ClassVar[set[str]] = set()
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        is_new = ctx.task.id not in self.solved
+        self.solved.add(ctx.task.id)
+        return float(is_new and ctx.text.strip() == gold(ctx))
+
+
+class Hashing(Sums):
+    """Orders words by a hash that differs between processes."""
+
+    caught_by = "process"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        words = {"Add", "the", "two", "numbers", "and", "write", "sum"}
+        return [Message(role="user", content=f"{' '.join(words)}: {task.id}")]
+
+
+class Judging(Sums):
+    """Scores with a hash that differs between processes."""
+
+    caught_by = "process"
+
+    @reward
+    def right(self, ctx: Context) -> Signal:
+        is_lucky = hash(ctx.text) % 2 == 0
+        return Signal("right", float(ctx.text.strip() == gold(ctx)) + 0.1 * is_lucky)
