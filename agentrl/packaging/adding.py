@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import IO
@@ -93,7 +93,8 @@ def add(request: Request) -> Added:
     Raises ConfigError, and leaves nothing behind, if that fails or if this version is added already; DeadlineError if
     another process has been adding or removing for LOCK_S.
     """
-    if find_spec("pip") is None:
+    # Not find_spec: setuptools, where it is installed, answers the search for pip with a warning about distutils.
+    if not any(distributions(name="pip")):
         raise ConfigError(f"agentrl env add needs pip: {sys.executable} -m ensurepip")
     target = request.target
     with _exclusive() as lock:

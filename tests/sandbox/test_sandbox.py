@@ -42,7 +42,7 @@ async def test_a_python_program_ends_as_it_would_by_itself(any_sandbox: Sandbox)
     assert (result.exit_code, result.stdout, result.stderr) == (3, "['a', 'ü'] __main__ line\n".encode(), b"bad\n")
     assert result.hits == frozenset()
     assert not result.is_ok
-    assert 0 < result.cpu_s <= result.wall_s * 2
+    assert 0 < result.cpu_s < 2  # of a process that was started before the clock: more than wall_s, where that is short
     assert result.peak_memory_bytes > 1 << 20
 
 
