@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentrl.env import Message
@@ -12,10 +12,12 @@ from agentrl.env import Message
 Schema = Mapping[str, Any]
 OWN = ("metadata",)
 """Fields that every action has."""
-NUMBERS: dict[str, tuple[type, re.Pattern[str]]] = {
-    "integer": (int, re.compile(r"-?\d{1,18}")),
-    "number": (float, re.compile(r"-?\d{1,18}(?:\.\d{1,18})?")),
-}
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+LARGEST = 1e18
+"""Larger numbers are no action: a float does not tell them from their neighbours."""
+OBJECT = re.compile(r"""\{\s*["}]""")
+MAX_BROKEN = 100
+"""Beginnings of JSON objects that do not end, after which a text is not searched any further."""
 
 
 def fields_of(schema: Schema) -> dict[str, Schema]:
@@ -68,25 +70,43 @@ def action_of(schema: Schema, text: str) -> dict[str, Any] | None:
 
 def _value(field: Schema, text: str) -> Any:
     if choices := field.get("enum"):
-        places = {text.lower().rfind(str(choice).lower()): choice for choice in choices}
-        return places[max(places)] if max(places) >= 0 else None
-    if field.get("type") == "string":
-        return text
-    kind, pattern = NUMBERS[field["type"]]
-    numbers = pattern.findall(text)
-    return kind(numbers[-1]) if numbers else None
+        return _last_choice(choices, text)
+    return text if field.get("type") == "string" else _last_number(text, field["type"] == "integer")
+
+
+def _last_choice(choices: Sequence[Any], text: str) -> Any:
+    """Return the choice that a text names last as a whole word, whatever its case."""
+    if all(type(choice) in (int, float) for choice in choices):
+        number = _last_number(text, is_whole=False)
+        return next((choice for choice in choices if choice == number), None)
+    words = {str(choice).casefold(): choice for choice in choices if str(choice)}
+    longest_first = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    found = re.findall(rf"(?<!\w)(?:{longest_first})(?!\w)", text.casefold())
+    return words[found[-1]] if found else None
+
+
+def _last_number(text: str, is_whole: bool) -> int | float | None:
+    """Return the last number in a text; None if there is none, or none of the kind that is asked for."""
+    found = NUMBER.findall(text)
+    value = float(found[-1].replace(",", "")) if found else LARGEST
+    if abs(value) >= LARGEST or (is_whole and not value.is_integer()):
+        return None
+    return int(value) if is_whole else value
 
 
 def _last_object(text: str) -> dict[str, Any] | None:
     """Return the last JSON object in a text."""
     decoder, found = json.JSONDecoder(), None
-    end = 0
-    for match in re.finditer(r"\{", text):
-        if match.start() >= end:
-            try:
-                found, end = decoder.raw_decode(text, match.start())
-            except (ValueError, RecursionError):
-                continue
+    end = broken = 0
+    for match in OBJECT.finditer(text):
+        if match.start() < end:
+            continue
+        try:
+            found, end = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            broken += 1
+            if broken == MAX_BROKEN:
+                break
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,9 +18,9 @@ from agentrl.env import Adapter, Context, EnvConfig, Limits, Message, Reply, Tas
 from agentrl.errors import ConfigError
 from agentrl.types import ToolSpec
 from agentrl_openenv.actions import action_of, chat_of, is_tools, messages_of, request, shown, speaks
-from agentrl_openenv.servers import Folder, serving
+from agentrl_openenv.servers import Folder, Server, serving
 from agentrl_openenv.splits import Split, splits_of
-from agentrl_openenv.wire import Observation, ServerError, Session
+from agentrl_openenv.wire import Observation, ServerError, Session, UnreachableError, asks_proxy
 
 TEST_TASKS = 100
 SETUP_S = 600.0
@@ -39,10 +40,9 @@ class OpenEnvConfig(EnvConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class About:
     """What a server says about itself: its description, the JSON schema of its actions, its tools and splits."""
 
-    urls: Sequence[str]
     description: str
     action: Mapping[str, Any]
     splits: Mapping[str, Split] = field(default_factory=dict)
@@ -80,8 +80,9 @@ class OpenEnv(Adapter):
             folder.check()
             return f"{self.config.servers} OpenEnv servers of {folder.app} per worker, run by {folder.python}."
         try:
-            httpx.get(f"{self.id}/health", timeout=self.config.timeout_s).raise_for_status()
-            answer = httpx.get(f"{self.id}/metadata", timeout=self.config.timeout_s)
+            with httpx.Client(timeout=self.config.timeout_s, trust_env=asks_proxy(self.id)) as client:
+                client.get(f"{self.id}/health").raise_for_status()
+                answer = client.get(f"{self.id}/metadata")
             about = answer.json() if answer.is_success else {}
             name = f"{about.get('name', '')} {about.get('version') or ''}".strip()
         except (httpx.HTTPError, ValueError, AttributeError) as error:
@@ -90,19 +91,19 @@ class OpenEnv(Adapter):
 
     @shared
     @asynccontextmanager
-    async def urls(self) -> AsyncIterator[Sequence[str]]:
-        """Give the address of the server, or start those of the folder and end them with this process."""
+    async def started(self) -> AsyncIterator[Sequence[Server]]:
+        """Start the servers of the folder, and end them with this process; none for an address."""
         if self._is_remote:
-            yield [self.id]
+            yield ()
             return
-        async with serving(self._folder, self.config.servers, self.config.start_s) as urls:
-            yield urls
+        async with serving(self._folder, self.config.servers, self.config.start_s) as servers:
+            yield servers
 
     @shared
-    async def server(self) -> Server:
+    async def about(self) -> About:
         """Ask the server what it is, and for the tools if its actions are calls."""
-        url = self.urls[0]
-        async with httpx.AsyncClient(base_url=url, timeout=self.config.timeout_s) as client:
+        url = (await self._urls())[0]
+        async with httpx.AsyncClient(base_url=url, timeout=self.config.timeout_s, trust_env=asks_proxy(url)) as client:
             try:
                 schema = (await client.get("/schema")).raise_for_status().json()
                 answer = await client.get("/metadata")
@@ -111,14 +112,14 @@ class OpenEnv(Adapter):
                 splits = await splits_of(client)
             except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ServerError(f"{url} does not describe itself as OpenEnv does: {error!r}") from error
-        return Server(self.urls, description, action, splits, await self._tools() if is_tools(action) else ())
+        return About(description, action, splits, await self._tools() if is_tools(action) else ())
 
     def tasks(self, split: str) -> list[Task] | Callable[[random.Random], Task]:
         """Return the tasks of the server's split; without one, endless even seeds, and a hundred odd ones for "test".
 
         Raises ConfigError if the server has splits but not this one.
         """
-        splits = self.server.splits
+        splits = self.about.splits
         if splits and split not in splits:
             known = ", ".join(one.name for one in splits.values())
             raise ConfigError(f"openenv:{self.id} has no tasks for {split!r}, only the splits {known}")
@@ -132,7 +133,7 @@ class OpenEnv(Adapter):
 
     def tools(self, ctx: Context) -> list[Tool]:
         """Return the tools of the server."""
-        return [Tool(spec, partial(self._use, ctx, spec["name"])) for spec in self.server.tools]
+        return [Tool(spec, partial(self._use, ctx, spec["name"]), silence="infra") for spec in self.about.tools]
 
     async def setup(self, task: Task, ctx: Context) -> list[Message]:
         """Begin a session with the task, and show the first observation."""
@@ -141,7 +142,7 @@ class OpenEnv(Adapter):
         if chat := chat_of(first.content):  # it says what to do
             rules = [Message(role="user", content=self.config.rules)] if self.config.rules else []
             return [*rules, *chat]
-        parts = [self.config.rules or self.server.description, request(self.server.action), shown(first.content)]
+        parts = [self.config.rules or self.about.description, request(self.about.action), shown(first.content)]
         return [Message(role="user", content="\n\n".join(filter(None, parts)))]
 
     async def respond(self, turn: Turn, ctx: Context) -> Reply:
@@ -149,13 +150,13 @@ class OpenEnv(Adapter):
         if turn.results:
             news, ctx.state.news = tuple(ctx.state.news), []
             return Reply(news, done=ctx.state.is_over)
-        if not speaks(self.server.action):
+        if not speaks(self.about.action):
             return Reply.end()
-        action = action_of(self.server.action, turn.text)
+        action = action_of(self.about.action, turn.text)
         seen = await self._step(action, ctx) if action is not None else Observation(problem="no action found")
         if seen.problem:
             ctx.state.total += self.config.unreadable
-            return Reply.say(f"Invalid: {seen.problem}. {request(self.server.action)}".rstrip())
+            return Reply.say(f"Invalid: {seen.problem}. {request(self.about.action)}".rstrip())
         return Reply.end() if seen.is_done else Reply(tuple(messages_of(seen.content)), done=False)
 
     @reward
@@ -176,8 +177,19 @@ class OpenEnv(Adapter):
     def _folder(self) -> Folder:
         return Folder.read(Path(self.id), self.config.python_path)
 
+    async def _urls(self, gone: Sequence[str] = ()) -> Sequence[str]:
+        """Return the addresses of the servers. Those of the folder that have ended are started again."""
+        return await asyncio.gather(*(server.ready(gone) for server in self.started)) or [self.id]
+
     async def _session(self, task: Mapping[str, Any]) -> tuple[Session, Observation]:
-        return await Session.begin(self.urls, task, timeout_s=self.config.timeout_s, wait_s=self.config.wait_s)
+        begin = partial(Session.begin, task=task, timeout_s=self.config.timeout_s, wait_s=self.config.wait_s)
+        urls = await self._urls()
+        try:
+            return await begin(urls)
+        except UnreachableError:
+            if self._is_remote:
+                raise
+            return await begin(await self._urls(gone=urls))
 
     async def _tools(self) -> tuple[ToolSpec, ...]:
         session, _ = await self._session({"seed": 0})
@@ -192,7 +204,7 @@ class OpenEnv(Adapter):
             )
         except (KeyError, TypeError, AttributeError) as error:
             said = seen.problem or str(seen.content)[:200]
-            raise ServerError(f"{self.urls[0]} lists no tools as OpenEnv does: {said}") from error
+            raise ServerError(f"openenv:{self.id} lists no tools as OpenEnv does: {said}") from error
 
     async def _use(self, ctx: Context, tool_name: str, /, **arguments: Any) -> str:
         if ctx.state.is_over:

@@ -8,11 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import IO
 
 import httpx
 import yaml
@@ -66,69 +67,89 @@ class Folder:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One server process, and the file with its output."""
+class Server:
+    """The server of a folder. Its process is replaced, with a new address, when it has ended."""
 
-    url: str
-    process: subprocess.Popen[bytes]
-    log: Path
+    def __init__(self, folder: Folder, start_s: float) -> None:
+        self.url, self.log = "", Path(os.devnull)
+        self._folder, self._start_s = folder, start_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = asyncio.Lock()
+
+    async def ready(self, gone: Sequence[str] = ()) -> str:
+        """Return the address at which the server answers; started if it does not run or its address is among `gone`.
+
+        Raises ServerError.
+        """
+        async with self._starts:
+            if self._process is None or self._process.poll() is not None or self.url in gone:
+                self.end()
+                await self._start()
+            return self.url
+
+    def end(self) -> None:
+        """Kill the server with its descendants, and reap it. The log of one that had ended by itself is kept."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self.log.unlink(missing_ok=True)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        assert self._process.stdin is not None, "it was started with one"
+        self._process.stdin.close()
+        self._process.wait(END_S)
+        self._process = None
+
+    async def _start(self) -> None:
+        prefix = f"agentrl-openenv-{self._folder.path.name}-"
+        with NamedTemporaryFile(prefix=prefix, suffix=".log", delete=False) as log:
+            self._process, self.log = self._run(log), Path(log.name)
+        if reason := await self._fault(self._process):
+            said = self.log.read_text(errors="replace").splitlines()[-MAX_LINES:]
+            raise ServerError("\n".join([f"the server {reason}; {self.log} ends with", *said]))
+
+    def _run(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        folder = self._folder
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            fd, self.url = listener.fileno(), f"http://127.0.0.1:{listener.getsockname()[1]}"
+            try:
+                return subprocess.Popen(
+                    [folder.python, LAUNCH, str(fd), folder.app, folder.path],
+                    stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=folder.path,
+                    env=variables(), pass_fds=(fd,), start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise ServerError(f"{folder.path}: {folder.python} cannot be started: {error}") from error
+
+    async def _fault(self, process: subprocess.Popen[bytes]) -> str:
+        """Return why the server does not serve; '' once it does."""
+        try:
+            async with (
+                asyncio.timeout(self._start_s),
+                httpx.AsyncClient(timeout=self._start_s, trust_env=False) as client,
+            ):
+                while process.poll() is None:
+                    with suppress(httpx.HTTPError):
+                        if (await client.get(f"{self.url}/health")).is_success:
+                            return ""
+                    await asyncio.sleep(PAUSE_S)
+        except TimeoutError:
+            return f"did not answer GET /health within {self._start_s:g} s"
+        return f"ended with exit code {process.returncode} before it served"
 
 
 @asynccontextmanager
-async def serving(folder: Folder, count: int, start_s: float) -> AsyncIterator[Sequence[str]]:
-    """Run `count` servers of a folder while the context is open; yields their addresses. Raises ServerError."""
+async def serving(folder: Folder, count: int, start_s: float) -> AsyncIterator[Sequence[Server]]:
+    """Run `count` servers of a folder while the context is open, each on a free port. Raises ServerError.
+
+    They also end when this process does.
+    """
+    servers = [Server(folder, start_s) for _ in range(count)]
     with ExitStack() as stack:
-        started = [stack.enter_context(running(folder)) for _ in range(count)]
-        for server in started:
-            await _ready(server, start_s)
-        yield [server.url for server in started]
-
-
-@contextmanager
-def running(folder: Folder) -> Iterator[Process]:
-    """Start a server on a free port; kill it afterwards. It also ends when this process does."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        NamedTemporaryFile(prefix=f"agentrl-openenv-{folder.path.name}-", suffix=".log", delete=False) as log,
-    ):
-        fd, port = listener.fileno(), listener.getsockname()[1]
-        try:
-            process = subprocess.Popen(
-                [folder.python, LAUNCH, str(fd), folder.app, folder.path],
-                stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=folder.path,
-                env=variables(), pass_fds=(fd,), start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise ServerError(f"{folder.path}: {folder.python} cannot be started: {error}") from error
-    try:
-        yield Process(f"http://127.0.0.1:{port}", process, Path(log.name))
-    finally:
-        end(process)
-
-
-async def _ready(server: Process, start_s: float) -> None:
-    try:
-        async with asyncio.timeout(start_s), httpx.AsyncClient(timeout=start_s, trust_env=False) as client:
-            while server.process.poll() is None:
-                with suppress(httpx.HTTPError):
-                    if (await client.get(f"{server.url}/health")).is_success:
-                        return
-                await asyncio.sleep(PAUSE_S)
-            reason = f"ended with exit code {server.process.returncode} before it served"
-    except TimeoutError:
-        reason = f"did not answer GET /health within {start_s:g} s"
-    lines = server.log.read_text(errors="replace").splitlines()[-MAX_LINES:]
-    raise ServerError("\n".join([f"the server {reason}; {server.log} ends with", *lines]))
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a server with its descendants, and reap it."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    assert process.stdin is not None, "it was started with one"
-    process.stdin.close()
-    process.wait(END_S)
+        for server in servers:
+            stack.callback(server.end)
+        await asyncio.gather(*(server.ready() for server in servers))
+        yield servers
 
 
 def variables() -> dict[str, str]:

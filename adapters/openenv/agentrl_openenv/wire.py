@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidMessage, WebSocketException
 
 from agentrl.errors import AgentRLError, Fault
 
@@ -26,6 +27,10 @@ class ServerError(AgentRLError):
     """A server of OpenEnv that is down, hangs or fails: the episode ends as an infrastructure failure."""
 
     fault: Fault = "infra"
+
+
+class UnreachableError(ServerError):
+    """A server that takes no connection, or closes it at once: it has ended, or is about to."""
 
 
 class FullError(ServerError):
@@ -54,16 +59,21 @@ class Session:
     ) -> tuple[Session, Observation]:
         """Open a session on one of the servers and reset it to a task.
 
-        Waits up to `wait_s` while all are full. Raises ServerError.
+        Waits up to `wait_s` while none is free, but some are full. Raises ServerError.
         """
         loop, pause_s = asyncio.get_running_loop(), FIRST_WAIT_S
         ends_at = loop.time() + wait_s
         while True:
+            full: FullError | None = None
             for url in random.sample(urls, len(urls)):
                 try:
                     return await cls._begin(f"ws{url.removeprefix('http')}/ws", task, timeout_s)
                 except FullError as error:
                     full = error
+                except UnreachableError as error:
+                    gone = error
+            if full is None:
+                raise gone
             if loop.time() + pause_s > ends_at:
                 raise ServerError(f"{full}: no session was free for {wait_s:g} s") from full
             await asyncio.sleep(pause_s)
@@ -74,10 +84,14 @@ class Session:
         try:
             # No pings: every call has a deadline, and a task that pings would outlive a cancelled close.
             socket = await connect(
-                url, max_size=MAX_BYTES, open_timeout=timeout_s, close_timeout=1.0, ping_interval=None
-            )
-        except (OSError, TimeoutError, WebSocketException) as error:
-            raise ServerError(f"{url}: no connection: {error}") from error
+                url, max_size=MAX_BYTES, open_timeout=timeout_s, close_timeout=1.0, ping_interval=None,
+                proxy=True if asks_proxy(url) else None,
+            )  # fmt: skip
+        except (TimeoutError, WebSocketException) as error:
+            kind = UnreachableError if isinstance(error, InvalidMessage) else ServerError
+            raise kind(f"{url}: no connection: {error!r}") from error
+        except OSError as error:
+            raise UnreachableError(f"{url}: no connection: {error}") from error
         session = cls(socket, url, timeout_s)
         try:
             first = await session.call("reset", task)
@@ -116,6 +130,11 @@ class Session:
             await self._socket.close()
         finally:
             self._socket.transport.abort()
+
+
+def asks_proxy(url: str) -> bool:
+    """Return whether the proxies that the environment variables name apply: not to this machine itself."""
+    return httpx.URL(url).host not in ("localhost", "127.0.0.1", "::1")
 
 
 def observed(reply: Any, what: str) -> Observation:

@@ -277,6 +277,8 @@ def schema(*required: str, **fields: dict[str, Any]) -> dict[str, Any]:
 
 
 TEXT, MOVE = schema("message", message={"type": "string"}), schema("move", move={"enum": ["up", "down"]})
+WINDS, DIGITS = schema("wind", wind={"enum": ["east", "northeast"]}), schema("n", n={"enum": [1, 10]})
+VALUE, WHOLE = schema("v", v={"type": "number"}), schema("n", n={"type": "integer"})
 BOTH = schema("x", "y", x={"type": "integer"}, y={"type": "integer"})
 
 
@@ -286,12 +288,26 @@ BOTH = schema("x", "y", x={"type": "integer"}, y={"type": "integer"})
         (TEXT, " Hello. ", {"message": "Hello."}),
         (MOVE, "Not up, but DOWN.", {"move": "down"}),
         (MOVE, "left", None),
+        (MOVE, "I give up, downright.", {"move": "up"}),
+        (WINDS, "go northeast", {"wind": "northeast"}),
+        (WINDS, "eastern", None),
+        (DIGITS, "10", {"n": 10}),
+        (DIGITS, "100", None),
         (BOTH, 'First {"x": 1} then ```{"x": 2, "y": {"z": 3}}```.', {"x": 2, "y": {"z": 3}}),
         (BOTH, "{x}", None),
         (BOTH, "[1, 2]", None),
         (BOTH, "{" * 5000, None),
-        (schema("v", v={"type": "number"}), "about 2.5", {"v": 2.5}),
-        (schema("n", n={"type": "integer"}), "", None),
+        (BOTH, r"\frac{1}{2} " * 500 + '{"x": 1, "y": 2}', {"x": 1, "y": 2}),
+        (BOTH, '{"x":' * 20_000, None),
+        (VALUE, "about 2.5", {"v": 2.5}),
+        (VALUE, "1e-3", {"v": 0.001}),
+        (VALUE, "5, or rather -1,200.5.", {"v": -1200.5}),
+        (VALUE, "1e999", None),
+        (VALUE, "1" + ",000" * 10_000, None),
+        (WHOLE, "", None),
+        (WHOLE, "3.5", None),
+        (WHOLE, "between 3-4.0", {"n": 4}),
+        (WHOLE, "9" * 5000, None),
     ],
 )
 def test_a_text_becomes_an_action(form: dict[str, Any], text: str, action: dict[str, Any] | None) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install uvicorn websockets")
 
-from agentrl_openenv.servers import Folder, running
+from agentrl_openenv.servers import Folder, serving
 
 from agentrl.env import Message, StopReason, make_env, play, resolve, testing
 from agentrl.errors import ConfigError
@@ -29,6 +29,7 @@ from answers import RIGHT
 
 PAGES = {
     "/health": {"status": "healthy"},
+    "/pid": os.getpid(),
     "/metadata": {"description": "Guess.", "name": "guess", "version": "1"},
     "/schema": {"action": {"properties": {"guess": {"type": "integer"}}, "required": ["guess"]}},
 }
@@ -120,9 +121,12 @@ def test_an_app_that_does_not_start_ends_the_episode_with_the_end_of_its_log(fol
 
 def test_a_server_ends_with_a_process_that_is_killed(folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from agentrl_openenv.servers import Folder, running\n"
-        f"with running(Folder.read(Path({str(folder)!r}))) as server:\n"
-        "    print(server.process.pid, flush=True); sys.stdin.read()"
+        "import asyncio, sys; from pathlib import Path; import httpx\n"
+        "from agentrl_openenv.servers import Folder, serving\n"
+        "async def main():\n"
+        f"    async with serving(Folder.read(Path({str(folder)!r})), 1, 60) as [server]:\n"
+        "        print(httpx.get(server.url + '/pid').json(), flush=True); sys.stdin.read()\n"
+        "asyncio.run(main())"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -135,11 +139,32 @@ def test_a_server_ends_with_a_process_that_is_killed(folder: Path) -> None:
         os.close(watch)
 
 
-def test_the_output_of_a_server_is_kept(folder: Path) -> None:
-    with running(Folder.read(folder)) as server:
-        assert httpx.get(f"{server.url}/health", timeout=55).json() == {"status": "healthy"}
-        assert "the app is loaded" in server.log.read_text()
-    server.log.unlink()
+async def test_a_server_that_is_killed_is_replaced(folder: Path) -> None:
+    seen: list[int] = []
+
+    def guess(messages: list[Message]) -> str:
+        seen.append(int(str(messages[0]["content"]).rpartition("Server ")[2].rstrip(".")))
+        return "7"
+
+    env = make_env(f"openenv:{folder}")
+    assert [episode.reward for episode in await asyncio.to_thread(play, env, guess)] == [1.0]
+    os.kill(seen[0], signal.SIGKILL)
+    assert [episode.reward for episode in await asyncio.to_thread(play, env, guess)] == [1.0]
+    assert len(set(seen)) == 2
+
+
+async def test_the_log_of_a_server_is_kept_if_it_ended_by_itself(folder: Path) -> None:
+    async with serving(Folder.read(folder), 2, 60) as [kept, gone]:
+        assert all("the app is loaded" in server.log.read_text() for server in (kept, gone))
+        async with httpx.AsyncClient() as client:
+            pid = (await client.get(f"{kept.url}/pid")).json()
+        watch = os.pidfd_open(pid)
+        os.kill(pid, signal.SIGKILL)
+        assert await asyncio.to_thread(select.select, [watch], [], [], 50) == ([watch], [], [])
+        os.close(watch)
+    assert kept.log.exists()
+    assert not gone.log.exists()
+    kept.log.unlink()
 
 
 def test_what_is_no_folder_of_openenv_is_refused(tmp_path: Path, folder: Path) -> None:
