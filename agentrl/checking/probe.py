@@ -18,6 +18,7 @@ from agentrl.env.policies import canaries_of, oracle_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import moments, sample_tasks, signals_of
 from agentrl.plugins.files import absolute
+from agentrl.plugins.processes import start
 from agentrl.types import text_of
 
 PATIENCE_S = 280.0
@@ -62,19 +63,17 @@ async def verdicts_elsewhere(subject: Subject, tasks: int, hash_seed: int, *, is
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109 (text is what it takes)
     }
-    child = await asyncio.create_subprocess_exec(
+    child = await start(
         sys.executable, "-P", "-m", "agentrl.checking.probe", env=environment,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         async with asyncio.timeout(PATIENCE_S):
-            said, errors = await child.communicate(json.dumps(asdict(probe), default=str).encode())
+            said, errors = await child.process.communicate(json.dumps(asdict(probe), default=str).encode())
     finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
-    if child.returncode:
-        raise FailedError(f"in another process it ends with code {child.returncode}: {_last(errors)}")
+        await child.end()
+    if code := await child.exited():
+        raise FailedError(f"in another process it ends with code {code}: {_last(errors)}")
     found: Verdicts = json.loads(said.splitlines()[-1])
     return found
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agentrl.cli.flags import Parser, own_options, path
 from agentrl.config.loading import load, of_flags
+from agentrl.env.registry import is_address
 from agentrl.errors import ConfigError
 from agentrl.hosting.sockets import EnvServer
 from agentrl.openenv import OpenEnvServer, ServerLimits
@@ -32,6 +33,9 @@ def run(words: list[str]) -> int:
     env, *others = load(None, of_flags([("env", given.environment), *pairs])).env
     if others:
         raise ConfigError(f"{given.environment} names several environments: serve each on a port of its own")
+    if env.python or is_address(env.name):
+        remedy = f"{env.python} -m agentrl env serve {env.name}" if env.python else f"serve it there: {env.name}"
+        raise ConfigError(f"an environment is served by the interpreter that runs it: {remedy}")
     token = _token(given.token_file)
     if not token and given.host not in LOOPBACK:
         raise ConfigError(f"--host {given.host} lets other machines in: give the clients' secret with --token-file")
@@ -49,8 +53,8 @@ def _token(file: Path | None) -> str:
         token = file.read_text(encoding="utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--token-file {file}: cannot be read: {error}") from error
-    if file and len(token) < MIN_TOKEN:
-        raise ConfigError(f"--token-file {file} has {len(token)} characters: write {MIN_TOKEN} or more random ones")
+    if file and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
+        raise ConfigError(f"--token-file {file}: write {MIN_TOKEN} or more random ASCII characters in one line")
     return token
 
 

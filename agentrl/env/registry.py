@@ -37,6 +37,11 @@ def announced() -> dict[str, Announced]:
     return registry.announced(ENVIRONMENTS)
 
 
+def is_address(name: str) -> bool:
+    """Return whether a name is the address of a served environment: agentrl://HOST:PORT/NAME, agentrls://HOST/NAME."""
+    return name.startswith(("agentrl://", "agentrls://"))
+
+
 def resolve(name: str) -> type[Env]:
     """Return the environment class called `name`.
 
@@ -44,6 +49,8 @@ def resolve(name: str) -> type[Env]:
     `./agent_func.py[:Class]` or `./folder`. An announced scheme comes before a package of the same name.
     Raises UnknownNameError for an unknown name, and ConfigError for a class that cannot be loaded.
     """
+    if is_address(name):
+        raise ConfigError(f"{name} is the address of an environment that runs elsewhere; only runs can use it: --env")
     scheme = scheme_of(name)
     if scheme and (scheme in registry.announced(ADAPTERS) or not find_spec(scheme)):
         return adapted(name)

@@ -58,3 +58,7 @@ class StreamChannel:
                 await self._writer.wait_closed()
         except (TimeoutError, OSError):  # the other side reads no more
             self._writer.transport.abort()
+
+    def abort(self) -> None:
+        """End the connection at once: what has arrived can still be received."""
+        self._writer.transport.abort()

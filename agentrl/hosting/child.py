@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import sys
 from collections import deque
-from contextlib import suppress
 from pathlib import Path
 
 from agentrl.errors import ConfigError
 from agentrl.hosting.channel import StreamChannel
 from agentrl.hosting.interpreter import check_interpreter, command, environment
 from agentrl.hosting.process import END_S
+from agentrl.plugins.processes import GroupProcess, start
 
 TAIL_LINES, LINE_CHARS = 20, 300
 READ_BYTES = 1 << 16
-EXIT_S = 5.0
+EXIT_S, LAST_S = 5.0, 1.0
 
 
 class Child:
     """A running process with a channel to it. Its output goes to stderr; the last lines are kept for error messages."""
 
-    def __init__(self, process: asyncio.subprocess.Process, channel: StreamChannel, python: Path) -> None:
+    def __init__(self, process: GroupProcess, channel: StreamChannel, python: Path) -> None:
         self.channel = channel
         self._process, self._python = process, python
         self._is_closing = False
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._reading = asyncio.create_task(self._read())
+        self._watching = asyncio.create_task(self._watch())
 
     @classmethod
     async def start(cls, python: Path) -> Child:
@@ -38,15 +38,14 @@ class Child:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                process = await asyncio.create_subprocess_exec(
+                process = await start(
                     *command(python, "agentrl.hosting.process", str(theirs.fileno())),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
                     pass_fds=(theirs.fileno(),),
                     env=environment(python),
-                    start_new_session=True,  # Ctrl-C reaches the worker, which ends the process when it has ended
-                )
+                )  # in a group of its own: Ctrl-C reaches the worker, which ends the process when it has ended
             return cls(process, await StreamChannel.over(ours), python)
         except OSError as error:
             ours.close()
@@ -59,11 +58,11 @@ class Child:
         """Return how the process ended, with its last lines. It is killed if it still runs after a few seconds."""
         try:
             async with asyncio.timeout(END_S + EXIT_S if self._is_closing else EXIT_S):
-                code = await self._process.wait()
+                code = await self._process.exited()
         except TimeoutError:
             self.kill()
-            code = await self._process.wait()
-        await asyncio.wait({self._reading}, timeout=1.0)  # what it wrote last; its own children may keep the pipe open
+            code = await self._process.exited()
+        await asyncio.wait({self._reading}, timeout=LAST_S)  # what it wrote last
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         lines = "; its last lines:\n" + "\n".join(self._tail) if self._tail else ""
         return f"the environment's process ({self._python}) {how}{lines}"
@@ -75,19 +74,28 @@ class Child:
             await self.channel.close()
             await self.ended()
         finally:
-            self.kill()
-            self._reading.cancel()
-            await asyncio.wait({self._reading})
+            await self._process.end()
+            tasks = {self._reading, self._watching}
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     def kill(self) -> None:
         """Kill the process and its children."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+
+    async def _watch(self) -> None:
+        """End the channel after the process, even if processes that it started keep the other side open."""
+        await self._process.exited()
+        self.kill()
+        await asyncio.wait({self._reading}, timeout=LAST_S)
+        self.channel.abort()
 
     async def _read(self) -> None:
-        assert self._process.stdout is not None, "it is a pipe"
+        stdout = self._process.process.stdout
+        assert stdout is not None, "it is a pipe"
         rest = ""
-        while data := await self._process.stdout.read(READ_BYTES):
+        while data := await stdout.read(READ_BYTES):
             text = data.decode(errors="replace")
             sys.stderr.write(text)
             *lines, rest = (rest + text).split("\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.dry_run.verdict import DryRunRequest
+from agentrl.env.registry import is_address
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.hosting.child import Child
 from agentrl.hosting.host import HostedEnv
@@ -24,7 +25,7 @@ def environment(
 ) -> HostedEnv | RemoteEnv:
     """Return an environment with its `--env.*` keys: in this process, in the interpreter `python`, or at an address."""
     if is_address(name):
-        return _at(name, options, restarts)
+        return _at(name, options, python, restarts)
     return HostedEnv.named(name, options) if python is None else _in(python, name, options, restarts)
 
 
@@ -34,13 +35,11 @@ def _in(python: Path, name: str, options: Mapping[str, Any], restarts: int = 0) 
     return RemoteEnv(partial(Child.start, python), name, options, restarts)
 
 
-def is_address(name: str) -> bool:
-    """Return whether the name of an environment is that of a server: agentrl://HOST:PORT/NAME."""
-    return name.startswith("agentrl://")
-
-
-def _at(address: str, options: Mapping[str, Any], restarts: int = 0) -> RemoteEnv:
+def _at(address: str, options: Mapping[str, Any], python: Path | None, restarts: int = 0) -> RemoteEnv:
     from agentrl.hosting.sockets import PATIENCE_S, SocketConnection, name_at  # few runs need them
+
+    if python is not None:
+        raise ConfigError(f"env.python {python}: {address} has the interpreter of its server; leave env.python out")
 
     connect = partial(SocketConnection.open, address, PATIENCE_S if restarts else 0.0)
     return RemoteEnv(connect, name_at(address), options, restarts)
@@ -52,7 +51,7 @@ def inspect_env(request: DryRunRequest, python: Path | None, *, has_reward_model
     Raises ConfigError if it cannot be used.
     """
     if is_address(request.name):
-        remote = _at(request.name, request.options)
+        remote = _at(request.name, request.options, python)
     elif python is not None:
         remote = _in(python, request.name, request.options)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from agentrl.hosting.inspection import inspect
 from agentrl.hosting.peer import Peer
 from agentrl.hosting.tokens import tokens_of
 from agentrl.hosting.wire import PROTOCOL, EnvFacts, answer_of, episode_of
-from agentrl.records.manifest import interpreter
+from agentrl.records.manifest import hash_source, interpreter, source_path
 from agentrl.roles import Casting
 from agentrl.types import StopReason
 
@@ -52,6 +53,11 @@ class HostedEnv:
         """Return what a worker should know."""
         driver = self.driver()
         return EnvFacts(self.kind.__name__, driver.is_agent, driver.max_turns, driver.has_group_rewards)
+
+    def digest(self) -> str:
+        """Return one sha256 for its source and its keys."""
+        source = hash_source(source_path(self.name, self.kind))
+        return hashlib.sha256(f"{source} {self.config.model_dump_json()}".encode()).hexdigest()
 
     async def close(self) -> None:
         """Do nothing: the process closes what its environments share when it ends."""
@@ -112,7 +118,7 @@ class Host:
                 f"{self._env.kind.__name__} asks {roles}: only environments in the interpreter of agentrl have models "
                 "for their roles"
             )
-        return await self._env.facts()
+        return replace(await self._env.facts(), digest=await asyncio.to_thread(self._env.digest))
 
     async def ping(self) -> None:
         """Answer, which shows that the event loop runs."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -84,7 +85,7 @@ class Peer:
         match message:
             case {"id": int(number), "call": str(method), "with": dict(arguments)}:
                 task = self._serving[number] = asyncio.create_task(self._served(number, method, arguments))
-                task.add_done_callback(lambda _: self._serving.pop(number))
+                task.add_done_callback(partial(self._ended, number))
             case {"cancel": int(number)}:
                 if number in self._serving:
                     self._serving[number].cancel()
@@ -104,12 +105,13 @@ class Peer:
             future.set_result(outcome.get("result"))
 
     async def _served(self, number: int, method: str, arguments: dict[str, Any]) -> None:
-        try:
-            outcome = await acatch(self._serve(method, arguments))
-        except asyncio.CancelledError:
-            self._channel.send(dumps({"id": number, "cancelled": True}))
-            raise
+        outcome = await acatch(self._serve(method, arguments))
         if outcome.error is not None:
             self._channel.send(dumps({"id": number, "error": as_error(outcome.error)}))
         else:
             self._channel.send(dumps({"id": number, "result": outcome.value}))
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        del self._serving[number]
+        if task.cancelled():  # perhaps before it began
+            self._channel.send(dumps({"id": number, "cancelled": True}))

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl.endpoint import Endpoint, Responder, Tokens
 from agentrl.env import Episode, Start, StepResult, Task
-from agentrl.errors import WorkerLostError
+from agentrl.errors import ConfigError, WorkerLostError
 from agentrl.hosting.link import Connect, Link
 from agentrl.hosting.tokens import described
 from agentrl.hosting.wire import EnvFacts, converted, read, signals_of, start_of, step_of
@@ -27,14 +27,15 @@ class TaskRef:
 class RemoteEnv:
     """An environment in another process, which is connected when it is first needed.
 
-    A lost connection is made again up to `restarts` times; the episodes that it had end with an error of the
-    infrastructure, and run again as other lost samples do.
+    A lost connection is made again up to `restarts` times, to the same environment; the episodes that it had end with
+    an error of the infrastructure, and run again as other lost samples do.
     """
 
     def __init__(self, connect: Connect, name: str, options: Mapping[str, Any], restarts: int) -> None:
         self._connect, self._name, self._options = connect, name, options
         self._restarts, self._deaths, self._why = restarts, 0, ""
         self._opening: asyncio.Task[Link] | None = None
+        self._facts: EnvFacts | None = None
 
     async def link(self) -> Link:
         """Return the connection. Raises WorkerLostError if it was lost too often."""
@@ -53,7 +54,15 @@ class RemoteEnv:
             times = "once" if self._deaths == 1 else f"{self._deaths} times"
             most = f"engine.restarts = {self._restarts}"
             raise WorkerLostError(f"environment {self._name} was lost {times} ({most}); the last: {self._why}")
-        return await Link.open(self._connect, self._name, self._options)
+        link = await Link.open(self._connect, self._name, self._options)
+        self._facts = self._facts or link.facts
+        if link.facts != self._facts:
+            await link.close()
+            raise ConfigError(
+                f"environment {self._name} is not the one that this run began with: its source or its keys have "
+                "changed; bring them back, or begin another run"
+            )
+        return link
 
     def driver(self, max_turns: int = 0) -> RemoteDriver:
         """Return a driver of one episode."""

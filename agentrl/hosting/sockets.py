@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
@@ -22,6 +23,8 @@ from agentrl.errors import ConfigError, WorkerLostError
 from agentrl.hosting.channel import CLOSE_S, MAX_BYTES
 from agentrl.hosting.host import Host, HostedEnv
 
+PLAIN, SECURE = "agentrl", "agentrls"
+"""Schemes of addresses: over TCP, and over TLS."""
 TOKEN = "AGENTRL_ENV_TOKEN"
 """Environment variable of a worker with the secret of the server."""
 OPEN_S, PATIENCE_S, PAUSE_S = 30.0, 60.0, 1.0
@@ -32,7 +35,7 @@ PING_S, SILENCE_S = 30.0, 120.0
 
 def name_at(address: str) -> str:
     """Return the name of the environment at an address. Raises ConfigError."""
-    return _Address.parse(address).name
+    return Address.parse(address).name
 
 
 class SocketChannel:
@@ -81,27 +84,29 @@ class SocketConnection:
     async def open(cls, address: str, patience_s: float = PATIENCE_S) -> SocketConnection:
         """Connect to a server, which may be away for `patience_s` seconds.
 
-        Raises ConfigError if it refuses the token, WorkerLostError if it does not answer.
+        Raises ConfigError if it refuses the worker, WorkerLostError if it does not answer.
         """
-        parts, token = _Address.parse(address), os.environ.get(TOKEN, "")
+        parts, token = Address.parse(address), os.environ.get(TOKEN, "")
+        if not token.isascii() or not token.isprintable():
+            raise ConfigError(f"{TOKEN} contains characters that no HTTP header can carry; write ASCII")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         until = time.monotonic() + patience_s
         while True:
             try:
                 opened = connect(
-                    f"ws://{parts.where}",
+                    parts.url,
                     additional_headers=headers, open_timeout=OPEN_S, close_timeout=CLOSE_S, ping_interval=None,
                     max_size=MAX_BYTES, compression=None, proxy=None,
                 )  # fmt: skip
                 return cls(await opened, address)
-            except InvalidStatus as error:
-                status = error.response.status_code
-                remedy = f": set {TOKEN} to its token" if status == HTTPStatus.UNAUTHORIZED else ""
-                raise ConfigError(f"{address} refused the connection with status {status}{remedy}") from error
             except (OSError, InvalidHandshake) as error:
+                status = error.response.status_code if isinstance(error, InvalidStatus) else HTTPStatus.BAD_GATEWAY
+                if status < HTTPStatus.INTERNAL_SERVER_ERROR:  # others are of a proxy whose server is away
+                    remedy = f": set {TOKEN} to its token" if status == HTTPStatus.UNAUTHORIZED else ""
+                    raise ConfigError(f"{address} refused the connection with status {status}{remedy}") from error
                 if time.monotonic() > until:
                     remedy = f"start it with `agentrl env serve {parts.name}`"
-                    raise WorkerLostError(f"{address} cannot be reached ({error}): {remedy}") from error
+                    raise WorkerLostError(f"{address} cannot be reached ({error!r}): {remedy}") from error
             await asyncio.sleep(PAUSE_S)
 
     async def ended(self) -> str:
@@ -157,23 +162,31 @@ class EnvServer:
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         given = request.headers.get("Authorization", "")
-        if self._token and not compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+        if self._token and not compare_digest(given.encode(errors="replace"), f"Bearer {self._token}".encode()):
             return connection.respond(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong\n")
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Address:
-    """The parts of agentrl://HOST:PORT/NAME."""
+class Address:
+    """The parts of agentrl://HOST:PORT/NAME: where the server listens, and the name of the environment."""
 
-    where: str
+    url: str
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> _Address:
+    def parse(cls, text: str) -> Address:
         """Return the parts of an address. Raises ConfigError."""
-        where, _, name = text.removeprefix("agentrl://").partition("/")
-        host, _, port = where.rpartition(":")
-        if not (host and name and port.isdecimal()):
-            raise ConfigError(f"{text}: write agentrl://HOST:PORT/NAME, as `agentrl env serve` prints it")
-        return cls(where, name)
+        scheme, _, rest = text.partition("://")
+        where, _, name = rest.partition("/")
+        try:
+            parts = urlsplit(f"//{where}")
+            is_whole = bool(parts.hostname and name and (parts.port or scheme == SECURE))
+        except ValueError:  # a port that is none, half an IPv6 address
+            is_whole = False
+        if not is_whole:
+            raise ConfigError(
+                f"{text}: write {PLAIN}://HOST:PORT/NAME, as `agentrl env serve` prints it (an IPv6 address as [::1]), "
+                f"or {SECURE}://HOST/NAME for a proxy with TLS"
+            )
+        return cls(f"{'wss' if scheme == SECURE else 'ws'}://{where}", name)

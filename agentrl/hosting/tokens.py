@@ -51,6 +51,8 @@ class DeferredTokenizer:
         self._loaded: Any = None
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and pickle look for methods that no tokenizer has to be loaded for
+            raise AttributeError(name)
         return getattr(self._tokenizer, name)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:

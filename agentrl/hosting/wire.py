@@ -60,6 +60,8 @@ class EnvFacts:
     is_agent: bool
     max_turns: int
     has_group_rewards: bool
+    digest: str = ""
+    """Hash of its source and its keys, if it runs elsewhere."""
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -129,7 +131,9 @@ def read(reader: Callable[[], T]) -> T:
     """Return what a reader makes of a value that was sent. Raises ProtocolError if it is not what it should be."""
     try:
         return reader()
-    except (msgspec.ValidationError, KeyError, TypeError, ValueError, AttributeError, errors.EnvError) as error:
+    except (
+        msgspec.ValidationError, KeyError, TypeError, ValueError, AttributeError, RecursionError, errors.EnvError,
+    ) as error:  # fmt: skip
         raise ProtocolError(f"the other side sent something unexpected: {type(error).__name__}: {error}") from error
 
 

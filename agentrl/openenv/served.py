@@ -101,8 +101,13 @@ class Served:
 
     async def tasks(self, asked: TasksRequest) -> list[dict[str, Any]]:
         """Return the tasks of a range. Raises WireError for one that is too long."""
-        size = self.size(asked)
-        start, stop, _ = slice(asked.start or 0, asked.stop).indices(MOST_TASKS if size is None else size)
+        size, start = self.size(asked), asked.start or 0
+        if size is None:
+            if start < 0 or (asked.stop or 0) < 0:
+                raise invalid(f"the tasks of the split {asked.split!r} are endless: there is no end to count from")
+            stop = start + MOST_TASKS if asked.stop is None else asked.stop
+        else:
+            start, stop, _ = slice(start, asked.stop).indices(size)
         if stop - start > MOST_TASKS:
             raise invalid(f"{stop - start} tasks are too many for one answer: ask for {MOST_TASKS} at most")
         return [await self._task(asked.split, index) for index in range(start, stop)]

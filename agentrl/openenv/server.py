@@ -24,11 +24,13 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from agentrl.env import close_shared
+from agentrl.errors import acatch
 from agentrl.openenv import mcp
 from agentrl.openenv.served import Served
-from agentrl.openenv.session import Session
+from agentrl.openenv.session import Session, failure
 from agentrl.openenv.sessions import Sessions
 from agentrl.openenv.wire import Code, Observation, StepRequest, TasksRequest, WireError, decoded, read
+from agentrl.records.plain import plain
 from agentrl.serving import Connection, Head, HttpServer, RequestError, Response
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class OpenEnvServer:
                 await self._serve(socket, names[0])
             return None
         try:
-            return Response(msgspec.json.encode(await self._body(head.method, path, connection)))
+            return Response(encoded(await self._body(head.method, path, connection)))
         except WireError as error:
             detail = error.details.get("errors") or str(error)
             status = STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -109,12 +111,12 @@ class OpenEnvServer:
                     answer = await self._reply(text, session)
                     if answer is None:
                         return
-                    await socket.send(encoded(answer))
+                    await socket.send(as_text(answer))
         except WireError as error:
-            await socket.send(encoded(error.message))
+            await socket.send(as_text(error.message))
         except TimeoutError:
             reason = f"nothing was received for {self._limits.idle_s:g} s: the session has ended"
-            await socket.send(encoded(WireError(Code.SESSION_ERROR, reason).message))
+            await socket.send(as_text(WireError(Code.SESSION_ERROR, reason).message))
 
     async def _reply(self, text: str, session: Session) -> dict[str, Any] | None:
         """Return the answer to a message of a WebSocket, None to the last one."""
@@ -185,12 +187,20 @@ class OpenEnvServer:
 
     async def _discovered(self, method: str, call: str, connection: Connection) -> Any:
         """Answer the Task API."""
-        served = self._served
         if (method, call) == ("GET", "splits"):
-            return served.splits
+            return self._served.splits
         if method != "POST" or call not in ("num_tasks", "task", "tasks", "task_range"):
             raise unknown(f"no {method} {call} of the Task API")
         asked = read(TasksRequest, decoded(await connection.body(MAX_BYTES)))
+        outcome = await acatch(self._tasks(call, asked))
+        if isinstance(outcome.error, RequestError):
+            raise outcome.error
+        if outcome.error is not None:
+            raise failure(outcome.error) from outcome.error
+        return outcome.value
+
+    async def _tasks(self, call: str, asked: TasksRequest) -> Any:
+        served = self._served
         match call:
             case "num_tasks":
                 if (size := served.size(asked)) is None:
@@ -207,9 +217,17 @@ def observed(seen: Observation) -> dict[str, Any]:
     return {"type": "observation", "data": seen.data}
 
 
-def encoded(message: dict[str, Any]) -> str:
-    """Return a message as JSON."""
-    return msgspec.json.encode(message).decode()
+def encoded(message: Any) -> bytes:
+    """Return a message as JSON. What JSON cannot express, such as half a surrogate pair, is escaped or cut."""
+    try:
+        return msgspec.json.encode(message)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return msgspec.json.encode(plain(message))
+
+
+def as_text(message: dict[str, Any]) -> str:
+    """Return a message of a WebSocket."""
+    return encoded(message).decode()
 
 
 def unknown(reason: str) -> RequestError:

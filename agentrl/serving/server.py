@@ -104,6 +104,8 @@ class HttpServer:
     async def _answered(self, head: Head, connection: Connection) -> Response | None:
         if self._is_crowded:
             raise overloaded(f"this server already has {self._max_connections} connections")
+        if "origin" in head.headers:  # any page could otherwise use the servers of the machine that shows it
+            raise RequestError(HTTPStatus.FORBIDDEN, "origin", "pages of browsers are not served")
         return await self._handler(head, connection)
 
     @property

@@ -128,6 +128,13 @@ class Chat(Env):
             case "kill":
                 print("what it said last")
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "fork" if not (Path(self.config.folder) / "once").exists():
+                (Path(self.config.folder) / "once").touch()
+                if left := os.fork():
+                    self.write(f"left {left}")
+                    os.kill(os.getpid(), signal.SIGKILL)
+                os.setsid()
+                time.sleep(3600)  # noqa: ASYNC251 (the process that holds what its parent had open)
             case "once":
                 mark = Path(self.config.folder) / "once"
                 if not mark.exists():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.testing import tool_call
 from agentrl.errors import ConfigError
 from agentrl.hosting.environments import environment, inspect_env
+from agentrl.plugins.processes import GroupProcess, start
 from agentrl.types import Signal, StopReason
 from tests.unit.hosting.stages import FILE, Stage, stored
 from tests.unit.hosting.venvs import made_venv
@@ -42,8 +44,10 @@ async def make(python: Path) -> AsyncIterator[Make]:
     """Makes stages of an environment of mine.py, by default in the other interpreter, and closes them."""
     stages: list[Stage] = []
 
-    async def stage(*script: Any, env: str = "Chat", here: bool = False, restarts: int = 2, **options: Any) -> Stage:
-        made = environment(f"{FILE}:{env}", options, None if here else python, restarts)
+    async def stage(
+        *script: Any, env: str = "Chat", file: Path = FILE, here: bool = False, restarts: int = 2, **options: Any
+    ) -> Stage:
+        made = environment(f"{file}:{env}", options, None if here else python, restarts)
         stages.append(await Stage.of(made, script))
         return stages[-1]
 
@@ -141,6 +145,50 @@ async def test_a_killed_process_is_an_infrastructure_failure_and_is_started_agai
     assert "was killed by SIGKILL" in lost.error
     assert not lost.is_scored
     assert (await stage.run()).is_scored
+
+
+async def test_the_end_of_a_process_is_noticed_though_one_that_it_forked_lives_on(make: Make, tmp_path: Path) -> None:
+    stage = await make(fault="respond", how="fork", folder=str(tmp_path))
+    async with asyncio.timeout(60):  # the silence of a blocked process is noticed after more than 120 s
+        lost = await stage.run()
+    assert lost.stop_reason is StopReason.INFRA_ERROR
+    assert "was killed by SIGKILL" in lost.error
+    assert (await stage.run()).is_scored
+    [left] = [int(line.removeprefix("left ")) for line in lines(tmp_path) if line.startswith("left ")]
+    os.kill(left, signal.SIGKILL)  # it has left the group, as daemons do
+
+
+async def test_another_source_is_not_taken_for_the_one_that_the_run_began_with(make: Make, tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(FILE.read_text())
+    stage = await make(env="Chat", file=own, fault="respond", how="once", folder=str(tmp_path))
+    await stage.env.facts()
+    own.write_text(f"{FILE.read_text()}# another verifier\n")
+    assert (await stage.run()).stop_reason is StopReason.INFRA_ERROR
+    with pytest.raises(ConfigError, match="not the one that this run began with"):
+        await stage.env.facts()
+
+
+async def test_a_process_whose_start_is_cancelled_ends(python: Path) -> None:
+    for turns in range(40):
+        starting = asyncio.ensure_future(start(python, "-c", f"import time; time.sleep({600 + turns})"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        started = (await asyncio.gather(starting, return_exceptions=True))[0]
+        if isinstance(started, GroupProcess):
+            await started.end()
+    assert not running("import time; time.sleep(6")
+
+
+def running(code: str) -> list[int]:
+    """The processes with this text in their command lines."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            if code.encode() in file.read_bytes():
+                found.append(int(file.parent.name))
+    return found
 
 
 async def test_a_process_that_dies_again_and_again_is_not_started_for_ever(

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 
 from agentrl.engine.scripted import Hang
-from agentrl.env import close_shared
+from agentrl.env import close_shared, make_env
 from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.testing import tool_call
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.hosting import sockets
 from agentrl.hosting.environments import environment, inspect_env
+from agentrl.hosting.peer import CANCEL_S
 from agentrl.hosting.sockets import TOKEN, EnvServer
 from agentrl.types import StopReason
 from tests.unit.hosting.stages import FILE, Stage, stored
@@ -127,10 +130,73 @@ async def test_another_version_of_the_protocol_is_refused(
         await (await stage_at(stages, address)).env.facts()
 
 
-@pytest.mark.parametrize("address", ["agentrl://127.0.0.1/guess", "agentrl://guess", "agentrl://127.0.0.1:80"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "agentrl://127.0.0.1/guess", "agentrl://guess", "agentrl://127.0.0.1:80", "agentrl://::1:80/guess",
+        "agentrl://127.0.0.1:99999/guess", "agentrl://[::1/guess", "agentrls:///guess",
+    ],
+)  # fmt: skip
 def test_an_address_without_all_its_parts_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="write agentrl://HOST:PORT/NAME"):
         environment(address, {})
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("agentrl://[::1]:80/owner/guess@1.2", "ws://[::1]:80"),
+        ("agentrls://env.example/guess", "wss://env.example"),
+        ("agentrls://env.example:8443/guess", "wss://env.example:8443"),
+    ],
+)
+def test_an_address_with_tls_is_called_with_tls(address: str, url: str) -> None:
+    parts = sockets.Address.parse(address)
+    assert (parts.url, parts.name) == (url, address.partition("://")[2].partition("/")[2])
+
+
+async def test_a_token_that_no_header_can_carry_is_refused(
+    stages: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = await served(stages, token=SECRET)
+    monkeypatch.setenv(TOKEN, "gehëim")
+    with pytest.raises(ConfigError, match=f"{TOKEN} contains characters"):
+        await (await stage_at(stages, address)).env.facts()
+
+
+async def test_an_interpreter_beside_an_address_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has the interpreter of its server"):
+        environment("agentrl://127.0.0.1:80/guess", {}, Path(sys.executable))
+    with pytest.raises(ConfigError, match="only runs can use it"):
+        make_env("agentrl://127.0.0.1:80/guess")
+
+
+async def test_a_proxy_whose_server_is_away_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses = [503, 502, 403]
+
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        return connection.respond(statuses.pop(0), "")
+
+    async def never(_: ServerConnection) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(sockets, "PAUSE_S", 0.01)
+    async with serve(never, "127.0.0.1", 0, process_request=refuse) as proxy:
+        port = next(iter(proxy.sockets)).getsockname()[1]
+        with pytest.raises(ConfigError, match="status 403"):
+            await sockets.SocketConnection.open(f"agentrl://127.0.0.1:{port}/guess")
+    assert not statuses
+
+
+async def test_a_cancellation_that_arrives_with_its_call_is_answered_at_once(stages: AsyncExitStack) -> None:
+    stage = await stage_at(stages, await served(stages))
+    link = await stage.env.link()  # type: ignore[union-attr]
+    calling = asyncio.ensure_future(link.peer.call("ping"))
+    await asyncio.sleep(0)  # the call is sent, but not read
+    calling.cancel()
+    async with asyncio.timeout(CANCEL_S / 2):
+        await asyncio.wait({calling})
+    assert calling.cancelled()
 
 
 async def test_a_server_that_is_away_is_waited_for(stages: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +223,7 @@ def test_an_environment_is_inspected_where_it_is_served(tmp_path: Path) -> None:
 
 SERVER = """
 import asyncio, sys
+from agentrl.hosting.peer import CANCEL_S
 from agentrl.hosting.sockets import EnvServer
 
 async def main():

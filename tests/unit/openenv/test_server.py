@@ -339,6 +339,28 @@ async def test_a_token_and_no_page_of_a_browser_is_admitted() -> None:
             async with session(url, Authorization=f"Bearer {TOKEN}", Origin="https://example.org"):
                 pass
         assert refused.value.response.status_code == 403
+        headers = {"Authorization": f"Bearer {TOKEN}", "Origin": "https://example.org"}
+        async with httpx.AsyncClient(base_url=url, timeout=WAIT_S, headers=headers) as http:
+            assert (await http.post("/reset", json={})).status_code == 403
+
+
+async def test_errors_of_the_environment_reach_the_clients_of_the_task_api() -> None:
+    async with serving(f"{WORLDS}:Endless") as url, httpx.AsyncClient(base_url=url, timeout=WAIT_S) as http:
+        answer = await http.post(f"/{WORLDS}:Endless/task", json={"split": "train", "index": 13})
+        assert (answer.status_code, answer.json()) == (500, {"detail": answer.json()["detail"]})
+        assert "no task today" in answer.json()["detail"]
+        wanted = {"split": "train", "start": 5000, "stop": 5002}
+        found = (await http.post(f"/{WORLDS}:Endless/task_range", json=wanted)).json()["tasks"]
+        assert [task["index"] for task in found] == [5000, 5001]
+        assert (await http.post(f"/{WORLDS}:Endless/task_range", json=wanted | {"start": -1})).status_code == 422
+
+
+async def test_half_a_surrogate_pair_is_sent_escaped() -> None:
+    async with playing() as client:
+        await client.reset(index=1)
+        seen = await client.ask('{"type": "reset", "data": {"index": 1, "episode_id": "\\ud83d"}}')
+        state = await client.ask({"type": "state"})
+        assert seen["type"] == "error" or state["data"]["episode_id"] == "\\ud83d"
 
 
 @pytest.mark.parametrize(

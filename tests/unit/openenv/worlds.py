@@ -6,7 +6,21 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
-from agentrl.env import AgentEnv, Context, Env, Episode, Limits, Message, Model, Reply, Task, Turn, reward, role
+from agentrl.env import (
+    AgentEnv,
+    Context,
+    Env,
+    Episode,
+    Limits,
+    Message,
+    Model,
+    Reply,
+    Task,
+    TaskSource,
+    Turn,
+    reward,
+    role,
+)
 
 
 class Fickle(Env):
@@ -48,6 +62,22 @@ class Patient(Fickle):
     """The same with a deadline that no test reaches."""
 
     limits = Limits(max_turns=3, turn_timeout_s=3600)
+
+
+class Endless(Fickle):
+    """Tasks without end, and one that cannot be made."""
+
+    def tasks(self, split: str) -> TaskSource:
+        return Counted()
+
+
+class Counted:
+    """Every task but the thirteenth."""
+
+    def __getitem__(self, index: int) -> Task:
+        if index == 13:
+            raise KeyError("no task today")
+        return Task(f"task {index}", index)
 
 
 class Grouped(Fickle):

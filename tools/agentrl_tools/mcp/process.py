@@ -42,8 +42,8 @@ class ServerProcess:
     @classmethod
     async def start(cls, command: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> ServerProcess:
         """Start it with the variables that MCP servers inherit plus `env`; ServiceError if it cannot be started."""
-        try:
-            process = await asyncio.create_subprocess_exec(
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -53,9 +53,16 @@ class ServerProcess:
                 start_new_session=True,
                 limit=LONGEST_LINE,
             )
+        )
+        try:
+            return cls(await asyncio.shield(starting))
         except OSError as error:
             raise ServiceError(f"MCP server {command[0]!r} cannot be started: {error}") from error
-        return cls(process)
+        except asyncio.CancelledError:
+            # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
+            with suppress(OSError):
+                await cls(await starting).end()
+            raise
 
     def kill(self) -> None:
         """Kill the process group; synchronous, so it cannot be cancelled."""
