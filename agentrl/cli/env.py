@@ -17,7 +17,8 @@ COMMANDS = {
     "remove": "remove one that was added",
     "publish": "check and build a package, and say what to upload",
     "reverify": "score a run's trajectories with another version of their verifier",
-    "serve": "serve an environment to clients of OpenEnv",
+    "eval": "score a model on the held-out tasks of one",
+    "serve": "serve one to clients of OpenEnv, or to runs on other machines",
     "lock": "pin environments and packages in a file that runs can require",
 }
 """Each command is the module agentrl.cli.env_NAME."""

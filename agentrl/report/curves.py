@@ -13,8 +13,8 @@ from agentrl.metrics.step import EvaluationRecord, StepRecord
 from agentrl.report.charts import SMALL, WIDE, Bars, Series, Size, histogram, lines, number, stacked
 from agentrl.report.parts import Card, Share, Table
 from agentrl.report.summary import Summary
-from agentrl.report.words import duration
-from agentrl.types import StepReport
+from agentrl.report.words import duration, role_words
+from agentrl.types import RoleUse, StepReport
 
 PHASES = {
     "rollout": "blue", "learn": "green", "publish": "amber", "checkpoint": "violet", "evaluate": "red", "other": "gray",
@@ -44,6 +44,7 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
 
     small = [
         *_tools(steps, evaluations),
+        *_roles(steps),
         *_signals(steps),
         _entropy(steps),
         curve(
@@ -149,6 +150,23 @@ def _tools(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord])
     picture = lines(series, "Tool use", SMALL, (0.0, 1.0))
     note = "Share of episodes in which a tool returned anything but an error."
     return [Card("Tool use", f"{steps[-1].tool_use:.2f}", picture, _legend(series[::-1]), note)]
+
+
+def _roles(steps: Sequence[StepRecord]) -> list[Card]:
+    """Return for each role how often it was asked, if the environments have roles."""
+    names = list(dict.fromkeys(name for r in steps for name in r.roles))
+    return [_role(name, [(r.step, r.roles.get(name, RoleUse())) for r in steps]) for name in names]
+
+
+def _role(name: str, uses: Sequence[tuple[int, RoleUse]]) -> Card:
+    x, total = [step for step, _ in uses], sum((use for _, use in uses), RoleUse())
+    series = [
+        Series("calls", x, [use.calls for _, use in uses], "blue"),
+        Series("from the cache", x, [use.cached for _, use in uses], "gray"),
+        Series("unusable", x, [use.unreadable for _, use in uses], "red"),
+    ]
+    note = f"Of the trained samples of a step. {role_words(total).capitalize()} in all."
+    return Card(f"Role {name}", f"{uses[-1][1].calls:,} calls", lines(series, f"Role {name}"), _legend(series), note)
 
 
 def _signals(steps: Sequence[StepRecord]) -> list[Card]:

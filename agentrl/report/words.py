@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentrl.metrics.step import EnvStep, EvaluationRecord, PhaseSeconds, StepRecord
+from agentrl.types import RoleUse
 
 # Control codes become visible signs: the terminal shows an escape sequence in a model's answer and does not obey it.
 PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
@@ -62,6 +63,14 @@ def env_words(part: EnvStep) -> str:
     """'0.250 (5 groups)': the reward of one environment and its trained groups, or '- (0 groups)'."""
     reward = f"{part.reward_mean:.3f}" if part.trained else "-"
     return f"{reward} ({part.groups} group{'s' * (part.groups != 1)})"
+
+
+def role_words(use: RoleUse) -> str:
+    """'12 calls, 4 from the cache, 1 unusable, 3,400 tokens': what samples asked of a role."""
+    parts = [f"{use.calls:,} call{'s' * (use.calls != 1)}"]
+    parts += [f"{use.cached:,} from the cache"] if use.cached else []
+    parts += [f"{use.unreadable:,} unusable"] if use.unreadable else []
+    return ", ".join([*parts, f"{use.prompt_tokens + use.completion_tokens:,} tokens"])
 
 
 def learned_words(r: StepRecord) -> str:

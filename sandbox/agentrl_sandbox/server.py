@@ -160,7 +160,7 @@ class Server:
             raise StatusError(503, str(error)) from error
         finally:
             self._slots.release()
-            if sandbox:
+            if sandbox is not None:
                 del self._sandboxes[sandbox.id]
                 await self._remove(sandbox)
         raise ConnectionAbortedError

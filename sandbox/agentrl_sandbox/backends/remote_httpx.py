@@ -48,7 +48,7 @@ class RemoteBackend:
                 f"{self._url}/sandboxes", headers=self._headers, timeout=CONNECT_S, verify=self._tls, trust_env=False
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            why = f"no server answers at {self._url!r} ({error or type(error).__name__})"
+            why = f"no server answers at {self._url!r} ({str(error) or type(error).__name__})"
             raise UnavailableError(f"remote: {why}. Start `python -m agentrl_sandbox.server` there") from error
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             raise UnavailableError(f"remote: {answer.text}")
@@ -149,7 +149,7 @@ class RemoteLink:
                         self._name.set_result(line)
         except (httpx.HTTPError, SandboxError) as error:
             if not self._name.done():
-                lost = error if isinstance(error, SandboxError) else UnavailableError(f"remote: {error or type(error)}")
+                lost = error if isinstance(error, SandboxError) else UnavailableError(f"remote: {error!r}")
                 self._name.set_exception(lost)
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from agentrl.metrics.step import StepRecord
 from agentrl.metrics.trackers import read_steps
-from agentrl.report import summary
+from agentrl.report import curves, summary
 from agentrl.report.html import write_report
-from agentrl.report.words import PAGE, no_update_words, step_words, why_no_update
+from agentrl.report.words import PAGE, no_update_words, role_words, step_words, why_no_update
+from agentrl.types import RoleUse
 from tests.unit.records.synthetic import synthetic_run
 from tests.unit.report.test_summary import printed
 
@@ -41,6 +42,18 @@ def test_a_step_without_an_update_says_why(moved: StepRecord) -> None:
 def test_several_sequences_per_episode_are_told(moved: StepRecord) -> None:
     assert ", 3.0 sequences · entropy" in step_words(replace(moved, sequences_mean=3.0), 9)
     assert "sequences" not in step_words(moved, 9)
+
+
+def test_what_is_asked_of_roles_is_told(moved: StepRecord) -> None:
+    uses = {"judge": RoleUse(12, 4, 1, 3000, 400), "user": RoleUse(1)}
+    assert [role_words(use) for use in uses.values()] == [
+        "12 calls, 4 from the cache, 1 unusable, 3,400 tokens", "1 call, 0 tokens",
+    ]  # fmt: skip
+    small = curves.learning([moved, replace(moved, step=3, roles=uses)], []).small
+    [judge] = [card for card in small if card.title == "Role judge"]
+    assert (
+        judge.note == "Of the trained samples of a step. 12 calls, 4 from the cache, 1 unusable, 3,400 tokens in all."
+    )
 
 
 def test_the_steps_without_an_update_are_counted_by_their_most_common_reason(moved: StepRecord) -> None:
