@@ -30,7 +30,7 @@ from agentrl.cluster.workers import Workers
 from agentrl.config.machine import detect
 from agentrl.config.models import locate
 from agentrl.config.resolve import resolve_run
-from agentrl.config.schema import Config, EnvSection, ModelSection, RolloutSection
+from agentrl.config.schema import POLICY, Config, EnvSection, ModelSection, RolloutSection
 from agentrl.engine.remote import RemoteEngine
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.engine.server import EngineServer
@@ -95,7 +95,7 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
         team = Workers(
             cluster, partial(worker_spec, config, model, folder), workers, Restarts(folder, 0, print), Slots({})
         )
-        pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start([engine]))
+        pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start({POLICY: [engine]}))
         names |= {process.pid: "workers" for process in registry.registered()} | {pid: "engine"}
         await publish_nothing(engine)
         settings = rollout_settings(config, algorithm_of(config), env_plans(config, await team.task_count("train")))

@@ -17,11 +17,12 @@ from agentrl.cluster.placement import bundles
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import Cluster
 from agentrl.cluster.reward_models import RewardModels
+from agentrl.cluster.role_engines import RoleEngines
 from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
 from agentrl.cluster.signals import Stop, to_the_end
 from agentrl.cluster.specs import engine_spec, learner_spec, scorers_spec, worker_spec
-from agentrl.cluster.workers import Workers
-from agentrl.config.schema import Config
+from agentrl.cluster.workers import Fleets, Workers
+from agentrl.config.schema import POLICY, Config
 from agentrl.errors import RunError
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
@@ -41,6 +42,13 @@ class Actors:
     workers: Workers
     learners: Learners
     reward_models: RewardModels
+    role_engines: tuple[RoleEngines, ...] = ()
+
+    @property
+    def fleets(self) -> Fleets:
+        """The engines by the model that they serve."""
+        others = {each.engines.model: each.engines.current for each in self.role_engines}
+        return {POLICY: self.engines.current, **others}
 
 
 @asynccontextmanager
@@ -104,7 +112,11 @@ def _spawned(
     engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop)
     ranks = [learner_spec(config, model, folder.path, rank) for rank in range(config.learner.ranks if learns else 0)]
     scorers = _scorers(cluster, config, model, restarts) if learns else None
-    return Actors(engines, workers, Learners(cluster, ranks, scorers), reward_models)
+    role_engines = tuple(
+        RoleEngines(cluster, config, index, folder.path, scratch_of(folder.path), workers, restarts, stop)
+        for index in range(len(config.role_models))
+    )
+    return Actors(engines, workers, Learners(cluster, ranks, scorers), reward_models, role_engines)
 
 
 def _scorers(cluster: Cluster, config: Config, model: Path, restarts: Restarts) -> ScorerProcess | None:
@@ -118,8 +130,9 @@ async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
     """Start all actors side by side; the first failure cancels the others."""
     parts = [
         timer.timed("engines", team.engines.start()),
-        timer.timed("workers", team.workers.start(team.engines.current)),
+        timer.timed("workers", team.workers.start(team.fleets)),
     ]
+    parts += [timer.timed("role engines", each.start()) for each in team.role_engines]
     if team.reward_models.is_serving:
         parts.append(timer.timed("reward models", team.reward_models.start()))
     if learns:
@@ -136,7 +149,8 @@ async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
 async def _ended(team: Actors, registry: ProcessRegistry) -> None:
     with suppress(RunError):  # a full disk keeps nothing from ending
         await asyncio.to_thread(registry.register_descendants)
-    await asyncio.gather(team.workers.close(), team.engines.close(), team.reward_models.close())
+    engines = [team.engines, *(each.engines for each in team.role_engines)]
+    await asyncio.gather(team.workers.close(), *(each.close() for each in engines), team.reward_models.close())
 
 
 async def _closed(cluster: Cluster, folder: Path) -> None:

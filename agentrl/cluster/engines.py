@@ -10,7 +10,7 @@ from typing import Any
 from agentrl.cluster.ray import ActorSpec, Cluster
 from agentrl.cluster.signals import Stop, as_run_error
 from agentrl.cluster.workers import Workers
-from agentrl.config.schema import EngineSection
+from agentrl.config.schema import POLICY, EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
 from agentrl.errors import AgentRLError, RunError, acatch
@@ -23,10 +23,11 @@ END_S = 6.0
 
 
 class Engines:
-    """All engines of a run: a `Fleet` to the publisher.
+    """All engines of one model: a `Fleet` to the publisher.
 
-    `spec_of(engine_id)` specifies an engine. An engine that dies, does not answer or does not hold the published
-    weights is replaced, and the workers send its requests elsewhere. More than `engine.restarts` deaths stop the run.
+    `spec_of(engine_id)` specifies an engine, and the workers know all of them by `model`. An engine that dies, does not
+    answer or does not hold the published weights is replaced, and the workers send its requests elsewhere. More than
+    `engine.restarts` deaths stop the run.
     """
 
     def __init__(
@@ -37,9 +38,10 @@ class Engines:
         workers: Workers,
         restarts: Restarts,
         stop: Stop,
+        model: str = POLICY,
     ) -> None:
         self._cluster, self._spec_of, self._section = cluster, spec_of, section
-        self._workers, self._restarts, self._stop = workers, restarts, stop
+        self._workers, self._restarts, self._stop, self.model = workers, restarts, stop, model
         self._engines = [self._spawned(engine_id) for engine_id in range(section.count)]
         self._down: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,16 +113,17 @@ class Engines:
 
     async def _replace(self, engine_id: int, why: str, refill: Refill) -> None:
         while True:
-            self._restarts.lost("engines", f"engine {engine_id}", why)
-            self._run(self._workers.engine_lost(engine_id, why))
+            name = self._engines[engine_id].actor.name
+            self._restarts.lost("engines", name, why)
+            self._run(self._workers.engine_lost(engine_id, why, self.model))
             error = (await acatch(self._restart(engine_id, refill))).error
             if error is None:
                 break
             if isinstance(error, RunError):
                 raise error
             why = str(as_run_error(error))
-        self._restarts.back(f"engine {engine_id}")
-        self._run(self._workers.engine_restarted(engine_id, self._engines[engine_id]))
+        self._restarts.back(name)
+        self._run(self._workers.engine_restarted(engine_id, self._engines[engine_id], self.model))
 
     async def _restart(self, engine_id: int, refill: Refill) -> None:
         await self._end(self._engines[engine_id])

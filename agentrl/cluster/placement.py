@@ -18,11 +18,12 @@ def is_shared(config: Config) -> bool:
 def bundles(config: Config) -> list[dict[str, float]] | None:
     """Return the resources of each shared GPU, to reserve at the start; None where nothing is shared.
 
-    Scorers outside the learner's ranks have the last bundle for themselves.
+    After them come a bundle for scorers outside the learner's ranks, and one for each model that plays roles.
     """
     if not is_shared(config):
         return None
-    return [{"GPU": 1.0}] * (_shared_gpus(config) + (config.scorers.placement == "separate"))
+    others = (config.scorers.placement == "separate") + len(config.role_models)
+    return [{"GPU": 1.0}] * (_shared_gpus(config) + others)
 
 
 def _shared_gpus(config: Config) -> int:
@@ -53,4 +54,14 @@ def scorers_bundle(config: Config) -> int | None:
 
 def scorers_gpus(config: Config) -> float:
     """Return how many GPUs such scorers need."""
+    return float(config.device == "cuda")
+
+
+def role_bundle(config: Config, index: int) -> int | None:
+    """Return the bundle of the engine of role model `index`."""
+    return _shared_gpus(config) + (config.scorers.placement == "separate") + index if is_shared(config) else None
+
+
+def role_gpus(config: Config) -> float:
+    """Return how many GPUs the engine of a model that plays roles needs."""
     return float(config.device == "cuda")

@@ -15,7 +15,7 @@ from agentrl.algorithms.base import RunShape
 from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus, scorers_bundle, scorers_gpus
 from agentrl.cluster.ray import ActorSpec
 from agentrl.config.models import Models, locate, other_models
-from agentrl.config.schema import Config
+from agentrl.config.schema import POLICY, Config
 from agentrl.engine.client import EngineClient
 from agentrl.engine.server import EngineServer
 from agentrl.engine.vllm.engine import VllmEngine
@@ -26,7 +26,8 @@ from agentrl.errors import EngineDiedError, LearnerDiedError, WorkerLostError
 from agentrl.records.folder import RunFolder
 from agentrl.roles.remote import Players
 from agentrl.roles.spec import RoleSpec, specs_of
-from agentrl.rollout.worker import RolloutWorker
+from agentrl.rollout.engine_player import SampledModel
+from agentrl.rollout.worker import RolloutWorker, load_renderer_of
 from agentrl.types import EpisodeRequest, Trajectory
 
 if TYPE_CHECKING:
@@ -70,16 +71,16 @@ def make_engine(spec: VllmSpec) -> EngineServer:
 
 
 def worker_spec(
-    config: Config, model: Path, folder: RunFolder, engines: Sequence[Transport], worker_id: int
+    config: Config, model: Path, folder: RunFolder, engines: Mapping[str, Sequence[Transport]], worker_id: int
 ) -> ActorSpec:
-    """Specify a rollout worker of the run in `folder` that samples from `engines`."""
+    """Specify a rollout worker of the run in `folder` that samples from `engines`, known by their models."""
     roles = {env.label: tuple(specs_of(config.roles_of(env)).values()) for env in config.env}
     return ActorSpec(
         f"rollout worker {worker_id}",
         Worker,
         (
             f"worker-{worker_id}-{os.urandom(4).hex()}",
-            tuple(engines),
+            {name: tuple(fleet) for name, fleet in engines.items()},
             config,
             str(model),
             roles,
@@ -96,7 +97,7 @@ class Worker:
     def __init__(
         self,
         name: str,
-        engines: Sequence[Transport],
+        engines: Mapping[str, Sequence[Transport]],
         config: Config,
         model: str,
         roles: Mapping[str, Sequence[RoleSpec]] = MappingProxyType({}),
@@ -105,19 +106,24 @@ class Worker:
         """`roles` are those of each environment, `replies` is the file of what they said."""
         gc.freeze()  # imports leave no garbage, and thousands of episodes leave little
         gc.set_threshold(100_000, 50, 100)
-        self._client = EngineClient(engines, name)
+        self._clients = {model: EngineClient(fleet, name) for model, fleet in engines.items()}
         context, seed = config.model.max_context, config.seed
         self._players = Players(replies, share=config.rollout.workers)
+        others = {
+            name: SampledModel(load_renderer_of(str(locate(name))), self._clients[name], most)
+            for name, most in config.role_models.items()
+        }
         self._workers = {
             env.label: RolloutWorker(
                 env.name,
                 env.options,
                 model,
-                self._client,
+                self._clients[POLICY],
                 context,
                 seed,
                 roles.get(env.label, ()),
                 self._players,
+                others,
                 python=env.python,
                 restarts=config.engine.restarts,
             )
@@ -146,13 +152,13 @@ class Worker:
         await close_shared()
         await self._players.aclose()
 
-    async def engine_lost(self, engine_id: int, reason: str) -> None:
+    async def engine_lost(self, engine_id: int, reason: str, model: str) -> None:
         """Send nothing more to an engine."""
-        self._client.lose(engine_id, reason)
+        self._clients[model].lose(engine_id, reason)
 
-    async def engine_restarted(self, engine_id: int, engine: Transport) -> None:
+    async def engine_restarted(self, engine_id: int, engine: Transport, model: str) -> None:
         """Send requests to `engine`, which replaces a lost one and serves weights."""
-        self._client.replace(engine_id, engine)
+        self._clients[model].replace(engine_id, engine)
 
 
 def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
+from agentrl.config.schema import POLICY
 from agentrl.engine.wire import Transport
 from agentrl.errors import AgentRLError, DeadlineError, WorkerLostError
 from agentrl.records.restarts import Restarts
@@ -18,20 +19,23 @@ GRACE_S = 60.0
 START_S = 300.0
 END_S = 6.0
 
+Fleets = Mapping[str, Sequence[Transport]]
+"""The engines by their model: `POLICY`, and the models that play roles."""
 Rewarded = Callable[[Trajectory], Awaitable[Trajectory]]
 
 
 class Workers:
     """All rollout workers of a run. Groups go to the workers in turn; the members of a group share one.
 
-    `spec_of(engines, worker_id)` specifies a worker. `slots` limit the episodes of an environment. `rewarded` adds the
-    signals of reward models to a finished trajectory. `patience_s` is how long an episode may wait for a role.
+    `spec_of(engines, worker_id)` specifies a worker; engines are known by their model. `slots` limit the episodes of an
+    environment. `rewarded` adds the signals of reward models to a finished trajectory. `patience_s` is how long an
+    episode may wait for a role.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        spec_of: Callable[[Sequence[Transport], int], ActorSpec],
+        spec_of: Callable[[Fleets, int], ActorSpec],
         count: int,
         restarts: Restarts,
         slots: Slots,
@@ -41,13 +45,13 @@ class Workers:
         self._cluster, self._spec_of = cluster, spec_of
         self._restarts, self._slots, self._rewarded = restarts, slots, rewarded
         self._patience_s = patience_s
-        self._engines: list[Transport] = []
+        self._engines: dict[str, list[Transport]] = {}
         self._workers: list[ActorHandle] = []
         self._locks = [asyncio.Lock() for _ in range(count)]
 
-    async def start(self, engines: Sequence[Transport]) -> None:
+    async def start(self, engines: Fleets) -> None:
         """Wait until every worker has its environment, tokenizer and tasks; all of them sample from `engines`."""
-        self._engines = list(engines)
+        self._engines = {model: list(fleet) for model, fleet in engines.items()}
         self._workers = [self._spawned(worker_id) for worker_id in range(len(self._locks))]
         await asyncio.gather(*(self._make(worker) for worker in self._workers))
         await asyncio.gather(*(w.call("task_count", TRAIN, deadline_s=START_S) for w in self._workers))
@@ -89,14 +93,14 @@ class Workers:
         with suppress(AgentRLError):
             await worker.call("close", deadline_s=END_S)
 
-    async def engine_lost(self, engine_id: int, why: str) -> None:
+    async def engine_lost(self, engine_id: int, why: str, model: str = POLICY) -> None:
         """Let every worker send the engine's requests elsewhere."""
-        await self._broadcast("engine_lost", engine_id, why)
+        await self._broadcast("engine_lost", engine_id, why, model)
 
-    async def engine_restarted(self, engine_id: int, engine: Transport) -> None:
+    async def engine_restarted(self, engine_id: int, engine: Transport, model: str = POLICY) -> None:
         """Let every worker send requests to `engine`, which replaces a lost one and serves weights."""
-        self._engines[engine_id] = engine
-        await self._broadcast("engine_restarted", engine_id, engine)
+        self._engines[model][engine_id] = engine
+        await self._broadcast("engine_restarted", engine_id, engine, model)
 
     async def _broadcast(self, method: str, *args: Any) -> None:
         """Call a method of every worker; those that fail are replaced."""

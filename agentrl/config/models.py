@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,15 @@ def other_models(config: Config) -> dict[str, str]:
 def loaded_files(folder: Path) -> list[Path]:
     """Return the files from which the model in `folder` is loaded, by name."""
     return sorted(file for pattern in _WANTED for file in folder.glob(pattern) if file.is_file())
+
+
+def check_context(folder: Path, max_context: int, key: str) -> None:
+    """Raise ConfigError if the model in `folder` cannot read as many tokens as `key` says."""
+    longest = json.loads((folder / "config.json").read_text()).get("max_position_embeddings", max_context)
+    if max_context > longest:
+        raise ConfigError(
+            f"{key} is {max_context}, but {folder} reads at most {longest} tokens: set {key} to {longest} or less"
+        )
 
 
 def tokenizer(folder: Path) -> Any:

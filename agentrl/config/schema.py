@@ -97,11 +97,17 @@ POLICY = "policy"
 class RoleKeys(Section):
     """One entry of `roles`: the model that plays a role, such as a judge or a simulated user."""
 
-    model: str = Field(description="name of the model at `url`; without a url, policy: the model that is trained")
+    model: str = Field(
+        description="name of the model at `url`; without a url a folder or hub id, which the run serves, or policy: "
+        "the model that is trained"
+    )
     url: str | None = Field(
         None, description="address of an endpoint of the OpenAI API; several with commas are asked in turn"
     )
     api_key_env: str | None = Field(None, description="environment variable with the API key of `url`")
+    max_context: Annotated[int, Unset("model.max_context")] = Field(
+        0, ge=0, description="maximum tokens of prompt and reply, for a model that the run serves"
+    )
     temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature; at 0 equal requests are made once")
     max_tokens: int = Field(1024, ge=1, description="maximum tokens of a reply")
     timeout_s: float = Field(300.0, gt=0, description="deadline for a reply, with the wait for a free connection")
@@ -110,15 +116,25 @@ class RoleKeys(Section):
     max_calls: int = Field(64, ge=1, description="maximum calls of one episode")
     token_budget: int = Field(0, ge=0, description="tokens of prompts and replies that a run may use; 0: no limit")
 
+    @property
+    def is_served(self) -> bool:
+        """True if the run serves the model on an engine of its own."""
+        return not self.url and self.model != POLICY
+
+    @property
+    def anchored(self) -> RoleKeys:
+        """The same keys with an absolute path of a model that the run serves."""
+        return self.model_copy(update={"model": anchored_model(self.model)}) if self.is_served else self
+
     @model_validator(mode="after")
     def reachable(self) -> RoleKeys:
-        """Refuse a role that nobody plays."""
-        if not self.url and self.model != POLICY:
-            raise PydanticCustomError(
-                "role", "has a model without a url: set url to its endpoint, or model to policy for the trained model"
-            )
+        """Refuse keys without effect."""
         if self.api_key_env and not self.url:
             raise PydanticCustomError("role", "has an api_key_env without a url: leave it out")
+        if self.max_context and not self.is_served:
+            raise PydanticCustomError(
+                "role", "has a max_context, which is for models that the run serves: leave it out"
+            )
         return self
 
 
@@ -512,6 +528,16 @@ class Config(Section):
     def roles_of(self, env: EnvSection) -> dict[str, RoleKeys]:
         """Return the roles that are set for an environment: the run's, but for its own."""
         return self.roles | (env.roles or {})
+
+    @property
+    def role_models(self) -> dict[str, int]:
+        """The models that play roles on engines of their own, with their contexts."""
+        found: dict[str, int] = {}
+        for env in self.env:
+            for keys in self.roles_of(env).values():
+                if keys.is_served:
+                    found[keys.model] = max(found.get(keys.model, 0), keys.max_context or self.model.max_context)
+        return found
 
     def rollout_of(self, env: EnvSection) -> RolloutSection:
         """Return the keys of `rollout` for an environment: the run's, but for its own."""

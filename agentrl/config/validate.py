@@ -69,13 +69,14 @@ def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
 def _memory(config: Config, machine: Machine) -> Iterator[str]:
     """Refuse processes that need more memory than there is, even without a model."""
     engine, ranks, workers = config.engine, config.learner.ranks, config.rollout.workers
-    needed = engine.count * (ENGINE_GIB + engine.kv_cache_gib) + ranks * RANK_GIB + workers * WORKER_GIB
+    engines = engine.count + len(config.role_models)
+    needed = engines * (ENGINE_GIB + engine.kv_cache_gib) + ranks * RANK_GIB + workers * WORKER_GIB
     needed += (len(config.reward.served) + (config.scorers.placement == "separate")) * RANK_GIB
     if needed > machine.memory_gib:
         yield (
-            f"engine.count {engine.count} with engine.kv_cache_gib {engine.kv_cache_gib:g}, learner.ranks {ranks} and "
-            f"rollout.workers {workers} take {needed:.0f} GiB of memory without a model; this machine has "
-            f"{machine.memory_gib:.0f} GiB: lower one of them"
+            f"engine.count {engine.count}{_and_roles(config)} with engine.kv_cache_gib {engine.kv_cache_gib:g}, "
+            f"learner.ranks {ranks} and rollout.workers {workers} take {needed:.0f} GiB of memory without a model; "
+            f"this machine has {machine.memory_gib:.0f} GiB: lower one of them"
         )
 
 
@@ -87,9 +88,9 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     if needed > len(machine.gpus):
         yield (
             f"learner.ranks {learner.ranks}, engine.count {engine.count} x engine.tensor_parallel "
-            f"{engine.tensor_parallel} with placement {engine.placement}, {len(config.reward.served)} served "
-            f"reward.models and scorers.placement {config.scorers.placement} take {needed} GPUs; "
-            f"{len(machine.gpus)} are visible: lower one of them"
+            f"{engine.tensor_parallel} with placement {engine.placement}{_and_roles(config)}, "
+            f"{len(config.reward.served)} served reward.models and scorers.placement {config.scorers.placement} take "
+            f"{needed} GPUs; {len(machine.gpus)} are visible: lower one of them"
         )
     elif is_shared and (engine.tensor_parallel > 1 or engine.count != learner.ranks):
         yield (
@@ -206,8 +207,14 @@ def separate_gpus(config: Config) -> int:
 
 
 def _other_gpus(config: Config) -> int:
-    """Return the GPUs of served reward models and of scorers outside the learner's ranks."""
-    return math.ceil(len(config.reward.served) * config.reward.gpus) + (config.scorers.placement == "separate")
+    """Return the GPUs of reward models, of models that play roles, and of scorers outside the learner's ranks."""
+    others = len(config.role_models) + (config.scorers.placement == "separate")
+    return math.ceil(len(config.reward.served) * config.reward.gpus) + others
+
+
+def _and_roles(config: Config) -> str:
+    number = len(config.role_models)
+    return f" and {counted(number, 'model')} for roles" if number else ""
 
 
 def counted(number: int, one: str, many: str = "") -> str:

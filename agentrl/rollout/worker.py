@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from agentrl.endpoint import Endpoint
+from agentrl.endpoint import POLICY, Endpoint
 from agentrl.env import Episode, close_shared
 from agentrl.errors import ConfigError
 from agentrl.hosting.environments import environment
@@ -17,9 +18,9 @@ from agentrl.hosting.host import HostedEnv
 from agentrl.roles.remote import Players
 from agentrl.roles.spec import RoleSpec
 from agentrl.rollout.boundary import Phase, boundary, ended, with_signals
+from agentrl.rollout.engine_player import EnginePlayer, SampledModel
 from agentrl.rollout.episode import Driver, EpisodeRunner, EpisodeRuntime, Sampler
-from agentrl.rollout.policy_player import PolicyPlayer
-from agentrl.rollout.renderer import load_renderer
+from agentrl.rollout.renderer import Renderer, load_renderer
 from agentrl.types import EpisodeRequest, RoleUse, SampleId, Signal, Trajectory
 
 CLOSE_TIMEOUT_S = 30.0
@@ -30,7 +31,8 @@ class RolloutWorker:
 
     A plain class, which `agentrl.cluster` runs in a process. `model` is a folder or hub id, whose tokenizer is loaded
     here; the run's `seed` determines the tasks of an endless split. `players` has the endpoints of those `roles` that
-    have one; the policy plays the others. Raises ConfigError for a role of the environment that is not among them.
+    have one, and `others` the models that play some of the rest; the policy plays what is left. Raises ConfigError for
+    a role of the environment that is not among them.
     `python` is the interpreter of the environment, by default this one; its process is started again up to `restarts`
     times.
     """
@@ -45,19 +47,19 @@ class RolloutWorker:
         seed: int = 0,
         roles: Iterable[RoleSpec] = (),
         players: Players | None = None,
+        others: Mapping[str, SampledModel] = MappingProxyType({}),
         python: Path | None = None,
         restarts: int = 0,
     ) -> None:
-        from transformers import AutoTokenizer  # slow to import, and the driver process imports this file
-
         self._env = environment(env, env_options, python, restarts)
-        renderer = load_renderer(AutoTokenizer.from_pretrained(model))
+        renderer = load_renderer_of(model)
+        models = {POLICY: SampledModel(renderer, engine, max_context), **others}
         self._own_players: Players | None = None
         if players is None:
             players = self._own_players = Players()
         castings = {
             role.name: role.played_by(
-                players.of(role) if role.keys.url else PolicyPlayer(role, renderer, engine, max_context)
+                players.of(role) if role.keys.url else EnginePlayer(role, models[role.keys.model])
             )
             for role in roles
         }
@@ -138,6 +140,13 @@ class RolloutWorker:
         task = await driver.task(first.split, first.task_index, self._runtime.seed)
         rows = await driver.score_group([Episode.of(task, t) for t in trajectories])
         return {t.sample: row for t, row in zip(trajectories, rows, strict=True)}, driver.role_uses
+
+
+def load_renderer_of(model: str) -> Renderer:
+    """Load the renderer of the model in a folder, or of a hub id."""
+    from transformers import AutoTokenizer  # slow to import, and the driver process imports this file
+
+    return load_renderer(AutoTokenizer.from_pretrained(model))
 
 
 def _with_uses(trajectory: Trajectory, uses: dict[str, RoleUse]) -> Trajectory:

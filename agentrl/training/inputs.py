@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
-from agentrl.config.models import encode, locate, other_models, tokenizer
-from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection
+from agentrl.config.models import check_context, encode, locate, other_models, tokenizer
+from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection, RoleKeys
 from agentrl.config.values import anchored_model, expanded
 from agentrl.env.base import Env
 from agentrl.env.dry_run.verdict import DryRunRequest
@@ -69,7 +69,7 @@ class RunInputs:
         check_roles(config, [one.kind or Env for one in tried])
         model = locate(config.model.name)
         _check_reward_models(config)
-        _check_context(config, model)
+        check_context(model, config.model.max_context, "model.max_context")
         if algorithm:
             check_other_models(config, model)
         notes = [
@@ -104,6 +104,7 @@ class RunInputs:
     def _models(self, config: Config) -> dict[str, Path]:
         """Return the folders of all models that the run loads, by role."""
         names = {f"reward model {keys.name}": keys.model or "" for keys in config.reward.served}
+        names |= {f"role model {name}": name for name in config.role_models}
         names |= other_models(config) if self.algorithm else {}
         return {"model": self.model} | {role: locate(name) for role, name in names.items()}
 
@@ -168,16 +169,6 @@ def configured_algorithm(config: Config) -> Algorithm:
 # The model: its context, and whether the first prompt fits into it.
 
 
-def _check_context(config: Config, model: Path) -> None:
-    """Raise ConfigError if the model cannot read `model.max_context` tokens."""
-    longest = json.loads((model / "config.json").read_text()).get("max_position_embeddings", config.model.max_context)
-    if config.model.max_context > longest:
-        raise ConfigError(
-            f"model.max_context is {config.model.max_context}, but {config.model.name} reads at most {longest} "
-            f"tokens: set model.max_context to {longest} or less"
-        )
-
-
 def _check_reward_models(config: Config) -> None:
     """Raise ConfigError for a reward model that does not exist or is none, or that cannot be asked."""
     for keys in config.reward.models:
@@ -235,14 +226,21 @@ def anchored(config: Config) -> Config:
     reward = config.reward.model_copy(update={"models": tuple(keys.anchored for keys in config.reward.models)})
     out, lock = (path and path.absolute() for path in (config.out, config.env_lock))
     changed = {"env": env, "model": model, "critic": critic, "algorithm": algorithm, "reward": reward}
-    changed |= {"out": out, "env_lock": lock}
+    changed |= {"roles": _with_models(config.roles), "out": out, "env_lock": lock}
     return config.model_copy(update=changed)
 
 
 def _with_paths(section: P) -> P:
     options = {key: _anchored(value) for key, value in section.options.items()}
-    own = {"python": section.python.absolute()} if isinstance(section, EnvSection) and section.python else {}
+    own: dict[str, Any] = {}
+    if isinstance(section, EnvSection):
+        own["python"] = section.python and section.python.absolute()
+        own["roles"] = section.roles and _with_models(section.roles)
     return section.model_copy(update={"name": absolute(section.name), **own, **options})
+
+
+def _with_models(roles: Mapping[str, RoleKeys]) -> dict[str, RoleKeys]:
+    return {name: keys.anchored for name, keys in roles.items()}
 
 
 def _anchored(value: Any) -> Any:

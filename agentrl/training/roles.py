@@ -1,10 +1,11 @@
-"""The check of a run's roles: each is declared, has a player, and its endpoint answers."""
+"""The check of a run's roles: each is declared and has a player, whose endpoint answers or whose model exists."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from agentrl.config.models import check_context, locate
 from agentrl.config.schema import Config, EnvSection
 from agentrl.env.base import Env
 from agentrl.env.driver.loop import run_on_private_loop
@@ -28,6 +29,9 @@ def check_roles(config: Config, kinds: Sequence[type[Env]]) -> None:
     asked: set[RoleSpec] = set()
     for env, kind in zip(config.env, kinds, strict=True):
         asked |= _specs(config, env, kind)
+    for spec in asked:
+        if spec.keys.is_served:
+            _check_model(spec, config.role_models[spec.keys.model])
     if remote := [spec for spec in asked if spec.keys.url]:
         run_on_private_loop(_check_endpoints(remote))
 
@@ -43,9 +47,17 @@ def _specs(config: Config, env: EnvSection, kind: type[Env]) -> set[RoleSpec]:
             about = f" ({meaning})" if meaning else ""
             raise ConfigError(
                 f"{kind.__name__} asks the role {name!r}{about}, which nobody plays: set roles.{name}.url and "
-                f"roles.{name}.model to those of an endpoint, or roles.{name}.model to policy"
+                f"roles.{name}.model to those of an endpoint, or roles.{name}.model to a folder, a hub id, or policy"
             )
     return set(specs_of({name: given[name] for name in declared}).values())
+
+
+def _check_model(spec: RoleSpec, max_context: int) -> None:
+    """Raise ConfigError if the run cannot serve the model of a role."""
+    try:
+        check_context(locate(spec.keys.model), max_context, f"roles.{spec.name}.max_context")
+    except ConfigError as error:
+        raise ConfigError(f"roles.{spec.name}.model: {error}. An endpoint needs roles.{spec.name}.url too") from error
 
 
 def _check_known(name: str, known: Iterable[str], whose: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,12 +13,11 @@ from agentrl.cluster import engines as engines_module
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.ray import ActorSpec, Cluster
 from agentrl.cluster.signals import Stop
-from agentrl.cluster.workers import Workers
-from agentrl.config.schema import EngineSection
+from agentrl.cluster.workers import Fleets, Workers
+from agentrl.config.schema import POLICY, EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
 from agentrl.engine.scripted import ScriptedEngine
-from agentrl.engine.wire import Transport
 from agentrl.errors import AgentRLError, EngineRefusedError, RunError, WeightsError
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts, read_restarts
@@ -83,12 +82,12 @@ class Run:
             self.stop,
         )
 
-    def worker_spec(self, engines: Sequence[Transport], worker_id: int) -> ActorSpec:
-        self.sampled_from = list(engines)
+    def worker_spec(self, engines: Fleets, worker_id: int) -> ActorSpec:
+        self.sampled_from = list(engines[POLICY])
         return ActorSpec("worker", lambda: self)
 
     async def start(self) -> None:
-        await asyncio.gather(self.engines.start(), self.workers.start(self.engines.current))
+        await asyncio.gather(self.engines.start(), self.workers.start({POLICY: self.engines.current}))
         self.engines.watch(self.refill)
 
     async def refill(self, engine: Engine) -> None:
@@ -99,12 +98,14 @@ class Run:
     async def task_count(self, split: str) -> None:
         """As of a rollout worker; so are the next two."""
 
-    async def engine_lost(self, engine_id: int, why: str) -> None:
+    async def engine_lost(self, engine_id: int, why: str, model: str) -> None:
+        assert model == POLICY
         if self.deaf:
             raise self.deaf.pop(0)
         self.heard.put_nowait((f"lost: {why}", engine_id))
 
-    async def engine_restarted(self, engine_id: int, engine: RemoteEngine) -> None:
+    async def engine_restarted(self, engine_id: int, engine: RemoteEngine, model: str) -> None:
+        assert model == POLICY
         assert self.engines.serving()[engine_id] is engine
         self.heard.put_nowait(("restarted", engine_id))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.cluster.specs import Worker
-from agentrl.config.schema import Config
+from agentrl.config.schema import POLICY, Config
 from agentrl.types import HELD_OUT, TRAIN, EpisodeRequest, EpisodeSettings, SampleId
 from tests.unit.rollout.templates import tokenizer
 
@@ -52,7 +52,7 @@ async def test_each_environment_has_its_own_tasks_rewards_and_episodes(tmp_path:
         {"name": str(tmp_path / "plain.py"), "alias": "many", "tasks": 9},
         {"name": str(tmp_path / "ranked.py")},
     ]
-    worker = Worker("worker", (), Config.model_validate({"env": tables}), str(tmp_path / "model"))
+    worker = Worker("worker", {POLICY: ()}, Config.model_validate({"env": tables}), str(tmp_path / "model"))
     assert await worker.task_count(TRAIN) == {"few": 2, "many": 9, "ranked": 1}
     assert await worker.with_group_rewards() == {"ranked"}
     episode = EpisodeSettings(1.0, 8, 0, 10.0, 10.0)

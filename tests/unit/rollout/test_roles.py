@@ -34,8 +34,8 @@ from agentrl.roles.remote import Players
 from agentrl.roles.spec import RoleSpec
 from agentrl.rollout import byte_renderer
 from agentrl.rollout.byte_renderer import ByteRenderer
+from agentrl.rollout.engine_player import EnginePlayer, SampledModel
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
-from agentrl.rollout.policy_player import PolicyPlayer
 from agentrl.rollout.recorder import Recorder
 from agentrl.rollout.session import Budget, Session
 from agentrl.serving import RequestError
@@ -105,9 +105,9 @@ async def run(env: type[Env], script: Any, specs: list[RoleSpec], **changes: Any
         script, encode=byte_renderer.encode, vocab_size=byte_renderer.VOCAB_SIZE, max_model_len=10_000
     )
     heard, renderer, players, endpoint = Listening(engine), ByteRenderer(), Players(), Endpoint(10_000)
+    model = SampledModel(renderer, heard, 10_000)
     castings = {
-        spec.name: spec.played_by(players.of(spec) if spec.keys.url else PolicyPlayer(spec, renderer, heard, 10_000))
-        for spec in specs
+        spec.name: spec.played_by(players.of(spec) if spec.keys.url else EnginePlayer(spec, model)) for spec in specs
     }
     make: Callable[[int], EnvDriver] = lambda turns: EnvDriver(env(), turns, castings)  # noqa: E731
     runtime = EpisodeRuntime(make, renderer, heard, 10_000, endpoint)
@@ -159,7 +159,7 @@ async def test_an_aborted_completion_is_no_reply_of_a_role() -> None:
         async def generate(self, *asked: Any) -> Completion:
             return Completion((65, 66), (0.0, 0.0), (), "abort")
 
-    player = PolicyPlayer(spec("opponent"), ByteRenderer(), Aborting(), 10_000)
+    player = EnginePlayer(spec("opponent"), SampledModel(ByteRenderer(), Aborting(), 10_000))
     with pytest.raises(EngineError, match="aborted"):
         await player.answer(Ask((HELLO,)), 0)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentrl.cluster.placement import bundles, engine_gpus, role_bundle, role_gpus
 from agentrl.config.schema import Config
 from agentrl.env import Context, Env, Message, Task, role
 from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.training.inputs import anchored
 from agentrl.training.roles import check_roles
+from tests.tiny import tiny_model
 from tests.unit.reward_models.test_client import answering
 from tests.unit.roles.test_remote import said
 
@@ -63,6 +67,29 @@ def test_the_policy_needs_no_check() -> None:
     check_roles(config(judge={"model": "policy"}), [Judged])
 
 
+def test_a_model_that_the_run_cannot_serve_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"roles.judge.model: model './none': there is no such folder.*roles.judge.url"
+    ):
+        check_roles(config(judge={"model": "./none"}), [Judged])
+    judge = tiny_model(tmp_path, max_length=64)
+    with pytest.raises(ConfigError, match=r"roles.judge.max_context is 65, but .* reads at most 64"):
+        check_roles(config(judge={"model": str(judge), "max_context": 65}), [Judged])
+    check_roles(config(judge={"model": str(judge), "max_context": 64}), [Judged])
+
+
+def test_roles_of_one_model_share_its_engine() -> None:
+    own = {"name": "./b.py", "roles": {"judge": {"model": "./big", "max_context": 4096}, "user": {"model": "policy"}}}
+    both = config({"name": "./a.py"}, own, judge={"model": "./big"}, guide={"url": "http://127.0.0.1:1", "model": "x"})
+    assert both.role_models == {"./big": 4096}
+    both = both.model_copy(
+        update={"engine": both.engine.model_copy(update={"placement": "colocate"}), "device": "cuda"}
+    )
+    assert bundles(both) == [{"GPU": 1.0}] * 2
+    assert (role_bundle(both, 0), role_gpus(both), engine_gpus(both)) == (1, 1.0, 0.5)
+    assert anchored(both).role_models == {str(Path("big").absolute()): 4096}
+
+
 def test_a_key_that_is_not_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JUDGE_KEY", raising=False)
     keys = {"url": "http://127.0.0.1:1/v1", "model": "m", "api_key_env": "JUDGE_KEY"}
@@ -82,7 +109,8 @@ async def test_an_endpoint_that_does_not_answer_is_refused_and_one_that_does_is_
 @pytest.mark.parametrize(
     ("keys", "fault"),
     [
-        ({"model": "big"}, "roles.judge has a model without a url"),
+        ({"model": ""}, "roles.judge.model must not be empty"),
+        ({"model": "policy", "max_context": 9}, "has a max_context, which is for models that the run serves"),
         ({"model": "policy", "api_key_env": "KEY"}, "has an api_key_env without a url"),
         ({"url": "http://127.0.0.1:1"}, "roles.judge.model"),
         ({"model": "policy", "temperatur": 1}, "roles.judge.temperatur"),

@@ -1,0 +1,64 @@
+"""The engines of models that play roles: started with the run, never trained."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+from agentrl.cluster.engines import Engines
+from agentrl.cluster.placement import role_bundle, role_gpus
+from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.signals import Stop
+from agentrl.cluster.specs import make_engine, vllm_spec
+from agentrl.cluster.workers import Workers
+from agentrl.config.models import locate
+from agentrl.config.schema import Config, LoraSection
+from agentrl.engine.vllm.settings import environment
+from agentrl.errors import EngineDiedError
+from agentrl.records.restarts import Restarts
+from agentrl.types import Version
+from agentrl.weights.publisher import Publisher
+from agentrl.weights.staging import stage_folder
+from agentrl.weights.transfer import StagedTransfer
+
+
+class RoleEngines:
+    """The engine of one model, the one at `index` in `config.role_models`."""
+
+    def __init__(
+        self, cluster: Cluster, config: Config, index: int, folder: Path, scratch: Path,
+        workers: Workers, restarts: Restarts, stop: Stop,
+    ) -> None:  # fmt: skip
+        name, max_context = list(config.role_models.items())[index]
+        model = locate(name)
+        own = config.model_copy(
+            update={
+                "model": config.model.model_copy(update={"name": name, "max_context": max_context}),
+                "engine": config.engine.model_copy(
+                    update={"count": 1, "tensor_parallel": 1, "placement": "separate"},
+                ),
+                "weights": config.weights.model_copy(update={"transfer": "shm"}),
+                "lora": LoraSection(),
+            }
+        )
+        spec = vllm_spec(own, model, str(scratch / f"role-{index}"))
+        actor = ActorSpec(
+            f"engine of {name}",
+            make_engine,
+            (spec,),
+            env=environment(spec, sorted(os.sched_getaffinity(0))),
+            gpus=role_gpus(config),
+            bundle=role_bundle(config, index),
+            died=EngineDiedError,
+        )
+        self.engines = Engines(cluster, lambda _: actor, own.engine, workers, restarts, stop, name)
+        transfer = StagedTransfer(partial(stage_folder, model, folder, own.weights.bucket_mib << 20))
+        self._publisher = Publisher(self.engines, transfer, own.weights.publish_timeout_s)
+
+    async def start(self) -> None:
+        """Wait until the engine serves the model; it is replaced from then on when it dies."""
+        await self.engines.start()
+        self.engines.watch(self._publisher.refill)
+        async with self._publisher.lock:
+            await self._publisher.publish(Version(0, 0))

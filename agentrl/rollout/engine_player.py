@@ -1,0 +1,56 @@
+"""A role that a model on the engines of the run plays, such as the policy: its tokens are never trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentrl.endpoint import Ask
+from agentrl.errors import RoleError, catch
+from agentrl.roles import Player, RoleReply
+from agentrl.roles.spec import RoleSpec
+from agentrl.rollout.boundary import described
+from agentrl.rollout.episode import Sampler, sampled
+from agentrl.rollout.renderer import Renderer
+from agentrl.rollout.session import shown
+from agentrl.types import Prompt, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class SampledModel:
+    """A model on engines of the run, and how messages become its tokens."""
+
+    renderer: Renderer
+    engine: Sampler
+    max_context: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlayer(Player):
+    """Plays a role with the weights that the engines have."""
+
+    spec: RoleSpec
+    model: SampledModel
+
+    async def answer(self, ask: Ask, seed: int) -> RoleReply:
+        """Return the model's reply; see `Player`. Raises EngineError if the engines fail or abort."""
+        renderer, max_context = self.model.renderer, self.spec.keys.max_context or self.model.max_context
+        rendered = catch(renderer.first, ask.messages, ask.tools)
+        if rendered.error is not None:
+            raise RoleError(f"the role {self.spec.name}: the model's chat template: {described(rendered.error)}")
+        prompt, keys = rendered.value, self.spec.keys
+        most = min(keys.max_tokens, ask.max_tokens or keys.max_tokens, max_context - len(prompt))
+        if most <= 0:
+            raise RoleError(
+                f"the role {self.spec.name}: its prompt has {len(prompt):,} tokens of at most {max_context:,} "
+                f"({self._key}): no room is left for a reply"
+            )
+        sampling = Sampling(most, keys.temperature, seed, renderer.stop_token_ids, ask.stop)
+        completion = await sampled(self.model.engine, Prompt(prompt), sampling, keys.timeout_s)
+        parsed = renderer.parse(prompt, completion.ids, ask.tools, 0)
+        message, _ = shown(parsed, ask.stop)
+        is_cut = completion.finish_reason == "length"
+        return RoleReply(message, len(prompt), len(completion.ids), is_cut)
+
+    @property
+    def _key(self) -> str:
+        return f"roles.{self.spec.name}.max_context" if self.spec.keys.is_served else "model.max_context"
