@@ -70,5 +70,5 @@ async def _inspected(env: RemoteEnv, request: DryRunRequest, has_reward_models: 
         raise ConfigError(str(error)) from error
     finally:
         await env.close()
-    source = converted(found["source"], PluginSource)
-    return Inspection(tuple(found["notes"]), str(found["prompt"]), lambda: source)
+    source, roles = converted(found["source"], PluginSource), converted(found["roles"], dict[str, str])
+    return Inspection(tuple(found["notes"]), str(found["prompt"]), lambda: source, roles)

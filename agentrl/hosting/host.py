@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -19,9 +19,9 @@ from agentrl.hosting.channel import Channel
 from agentrl.hosting.inspection import inspect
 from agentrl.hosting.peer import Peer
 from agentrl.hosting.tokens import tokens_of
-from agentrl.hosting.wire import PROTOCOL, EnvFacts, answer_of, episode_of
+from agentrl.hosting.wire import PROTOCOL, EnvFacts, answer_of, ask_of, casting_of, episode_of, reply_of
 from agentrl.records.manifest import hash_source, interpreter, source_path
-from agentrl.roles import Casting
+from agentrl.roles import Casting, Player, RoleReply
 from agentrl.types import StopReason
 
 
@@ -51,8 +51,8 @@ class HostedEnv:
 
     async def facts(self) -> EnvFacts:
         """Return what a worker should know."""
-        driver = self.driver()
-        return EnvFacts(self.kind.__name__, driver.is_agent, driver.max_turns, driver.has_group_rewards)
+        driver, name = self.driver(), self.kind.__name__
+        return EnvFacts(name, driver.is_agent, driver.max_turns, driver.has_group_rewards, tuple(sorted(self.roles)))
 
     def digest(self) -> str:
         """Return one sha256 for its source and its keys."""
@@ -77,9 +77,11 @@ class Host:
         self._env: HostedEnv | None = None
         self._drivers: dict[int, EnvDriver] = {}
         self._endpoint: Endpoint | None = None
+        self._castings: Mapping[str, Casting] = MappingProxyType({})
         calls: tuple[Callable[..., Awaitable[Any]], ...] = (
             self.open, self.inspect, self.ping, self.size, self.task, self.score_group,
-            self.reset, self.begin, self.step, self.play, self.take, self.finish, self.success, self.close,
+            self.reset, self.begin, self.step, self.play, self.take, self.ask_role, self.finish,
+            self.success, self.close,
         )  # fmt: skip
         self._calls = {call.__name__: call for call in calls}
 
@@ -105,19 +107,19 @@ class Host:
 
     # --- the environment ------------------------------------------------------------------------------------------
 
-    async def open(self, protocol: int, name: str, options: dict[str, Any]) -> EnvFacts:
-        """Choose the environment of this connection."""
+    async def open(
+        self, protocol: int, name: str, options: dict[str, Any], roles: dict[str, Any] | None = None
+    ) -> EnvFacts:
+        """Choose the environment of this connection, and the roles that models of the worker play."""
         if protocol != PROTOCOL:
             raise ConfigError(
                 f"protocol {protocol} of the worker is not {PROTOCOL} of agentrl {__version__} here: install the same "
                 "version on both machines"
             )
         self._env = self._opener(name, options)
-        if roles := ", ".join(sorted(self._env.roles)):
-            raise ConfigError(
-                f"{self._env.kind.__name__} asks {roles}: only environments in the interpreter of agentrl have models "
-                "for their roles"
-            )
+        if roles is not None:
+            check_played(self._env, roles)
+            self._castings = {role: casting_of(PeerPlayer(self._peer, role), limits) for role, limits in roles.items()}
         return replace(await self._env.facts(), digest=await asyncio.to_thread(self._env.digest))
 
     async def ping(self) -> None:
@@ -129,7 +131,7 @@ class Host:
         request = DryRunRequest(env.name, dict(env.options), splits, seed, max_turns)
         found = await asyncio.to_thread(inspect, request, has_reward_models)
         source = replace(await asyncio.to_thread(found.source), interpreter=interpreter())
-        return {"notes": found.notes, "prompt": found.prompt, "source": source}
+        return {"notes": found.notes, "prompt": found.prompt, "source": source, "roles": found.roles}
 
     async def size(self, split: str, seed: int) -> int | None:
         """Return the number of tasks; None if they are endless."""
@@ -139,22 +141,23 @@ class Host:
         """Return the id of a task, which stays here."""
         return (await self._hosted.driver().task(split, index, seed)).id
 
-    async def score_group(self, task: dict[str, Any], episodes: list[Any]) -> Any:
+    async def score_group(self, task: dict[str, Any], episodes: list[Any]) -> dict[str, Any]:
         """Score the finished episodes of one group."""
-        driver = self._hosted.driver()
+        driver = self._made()
         found = await self._task(driver, task)
-        return await driver.score_group([episode_of(episode, found) for episode in episodes])
+        rows = await driver.score_group([episode_of(episode, found) for episode in episodes])
+        return {"rows": rows, "roles": driver.role_uses}
 
     # --- an episode -----------------------------------------------------------------------------------------------
 
     async def reset(self, episode: int, max_turns: int, task: dict[str, Any], **more: Any) -> Any:
         """Begin an episode in step mode."""
-        driver = self._drivers[episode] = self._hosted.driver(max_turns)
+        driver = self._drivers[episode] = self._made(max_turns)
         return await driver.reset(await self._task(driver, task), **more)
 
     async def begin(self, episode: int, max_turns: int, task: dict[str, Any], **more: Any) -> None:
         """Begin an episode in agent mode."""
-        driver = self._drivers[episode] = self._hosted.driver(max_turns)
+        driver = self._drivers[episode] = self._made(max_turns)
         await driver.begin(await self._task(driver, task), **more)
 
     async def step(self, episode: int, turn: Any) -> Any:
@@ -181,10 +184,19 @@ class Host:
         """Return the environment's own verdict on success."""
         return await self._driver(episode).success()
 
-    async def close(self, episode: int) -> None:
-        """Tear an episode down; one that has not begun is closed already."""
-        if driver := self._drivers.pop(episode, None):
-            await driver.close()
+    async def ask_role(self, episode: int, role: str, ask: Any) -> Any:
+        """Ask a role for the agent of an episode."""
+        return await self._driver(episode).roles[role].answer(ask_of(ask))
+
+    async def close(self, episode: int) -> Any:
+        """Tear an episode down; return what it asked of roles. One that has not begun is closed already."""
+        if not (driver := self._drivers.pop(episode, None)):
+            return {}
+        await driver.close()
+        return driver.role_uses
+
+    def _made(self, max_turns: int = 0) -> EnvDriver:
+        return self._hosted.driver(max_turns, self._castings)
 
     @property
     def _hosted(self) -> HostedEnv:
@@ -199,6 +211,24 @@ class Host:
     @staticmethod
     async def _task(driver: EnvDriver, task: Mapping[str, Any]) -> Task:
         return await driver.task(task["split"], task["index"], task["seed"])
+
+
+@dataclass(frozen=True, slots=True)
+class PeerPlayer(Player):
+    """Plays a role with a model of the worker."""
+
+    peer: Peer
+    role: str
+
+    async def answer(self, ask: Ask, seed: int) -> RoleReply:
+        """Return the reply to a conversation; see `Player`."""
+        return reply_of(await self.peer.call("play_role", role=self.role, ask=ask, seed=seed))
+
+
+def check_played(env: HostedEnv, players: Collection[str]) -> None:
+    """Raise ConfigError for a role that nobody plays."""
+    if missing := ", ".join(sorted(env.roles - set(players))):
+        raise ConfigError(f"{env.kind.__name__}: nobody plays {missing}: set roles.NAME.model")
 
 
 class Relay(Responder):

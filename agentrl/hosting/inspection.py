@@ -15,6 +15,7 @@ from agentrl.env.dry_run.completeness import check_complete
 from agentrl.env.dry_run.process import dry_run
 from agentrl.env.dry_run.verdict import DryRunRequest, DryRunResult
 from agentrl.env.registry import resolve
+from agentrl.env.roles import roles_of
 from agentrl.plugins.tracebacks import call_author
 from agentrl.records.manifest import PluginSource, plugin_source
 
@@ -26,8 +27,8 @@ class Inspection:
     notes: tuple[str, ...]
     prompt: str
     source: Callable[[], PluginSource]
-    kind: type[Env] | None = None
-    """Its class, if it runs in this interpreter."""
+    roles: Mapping[str, str]
+    """What each of its roles is for."""
 
 
 def make(name: str, options: Mapping[str, Any]) -> Env:
@@ -48,6 +49,6 @@ def inspect(request: DryRunRequest, has_reward_models: bool) -> Inspection:
     check_complete(EnvDriver(env, request.max_turns), has_reward_models=has_reward_models)
     notice = str(call_author(f"{type(env).__name__} cannot run here", env.preflight) or "")
     result = dry_run(request) if request.splits else DryRunResult()
-    return Inspection(
-        (notice, *result.notes), result.prompt, partial(plugin_source, request.name, type(env)), type(env)
-    )
+    roles = {name: (role.__doc__ or "").strip().partition("\n")[0] for name, role in roles_of(type(env)).items()}
+    source = partial(plugin_source, request.name, type(env))
+    return Inspection((notice, *result.notes), result.prompt, source, roles)

@@ -12,7 +12,8 @@ from agentrl.endpoint import Answer, Responder, Tokens
 from agentrl.errors import DeadlineError, WorkerLostError
 from agentrl.hosting.channel import Channel
 from agentrl.hosting.peer import Peer
-from agentrl.hosting.wire import PROTOCOL, EnvFacts, ProtocolError, ask_of, converted
+from agentrl.hosting.wire import PROTOCOL, EnvFacts, ProtocolError, ask_of, converted, limits_of
+from agentrl.roles import Casting
 
 OPEN_S = 300.0
 PING_S, SILENCE_S = 10.0, 120.0
@@ -42,8 +43,8 @@ Connect = Callable[[], Awaitable[Connection]]
 class Link:
     """One connection to an environment. If it is lost, all its calls raise WorkerLostError."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, castings: Mapping[str, Casting]) -> None:
+        self._connection, self._castings = connection, castings
         self.peer = Peer(connection.channel, self._served)
         self.facts: EnvFacts
         self.episodes = count()
@@ -52,13 +53,19 @@ class Link:
         self._watching: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, connect: Connect, name: str, options: Mapping[str, Any]) -> Link:
-        """Connect, and choose the environment. Raises ConfigError for what it refuses, WorkerLostError if it ends."""
-        link = cls(await connect())
+    async def open(
+        cls, connect: Connect, name: str, options: Mapping[str, Any], castings: Mapping[str, Casting] | None = None
+    ) -> Link:
+        """Connect, and choose the environment. Raises ConfigError for what it refuses, WorkerLostError if it ends.
+
+        `castings` are the roles that models of this side play; without any, stand-ins of the environment play them.
+        """
+        link = cls(await connect(), castings or {})
         sent = json.loads(json.dumps(dict(options), default=str))
+        roles = None if castings is None else {role: limits_of(casting) for role, casting in castings.items()}
         try:
             async with asyncio.timeout(OPEN_S):
-                facts = await link.peer.call("open", protocol=PROTOCOL, name=name, options=sent)
+                facts = await link.peer.call("open", protocol=PROTOCOL, name=name, options=sent, roles=roles)
             link.facts = converted(facts, EnvFacts)
         except TimeoutError:
             await link.close()
@@ -100,6 +107,8 @@ class Link:
 
     async def _served(self, method: str, arguments: dict[str, Any]) -> Any:
         match method, arguments:
+            case "play_role", {"role": str(role), "ask": ask, "seed": int(seed)} if role in self._castings:
+                return await self._castings[role].player.answer(ask_of(ask), seed)
             case (("answer" | "count" | "deliver" | "generate"), {"episode": int(episode), **more}):
                 if agent := self._agents.get(episode):
                     return await agent.calls[method](**more)

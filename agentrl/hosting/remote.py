@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.endpoint import Endpoint, Responder, Tokens
+from agentrl.endpoint import Ask, Endpoint, Responder, Tokens
 from agentrl.env import Episode, Start, StepResult, Task
 from agentrl.errors import ConfigError, WorkerLostError
 from agentrl.hosting.link import Connect, Link
 from agentrl.hosting.tokens import described
-from agentrl.hosting.wire import EnvFacts, converted, read, signals_of, start_of, step_of
-from agentrl.roles import Role
+from agentrl.hosting.wire import EnvFacts, converted, read, reply_of, signals_of, start_of, step_of, uses_of
+from agentrl.roles import Asked, Casting, RoleReply
 from agentrl.types import Message, RoleUse, Signal, StopReason
 
 
@@ -36,6 +36,11 @@ class RemoteEnv:
         self._restarts, self._deaths, self._why = restarts, 0, ""
         self._opening: asyncio.Task[Link] | None = None
         self._facts: EnvFacts | None = None
+        self._castings: Mapping[str, Casting] | None = None
+
+    def cast(self, castings: Mapping[str, Casting]) -> None:
+        """Let models play the roles of the environment, from the next connection on."""
+        self._castings = castings
 
     async def link(self) -> Link:
         """Return the connection. Raises WorkerLostError if it was lost too often."""
@@ -54,7 +59,7 @@ class RemoteEnv:
             times = "once" if self._deaths == 1 else f"{self._deaths} times"
             most = f"engine.restarts = {self._restarts}"
             raise WorkerLostError(f"environment {self._name} was lost {times} ({most}); the last: {self._why}")
-        link = await Link.open(self._connect, self._name, self._options)
+        link = await Link.open(self._connect, self._name, self._options, self._castings)
         self._facts = self._facts or link.facts
         if link.facts != self._facts:
             await link.close()
@@ -105,6 +110,7 @@ class RemoteDriver:
         self._env, self._max_turns = env, max_turns
         self._link: Link | None = None
         self._episode = -1
+        self._uses: dict[str, RoleUse] = {}
 
     @property
     def name(self) -> str:
@@ -122,14 +128,18 @@ class RemoteDriver:
         return self._facts.is_agent
 
     @property
-    def roles(self) -> Mapping[str, Role]:
-        """None: environments with roles run in the worker."""
-        return {}
+    def roles(self) -> Mapping[str, Asked]:
+        """The roles, as the agent of the episode asks them."""
+        return {role: RemoteRole(self, role) for role in self._facts.roles}
 
     @property
     def role_uses(self) -> dict[str, RoleUse]:
-        """None, as there are no roles."""
-        return {}
+        """What was asked of each role: known once the episode is closed, or its group is scored."""
+        return self._uses
+
+    async def ask_role(self, role: str, ask: Ask) -> RoleReply:
+        """Ask a role for the agent."""
+        return reply_of(await self._call("ask_role", role=role, ask=ask))
 
     async def size(self, split: str, seed: int = 0) -> int | None:
         """Number of tasks of a split; None if they are endless."""
@@ -184,16 +194,17 @@ class RemoteDriver:
         ]
         link = await self._linked()
         try:
-            rows = await link.peer.call("score_group", task=_ref(task), episodes=sent)
+            found = await link.peer.call("score_group", task=_ref(task), episodes=sent)
         except WorkerLostError:  # it needs nothing that the lost process had
-            rows = await (await self._env.link()).peer.call("score_group", task=_ref(task), episodes=sent)
-        return read(lambda: tuple(signals_of(row) for row in rows))
+            found = await (await self._env.link()).peer.call("score_group", task=_ref(task), episodes=sent)
+        self._uses = read(lambda: uses_of(found["roles"]))
+        return read(lambda: tuple(signals_of(row) for row in found["rows"]))
 
     async def close(self) -> None:
         """Tear the episode down. Idempotent; an episode whose process is lost has ended with it."""
         if self._link is not None and self._episode >= 0 and not self._link.peer.lost:
             episode, self._episode = self._episode, -1
-            await self._link.peer.call("close", episode=episode)
+            self._uses = uses_of(await self._link.peer.call("close", episode=episode))
 
     async def _begin(self, method: str, task: Task, **more: Any) -> Any:
         link = await self._linked()
@@ -213,6 +224,18 @@ class RemoteDriver:
     def _facts(self) -> EnvFacts:
         assert self._link is not None, "the episode's task was asked for first"
         return self._link.facts
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRole:
+    """A role of an episode at the other side, which counts and limits its calls."""
+
+    driver: RemoteDriver
+    role: str
+
+    async def answer(self, ask: Ask) -> RoleReply:
+        """Return the reply to one call; see `Role`."""
+        return await self.driver.ask_role(self.role, ask)
 
 
 def _ref(task: Task) -> dict[str, Any]:

@@ -128,8 +128,6 @@ class EnvServer:
 
     def __init__(self, name: str, options: Mapping[str, Any], token: str = "") -> None:
         self._env, self._token = HostedEnv.named(name, options), token
-        if roles := ", ".join(sorted(self._env.roles)):
-            raise ConfigError(f"{self._env.kind.__name__} asks {roles}: a server has no models for roles")
 
     @asynccontextmanager
     async def listening(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[int]:

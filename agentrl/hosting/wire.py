@@ -17,17 +17,18 @@ from agentrl.env.messages import checked_messages
 from agentrl.errors import AgentRLError, Fault
 from agentrl.plugins.tracebacks import describe_error, traced
 from agentrl.records.plain import plain
+from agentrl.roles import Casting, Player, RoleLimits, RoleReply
 from agentrl.serving import RequestError
-from agentrl.types import Completion, Message, Signal, StopReason
+from agentrl.types import Completion, Message, RoleUse, Signal, StopReason
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of what is sent; both sides must have the same."""
 T = TypeVar("T")
 KNOWN: dict[str, type[AgentRLError]] = {
     kind.__name__: kind
     for kind in (
         AuthorDeadlineError, errors.ConfigError, errors.DataError, errors.DeadlineError, errors.EngineError,
-        errors.EnvError, errors.VerifierError, errors.WorkerLostError,
+        errors.EnvError, errors.RoleError, errors.VerifierError, errors.WorkerLostError,
     )
 }  # fmt: skip
 """Errors that are the same on both sides."""
@@ -60,6 +61,7 @@ class EnvFacts:
     is_agent: bool
     max_turns: int
     has_group_rewards: bool
+    roles: tuple[str, ...] = ()
     digest: str = ""
     """Hash of its source and its keys, if it runs elsewhere."""
 
@@ -109,6 +111,26 @@ def answer_of(value: Any) -> Answer:
 
 def _with_tuples(value: dict[str, Any], *names: str) -> dict[str, Any]:
     return {key: tuple(item) if key in names else item for key, item in value.items()}
+
+
+def limits_of(casting: Casting) -> dict[str, Any]:
+    """Return what the other side needs of a role that a model of this side plays."""
+    return {"max_calls": casting.limits.max_calls, "retries": casting.limits.retries, "timeout_s": casting.timeout_s}
+
+
+def casting_of(player: Player, value: Any) -> Casting:
+    """Return a role that a model of the other side plays, with its limits as they were sent."""
+    return read(lambda: Casting(player, RoleLimits(value["max_calls"], value["retries"]), value["timeout_s"]))
+
+
+def reply_of(value: Any) -> RoleReply:
+    """Return the reply of a role that was sent."""
+    return read(lambda: RoleReply(**value))
+
+
+def uses_of(value: Any) -> dict[str, RoleUse]:
+    """Return what was asked of roles, as it was sent."""
+    return converted(value, dict[str, RoleUse])
 
 
 def completion_of(value: Any) -> Completion:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Protocol
 
 from agentrl.endpoint import POLICY, Answer, Ask, refused
 from agentrl.errors import RoleError
-from agentrl.roles.role import Role
+from agentrl.roles.role import RoleReply
 
 
-async def relayed(roles: Mapping[str, Role], ask: Ask) -> Answer:
+class Asked(Protocol):
+    """A role of an episode, as far as the calls of agents need it: a `Role`, or one of another process."""
+
+    async def answer(self, ask: Ask) -> RoleReply:
+        """Return the reply to one call; see `Role`."""
+
+
+async def relayed(roles: Mapping[str, Asked], ask: Ask) -> Answer:
     """Return the answer of the role that a call names. Raises RequestError if there is no such role, or no reply.
 
     An EngineError of a role that the policy plays passes through.

@@ -11,7 +11,7 @@ from typing import Protocol
 from agentrl.endpoint import Endpoint, Responder, Tokens
 from agentrl.env import Episode, Start, StepResult, Task
 from agentrl.errors import EngineError
-from agentrl.roles import Role
+from agentrl.roles import Asked
 from agentrl.rollout.boundary import Ending, Phase, boundary, undecided
 from agentrl.rollout.recorder import Branch, Recorder
 from agentrl.rollout.renderer import Renderer
@@ -68,7 +68,7 @@ class Driver(Protocol):
         """True if the author's agent drives the episode."""
 
     @property
-    def roles(self) -> Mapping[str, Role]:
+    def roles(self) -> Mapping[str, Asked]:
         """The roles of the current episode."""
 
     @property

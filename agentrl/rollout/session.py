@@ -11,7 +11,7 @@ from typing import Any
 
 from agentrl.endpoint import Answer, Ask, Key, Responder, key_after, keys_of, refused
 from agentrl.errors import EngineError, EnvError, RoleError, acatch, catch
-from agentrl.roles import Role, relayed
+from agentrl.roles import Asked, relayed
 from agentrl.rollout.boundary import Ending, described
 from agentrl.rollout.recorder import Branch, Recorder
 from agentrl.rollout.renderer import Renderer
@@ -87,7 +87,7 @@ class Session(Responder):
         budget: Budget,
         generate: Generate,
         take: Take,
-        roles: Mapping[str, Role] = MappingProxyType({}),
+        roles: Mapping[str, Asked] = MappingProxyType({}),
     ) -> None:
         self._renderer, self._recorder, self._budget = renderer, recorder, budget
         self._generate, self._take, self._roles = generate, take, roles

@@ -14,7 +14,8 @@ from agentrl.endpoint import POLICY, Endpoint
 from agentrl.env import Episode, close_shared
 from agentrl.errors import ConfigError
 from agentrl.hosting.environments import environment
-from agentrl.hosting.host import HostedEnv
+from agentrl.hosting.host import HostedEnv, check_played
+from agentrl.roles import Player
 from agentrl.roles.remote import Players
 from agentrl.roles.spec import RoleSpec
 from agentrl.rollout.boundary import Phase, boundary, ended, with_signals
@@ -57,18 +58,13 @@ class RolloutWorker:
         self._own_players: Players | None = None
         if players is None:
             players = self._own_players = Players()
-        castings = {
-            role.name: role.played_by(
-                players.of(role) if role.keys.url else EnginePlayer(role, models[role.keys.model])
-            )
-            for role in roles
-        }
+        castings = {role.name: role.played_by(_player(role, players, models)) for role in roles}
         driver: Callable[[int], Driver] = self._env.driver
         if isinstance(self._env, HostedEnv):
+            check_played(self._env, castings)
             driver = partial(self._env.driver, castings=castings)
-            if missing := self._env.roles - castings.keys():
-                names = ", ".join(sorted(missing))
-                raise ConfigError(f"{self._env.kind.__name__}: nobody plays {names}: set roles.NAME.model")
+        else:
+            self._env.cast(castings)
         self._runtime = EpisodeRuntime(
             driver,
             renderer,
@@ -147,6 +143,17 @@ def load_renderer_of(model: str) -> Renderer:
     from transformers import AutoTokenizer  # slow to import, and the driver process imports this file
 
     return load_renderer(AutoTokenizer.from_pretrained(model))
+
+
+def _player(role: RoleSpec, players: Players, models: Mapping[str, SampledModel]) -> Player:
+    """Return who plays a role: its endpoint, or a model on engines."""
+    if role.keys.url:
+        return players.of(role)
+    if role.keys.model not in models:
+        raise ConfigError(
+            f"roles.{role.name}.model: {role.keys.model} has no engine here: serve it, and set roles.{role.name}.url"
+        )
+    return EnginePlayer(role, models[role.keys.model])
 
 
 def _with_uses(trajectory: Trajectory, uses: dict[str, RoleUse]) -> Trajectory:

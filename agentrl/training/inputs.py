@@ -16,7 +16,6 @@ from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.models import check_context, encode, locate, other_models, tokenizer
 from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection, RoleKeys
 from agentrl.config.values import anchored_model, expanded
-from agentrl.env.base import Env
 from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.errors import ConfigError, catch
 from agentrl.hosting.environments import inspect_env
@@ -66,7 +65,7 @@ class RunInputs:
             check_lock(config.env_lock, config.env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
         tried = [_tried(config, env, wanted) for env in config.env]
-        check_roles(config, [one.kind or Env for one in tried])
+        check_roles(config, [one.roles for one in tried])
         model = locate(config.model.name)
         _check_reward_models(config)
         check_context(model, config.model.max_context, "model.max_context")

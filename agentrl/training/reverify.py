@@ -14,9 +14,7 @@ from agentrl.config.loading import load
 from agentrl.config.models import locate
 from agentrl.config.schema import Config, EnvSection
 from agentrl.config.values import expanded
-from agentrl.env import Env
 from agentrl.env.dry_run.verdict import DryRunRequest
-from agentrl.env.roles import roles_of
 from agentrl.errors import ConfigError, did_you_mean
 from agentrl.hosting.environments import inspect_env
 from agentrl.packaging.added import with_interpreters
@@ -134,10 +132,10 @@ def _checked(config: Config, section: EnvSection, verifier: EnvSection) -> Plugi
     request = DryRunRequest(verifier.name, verifier.options, (), config.seed, config.rollout_of(section).max_turns)
     found = inspect_env(request, verifier.python, has_reward_models=bool(config.reward.models))
     given = config.roles_of(section)
-    if played := [name for name in roles_of(found.kind or Env) if name in given and not given[name].url]:
+    if played := [name for name in found.roles if name in given and not given[name].url]:
         raise ConfigError(
-            f"{section.label}: the policy plays {', '.join(played)} (roles.NAME.model = policy), and reverify has no "
-            "model to ask again: only runs whose roles have endpoints (roles.NAME.url) can be scored again"
+            f"{section.label}: a model of the run plays {', '.join(played)}, and reverify has no engines to ask it "
+            "again: only runs whose roles have endpoints (roles.NAME.url) can be scored again"
         )
     return found.source()
 

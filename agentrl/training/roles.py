@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from agentrl.config.models import check_context, locate
 from agentrl.config.schema import Config, EnvSection
-from agentrl.env.base import Env
 from agentrl.env.driver.loop import run_on_private_loop
-from agentrl.env.roles import roles_of
 from agentrl.errors import ConfigError, RoleError, UnknownNameError
 from agentrl.roles.remote import Players
 from agentrl.roles.spec import RoleSpec, specs_of
@@ -18,17 +16,17 @@ CHECK_S = 20.0
 """Time in which an endpoint has to answer something short."""
 
 
-def check_roles(config: Config, kinds: Sequence[type[Env]]) -> None:
+def check_roles(config: Config, declared: Sequence[Mapping[str, str]]) -> None:
     """Raise ConfigError for a role without a player, for one that no environment has, or that does not answer.
 
-    `kinds` are the classes of `config.env`.
+    `declared` are the roles of each of `config.env`, with their meanings.
     """
-    known = {name for kind in kinds for name in roles_of(kind)}
+    known = {name for roles in declared for name in roles}
     for name in config.roles:
         _check_known(name, known, "the environments of this run")
     asked: set[RoleSpec] = set()
-    for env, kind in zip(config.env, kinds, strict=True):
-        asked |= _specs(config, env, kind)
+    for env, roles in zip(config.env, declared, strict=True):
+        asked |= _specs(config, env, roles)
     for spec in asked:
         if spec.keys.is_served:
             _check_model(spec, config.role_models[spec.keys.model])
@@ -36,17 +34,16 @@ def check_roles(config: Config, kinds: Sequence[type[Env]]) -> None:
         run_on_private_loop(_check_endpoints(remote))
 
 
-def _specs(config: Config, env: EnvSection, kind: type[Env]) -> set[RoleSpec]:
+def _specs(config: Config, env: EnvSection, declared: Mapping[str, str]) -> set[RoleSpec]:
     """Return the roles of one environment as they are set."""
-    declared, given = roles_of(kind), config.roles_of(env)
+    given = config.roles_of(env)
     for name in env.roles or {}:
-        _check_known(name, declared, kind.__name__)
-    for name, role in declared.items():
+        _check_known(name, declared, env.label)
+    for name, meaning in declared.items():
         if name not in given:
-            meaning = (role.__doc__ or "").strip().partition("\n")[0]
             about = f" ({meaning})" if meaning else ""
             raise ConfigError(
-                f"{kind.__name__} asks the role {name!r}{about}, which nobody plays: set roles.{name}.url and "
+                f"{env.label} asks the role {name!r}{about}, which nobody plays: set roles.{name}.url and "
                 f"roles.{name}.model to those of an endpoint, or roles.{name}.model to a folder, a hub id, or policy"
             )
     return set(specs_of({name: given[name] for name in declared}).values())

@@ -21,9 +21,11 @@ from agentrl.env import (
     Message,
     Model,
     Reply,
+    Signal,
     Task,
     Turn,
     reward,
+    role,
     shared,
     tool,
 )  # fmt: skip
@@ -179,6 +181,55 @@ class Agent(AgentEnv):
         return float(len(ctx.result or ""))
 
     write = Chat.write
+
+
+class Asking(Chat):
+    """Asks a partner everywhere."""
+
+    @role
+    def partner(self, messages: list[Message]) -> str:
+        """Talks."""
+        return "1"
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content=await self.partner.ask("begin"))]
+
+    async def respond(self, turn: Turn, ctx: Context) -> Reply:
+        number = await self.partner.ask(f"number {turn.text}", read=int)
+        return Reply.end() if turn.index + 1 >= self.config.turns else Reply.say(str(number))
+
+    @reward
+    async def liked(self, ctx: Context) -> Signal:
+        return await self.partner.score("Is it good?", answer=ctx.text)
+
+    @reward(scope="group")
+    async def chosen(self, episodes: list[Episode]) -> list[float]:
+        best = await self.partner.ask("choose")
+        return [float(one.member == len(best) % 3) for one in episodes]
+
+
+class AskingAgent(Agent):
+    """An agent that asks a partner over HTTP."""
+
+    @role
+    def partner(self, messages: list[Message]) -> str:
+        """Talks."""
+        return "1"
+
+    async def play(self, task: Task, ctx: Context, model: Model) -> str:
+        import httpx
+
+        said = "begin"
+        async with httpx.AsyncClient(
+            base_url=model.base_url, headers={"Authorization": f"Bearer {model.api_key}"}
+        ) as http:
+            for name in ("partner", model.name, "partner", model.name):
+                body = {"model": name, "messages": [{"role": "user", "content": said}]}
+                answer = await http.post("/chat/completions", json=body, timeout=30)
+                if answer.is_error:
+                    raise RuntimeError(answer.json()["error"]["message"])
+                said = f"number {answer.json()['choices'][0]['message']['content']}"
+        return said
 
 
 class TokenAgent(Agent):

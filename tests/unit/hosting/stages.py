@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agentrl.endpoint import Endpoint
@@ -14,9 +16,10 @@ from agentrl.engine.server import EngineServer
 from agentrl.hosting.host import HostedEnv
 from agentrl.hosting.remote import RemoteEnv
 from agentrl.records.store import decode, encode
+from agentrl.roles import Casting
 from agentrl.rollout import byte_renderer
 from agentrl.rollout.byte_renderer import ByteRenderer
-from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
+from agentrl.rollout.episode import Driver, EpisodeRunner, EpisodeRuntime
 from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, Signal, Timings, Trajectory
 
 FILE = Path(__file__).with_name("mine.py")
@@ -32,7 +35,9 @@ class Stage:
     runtime: EpisodeRuntime
 
     @classmethod
-    async def of(cls, env: HostedEnv | RemoteEnv, script: Sequence[Any]) -> Stage:
+    async def of(
+        cls, env: HostedEnv | RemoteEnv, script: Sequence[Any], castings: Mapping[str, Casting] = MappingProxyType({})
+    ) -> Stage:
         engine = await ScriptedEngine.ready(
             script or (Sampled(),),
             encode=byte_renderer.encode,
@@ -40,7 +45,12 @@ class Stage:
             max_model_len=CONTEXT,
         )
         client = EngineClient([EngineServer(engine)], "tests")
-        return cls(env, client, EpisodeRuntime(env.driver, ByteRenderer(), client, CONTEXT, Endpoint(CONTEXT)))
+        driver: Callable[[int], Driver] = env.driver
+        if isinstance(env, HostedEnv):
+            driver = partial(env.driver, castings=castings)
+        else:
+            env.cast(castings)
+        return cls(env, client, EpisodeRuntime(driver, ByteRenderer(), client, CONTEXT, Endpoint(CONTEXT)))
 
     async def run(self, member: int = 0, index: int = 7, **settings: Any) -> Trajectory:
         everyday = replace(EpisodeSettings(1.0, 12, 0, 200.0, 100.0), **settings)

@@ -7,23 +7,26 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from agentrl.cli.main import main
+from agentrl.endpoint import Ask
 from agentrl.engine.scripted import Delay, Hang
-from agentrl.env import Episode, close_shared
+from agentrl.env import Episode, close_shared, verdict
 from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.testing import tool_call
-from agentrl.errors import ConfigError
+from agentrl.errors import AgentRLError, ConfigError, EngineError, RoleError
 from agentrl.hosting.environments import environment, inspect_env
 from agentrl.plugins.processes import GroupProcess, start
-from agentrl.types import Signal, StopReason
+from agentrl.roles import Casting, Player, RoleLimits, RoleReply
+from agentrl.types import Message, Signal, StopReason, text_of
 from tests.unit.hosting.stages import FILE, Stage, stored
 from tests.unit.hosting.venvs import made_venv
 
@@ -45,10 +48,11 @@ async def make(python: Path) -> AsyncIterator[Make]:
     stages: list[Stage] = []
 
     async def stage(
-        *script: Any, env: str = "Chat", file: Path = FILE, here: bool = False, restarts: int = 2, **options: Any
-    ) -> Stage:
+        *script: Any, env: str = "Chat", file: Path = FILE, here: bool = False, restarts: int = 2,
+        castings: Mapping[str, Casting] = MappingProxyType({}), **options: Any,
+    ) -> Stage:  # fmt: skip
         made = environment(f"{file}:{env}", options, None if here else python, restarts)
-        stages.append(await Stage.of(made, script))
+        stages.append(await Stage.of(made, script, castings))
         return stages[-1]
 
     yield stage
@@ -109,6 +113,52 @@ async def test_a_trajectory_is_the_same_as_in_the_workers_process(
     here = await (await make(*script, env=env, here=True, **options)).run(3, **settings)
     assert stored(there) == stored(here)
     assert bool(there.traceback) == bool(here.traceback)
+
+
+@dataclass(frozen=True)
+class Partner(Player):
+    """Fails when it is asked something with `fault`."""
+
+    fault: str = "nothing"
+    error: type[AgentRLError] = RoleError
+
+    async def answer(self, ask: Ask, seed: int) -> RoleReply:
+        said = text_of(ask.messages[-1])
+        if self.fault in said:
+            raise self.error("no reply")
+        if "cannot be used" in said:
+            said = "7"
+        elif "good" in said:
+            said = verdict(list(ask.messages), 5)
+        else:
+            said = f"{said} {seed}"
+        return RoleReply(Message(role="assistant", content=said), 10, 3)
+
+
+@pytest.mark.parametrize("env", ["Asking", "AskingAgent"])
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("nothing", RoleError),
+        *((place, kind) for place in ("begin", "number", "good") for kind in (RoleError, EngineError)),
+    ],
+)
+async def test_models_of_the_worker_play_the_roles(make: Make, env: str, fault: str, error: type[AgentRLError]) -> None:
+    castings = {"partner": Casting(Partner(fault, error), RoleLimits(max_calls=20, retries=1), 30.0)}
+    there, here = [await make(env=env, here=is_here, castings=castings) for is_here in (False, True)]
+    ran, expected = await there.run(3), await here.run(3)
+    assert stored(ran) == stored(expected)
+    assert ran.roles == expected.roles
+    if fault == "nothing" and env == "Asking":
+        assert ran.is_scored
+        assert ran.roles["partner"].unreadable == 3
+        assert ran.roles["partner"].calls == 8
+        assert await ranked(there) == await ranked(here)
+
+
+async def test_a_role_that_nobody_plays_is_refused(make: Make) -> None:
+    with pytest.raises(ConfigError, match="Asking: nobody plays partner"):
+        await (await make(env="Asking")).env.facts()
 
 
 async def ranked(stage: Stage, before: Callable[[], Awaitable[None]] | None = None) -> list[list[Signal]]:

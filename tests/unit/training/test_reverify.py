@@ -418,4 +418,4 @@ def test_a_role_that_the_policy_played_is_refused(stage: Stage, again: Reverify)
     asyncio.run(stage.play([LOOK, "yes"]))
     status, report = again()
     assert status == 2
-    assert "words: the policy plays friend" in report["error"]
+    assert "words: a model of the run plays friend" in report["error"]

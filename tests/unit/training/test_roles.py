@@ -10,7 +10,6 @@ import pytest
 
 from agentrl.cluster.placement import bundles, engine_gpus, role_bundle, role_gpus
 from agentrl.config.schema import Config
-from agentrl.env import Context, Env, Message, Task, role
 from agentrl.errors import ConfigError, UnknownNameError
 from agentrl.training.inputs import anchored
 from agentrl.training.roles import check_roles
@@ -18,25 +17,8 @@ from tests.tiny import tiny_model
 from tests.unit.reward_models.test_client import answering
 from tests.unit.roles.test_remote import said
 
-
-class Judged(Env):
-    def tasks(self, split: str) -> list[Task]:
-        return [Task(split, 0)]
-
-    def setup(self, task: Task, ctx: Context) -> list[Message]:
-        return [Message(role="user", content="Hello")]
-
-    @role
-    def judge(self, messages: list[Message]) -> str:
-        """Scores politeness.
-
-        More of it.
-        """
-        return ""
-
-
-class Plain(Judged):
-    judge = None  # type: ignore[assignment]
+JUDGED = {"judge": "Scores politeness."}
+"""The roles of an environment, with their meanings."""
 
 
 def config(*envs: dict[str, Any], **roles: Any) -> Config:
@@ -44,38 +26,38 @@ def config(*envs: dict[str, Any], **roles: Any) -> Config:
 
 
 def test_a_role_that_nobody_plays_is_refused_with_its_meaning_and_the_keys() -> None:
-    with pytest.raises(ConfigError, match=r"Judged asks the role 'judge' \(Scores politeness\.\), .* set roles.judge"):
-        check_roles(config(), [Judged])
+    with pytest.raises(ConfigError, match=r"a asks the role 'judge' \(Scores politeness\.\), .* set roles.judge"):
+        check_roles(config(), [JUDGED])
 
 
 def test_a_role_that_no_environment_has_is_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown role 'jugde'. Did you mean 'judge'"):
-        check_roles(config(jugde={"model": "policy"}), [Judged])
-    with pytest.raises(UnknownNameError, match=r"unknown role 'user'.*none of Plain"):
-        check_roles(config({"name": "./a.py", "roles": {"user": {"model": "policy"}}}), [Plain])
+        check_roles(config(jugde={"model": "policy"}), [JUDGED])
+    with pytest.raises(UnknownNameError, match=r"unknown role 'user'.*none of a:"):
+        check_roles(config({"name": "./a.py", "roles": {"user": {"model": "policy"}}}), [{}])
 
 
 def test_environments_share_the_roles_of_the_run_or_have_their_own() -> None:
     own = {"name": "./b.py", "roles": {"judge": {"model": "policy", "temperature": 1.0}}}
     both = config({"name": "./a.py"}, own, judge={"model": "policy"})
-    check_roles(both, [Judged, Judged])
+    check_roles(both, [JUDGED, JUDGED])
     assert [both.roles_of(env)["judge"].temperature for env in both.env] == [0.0, 1.0]
-    check_roles(config({"name": "./a.py"}, own), [Plain, Judged])
+    check_roles(config({"name": "./a.py"}, own), [{}, JUDGED])
 
 
 def test_the_policy_needs_no_check() -> None:
-    check_roles(config(judge={"model": "policy"}), [Judged])
+    check_roles(config(judge={"model": "policy"}), [JUDGED])
 
 
 def test_a_model_that_the_run_cannot_serve_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"roles.judge.model: model './none': there is no such folder.*roles.judge.url"
     ):
-        check_roles(config(judge={"model": "./none"}), [Judged])
+        check_roles(config(judge={"model": "./none"}), [JUDGED])
     judge = tiny_model(tmp_path, max_length=64)
     with pytest.raises(ConfigError, match=r"roles.judge.max_context is 65, but .* reads at most 64"):
-        check_roles(config(judge={"model": str(judge), "max_context": 65}), [Judged])
-    check_roles(config(judge={"model": str(judge), "max_context": 64}), [Judged])
+        check_roles(config(judge={"model": str(judge), "max_context": 65}), [JUDGED])
+    check_roles(config(judge={"model": str(judge), "max_context": 64}), [JUDGED])
 
 
 def test_roles_of_one_model_share_its_engine() -> None:
@@ -94,15 +76,15 @@ def test_a_key_that_is_not_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("JUDGE_KEY", raising=False)
     keys = {"url": "http://127.0.0.1:1/v1", "model": "m", "api_key_env": "JUDGE_KEY"}
     with pytest.raises(ConfigError, match=r"roles.judge.api_key_env: the environment variable JUDGE_KEY is not set"):
-        check_roles(config(judge=keys), [Judged])
+        check_roles(config(judge=keys), [JUDGED])
 
 
 async def test_an_endpoint_that_does_not_answer_is_refused_and_one_that_does_is_asked_once() -> None:
     async with answering((401, b"wrong key")) as (url, _):
         with pytest.raises(ConfigError, match=r"role judge: .*status 401: wrong key. Check roles.judge.url"):
-            await asyncio.to_thread(check_roles, config(judge={"url": url, "model": "m"}), [Judged])
+            await asyncio.to_thread(check_roles, config(judge={"url": url, "model": "m"}), [JUDGED])
     async with answering(said("OK")) as (url, asked):
-        await asyncio.to_thread(check_roles, config(judge={"url": url, "model": "m"}), [Judged])
+        await asyncio.to_thread(check_roles, config(judge={"url": url, "model": "m"}), [JUDGED])
     assert len(asked) == 1
 
 
