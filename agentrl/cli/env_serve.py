@@ -64,7 +64,7 @@ async def _serve(server: EnvServer | OpenEnvServer, given: argparse.Namespace) -
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         async with server.listening(given.host, given.port) as port:
-            where = f"{given.host}:{port}"
+            where = f"[{given.host}]:{port}" if ":" in given.host else f"{given.host}:{port}"
             address = f"agentrl://{where}/{given.environment}" if isinstance(server, EnvServer) else f"http://{where}"
             print(f"serving {given.environment} at {address} ({given.protocol})", flush=True)
             await stop.wait()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -25,7 +27,7 @@ from agentrl.roles import Casting, Player, RoleReply
 from agentrl.types import StopReason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HostedEnv:
     """An environment of this process."""
 
@@ -54,13 +56,20 @@ class HostedEnv:
         driver, name = self.driver(), self.kind.__name__
         return EnvFacts(name, driver.is_agent, driver.max_turns, driver.has_group_rewards, tuple(sorted(self.roles)))
 
+    @cached_property
     def digest(self) -> str:
-        """Return one sha256 for its source and its keys."""
+        """One sha256 for its source, as it is when this is first read, and for its keys."""
         source = hash_source(source_path(self.name, self.kind))
-        return hashlib.sha256(f"{source} {self.config.model_dump_json()}".encode()).hexdigest()
+        keys = json.dumps(self.config.model_dump(), sort_keys=True, default=_plain)
+        return hashlib.sha256(f"{source} {keys}".encode()).hexdigest()
 
     async def close(self) -> None:
         """Do nothing: the process closes what its environments share when it ends."""
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a key in the types of JSON; the order of a set differs between processes."""
+    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
 
 
 Opener = Callable[[str, Mapping[str, Any]], HostedEnv]
@@ -120,7 +129,7 @@ class Host:
         if roles is not None:
             check_played(self._env, roles)
             self._castings = {role: casting_of(PeerPlayer(self._peer, role), limits) for role, limits in roles.items()}
-        return replace(await self._env.facts(), digest=await asyncio.to_thread(self._env.digest))
+        return replace(await self._env.facts(), digest=self._env.digest)
 
     async def ping(self) -> None:
         """Answer, which shows that the event loop runs."""

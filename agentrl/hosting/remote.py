@@ -52,7 +52,8 @@ class RemoteEnv:
 
     async def _open(self, before: asyncio.Task[Link] | None) -> Link:
         """Connect, after the connection `before` was lost or could not be made."""
-        if before is not None and self._deaths <= self._restarts:
+        is_refused = before is not None and not before.cancelled() and isinstance(before.exception(), ConfigError)
+        if before is not None and not is_refused and self._deaths <= self._restarts:
             self._why = await _end(before)
             self._deaths += 1
         if self._deaths > self._restarts:

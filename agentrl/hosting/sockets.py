@@ -128,6 +128,7 @@ class EnvServer:
 
     def __init__(self, name: str, options: Mapping[str, Any], token: str = "") -> None:
         self._env, self._token = HostedEnv.named(name, options), token
+        _ = self._env.digest  # of the source that was loaded: its files may change while it is served
 
     @asynccontextmanager
     async def listening(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[int]:

@@ -58,6 +58,9 @@ async def start(*command: str | os.PathLike[str], **options: Any) -> GroupProces
         return GroupProcess(*await asyncio.shield(starting))
     except asyncio.CancelledError:
         # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
-        with suppress(OSError):
-            await GroupProcess(*await starting).end()
+        while not starting.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({starting})
+        if not starting.exception():
+            await GroupProcess(*starting.result()).end()
         raise

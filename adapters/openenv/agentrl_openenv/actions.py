@@ -12,9 +12,13 @@ from agentrl.env import Message
 Schema = Mapping[str, Any]
 OWN = ("metadata",)
 """Fields that every action has."""
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
-LARGEST = 1e18
-"""Larger numbers are no action: a float does not tell them from their neighbours."""
+NUMBER = re.compile(
+    r"(?<![\w.])[-+]?(?:(?<![(\[{])\d{1,3}(?:,\d{3})+(?![\d)\]}])|\d+|(?=\.\d))(?:\.\d+)?(?:[eE][-+]?\d+)?"
+)
+"""Commas between thousands belong to the number, but not in a pair: (120,340)."""
+LETTER, LETTER_AT = "[a-z0-9_]", re.compile("[a-z0-9_]")
+LARGEST = 10**18
+"""No action is a larger number."""
 OBJECT = re.compile(r"""\{\s*["}]""")
 MAX_BROKEN = 100
 """Beginnings of JSON objects that do not end, after which a text is not searched any further."""
@@ -80,18 +84,28 @@ def _last_choice(choices: Sequence[Any], text: str) -> Any:
         number = _last_number(text, is_whole=False)
         return next((choice for choice in choices if choice == number), None)
     words = {str(choice).casefold(): choice for choice in choices if str(choice)}
-    longest_first = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-    found = re.findall(rf"(?<!\w)(?:{longest_first})(?!\w)", text.casefold())
+    patterns = map(_as_word, sorted(words, key=len, reverse=True))
+    found = re.findall("|".join(patterns), text.casefold()) if words else []
     return words[found[-1]] if found else None
+
+
+def _as_word(choice: str) -> str:
+    """Return the pattern of a choice that is part of no other word; scripts without spaces have no such bounds."""
+    before, after = (LETTER if LETTER_AT.match(end) else "" for end in (choice[0], choice[-1]))
+    return f"{before and f'(?<!{before})'}{re.escape(choice)}{after and f'(?!{after})'}"
 
 
 def _last_number(text: str, is_whole: bool) -> int | float | None:
     """Return the last number in a text; None if there is none, or none of the kind that is asked for."""
     found = NUMBER.findall(text)
-    value = float(found[-1].replace(",", "")) if found else LARGEST
-    if abs(value) >= LARGEST or (is_whole and not value.is_integer()):
+    digits = found[-1].replace(",", "") if found else ""
+    if not digits or abs(float(digits)) >= LARGEST:
         return None
-    return int(value) if is_whole else value
+    if not is_whole:
+        return float(digits)
+    if digits.lstrip("+-").isdecimal():
+        return int(digits)
+    return int(float(digits)) if float(digits).is_integer() else None
 
 
 def _last_object(text: str) -> dict[str, Any] | None:

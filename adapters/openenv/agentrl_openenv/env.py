@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from agentrl.env import Adapter, Context, EnvConfig, Limits, Message, Reply, Tas
 from agentrl.errors import ConfigError
 from agentrl.types import ToolSpec
 from agentrl_openenv.actions import action_of, chat_of, is_tools, messages_of, request, shown, speaks
-from agentrl_openenv.servers import Folder, Server, serving
+from agentrl_openenv.servers import Folder, Servers, serving
 from agentrl_openenv.splits import Split, splits_of
 from agentrl_openenv.wire import Observation, ServerError, Session, UnreachableError, asks_proxy
 
@@ -91,10 +90,10 @@ class OpenEnv(Adapter):
 
     @shared
     @asynccontextmanager
-    async def started(self) -> AsyncIterator[Sequence[Server]]:
-        """Start the servers of the folder, and end them with this process; none for an address."""
+    async def started(self) -> AsyncIterator[Servers | None]:
+        """Start the servers of the folder, and end them with this process; None for an address."""
         if self._is_remote:
-            yield ()
+            yield None
             return
         async with serving(self._folder, self.config.servers, self.config.start_s) as servers:
             yield servers
@@ -179,7 +178,7 @@ class OpenEnv(Adapter):
 
     async def _urls(self, gone: Sequence[str] = ()) -> Sequence[str]:
         """Return the addresses of the servers. Those of the folder that have ended are started again."""
-        return await asyncio.gather(*(server.ready(gone) for server in self.started)) or [self.id]
+        return [self.id] if self.started is None else await self.started.urls(gone)
 
     async def _session(self, task: Mapping[str, Any]) -> tuple[Session, Observation]:
         begin = partial(Session.begin, task=task, timeout_s=self.config.timeout_s, wait_s=self.config.wait_s)

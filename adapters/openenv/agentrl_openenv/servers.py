@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO
@@ -74,39 +75,36 @@ class Server:
         self.url, self.log = "", Path(os.devnull)
         self._folder, self._start_s = folder, start_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._starts = asyncio.Lock()
+        self._is_ready = False
 
-    async def ready(self, gone: Sequence[str] = ()) -> str:
-        """Return the address at which the server answers; started if it does not run or its address is among `gone`.
+    @property
+    def is_ready(self) -> bool:
+        """True if it has answered, and its process runs."""
+        return self._is_ready and self._process is not None and self._process.poll() is None
 
-        Raises ServerError.
-        """
-        async with self._starts:
-            if self._process is None or self._process.poll() is not None or self.url in gone:
-                self.end()
-                await self._start()
-            return self.url
-
-    def end(self) -> None:
-        """Kill the server with its descendants, and reap it. The log of one that had ended by itself is kept."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self.log.unlink(missing_ok=True)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        assert self._process.stdin is not None, "it was started with one"
-        self._process.stdin.close()
-        self._process.wait(END_S)
-        self._process = None
-
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Start a new process in place of an earlier one, and wait until it answers. Raises ServerError."""
+        self.end()
         prefix = f"agentrl-openenv-{self._folder.path.name}-"
         with NamedTemporaryFile(prefix=prefix, suffix=".log", delete=False) as log:
             self._process, self.log = self._run(log), Path(log.name)
         if reason := await self._fault(self._process):
             said = self.log.read_text(errors="replace").splitlines()[-MAX_LINES:]
             raise ServerError("\n".join([f"the server {reason}; {self.log} ends with", *said]))
+        self._is_ready = True
+
+    def end(self) -> None:
+        """Kill the server with its descendants, and reap it. The log of one that has not served to the end is kept."""
+        if self._process is None:
+            return
+        if self.is_ready:
+            self.log.unlink(missing_ok=True)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        assert self._process.stdin is not None, "it was started with one"
+        self._process.stdin.close()
+        self._process.wait(END_S)
+        self._process, self._is_ready = None, False
 
     def _run(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
         folder = self._folder
@@ -138,18 +136,62 @@ class Server:
         return f"ended with exit code {process.returncode} before it served"
 
 
-@asynccontextmanager
-async def serving(folder: Folder, count: int, start_s: float) -> AsyncIterator[Sequence[Server]]:
-    """Run `count` servers of a folder while the context is open, each on a free port. Raises ServerError.
+class Servers:
+    """The servers of a folder."""
 
-    They also end when this process does.
+    def __init__(self, servers: Sequence[Server]) -> None:
+        self._servers = servers
+        self._starting: dict[Server, asyncio.Task[None]] = {}
+
+    async def urls(self, gone: Sequence[str] = ()) -> list[str]:
+        """Return the addresses of those that run. Starts those that do not, and those at the addresses `gone`.
+
+        Waits for that only if none runs. Raises ServerError.
+        """
+        for server in self._servers:
+            is_needed = not server.is_ready or server.url in gone
+            if is_needed and server not in self._starting:
+                task = self._starting[server] = asyncio.create_task(server.start())
+                task.add_done_callback(partial(self._started, server))
+        if not (running := self._running()):
+            tasks = list(self._starting.values())
+            await asyncio.wait(tasks)
+            running = self._running()
+            errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
+            if not running:
+                raise errors[0] if errors else ServerError("the servers have ended")
+        return running
+
+    async def close(self) -> None:
+        """End all of them. Idempotent."""
+        tasks = list(self._starting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for server in self._servers:
+            server.end()
+
+    def _running(self) -> list[str]:
+        return [server.url for server in self._servers if server.is_ready and server not in self._starting]
+
+    def _started(self, server: Server, task: asyncio.Task[None]) -> None:
+        del self._starting[server]
+        if not task.cancelled():
+            task.exception()  # it is known: the next call of `urls` starts it again
+
+
+@asynccontextmanager
+async def serving(folder: Folder, count: int, start_s: float) -> AsyncIterator[Servers]:
+    """Have `count` servers of a folder while the context is open, each on a free port of its own.
+
+    They also end when this process does. Raises ServerError.
     """
-    servers = [Server(folder, start_s) for _ in range(count)]
-    with ExitStack() as stack:
-        for server in servers:
-            stack.callback(server.end)
-        await asyncio.gather(*(server.ready() for server in servers))
+    servers = Servers([Server(folder, start_s) for _ in range(count)])
+    try:
+        await servers.urls()
         yield servers
+    finally:
+        await servers.close()
 
 
 def variables() -> dict[str, str]:

@@ -90,8 +90,11 @@ class Session:
         except (TimeoutError, WebSocketException) as error:
             kind = UnreachableError if isinstance(error, InvalidMessage) else ServerError
             raise kind(f"{url}: no connection: {error!r}") from error
-        except OSError as error:
-            raise UnreachableError(f"{url}: no connection: {error}") from error
+        except (
+            OSError
+        ) as error:  # one that is no ConnectionError is a fault of this process, such as too many open files
+            kind = UnreachableError if isinstance(error, ConnectionError) else ServerError
+            raise kind(f"{url}: no connection: {error}") from error
         session = cls(socket, url, timeout_s)
         try:
             first = await session.call("reset", task)

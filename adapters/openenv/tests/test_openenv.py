@@ -278,6 +278,7 @@ def schema(*required: str, **fields: dict[str, Any]) -> dict[str, Any]:
 
 TEXT, MOVE = schema("message", message={"type": "string"}), schema("move", move={"enum": ["up", "down"]})
 WINDS, DIGITS = schema("wind", wind={"enum": ["east", "northeast"]}), schema("n", n={"enum": [1, 10]})
+SIDES = schema("side", side={"enum": ["北", "南"]})
 VALUE, WHOLE = schema("v", v={"type": "number"}), schema("n", n={"type": "integer"})
 BOTH = schema("x", "y", x={"type": "integer"}, y={"type": "integer"})
 
@@ -291,6 +292,9 @@ BOTH = schema("x", "y", x={"type": "integer"}, y={"type": "integer"})
         (MOVE, "I give up, downright.", {"move": "up"}),
         (WINDS, "go northeast", {"wind": "northeast"}),
         (WINDS, "eastern", None),
+        (SIDES, "向北走", {"side": "北"}),
+        (schema("sign", sign={"enum": ["+", "-"]}), "3+4", {"sign": "+"}),
+        (schema("x", x={"enum": [""]}), "", None),
         (DIGITS, "10", {"n": 10}),
         (DIGITS, "100", None),
         (BOTH, 'First {"x": 1} then ```{"x": 2, "y": {"z": 3}}```.', {"x": 2, "y": {"z": 3}}),
@@ -304,6 +308,9 @@ BOTH = schema("x", "y", x={"type": "integer"}, y={"type": "integer"})
         (VALUE, "5, or rather -1,200.5.", {"v": -1200.5}),
         (VALUE, "1e999", None),
         (VALUE, "1" + ",000" * 10_000, None),
+        (VALUE, "at (120,340)", {"v": 340.0}),
+        (VALUE, "about .5", {"v": 0.5}),
+        (WHOLE, "9007199254740993", {"n": 9007199254740993}),
         (WHOLE, "", None),
         (WHOLE, "3.5", None),
         (WHOLE, "between 3-4.0", {"n": 4}),

@@ -16,7 +16,8 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install uvicorn websockets")
 
-from agentrl_openenv.servers import Folder, serving
+from agentrl_openenv.servers import Folder, Server, serving
+from agentrl_openenv.wire import ServerError
 
 from agentrl.env import Message, StopReason, make_env, play, resolve, testing
 from agentrl.errors import ConfigError
@@ -124,8 +125,8 @@ def test_a_server_ends_with_a_process_that_is_killed(folder: Path) -> None:
         "import asyncio, sys; from pathlib import Path; import httpx\n"
         "from agentrl_openenv.servers import Folder, serving\n"
         "async def main():\n"
-        f"    async with serving(Folder.read(Path({str(folder)!r})), 1, 60) as [server]:\n"
-        "        print(httpx.get(server.url + '/pid').json(), flush=True); sys.stdin.read()\n"
+        f"    async with serving(Folder.read(Path({str(folder)!r})), 1, 60) as servers:\n"
+        "        print(httpx.get((await servers.urls())[0] + '/pid').json(), flush=True); sys.stdin.read()\n"
         "asyncio.run(main())"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
@@ -154,17 +155,54 @@ async def test_a_server_that_is_killed_is_replaced(folder: Path) -> None:
 
 
 async def test_the_log_of_a_server_is_kept_if_it_ended_by_itself(folder: Path) -> None:
-    async with serving(Folder.read(folder), 2, 60) as [kept, gone]:
-        assert all("the app is loaded" in server.log.read_text() for server in (kept, gone))
-        async with httpx.AsyncClient() as client:
-            pid = (await client.get(f"{kept.url}/pid")).json()
-        watch = os.pidfd_open(pid)
-        os.kill(pid, signal.SIGKILL)
-        assert await asyncio.to_thread(select.select, [watch], [], [], 50) == ([watch], [], [])
-        os.close(watch)
-    assert kept.log.exists()
-    assert not gone.log.exists()
+    kept, _ = servers = [Server(Folder.read(folder), 60) for _ in range(2)]
+    await asyncio.gather(*(server.start() for server in servers))
+    assert all("the app is loaded" in server.log.read_text() for server in servers)
+    await killed(kept.url)
+    logs = [server.log for server in servers]
+    for server in servers:
+        server.end()
+    assert [log.exists() for log in logs] == [True, False]
     kept.log.unlink()
+
+
+async def killed(url: str) -> None:
+    """Kill a server, and wait until it is gone."""
+    async with httpx.AsyncClient() as client:
+        pid = (await client.get(f"{url}/pid")).json()
+    watch = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert await asyncio.to_thread(select.select, [watch], [], [], 50) == ([watch], [], [])
+    os.close(watch)
+
+
+async def test_a_server_that_does_not_come_back_stops_no_other(folder: Path) -> None:
+    async with serving(Folder.read(folder), 2, 60) as servers:
+        lost, stays = await servers.urls()
+        (folder / "answers.py").write_text("raise RuntimeError('no answers today')\n")
+        await killed(lost)
+        async with asyncio.timeout(20):
+            for _ in range(3):
+                assert await servers.urls() == [stays]
+        await killed(stays)
+        with pytest.raises(ServerError, match="no answers today"):
+            await servers.urls()
+        (folder / "answers.py").write_text("RIGHT = 7\n")
+        assert not {lost, stays} & set(await servers.urls())
+
+
+async def test_a_start_that_is_cancelled_or_late_is_made_again(folder: Path) -> None:
+    (folder / "answers.py").write_text("import time\ntime.sleep(600)\n")
+    server = Server(Folder.read(folder), 0.3)
+    with pytest.raises(ServerError, match="did not answer GET /health within"):
+        await server.start()
+    assert not server.is_ready
+    starting = asyncio.ensure_future(server.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait({starting})
+    assert not server.is_ready
+    server.end()
 
 
 def test_what_is_no_folder_of_openenv_is_refused(tmp_path: Path, folder: Path) -> None:

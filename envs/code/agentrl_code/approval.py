@@ -120,8 +120,11 @@ class _Process:
             raise SandboxError(f"cannot start a process for checkers: {problem}") from problem
         except asyncio.CancelledError:
             # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
-            with suppress(OSError):
-                await cls(await starting).end()
+            while not starting.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({starting})
+            if not starting.exception():
+                await cls(starting.result()).end()
             raise
 
     async def reply(self, request: bytes, timeout_s: float) -> CheckerReply:

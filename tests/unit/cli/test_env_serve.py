@@ -44,7 +44,7 @@ def test_an_environment_is_served_with_a_token_until_sigterm(tmp_path: Path) -> 
         (["guess", "--env.hihg", "9"], "Did you mean 'env.high'?"),
         (["guess:1,math:1"], "several environments"),
         (["guess", "--host", "0.0.0.0"], "--token-file"),
-        (["guess", "--token-file", "short"], "has 5 characters"),
+        (["guess", "--token-file", "short"], "write 16 or more random ASCII characters"),
         (["guess", "--token-file", "nowhere"], "cannot be read"),
         (["guess", "--max-sessions", "0"], "0 is not above 0"),
         (["guess", "--port", "99999"], "cannot listen"),

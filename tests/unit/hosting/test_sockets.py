@@ -92,6 +92,19 @@ async def test_the_episodes_of_a_worker_that_leaves_are_torn_down_and_no_others(
     assert {line for line in file.read_text().splitlines() if line.startswith("torn")} == {"torn down 1", "torn down 2"}
 
 
+async def test_a_server_serves_what_it_loaded(stages: AsyncExitStack, tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(FILE.read_text())
+    port = await stages.enter_async_context(EnvServer(f"{own}:Chat", {}).listening())
+    stage = await stage_at(stages, f"agentrl://127.0.0.1:{port}/{own}:Chat")
+    assert (await stage.run()).is_scored
+    own.write_text(f"{FILE.read_text()}# a comment\n")
+    link = await stage.env.link()  # type: ignore[union-attr]
+    link._connection.kill()
+    await asyncio.wait({link._running})
+    assert (await stage.run()).is_scored
+
+
 async def test_a_lost_connection_is_made_again(stages: AsyncExitStack) -> None:
     stage = await stage_at(stages, await served(stages))
     assert (await stage.run()).is_scored
@@ -223,7 +236,6 @@ def test_an_environment_is_inspected_where_it_is_served(tmp_path: Path) -> None:
 
 SERVER = """
 import asyncio, sys
-from agentrl.hosting.peer import CANCEL_S
 from agentrl.hosting.sockets import EnvServer
 
 async def main():

@@ -64,6 +64,14 @@ class Patient(Fickle):
     limits = Limits(max_turns=3, turn_timeout_s=3600)
 
 
+class Odd(Fickle):
+    """Says what UTF-8 cannot express."""
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        self.open.append(ctx)
+        return [Message(role="user", content="Say \ud83d.")]
+
+
 class Endless(Fickle):
     """Tasks without end, and one that cannot be made."""
 

@@ -60,8 +60,11 @@ class ServerProcess:
             raise ServiceError(f"MCP server {command[0]!r} cannot be started: {error}") from error
         except asyncio.CancelledError:
             # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
-            with suppress(OSError):
-                await cls(await starting).end()
+            while not starting.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({starting})
+            if not starting.exception():
+                await cls(starting.result()).end()
             raise
 
     def kill(self) -> None:
