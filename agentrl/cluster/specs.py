@@ -110,8 +110,8 @@ class Worker:
         context, seed = config.model.max_context, config.seed
         self._players = Players(replies, share=config.rollout.workers)
         others = {
-            name: SampledModel(load_renderer_of(str(locate(name))), self._clients[name], most)
-            for name, most in config.role_models.items()
+            name: SampledModel(load_renderer_of(str(locate(name))), self._clients[name], context)
+            for name in config.role_models
         }
         self._workers = {
             env.label: RolloutWorker(

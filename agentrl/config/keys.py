@@ -42,7 +42,7 @@ RENAMED = {
 RESUMABLE = re.compile(
     r"steps|env_lock|eval\.every|(checkpoint|track|engine|scorers)\..+|rollout\.(workers|concurrency)|"
     r"reward\.(threads|gpus)|.+_timeout_s|"
-    r"roles\.\w+\.(url|api_key_env|timeout_s|concurrency|retries|max_calls|token_budget)"
+    r"roles\.\w+\.(url|api_key_env|timeout_s|concurrency|retries|max_calls|token_budget|max_context)"
 )
 
 

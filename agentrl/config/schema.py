@@ -90,6 +90,7 @@ class PluginSection(Section):
         return dict(self.model_extra or {})
 
 
+ENDPOINT_KEYS = ("concurrency", "token_budget")
 POLICY = "policy"
 """The model of a role that the policy plays."""
 
@@ -132,9 +133,10 @@ class RoleKeys(Section):
         if self.api_key_env and not self.url:
             raise PydanticCustomError("role", "has an api_key_env without a url: leave it out")
         if self.max_context and not self.is_served:
-            raise PydanticCustomError(
-                "role", "has a max_context, which is for models that the run serves: leave it out"
-            )
+            raise PydanticCustomError("role", "has a max_context, which is for models that the run serves: set it to 0")
+        idle = [key for key in ENDPOINT_KEYS if getattr(self, key) != type(self).model_fields[key].default]
+        if idle and not self.url:
+            raise PydanticCustomError("role", "has a {key}, which is for endpoints: leave it out", {"key": idle[0]})
         return self
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentrl.endpoint import Ask
-from agentrl.errors import RoleError, catch
+from agentrl.errors import DeadlineError, RoleError, catch
 from agentrl.roles import Player, RoleReply
 from agentrl.roles.spec import RoleSpec
 from agentrl.rollout.boundary import described
@@ -17,7 +17,10 @@ from agentrl.types import Prompt, Sampling
 
 @dataclass(frozen=True, slots=True)
 class SampledModel:
-    """A model on engines of the run, and how messages become its tokens."""
+    """A model on engines of the run, and how messages become its tokens.
+
+    `max_context` is the limit of roles without one of their own.
+    """
 
     renderer: Renderer
     engine: Sampler
@@ -33,11 +36,12 @@ class EnginePlayer(Player):
 
     async def answer(self, ask: Ask, seed: int) -> RoleReply:
         """Return the model's reply; see `Player`. Raises EngineError if the engines fail or abort."""
-        renderer, max_context = self.model.renderer, self.spec.keys.max_context or self.model.max_context
+        keys, renderer = self.spec.keys, self.model.renderer
+        max_context = keys.max_context or self.model.max_context
         rendered = catch(renderer.first, ask.messages, ask.tools)
         if rendered.error is not None:
             raise RoleError(f"the role {self.spec.name}: the model's chat template: {described(rendered.error)}")
-        prompt, keys = rendered.value, self.spec.keys
+        prompt = rendered.value
         most = min(keys.max_tokens, ask.max_tokens or keys.max_tokens, max_context - len(prompt))
         if most <= 0:
             raise RoleError(
@@ -45,7 +49,10 @@ class EnginePlayer(Player):
                 f"({self._key}): no room is left for a reply"
             )
         sampling = Sampling(most, keys.temperature, seed, renderer.stop_token_ids, ask.stop)
-        completion = await sampled(self.model.engine, Prompt(prompt), sampling, keys.timeout_s)
+        try:
+            completion = await sampled(self.model.engine, Prompt(prompt), sampling, keys.timeout_s)
+        except DeadlineError as error:
+            raise RoleError(f"the role {self.spec.name}: {error}: raise roles.{self.spec.name}.timeout_s") from error
         parsed = renderer.parse(prompt, completion.ids, ask.tools, 0)
         message, _ = shown(parsed, ask.stop)
         is_cut = completion.finish_reason == "length"

@@ -64,7 +64,10 @@ def replay(path: Path, step: int | None = None) -> None:
     """Train the stored trajectories of a run again up to `step`. Raises RunError if the weights differ from its own."""
     folder = RunFolder(existing_run(path).absolute())
     check_resumable(folder)
-    config = resolve_run(resumed(path), detect(path))
+    config = resumed(path)
+    envs = tuple(env.model_copy(update={"roles": None}) for env in config.env)
+    # Nothing is sampled, so no model that plays a role is needed.
+    config = resolve_run(config.model_copy(update={"roles": {}, "env": envs}), detect(path))
     with run_lock(folder.path):
         from agentrl.training import replay as replaying
 

@@ -17,6 +17,7 @@ from agentrl.config.values import expanded
 from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.errors import ConfigError, did_you_mean
 from agentrl.hosting.environments import inspect_env
+from agentrl.hosting.inspection import Inspection
 from agentrl.packaging.added import with_interpreters
 from agentrl.plugins.files import is_path
 from agentrl.records.folder import RunFolder, existing_run
@@ -60,6 +61,8 @@ class Plan:
     """The environment that scores, with the interpreter in which it does."""
     source: PluginSource
     """That of `verifier`."""
+    roles: frozenset[str]
+    """Those that `verifier` asks."""
     store: Path
     groups: tuple[tuple[Stored, ...], ...]
 
@@ -107,9 +110,10 @@ def plans_of(path: Path, choice: Choice, name: str = "", options: dict[str, Any]
     plans = []
     for section in chosen:
         verifier = _verifier(config, section, name, options or {})
-        source = _checked(config, section, verifier)
+        found = _checked(config, section, verifier)
         groups = _groups(folder, store, section.label, choice)
-        plans.append(Plan(folder, config, section, verifier, source, store, groups))
+        roles = frozenset(found.roles)
+        plans.append(Plan(folder, config, section, verifier, found.source(), roles, store, groups))
     if not any(plan.groups for plan in plans):
         raise ConfigError(f"{path} has no such trajectories: choose other steps, or an evaluation")
     return plans
@@ -127,8 +131,8 @@ def _verifier(config: Config, section: EnvSection, name: str, options: dict[str,
     return located
 
 
-def _checked(config: Config, section: EnvSection, verifier: EnvSection) -> PluginSource:
-    """Check an environment where it will score, and return its source. Raises ConfigError."""
+def _checked(config: Config, section: EnvSection, verifier: EnvSection) -> Inspection:
+    """Check an environment where it will score. Raises ConfigError."""
     request = DryRunRequest(verifier.name, verifier.options, (), config.seed, config.rollout_of(section).max_turns)
     found = inspect_env(request, verifier.python, has_reward_models=bool(config.reward.models))
     given = config.roles_of(section)
@@ -137,7 +141,7 @@ def _checked(config: Config, section: EnvSection, verifier: EnvSection) -> Plugi
             f"{section.label}: a model of the run plays {', '.join(played)}, and reverify has no engines to ask it "
             "again: only runs whose roles have endpoints (roles.NAME.url) can be scored again"
         )
-    return found.source()
+    return found
 
 
 def _groups(folder: RunFolder, store: Path, label: str, choice: Choice) -> tuple[tuple[Stored, ...], ...]:
@@ -193,7 +197,8 @@ class Reverifier:
         recording, config, verifier = Recording(), plan.config, plan.verifier
         model = str(locate(config.model.name, has_weights=False))
         context, seed = config.model.max_context, config.seed
-        roles = specs_of(config.roles_of(plan.section)).values()
+        keys = config.roles_of(plan.section)
+        roles = specs_of({name: keys[name] for name in plan.roles if name in keys}).values()
         worker = RolloutWorker(
             verifier.name,
             verifier.options,

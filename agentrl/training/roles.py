@@ -24,12 +24,14 @@ def check_roles(config: Config, declared: Sequence[Mapping[str, str]]) -> None:
     known = {name for roles in declared for name in roles}
     for name in config.roles:
         _check_known(name, known, "the environments of this run")
+        if all(name in (env.roles or {}) for env, roles in zip(config.env, declared, strict=True) if name in roles):
+            raise ConfigError(f"roles.{name}: every environment that asks it has its own: leave that of the run out")
     asked: set[RoleSpec] = set()
     for env, roles in zip(config.env, declared, strict=True):
         asked |= _specs(config, env, roles)
     for spec in asked:
         if spec.keys.is_served:
-            _check_model(spec, config.role_models[spec.keys.model])
+            _check_model(spec, spec.keys.max_context or config.model.max_context)
     if remote := [spec for spec in asked if spec.keys.url]:
         run_on_private_loop(_check_endpoints(remote))
 

@@ -28,7 +28,7 @@ from agentrl.env import (
     reward,
     role,
 )
-from agentrl.errors import EngineError
+from agentrl.errors import DeadlineError, EngineError, RoleError
 from agentrl.roles import Role, RoleLimits, RoleReply
 from agentrl.roles.remote import Players
 from agentrl.roles.spec import RoleSpec
@@ -161,6 +161,16 @@ async def test_an_aborted_completion_is_no_reply_of_a_role() -> None:
 
     player = EnginePlayer(spec("opponent"), SampledModel(ByteRenderer(), Aborting(), 10_000))
     with pytest.raises(EngineError, match="aborted"):
+        await player.answer(Ask((HELLO,)), 0)
+
+
+async def test_a_deadline_of_an_engine_is_a_failure_of_the_role() -> None:
+    class Late:
+        async def generate(self, *asked: Any) -> Completion:
+            raise DeadlineError("generate: no answer after 300 s, 0 of 1 engines alive")
+
+    player = EnginePlayer(spec("opponent"), SampledModel(ByteRenderer(), Late(), 10_000))
+    with pytest.raises(RoleError, match=r"no answer after 300 s.*raise roles.opponent.timeout_s"):
         await player.answer(Ask((HELLO,)), 0)
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from agentrl.cluster.placement import bundles, engine_gpus, role_bundle, role_gpus
+from agentrl.config.loading import of_flags
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.training.eval_config import evaluation_config
 from agentrl.training.inputs import anchored
 from agentrl.training.roles import check_roles
 from tests.tiny import tiny_model
@@ -58,6 +60,20 @@ def test_a_model_that_the_run_cannot_serve_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"roles.judge.max_context is 65, but .* reads at most 64"):
         check_roles(config(judge={"model": str(judge), "max_context": 65}), [JUDGED])
     check_roles(config(judge={"model": str(judge), "max_context": 64}), [JUDGED])
+    short = {"model": str(judge), "max_context": 64}
+    with pytest.raises(ConfigError, match=r"roles.user.max_context is 1024, but"):
+        check_roles(config(judge=short, user={"model": str(judge)}), [{**JUDGED, "user": ""}])
+
+
+def test_a_role_that_nobody_asks_is_refused() -> None:
+    own = {"name": "./b.py", "roles": {"judge": {"model": "policy"}}}
+    with pytest.raises(ConfigError, match=r"roles.judge: every environment that asks it has its own"):
+        check_roles(config({"name": "./a.py"}, own, judge={"model": "./none"}), [{}, JUDGED])
+
+
+def test_an_evaluation_reads_roles() -> None:
+    given = evaluation_config(None, of_flags([("roles.judge.model", "policy")]))
+    assert given.roles["judge"].model == "policy"
 
 
 def test_roles_of_one_model_share_its_engine() -> None:
@@ -93,6 +109,8 @@ async def test_an_endpoint_that_does_not_answer_is_refused_and_one_that_does_is_
     [
         ({"model": ""}, "roles.judge.model must not be empty"),
         ({"model": "policy", "max_context": 9}, "has a max_context, which is for models that the run serves"),
+        ({"model": "./big", "token_budget": 9}, "has a token_budget, which is for endpoints"),
+        ({"model": "policy", "concurrency": 9}, "has a concurrency, which is for endpoints"),
         ({"model": "policy", "api_key_env": "KEY"}, "has an api_key_env without a url"),
         ({"url": "http://127.0.0.1:1"}, "roles.judge.model"),
         ({"model": "policy", "temperatur": 1}, "roles.judge.temperatur"),
