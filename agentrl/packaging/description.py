@@ -11,9 +11,10 @@ from typing import Any, get_args
 
 from agentrl.config.keys import meaning_of
 from agentrl.config.values import toml_text
-from agentrl.env import Env, EnvDriver, Limits, Start, announced, close_shared, env_config, resolve
+from agentrl.env import Env, EnvDriver, Limits, Start, announced, close_shared
 from agentrl.env.rewards import Reward, rewards_of
 from agentrl.errors import AgentRLError
+from agentrl.hosting.inspection import make
 from agentrl.plugins.registry import Announced
 from agentrl.plugins.tracebacks import call_author
 from agentrl.records.manifest import PluginSource, plugin_source, source_path
@@ -71,7 +72,7 @@ async def describe(name: str, options: Mapping[str, Any]) -> Description:
 
     Raises ConfigError for a name, key or class that cannot be used, and EnvError if its tasks or its setup raise.
     """
-    env = _made(name, options)
+    env = make(name, options)
     machine = call_author("preflight failed", env.preflight) or "no requirements"
     driver = EnvDriver(env)
     try:
@@ -90,17 +91,10 @@ async def describe(name: str, options: Mapping[str, Any]) -> Description:
     )  # fmt: skip
 
 
-def _made(name: str, options: Mapping[str, Any]) -> Env:
-    """Make one object of an environment. Raises ConfigError with the author's line."""
-    kind = resolve(name)
-    env: Env = call_author(f"{kind.__name__} cannot be made", kind, env_config(kind, options), at=kind.__init__)
-    return env
-
-
 def _machine(name: str) -> str:
     """Return what an environment says about this machine, or why it cannot run here."""
     try:
-        return str(call_author("preflight failed", _made(name, {}).preflight) or "no requirements")
+        return str(call_author("preflight failed", make(name, {}).preflight) or "no requirements")
     except AgentRLError as error:
         return str(error).partition("\n")[0]
 
