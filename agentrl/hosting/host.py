@@ -24,7 +24,7 @@ from agentrl.hosting.tokens import tokens_of
 from agentrl.hosting.wire import PROTOCOL, EnvFacts, answer_of, ask_of, casting_of, episode_of, reply_of
 from agentrl.records.manifest import hash_source, interpreter, source_path
 from agentrl.roles import Casting, Player, RoleReply
-from agentrl.types import StopReason
+from agentrl.types import RoleUse, StopReason
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,20 @@ class HostedEnv:
     def digest(self) -> str:
         """One sha256 for its source, as it is when this is first read, and for its keys."""
         source = hash_source(source_path(self.name, self.kind))
-        keys = json.dumps(self.config.model_dump(), sort_keys=True, default=_plain)
+        keys = json.dumps(_ordered(self.config.model_dump()))
         return hashlib.sha256(f"{source} {keys}".encode()).hexdigest()
 
     async def close(self) -> None:
         """Do nothing: the process closes what its environments share when it ends."""
 
 
-def _plain(value: Any) -> Any:
-    """Return a value of a key in the types of JSON; the order of a set differs between processes."""
-    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
+def _ordered(value: Any) -> Any:
+    """Return a value of a key as lists and text; the order of a set differs between processes."""
+    if isinstance(value, Mapping):
+        return sorted([str(key), _ordered(item)] for key, item in value.items())
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    return list(map(_ordered, value)) if isinstance(value, list | tuple) else str(value)
 
 
 Opener = Callable[[str, Mapping[str, Any]], HostedEnv]
@@ -85,12 +89,13 @@ class Host:
         self._opener = opener
         self._env: HostedEnv | None = None
         self._drivers: dict[int, EnvDriver] = {}
+        self._uses: dict[int, dict[str, RoleUse]] = {}
         self._endpoint: Endpoint | None = None
         self._castings: Mapping[str, Casting] = MappingProxyType({})
         calls: tuple[Callable[..., Awaitable[Any]], ...] = (
             self.open, self.inspect, self.ping, self.size, self.task, self.score_group,
             self.reset, self.begin, self.step, self.play, self.take, self.ask_role, self.finish,
-            self.success, self.close,
+            self.success, self.close, self.uses,
         )  # fmt: skip
         self._calls = {call.__name__: call for call in calls}
 
@@ -117,9 +122,12 @@ class Host:
     # --- the environment ------------------------------------------------------------------------------------------
 
     async def open(
-        self, protocol: int, name: str, options: dict[str, Any], roles: dict[str, Any] | None = None
+        self, protocol: int, name: str, options: dict[str, Any], roles: dict[str, Any] | None = None, **_: Any
     ) -> EnvFacts:
-        """Choose the environment of this connection, and the roles that models of the worker play."""
+        """Choose the environment of this connection, and the roles that models of the worker play.
+
+        Other arguments are those of another version, which is refused.
+        """
         if protocol != PROTOCOL:
             raise ConfigError(
                 f"protocol {protocol} of the worker is not {PROTOCOL} of agentrl {__version__} here: install the same "
@@ -197,12 +205,17 @@ class Host:
         """Ask a role for the agent of an episode."""
         return await self._driver(episode).roles[role].answer(ask_of(ask))
 
-    async def close(self, episode: int) -> Any:
-        """Tear an episode down; return what it asked of roles. One that has not begun is closed already."""
-        if not (driver := self._drivers.pop(episode, None)):
-            return {}
-        await driver.close()
-        return driver.role_uses
+    async def close(self, episode: int) -> None:
+        """Tear an episode down; one that has not begun is closed already."""
+        if driver := self._drivers.pop(episode, None):
+            try:
+                await driver.close()
+            finally:
+                self._uses[episode] = driver.role_uses
+
+    async def uses(self, episode: int) -> dict[str, RoleUse]:
+        """Return what an episode, which is closed, asked of roles."""
+        return self._uses.pop(episode, {})
 
     def _made(self, max_turns: int = 0) -> EnvDriver:
         return self._hosted.driver(max_turns, self._castings)

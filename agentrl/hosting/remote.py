@@ -205,7 +205,11 @@ class RemoteDriver:
         """Tear the episode down. Idempotent; an episode whose process is lost has ended with it."""
         if self._link is not None and self._episode >= 0 and not self._link.peer.lost:
             episode, self._episode = self._episode, -1
-            self._uses = uses_of(await self._link.peer.call("close", episode=episode))
+            try:
+                await self._link.peer.call("close", episode=episode)
+            finally:
+                if self._facts.roles and not self._link.peer.lost:
+                    self._uses = uses_of(await self._link.peer.call("uses", episode=episode))
 
     async def _begin(self, method: str, task: Task, **more: Any) -> Any:
         link = await self._linked()

@@ -27,7 +27,8 @@ T = TypeVar("T")
 KNOWN: dict[str, type[AgentRLError]] = {
     kind.__name__: kind
     for kind in (
-        AuthorDeadlineError, errors.ConfigError, errors.DataError, errors.DeadlineError, errors.EngineError,
+        AuthorDeadlineError, errors.ConfigError, errors.DataError, errors.DeadlineError, errors.EngineDiedError,
+        errors.EngineError, errors.EngineRefusedError,
         errors.EnvError, errors.RoleError, errors.VerifierError, errors.WorkerLostError,
     )
 }  # fmt: skip

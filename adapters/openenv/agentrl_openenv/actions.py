@@ -13,10 +13,11 @@ Schema = Mapping[str, Any]
 OWN = ("metadata",)
 """Fields that every action has."""
 NUMBER = re.compile(
-    r"(?<![\w.])[-+]?(?:(?<![(\[{])\d{1,3}(?:,\d{3})+(?![\d)\]}])|\d+|(?=\.\d))(?:\.\d+)?(?:[eE][-+]?\d+)?"
+    r"(?<![\w.])[-+]?(?:(?!(?<=[(\[{])[\d,]+[)\]}])\d{1,3}(?:,\d{3})+(?!\d)|\d+|(?=\.\d))(?:\.\d+)?(?:[eE][-+]?\d+)?"
 )
 """Commas between thousands belong to the number, but not in a pair: (120,340)."""
-LETTER, LETTER_AT = "[a-z0-9_]", re.compile("[a-z0-9_]")
+LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+"""A letter of a script that has spaces between words."""
 LARGEST = 10**18
 """No action is a larger number."""
 OBJECT = re.compile(r"""\{\s*["}]""")
@@ -91,7 +92,7 @@ def _last_choice(choices: Sequence[Any], text: str) -> Any:
 
 def _as_word(choice: str) -> str:
     """Return the pattern of a choice that is part of no other word; scripts without spaces have no such bounds."""
-    before, after = (LETTER if LETTER_AT.match(end) else "" for end in (choice[0], choice[-1]))
+    before, after = (LETTER if re.match(LETTER, end) else "" for end in (choice[0], choice[-1]))
     return f"{before and f'(?<!{before})'}{re.escape(choice)}{after and f'(?!{after})'}"
 
 

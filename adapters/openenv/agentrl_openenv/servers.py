@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from agentrl_openenv.wire import ServerError
 LAUNCH = Path(__file__).with_name("launch.py")
 DEFAULT_APP = "server.app:app"
 CHECK_S, END_S, PAUSE_S, MAX_LINES = 60.0, 10.0, 0.1, 20
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""How soon a server that did not start is started again while others run."""
 OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables of this interpreter, which do not apply to that of the server."""
 
@@ -75,7 +78,7 @@ class Server:
         self.url, self.log = "", Path(os.devnull)
         self._folder, self._start_s = folder, start_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_ready = False
+        self._is_ready = self._is_failed = False
 
     @property
     def is_ready(self) -> bool:
@@ -85,13 +88,16 @@ class Server:
     async def start(self) -> None:
         """Start a new process in place of an earlier one, and wait until it answers. Raises ServerError."""
         self.end()
+        if self._is_failed:
+            self.log.unlink(missing_ok=True)
+        self._is_failed = True
         prefix = f"agentrl-openenv-{self._folder.path.name}-"
         with NamedTemporaryFile(prefix=prefix, suffix=".log", delete=False) as log:
             self._process, self.log = self._run(log), Path(log.name)
         if reason := await self._fault(self._process):
             said = self.log.read_text(errors="replace").splitlines()[-MAX_LINES:]
             raise ServerError("\n".join([f"the server {reason}; {self.log} ends with", *said]))
-        self._is_ready = True
+        self._is_ready, self._is_failed = True, False
 
     def end(self) -> None:
         """Kill the server with its descendants, and reap it. The log of one that has not served to the end is kept."""
@@ -142,24 +148,24 @@ class Servers:
     def __init__(self, servers: Sequence[Server]) -> None:
         self._servers = servers
         self._starting: dict[Server, asyncio.Task[None]] = {}
+        self._failures: dict[Server, Failure] = {}
+
+    async def start(self) -> None:
+        """Start all of them. Raises ServerError if one cannot be started."""
+        await asyncio.gather(*(server.start() for server in self._servers))
 
     async def urls(self, gone: Sequence[str] = ()) -> list[str]:
         """Return the addresses of those that run. Starts those that do not, and those at the addresses `gone`.
 
-        Waits for that only if none runs. Raises ServerError.
+        Waits for that only if none runs. Raises ServerError if none can be started.
         """
         for server in self._servers:
-            is_needed = not server.is_ready or server.url in gone
-            if is_needed and server not in self._starting:
-                task = self._starting[server] = asyncio.create_task(server.start())
-                task.add_done_callback(partial(self._started, server))
-        if not (running := self._running()):
-            tasks = list(self._starting.values())
-            await asyncio.wait(tasks)
-            running = self._running()
-            errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
-            if not running:
-                raise errors[0] if errors else ServerError("the servers have ended")
+            if not server.is_ready or server.url in gone:
+                self._restart(server)
+        while not (running := self._running()):
+            if not self._starting:
+                raise next((failure.error for failure in self._failures.values()), ServerError("all servers ended"))
+            await asyncio.wait(self._starting.values(), return_when=asyncio.FIRST_COMPLETED)
         return running
 
     async def close(self) -> None:
@@ -171,13 +177,35 @@ class Servers:
         for server in self._servers:
             server.end()
 
+    def _restart(self, server: Server) -> None:
+        """Start a server in the background, unless it is starting or has just failed while others run."""
+        failure = self._failures.get(server)
+        if server in self._starting or (failure and time.monotonic() < failure.until and self._running()):
+            return
+        task = self._starting[server] = asyncio.create_task(server.start())
+        task.add_done_callback(partial(self._started, server))
+
     def _running(self) -> list[str]:
         return [server.url for server in self._servers if server.is_ready and server not in self._starting]
 
     def _started(self, server: Server, task: asyncio.Task[None]) -> None:
         del self._starting[server]
-        if not task.cancelled():
-            task.exception()  # it is known: the next call of `urls` starts it again
+        before = self._failures.pop(server, None)
+        if task.cancelled() or not (error := task.exception()):
+            return
+        pause_s = min(2 * before.pause_s, LONGEST_PAUSE_S) if before else FIRST_PAUSE_S
+        self._failures[server] = Failure(error, pause_s, time.monotonic() + pause_s)
+        if before is None:
+            print(f"a server of OpenEnv cannot be started again; others go on: {error}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a server did not start, and until when it is not started again."""
+
+    error: BaseException
+    pause_s: float
+    until: float
 
 
 @asynccontextmanager
@@ -188,7 +216,7 @@ async def serving(folder: Folder, count: int, start_s: float) -> AsyncIterator[S
     """
     servers = Servers([Server(folder, start_s) for _ in range(count)])
     try:
-        await servers.urls()
+        await servers.start()
         yield servers
     finally:
         await servers.close()

@@ -278,6 +278,7 @@ def schema(*required: str, **fields: dict[str, Any]) -> dict[str, Any]:
 
 TEXT, MOVE = schema("message", message={"type": "string"}), schema("move", move={"enum": ["up", "down"]})
 WINDS, DIGITS = schema("wind", wind={"enum": ["east", "northeast"]}), schema("n", n={"enum": [1, 10]})
+ANSWERS = schema("answer", answer={"enum": ["да", "нет"]})
 SIDES = schema("side", side={"enum": ["北", "南"]})
 VALUE, WHOLE = schema("v", v={"type": "number"}), schema("n", n={"type": "integer"})
 BOTH = schema("x", "y", x={"type": "integer"}, y={"type": "integer"})
@@ -293,6 +294,10 @@ BOTH = schema("x", "y", x={"type": "integer"}, y={"type": "integer"})
         (WINDS, "go northeast", {"wind": "northeast"}),
         (WINDS, "eastern", None),
         (SIDES, "向北走", {"side": "北"}),
+        (ANSWERS, "Да, но без интернета", {"answer": "да"}),
+        (ANSWERS, "нет, никогда", {"answer": "нет"}),
+        (VALUE, "(that is 1,234)", {"v": 1234.0}),
+        (VALUE, '{"v": 1,234}', {"v": 1234.0}),
         (schema("sign", sign={"enum": ["+", "-"]}), "3+4", {"sign": "+"}),
         (schema("x", x={"enum": [""]}), "", None),
         (DIGITS, "10", {"n": 10}),

@@ -176,14 +176,17 @@ async def killed(url: str) -> None:
     os.close(watch)
 
 
-async def test_a_server_that_does_not_come_back_stops_no_other(folder: Path) -> None:
+async def test_a_server_that_does_not_come_back_stops_no_other(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with serving(Folder.read(folder), 2, 60) as servers:
         lost, stays = await servers.urls()
         (folder / "answers.py").write_text("raise RuntimeError('no answers today')\n")
         await killed(lost)
         async with asyncio.timeout(20):
-            for _ in range(3):
+            for _ in range(50):
                 assert await servers.urls() == [stays]
+            while not (said := capfd.readouterr().err):  # noqa: ASYNC110 (another task prints it)
+                await asyncio.sleep(0.01)
+        assert "no answers today" in said
         await killed(stays)
         with pytest.raises(ServerError, match="no answers today"):
             await servers.urls()

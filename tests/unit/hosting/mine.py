@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from pydantic import Field
+
 from agentrl.env import (
     AgentEnv,
     Context,
@@ -49,6 +51,8 @@ class Trips(EnvConfig):
     how: str = "raise"
     turns: int = 3
     folder: str = ""
+    weights: dict[tuple[int, int], float] = Field(default_factory=lambda: {(1, 2): 0.5})
+    marks: frozenset[str] = frozenset({"one", "two", "three"})
 
 
 class Chat(Env):

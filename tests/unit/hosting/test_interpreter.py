@@ -22,7 +22,7 @@ from agentrl.engine.scripted import Delay, Hang
 from agentrl.env import Episode, close_shared, verdict
 from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.testing import tool_call
-from agentrl.errors import AgentRLError, ConfigError, EngineError, RoleError
+from agentrl.errors import AgentRLError, ConfigError, EngineDiedError, EngineError, RoleError
 from agentrl.hosting.environments import environment, inspect_env
 from agentrl.plugins.processes import GroupProcess, start
 from agentrl.roles import Casting, Player, RoleLimits, RoleReply
@@ -141,6 +141,7 @@ class Partner(Player):
     [
         ("nothing", RoleError),
         *((place, kind) for place in ("begin", "number", "good") for kind in (RoleError, EngineError)),
+        ("begin", EngineDiedError),
     ],
 )
 async def test_models_of_the_worker_play_the_roles(make: Make, env: str, fault: str, error: type[AgentRLError]) -> None:
@@ -154,6 +155,13 @@ async def test_models_of_the_worker_play_the_roles(make: Make, env: str, fault: 
         assert ran.roles["partner"].unreadable == 3
         assert ran.roles["partner"].calls == 8
         assert await ranked(there) == await ranked(here)
+
+
+async def test_what_was_asked_of_a_role_is_counted_though_the_teardown_fails(make: Make) -> None:
+    castings = {"partner": Casting(Partner(), RoleLimits(max_calls=20), 30.0)}
+    ended = await (await make(env="Asking", castings=castings, fault="teardown")).run()
+    assert ended.error
+    assert ended.roles["partner"].calls == 8
 
 
 async def test_a_role_that_nobody_plays_is_refused(make: Make) -> None:
