@@ -173,7 +173,8 @@ class Servers:
         tasks = list(self._starting.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks)
         for server in self._servers:
             server.end()
 
