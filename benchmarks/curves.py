@@ -4,15 +4,16 @@
     python -m benchmarks.curves --task guess --algorithms grpo "grpo --learner.min_lr_ratio 0"
 
 An algorithm may bring flags of `agentrl train`. FIGURE.json holds the outcome of every run that has ended, which is not
-repeated, also where its folder is gone; a run that was stopped is resumed. The command may therefore be stopped at any
-time and called again, on another machine too; `--minutes` stops it between runs. `--jobs` shares the cores among runs
-at the same time. It draws FIGURE.svg and writes the table FIGURE.md.
+repeated, also where its folder is gone; its checkpoints are removed. A run that was stopped is resumed. The command may
+therefore be stopped at any time and called again, on another machine too; `--minutes` stops it between runs. `--jobs`
+shares the cores among runs at the same time. It draws FIGURE.svg and writes the table FIGURE.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -98,6 +99,7 @@ def run_all(
             print(f"{folder}: {'resumed' if RunFolder(folder).is_training else 'started'}", flush=True)
             subprocess.run(["nice", sys.executable, "-m", "agentrl", *words(task, algorithm, seed, folder)], check=True)
         ended.add(Outcome.of(algorithm, seed, RunFolder(folder)))
+        shutil.rmtree(RunFolder(folder).checkpoints)  # gigabytes each, and the run is not repeated
 
     cores = sorted(os.sched_getaffinity(0))
     shares: SimpleQueue[list[int]] = SimpleQueue()
@@ -152,7 +154,8 @@ def table(curves: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
         first, last, best = one[0].mean, one[-1].mean, max(one, key=lambda point: point.mean.mean)
         steps = ", ".join(str(found[0]) if found else "never" for found in reached)
         seconds = ", ".join(f"{found[1]:.0f}" if found else "never" for found in reached)
-        end, top = f"{last.mean:.3f} ({last.low:.3f} to {last.high:.3f})", f"{best.mean.mean:.3f} ({best.step})"
+        low, high = max(0.0, last.low), min(1.0, last.high)
+        end, top = f"{last.mean:.3f} ({low:.3f} to {high:.3f})", f"{best.mean.mean:.3f} ({best.step})"
         yield f"| {name} | {first.mean:.3f} | {end} | {top} | {steps} | {seconds} |"
 
 
