@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.placement import role_bundle, role_gpus
-from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.ray import Cluster
 from agentrl.cluster.signals import Stop
-from agentrl.cluster.specs import make_engine, vllm_spec
+from agentrl.cluster.specs import engine_actor, vllm_spec
 from agentrl.cluster.workers import Workers
 from agentrl.config.models import locate
 from agentrl.config.schema import Config, LoraSection
-from agentrl.engine.vllm.settings import environment
-from agentrl.errors import EngineDiedError
 from agentrl.records.restarts import Restarts
 from agentrl.types import Version
 from agentrl.weights.publisher import Publisher
@@ -43,15 +40,7 @@ class RoleEngines:
             }
         )
         spec = vllm_spec(own, model, str(scratch / f"role-{index}"))
-        actor = ActorSpec(
-            f"engine of {name}",
-            make_engine,
-            (spec,),
-            env=environment(spec, sorted(os.sched_getaffinity(0))),
-            gpus=role_gpus(config),
-            bundle=role_bundle(config, index),
-            died=EngineDiedError,
-        )
+        actor = engine_actor(f"engine of {name}", spec, role_gpus(config), role_bundle(config, index))
         self.engines = Engines(cluster, lambda _: actor, own.engine, workers, restarts, stop, name)
         transfer = StagedTransfer(partial(stage_folder, model, folder, own.weights.bucket_mib << 20))
         self._publisher = Publisher(self.engines, transfer, own.weights.publish_timeout_s)

@@ -39,13 +39,18 @@ if TYPE_CHECKING:
 def engine_spec(config: Config, model: Path, scratch: Path, engine_id: int) -> ActorSpec:
     """Specify an engine; its sockets are under `scratch`."""
     spec = vllm_spec(config, model, str(scratch / str(engine_id)))
+    return engine_actor(f"engine {engine_id}", spec, engine_gpus(config), bundle(config, engine_id))
+
+
+def engine_actor(name: str, spec: VllmSpec, gpus: float, bundle: int | None) -> ActorSpec:
+    """Specify the process of a vLLM engine."""
     return ActorSpec(
-        f"engine {engine_id}",
+        name,
         make_engine,
         (spec,),
         env=environment(spec, sorted(os.sched_getaffinity(0))),
-        gpus=engine_gpus(config),
-        bundle=bundle(config, engine_id),
+        gpus=gpus,
+        bundle=bundle,
         died=EngineDiedError,
     )
 
