@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from agentrl.algorithms.base import Algorithm
+from agentrl.errors import AlgorithmError
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.losses.objective import per_token
 from agentrl.losses.terms import Meter, Terms
+from agentrl.plugins.tracebacks import call_author
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class MicroBatchLoss:
     old: Tensor | None = None
 
     def __call__(self, logprobs_A: Tensor, entropy_A: Tensor) -> Tensor:
-        """Return the summed loss, differentiable in logprobs and entropy."""
+        """Return the summed loss, differentiable in logprobs and entropy. Raises AlgorithmError if it raises."""
         columns = dict(self.micro_batch.columns)
         sampler_A, advantages_A, weights_A = (columns.pop(name) for name in ("sampler", "advantages", "weights"))
         old_A = columns.pop("old", self.old)
@@ -46,5 +48,7 @@ class MicroBatchLoss:
             state=self.algorithm.state,
             meter=Meter() if self.micro_batch.is_dummy else self.meter,
         )
-        loss_A = per_token(self.algorithm.objective(terms), terms, self.algorithm.objective)
+        name, objective = self.algorithm.name, self.algorithm.objective
+        made = call_author(f"{name}: its loss failed", objective, terms, at=objective, kind=AlgorithmError)
+        loss_A = per_token(made, terms, objective)
         return (terms.weights * loss_A).sum() * self.scale

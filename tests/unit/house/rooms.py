@@ -30,7 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "weights": {"types", "errors", "engine"},
     "rollout": {"types", "errors", "plugins", "serving", "engine", "env", "endpoint", "roles", "hosting"},
     "env.testing": {"types", "errors", "plugins", "engine", "env", "endpoint", "roles", "rollout"},
-    "learner": {"types", "errors", "config", "losses", "algorithms", "weights"},
+    "learner": {"types", "errors", "config", "plugins", "losses", "algorithms", "weights"},
     "metrics": {"types", "errors", "config", "records"},
 }
 ROOMS["report"] = ROOMS["metrics"] | {"metrics"}

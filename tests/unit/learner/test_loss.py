@@ -26,6 +26,11 @@ class Mean(GRPO):
         return (-terms.advantages * terms.logprobs).mean()
 
 
+class Broken(GRPO):
+    def loss(self, terms: Terms) -> Tensor:
+        raise KeyError("a signal that these episodes lack")
+
+
 def gradient(algorithm: GRPO) -> tuple[Tensor, Tensor]:
     """The gradient in the logprobs of a row whose tokens have the weights 0, 1, 2, … and the advantage 1."""
     row = max(batch(1, 2), key=lambda one: one.actions)
@@ -46,3 +51,11 @@ def test_a_token_without_weight_has_no_gradient_in_an_objective_of_its_own() -> 
 def test_an_objective_that_is_a_mean_is_refused_by_name() -> None:
     with pytest.raises(AlgorithmError, match=r"^Mean\.objective returned the shape \(\), not "):
         gradient(Mean())
+
+
+def test_a_loss_that_raises_is_named_with_its_line() -> None:
+    with pytest.raises(
+        AlgorithmError, match=r"^Broken: its loss failed: .*a signal that these.*test_loss\.py:\d+"
+    ) as failed:
+        gradient(Broken())
+    assert isinstance(failed.value.__cause__, KeyError)
