@@ -1,8 +1,9 @@
 # make train   install, then train the default model on --env math   (ARGS="--steps 5" passes flags on)
-# make test    install, then run every test
+# make test    install, then run every test, two at a time (JOBS=0: one after the other, in one process)
 # make check   what CI runs, fast parts first
 # make install EXTRA=gpu picks the GPU stack; without EXTRA it is chosen by looking for nvidia-smi
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
+JOBS   ?= 2
 EXTRA  ?= $(if $(shell command -v nvidia-smi),gpu,cpu)
 BIN    := .venv/bin
 ENVS   := $(patsubst %/pyproject.toml,-e %,$(wildcard envs/*/pyproject.toml))
@@ -26,7 +27,7 @@ train: $(STACK)
 	$(BIN)/agentrl train --env math $(ARGS)
 
 test: $(STACK) $(ADAPTED) $(VERIFIERS)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 check: $(STACK) $(TOOLS)
 	scripts/check

@@ -1,4 +1,7 @@
-"""What every test shares: no hypothesis deadlines, longer limits for real processes, `gpu` only where there is one."""
+"""What every test shares: no hypothesis deadlines, longer limits for real processes, `gpu` only where there is one.
+
+With `-n 2` one process of pytest runs the real stack, one test after the other, while another runs files without it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import faulthandler
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -21,6 +25,7 @@ os.environ.setdefault("AGENTRL_DATA", str(Path(__file__).parents[1] / "shared" /
 # What a developer has added is no part of a test.
 os.environ["AGENTRL_HOME"] = str(Path(__file__).parent / "no-home")
 
+REAL = "tests/real/"
 REAL_TIMEOUT_S = 300
 EXIT_TIMEOUT_S = 60
 
@@ -33,6 +38,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no GPU here"))
         if "real" in item.keywords and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(REAL_TIMEOUT_S))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Give out whole files in their order, and the real stack as one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return REAL if nodeid.startswith(REAL) else nodeid.split("::", 1)[0]
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
 
 
 @pytest.hookimpl(trylast=True)

@@ -10,6 +10,8 @@ from typing import Any
 
 LIMIT = 1 << 16
 """Bytes that a stream of the process buffers."""
+RETRY_S = 0.1
+"""How often a start is cancelled that the end of the loop has cancelled half way."""
 
 
 class GroupProcess:
@@ -59,8 +61,10 @@ async def start(*command: str | os.PathLike[str], **options: Any) -> GroupProces
     except asyncio.CancelledError:
         # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
         while not starting.done():
+            if starting.cancelling():  # the loop ends, and cancelled every task
+                starting.cancel()
             with suppress(asyncio.CancelledError):
-                await asyncio.wait({starting})
-        if not starting.exception():
+                await asyncio.wait({starting}, timeout=RETRY_S)
+        if not starting.cancelled() and not starting.exception():
             await GroupProcess(*starting.result()).end()
         raise

@@ -24,6 +24,8 @@ Checker = Callable[..., Any]
 AT_ONCE = 8
 START_S = 60.0
 """Time for a process to start and to import what the checker needs."""
+RETRY_S = 0.1
+"""How often a start is cancelled that the end of the loop has cancelled half way."""
 ATTEMPTS = 2
 """A process may be killed from outside: a checker is blamed only if two processes end."""
 _START = "from agentrl_code.checkers import main; main()"
@@ -121,9 +123,11 @@ class _Process:
         except asyncio.CancelledError:
             # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
             while not starting.done():
+                if starting.cancelling():  # the loop ends, and cancelled every task
+                    starting.cancel()
                 with suppress(asyncio.CancelledError):
-                    await asyncio.wait({starting})
-            if not starting.exception():
+                    await asyncio.wait({starting}, timeout=RETRY_S)
+            if not starting.cancelled() and not starting.exception():
                 await cls(starting.result()).end()
             raise
 

@@ -1,10 +1,12 @@
 """Checkers run in processes of their own: whatever one does over an answer, the worker goes on."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -123,8 +125,28 @@ async def test_a_grading_that_is_cancelled_ends_its_process(checkers):
     assert set(children()) - before == set()
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.parametrize("turns", [4, 6, 8])
+async def test_a_loop_that_ends_does_not_wait_for_a_process_that_is_starting(checkers, turns):
+    before = asyncio.all_tasks(), set(children())
+    asked = asyncio.create_task(checkers.is_approved(stuck, (), 2, 1, 60))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    tasks = asyncio.all_tasks() - before[0]
+    for task in tasks:  # as `asyncio.run` does at the end
+        task.cancel()
+    assert (await asyncio.wait(tasks, timeout=20))[1] == set()
+    assert asked.cancelled()
+    assert set(children()) - before[1] == set()
+    gc.collect()
+
+
 def children():
-    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 @pytest.mark.parametrize("name", ["lock", "frame"])

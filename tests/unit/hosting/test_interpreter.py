@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -237,6 +238,22 @@ async def test_a_process_whose_start_is_cancelled_ends(python: Path) -> None:
         if isinstance(started, GroupProcess):
             await started.end()
     assert not running("import time; time.sleep(6")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.parametrize("turns", [1, 3, 5])
+async def test_a_loop_that_ends_does_not_wait_for_a_process_that_is_starting(turns: int) -> None:
+    before = asyncio.all_tasks()
+    starting = asyncio.ensure_future(start("sleep", f"60{turns}", stdin=-1, stdout=-1, stderr=-1))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    tasks = asyncio.all_tasks() - before
+    for task in tasks:  # as `asyncio.run` does at the end
+        task.cancel()
+    assert (await asyncio.wait(tasks, timeout=20))[1] == set()
+    assert starting.cancelled()
+    assert not running(f"sleep\x0060{turns}")
+    gc.collect()
 
 
 def running(code: str) -> list[int]:

@@ -26,6 +26,8 @@ GRACE_S = 0.5
 """How long a server may take to exit after its input is closed."""
 REAPED_S = 4.0
 """How long a busy machine may take to report the end of a killed process."""
+RETRY_S = 0.1
+"""How often a start is cancelled that the end of the loop has cancelled half way."""
 MAX_LINES = 5
 CHUNK = 1 << 16
 MAX_LINE_BYTES = 1200
@@ -61,9 +63,11 @@ class ServerProcess:
         except asyncio.CancelledError:
             # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
             while not starting.done():
+                if starting.cancelling():  # the loop ends, and cancelled every task
+                    starting.cancel()
                 with suppress(asyncio.CancelledError):
-                    await asyncio.wait({starting})
-            if not starting.exception():
+                    await asyncio.wait({starting}, timeout=RETRY_S)
+            if not starting.cancelled() and not starting.exception():
                 await cls(starting.result()).end()
             raise
 
