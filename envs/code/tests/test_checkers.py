@@ -137,7 +137,8 @@ async def test_a_loop_that_ends_does_not_wait_for_a_process_that_is_starting(che
         task.cancel()
     assert (await asyncio.wait(tasks, timeout=20))[1] == set()
     assert asked.cancelled()
-    assert set(children()) - before[1] == set()
+    while set(children()) - before[1]:  # noqa: ASYNC110  (it has been killed; nobody announces that it is gone)
+        await asyncio.sleep(0.01)
     gc.collect()
 
 
