@@ -84,9 +84,11 @@ def _origin(value: Any, settings: Settings | None, key: str, *, is_set: bool) ->
         return ""
     if not is_set:
         return DEFAULT
-    if key.startswith(f"{ENV}."):  # no key of an environment depends on the machine
-        info = keys().get(key)
-        return DEFAULT if info and value == info.default and key not in settings.sources else settings.source(key)
+    if key.startswith(f"{ENV}."):  # of them only the interpreter of an added environment is chosen
+        info, source = keys().get(key), settings.source(key)
+        if info is None or key in settings.sources:
+            return source
+        return DEFAULT if value == info.default else CHOSEN if source == DEFAULT else source
     is_chosen = key in keys() and value != value_of(settings.config, key)
     return CHOSEN if is_chosen else settings.source(key)
 

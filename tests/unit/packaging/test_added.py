@@ -122,7 +122,7 @@ def test_two_versions_are_added_shown_locked_and_removed(
     assert asyncio.run(rewards(pair)) == [0.1, 0.2]
 
     assert main(["config", "--env", "ada/maze==0.1"]) == 0
-    assert f'python = "{old.python}"' in capsys.readouterr().out
+    assert f'# python = "{old.python}" # [chosen for this machine]' in capsys.readouterr().out
 
     assert main(["env", "list"]) == 0
     out = capsys.readouterr().out
