@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from agentrl_sandbox import UnavailableError, describe
 from pydantic import Field, create_model
@@ -23,6 +23,9 @@ class ReasoningGymConfig(EnvConfig):
     seed: int = Field(0, ge=0, description="seed of the entries")
     heldout_share: float = Field(0.1, gt=0, lt=1, description='share of the questions that belong to "test"')
     system: str = Field(SYSTEM_PROMPTS["simple"], description="system message; '' sends none")
+    answer_in: Literal["tags", "response"] = Field(
+        "tags", description="what is scored: the text between the tags, or the whole response"
+    )
 
 
 class ReasoningGym(Adapter):
@@ -82,15 +85,18 @@ class ReasoningGym(Adapter):
 
     @reward
     def score_answer(self, ctx: Context) -> float | Awaitable[float]:
-        """Return the library's score of the text between the last <answer> and </answer>."""
-        return self.scorer(extract_answer(ctx.text), ctx.task.data)
+        """Return the library's score of the text between the last <answer> and </answer>, or of the whole response."""
+        answer = ctx.text.strip() if self.config.answer_in == "response" else extract_answer(ctx.text)
+        return self.scorer(answer, ctx.task.data)
 
     def oracle(self, task: Task) -> Policy:
         """Return the answer of the entry."""
         if task.data["answer"] is None:
             raise EnvError(f"rg:{self.id} has no answers: its scorer accepts any that solve the task")
-        return [f"<answer>{task.data['answer']}</answer>"]
+        answer = str(task.data["answer"])
+        return [answer if self.config.answer_in == "response" else f"<answer>{answer}</answer>"]
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:  # noqa: ARG002
         """Return policies that respond without answering."""
-        return {"silence": [""], "no answer between the tags": ["The answer is 1."]}
+        silent = {"silence": [""]}
+        return silent if self.config.answer_in == "response" else silent | {"no tags": ["The answer is 1."]}

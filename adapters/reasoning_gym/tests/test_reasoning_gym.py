@@ -175,6 +175,16 @@ def test_a_rehearsal_scores_the_text_between_the_tags() -> None:
     assert testing.rehearse(env, [answer.replace("<answer>", "").replace("</answer>", "")]).reward == 0.0
 
 
+def test_without_tags_the_whole_response_is_the_answer() -> None:
+    env: Env = make_env("rg:leg_counting", size=40, answer_in="response", system="")
+    [episode] = play(env, [""])
+    [answer] = env.oracle(episode.task)
+    assert str(answer).isdecimal()
+    assert testing.rehearse(env, [f" {answer}\n"], timeout_s=100).reward == 1.0
+    assert testing.rehearse(env, [f"<answer>{answer}</answer>"], timeout_s=100).reward < 0.5
+    assert list(env.canaries(episode.task)) == ["silence"]
+
+
 def test_the_readme_runs() -> None:
     text = (Path(__file__).parents[1] / "README.md").read_text()
     (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
