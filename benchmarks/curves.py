@@ -36,12 +36,18 @@ from benchmarks.learning import INK, RIGHT, WIDTH, chart, line, points_of, y_of
 GOAL = 0.7
 SPENT = ("steps", "seconds")
 COLORS = ("#0969da", "#bf8700", "#1a7f37", "#cf222e", "#8250df", "#57606a", "#bc4c00", "#0550ae")
+CALCULATOR = (
+    *("--env.level", "2", "--env.tools", "calculator", "--env.shots", "1", "--env.turns", "3", "--max-tokens", "48"),
+    *("--steps", "20", "--eval.every", "5", "--eval.tasks", "32", "--eval.samples", "4"),
+    *("--learner.micro_batch_tokens", "2048"),
+)
 TASKS = {
     "guess": ("--env", "guess", "--eval.every", "5", "--eval.samples", "8"),
     "math": ("--env", "math", "--eval.every", "5", "--eval.samples", "8"),
-    "tools": ("--env", "functions", "--eval.every", "5", "--eval.samples", "8"),
-    "agent": ("--env", "examples/functions_agent.py", "--eval.every", "5", "--eval.samples", "8"),
+    "tools": ("--env", "math", *CALCULATOR),
+    "agent": ("--env", "examples/calculator_agent.py", *CALCULATOR),
 }
+"""`tools` and `agent` are the same tasks and prompts, played step by step and by an agent of openai-agents."""
 
 
 @dataclass(frozen=True)

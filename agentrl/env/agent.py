@@ -24,7 +24,7 @@ class AgentEnv(Env):
     limits = Limits(max_turns=32)
     _drives: ClassVar[bool] = True
 
-    def setup(self, task: Task, ctx: Context) -> MaybeAsync[list[Message]]:
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
         """Return no message: the agent sends them."""
         return []
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from agentrl_sandbox import UnavailableError, describe
 from pydantic import Field, create_model
@@ -15,6 +16,8 @@ from agentrl_reasoning_gym.library import NAMES, SYSTEM_PROMPTS, dataset, extrac
 from agentrl_reasoning_gym.sandboxed import PACKAGES, SandboxedScorer
 from agentrl_reasoning_gym.scoring import SYMBOLIC, Scorer
 
+NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+
 
 class ReasoningGymConfig(EnvConfig):
     """The `--env.*` keys of every dataset; those of the dataset itself come after them."""
@@ -23,8 +26,8 @@ class ReasoningGymConfig(EnvConfig):
     seed: int = Field(0, ge=0, description="seed of the entries")
     heldout_share: float = Field(0.1, gt=0, lt=1, description='share of the questions that belong to "test"')
     system: str = Field(SYSTEM_PROMPTS["simple"], description="system message; '' sends none")
-    answer_in: Literal["tags", "response"] = Field(
-        "tags", description="what is scored: the text between the tags, or the whole response"
+    answer_in: Literal["tags", "response", "number"] = Field(
+        "tags", description="what is scored: the text between the tags, the whole response, or its last number"
     )
 
 
@@ -85,18 +88,25 @@ class ReasoningGym(Adapter):
 
     @reward
     def score_answer(self, ctx: Context) -> float | Awaitable[float]:
-        """Return the library's score of the text between the last <answer> and </answer>, or of the whole response."""
-        answer = ctx.text.strip() if self.config.answer_in == "response" else extract_answer(ctx.text)
-        return self.scorer(answer, ctx.task.data)
+        """Return the library's score of the answer in the response; see `answer_in`."""
+        return self.scorer(self._answer(ctx.text), ctx.task.data)
+
+    def _answer(self, text: str) -> str | None:
+        if self.config.answer_in == "tags":
+            return cast("str | None", extract_answer(text))
+        if self.config.answer_in == "response":
+            return text.strip()
+        numbers = NUMBER.findall(text)
+        return numbers[-1].replace(",", "") if numbers else None
 
     def oracle(self, task: Task) -> Policy:
         """Return the answer of the entry."""
         if task.data["answer"] is None:
             raise EnvError(f"rg:{self.id} has no answers: its scorer accepts any that solve the task")
         answer = str(task.data["answer"])
-        return [answer if self.config.answer_in == "response" else f"<answer>{answer}</answer>"]
+        return [f"<answer>{answer}</answer>" if self.config.answer_in == "tags" else answer]
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:  # noqa: ARG002
         """Return policies that respond without answering."""
         silent = {"silence": [""]}
-        return silent if self.config.answer_in == "response" else silent | {"no tags": ["The answer is 1."]}
+        return silent | {"no tags": ["The answer is 1."]} if self.config.answer_in == "tags" else silent

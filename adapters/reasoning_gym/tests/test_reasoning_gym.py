@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -175,14 +175,29 @@ def test_a_rehearsal_scores_the_text_between_the_tags() -> None:
     assert testing.rehearse(env, [answer.replace("<answer>", "").replace("</answer>", "")]).reward == 0.0
 
 
-def test_without_tags_the_whole_response_is_the_answer() -> None:
-    env: Env = make_env("rg:leg_counting", size=40, answer_in="response", system="")
+def without_tags(answer_in: str) -> tuple[Env, str]:
+    """An environment that needs no tags, and the answer to its first task."""
+    env: Env = make_env("rg:leg_counting", size=40, answer_in=answer_in, system="")
     [episode] = play(env, [""])
-    [answer] = env.oracle(episode.task)
-    assert str(answer).isdecimal()
+    assert list(env.canaries(episode.task)) == ["silence"]
+    (answer,) = cast("list[str]", env.oracle(episode.task))
+    assert answer.isdecimal()
+    return env, answer
+
+
+def test_without_tags_the_whole_response_is_the_answer() -> None:
+    env, answer = without_tags("response")
     assert testing.rehearse(env, [f" {answer}\n"], timeout_s=100).reward == 1.0
     assert testing.rehearse(env, [f"<answer>{answer}</answer>"], timeout_s=100).reward < 0.5
-    assert list(env.canaries(episode.task)) == ["silence"]
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [("{0}", True), ("12 + 7 is {0}.", True), ("{0} legs of 5000", False), ("{0}-", True), ("none", False)],
+)
+def test_without_tags_the_last_number_may_be_the_answer(text: str, right: bool) -> None:
+    env, answer = without_tags("number")
+    assert (testing.rehearse(env, [text.format(answer)], timeout_s=100).reward == 1.0) == right
 
 
 def test_the_readme_runs() -> None:
