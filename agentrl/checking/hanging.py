@@ -134,6 +134,7 @@ def _capped(known: Limits, limits: dict[str, float]) -> Limits:
 
 async def _ends(subject: Subject, task: Task, policy: Any, settings: EpisodeSettings, what: str) -> Trajectory:
     """Return the episode. Raises FailedError if it does not end in time, or leaves tasks behind."""
+    await sample_tasks(subject.make(), 1)  # what is shared is made, which may take longer than an episode
     before = asyncio.all_tasks()
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agentrl.checking.check import FailedError, SkippedError, Subject
@@ -54,8 +54,7 @@ async def _round(subject: Subject) -> None:
 def _existing(folder: Path) -> Counter[str]:
     """Return the threads, child processes, open files and temporary files of this process, by description."""
     threads = (f"thread {thread.name}" for thread in threading.enumerate() if OWN_THREAD not in thread.name)
-    children = (file.read_text().split() for file in PROC.glob("task/*/children"))
-    processes = (f"process {_command(pid)}" for pids in children for pid in pids)
+    processes = (f"process {_command(pid)}" for pid in _children())
     files = (f"open file {target}" for target in _open_files() if target.startswith("/"))
     temporary = (f"temporary file {path.name}" for path in folder.iterdir())
     return Counter([*threads, *processes, *files, *temporary])
@@ -66,6 +65,12 @@ def _command(pid: str) -> str:
         return Path("/proc", pid, "comm").read_text().strip()
     except OSError:
         return pid
+
+
+def _children() -> Iterator[str]:
+    for file in PROC.glob("task/*/children"):
+        with suppress(OSError):  # the thread has ended
+            yield from file.read_text().split()
 
 
 def _open_files() -> Iterator[str]:

@@ -12,24 +12,32 @@ from typing import Any
 from agentrl.checking.check import Check, Result, SkippedError, Status, Subject
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.testing.blocking import authors_line
+from agentrl.env.testing.episodes import sample_tasks
 from agentrl.errors import AgentRLError, Caught, acatch
 from agentrl.plugins.tracebacks import describe_error
 
 GRACE_S = 5.0
 """Time for a check to end after its deadline."""
+LOAD_S = 120.0
+"""Time for an environment to load once."""
+LOADS = 10
+"""How often a check may load the tasks and make what is shared, on top of its own time."""
 
 
 def run_checks(
     subject: Subject, checks: Iterable[Check], started: Callable[[Check], None] = lambda _: None
 ) -> Iterator[Result]:
     """Run checks and yield their results; `started` is called before each."""
-    room = _Room()
+    room, load_s = _Room(), None
     for check in checks:
         started(check)
         began = time.monotonic()
-        outcome = room.run(_asked(check, subject), check.timeout_s)
+        if load_s is None:
+            room, load_s = _measured(room, subject)
+        limit_s = check.timeout_s + LOADS * load_s
+        outcome = room.run(_asked(check, subject, limit_s), limit_s)
         if outcome is None:
-            blocked = f"it took longer than {check.timeout_s:g} s, and its deadline did not end it{room.line()}"
+            blocked = f"it took longer than {limit_s:.0f} s, and its deadline did not end it{room.line()}"
             room, status, text = _Room(), Status.FAILED, blocked
         else:
             status, text = _judged(outcome)
@@ -37,12 +45,28 @@ def run_checks(
     room.run(close_shared(), GRACE_S)
 
 
-async def _asked(check: Check, subject: Subject) -> str:
+def _measured(room: _Room, subject: Subject) -> tuple[_Room, float]:
+    """Return how many seconds the environment loads, and a room that nothing blocks; a load that fails counts as 0."""
+    loaded = room.run(_loads(subject), LOAD_S)
+    if loaded is None:
+        return _Room(), 0.0
+    return room, 0.0 if loaded.error else loaded.value
+
+
+async def _loads(subject: Subject) -> float:
+    began = time.monotonic()
+    async with asyncio.timeout(LOAD_S):
+        await sample_tasks(subject.make(), 1)
+    await close_shared()
+    return time.monotonic() - began
+
+
+async def _asked(check: Check, subject: Subject, limit_s: float) -> str:
     try:
-        async with asyncio.timeout(check.timeout_s):
+        async with asyncio.timeout(limit_s):
             return await check.ask(subject)
     except TimeoutError as error:
-        raise AssertionError(f"it took longer than {check.timeout_s:g} s") from error
+        raise AssertionError(f"it took longer than {limit_s:.0f} s") from error
 
 
 def _judged(outcome: Caught) -> tuple[Status, str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from agentrl.env import Context, Env, Limits, Message, Policy, Reply, Task, Turn, is_in_share, reward, tool
+import asyncio
 
+from agentrl.env import Context, Env, Limits, Message, Policy, Reply, Task, Turn, is_in_share, reward, shared, tool
+
+LOADING_S = 0.5
 PAIRS = [(a, b) for a in range(11, 31) for b in range(31, 51)]
 
 
@@ -29,6 +32,15 @@ class Sums(Env):
 
     def canaries(self, task: Task) -> dict[str, Policy]:
         return {"one more": [str(sum(task.data) + 1)]}
+
+
+class Slow(Sums):
+    """The same, and its episodes share what takes a while to make."""
+
+    @shared
+    async def table(self) -> dict[int, int]:
+        await asyncio.sleep(LOADING_S)
+        return {}
 
 
 class Adder(Sums):

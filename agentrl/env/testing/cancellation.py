@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from gc import get_referents
@@ -21,6 +22,7 @@ from agentrl.plugins.tracebacks import describe_error, is_foreign
 from agentrl.types import TRAIN
 
 MOST_S = 30.0
+"""Time for an episode to end after its cancellation, besides loading."""
 Wait = tuple[int, tuple[str, ...]]
 """Moments that have passed, and the suspended calls, the outermost first."""
 
@@ -68,19 +70,28 @@ async def cancel_everywhere(
     seen: list[Wait] = []
     places: list[str] = []
     before = asyncio.all_tasks()
+    most_s = MOST_S + 2 * await _load_s(make())
     is_cancelled = True
     while is_cancelled:
         env = make()
         if is_loaded:
             await EnvDriver(env).task(TRAIN, 0)
-        if is_cancelled := await _is_cancelled(env, policy, seen, places):
+        if is_cancelled := await _is_cancelled(env, policy, seen, places, most_s):
             yield Cancellation(env, *seen[-1])
         await close_shared()
         left = asyncio.all_tasks() - before
         assert not left, f"tasks were left after a cancellation near {places[-1:]}: {described(left)}"
 
 
-async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait], places: list[str]) -> bool:
+async def _load_s(env: Env) -> float:
+    """Return the seconds in which the tasks are loaded and what is shared is made."""
+    began = time.monotonic()
+    await EnvDriver(env).task(TRAIN, 0)
+    await close_shared()
+    return time.monotonic() - began
+
+
+async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait], places: list[str], most_s: float) -> bool:
     """Play an episode and cancel it at the first await that is not in `seen`; adds it, and its place to `places`."""
     loop, passed, known = asyncio.get_running_loop(), 0, len(seen)
 
@@ -102,13 +113,13 @@ async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait], places
     loop.set_task_factory(lambda loop, work, **options: asyncio.Task(_Watched(work, note), loop=loop, **options))
     try:
         running = loop.create_task(episode())
-        await asyncio.wait({running}, timeout=MOST_S)
+        await asyncio.wait({running}, timeout=most_s)
     finally:
         loop.set_task_factory(None)
     if len(seen) > known == len(places):
         places.append(" > ".join(seen[known][1]))
     place = f"near {places[-1]}, after {passed} moments" if places else "nowhere"
-    assert running.done(), f"an episode outlived its cancellation {place} by {MOST_S:g} s"
+    assert running.done(), f"an episode outlived its cancellation {place} by {most_s:.0f} s"
     if len(seen) == known:
         running.result()
     if len(seen) > known and not running.cancelled():

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agentrl.checking import hanging
 from agentrl.checking.catalogue import CHECKS
 from agentrl.checking.check import Check, Level, Status, Subject
 from agentrl.checking.running import run_checks
+from agentrl.env.testing import cancellation
 from agentrl.packaging.scaffold import TEMPLATES, PackageName, write_package
 from tests.zoo import behaviour, contract, good, packages, truth
 
@@ -51,6 +54,16 @@ def test_the_zoo_has_an_animal_for_every_check() -> None:
 def test_environments_without_a_fault_pass_every_check(env: type) -> None:
     faults = [f"{r.check.name}: {r.text}" for r in run_checks(subject(env), PLAYED) if r.status is Status.FAILED]
     assert faults == []
+
+
+@pytest.mark.parametrize("name", ["hanging-agent", "hanging-scorer", "cancellation", "leftovers"])
+def test_the_time_to_load_is_no_fault_of_an_episode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(good, "LOADING_S", 2.0 if name == "leftovers" else 1.0)
+    monkeypatch.setattr(hanging, "PATIENCE_S", 0.9)
+    monkeypatch.setattr(cancellation, "MOST_S", 0.9)
+    check = replace(BY_NAME[name], timeout_s=4.0)
+    [result] = run_checks(Subject("slow", good.Slow), [check])
+    assert result.status is Status.PASSED, result.text
 
 
 SHIPPED = ("guess", "functions", "search", "math", "./examples/coin.py", "./examples/countdown_env.py")
