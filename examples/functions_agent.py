@@ -3,8 +3,7 @@
     pip install 'agentrl-core[agents]'
     agentrl train --env ./examples/functions_agent.py
 
-The model reads the same prompts and functions as with `--env functions`, so that the learning curves of both can be
-compared (docs/learning.md).
+The model reads the same prompts and functions as with `--env functions`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from agentrl.env.registry import is_address
 from agentrl.errors import ConfigError
 from agentrl.hosting.sockets import EnvServer
 from agentrl.openenv import OpenEnvServer, ServerLimits
+from agentrl.packaging.added import interpreter_of
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MIN_TOKEN = 16
@@ -33,8 +34,9 @@ def run(words: list[str]) -> int:
     env, *others = load(None, of_flags([("env", given.environment), *pairs])).env
     if others:
         raise ConfigError(f"{given.environment} names several environments: serve each on a port of its own")
-    if env.python or is_address(env.name):
-        remedy = f"{env.python} -m agentrl env serve {env.name}" if env.python else f"serve it there: {env.name}"
+    python = env.python or interpreter_of(env.name)
+    if python or is_address(env.name):
+        remedy = f"{python} -m agentrl env serve {env.name}" if python else f"serve it there: {env.name}"
         raise ConfigError(f"an environment is served by the interpreter that runs it: {remedy}")
     token = _token(given.token_file)
     if not token and given.host not in LOOPBACK:

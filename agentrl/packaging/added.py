@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,10 @@ def interpreter_of(name: str) -> Path | None:
     wanted = None if is_path(name) else Wanted.parse(name)
     if wanted is None or _is_here(wanted):
         return None
-    found = [item for item in added() if any(map(wanted.is_met_by, item.own_offers))]
+    every = added()
+    found = [item for item in every if any(map(wanted.is_met_by, item.own_offers))]
+    if not found and not wanted.is_scheme:
+        _refuse_other_versions(name, wanted, every)
     owners = sorted({item.record.distribution for item in found})
     if len(owners) > 1:
         raise ConfigError(
@@ -142,6 +145,14 @@ def interpreter_of(name: str) -> Path | None:
             "remove one with `agentrl env remove`"
         )
     return found[-1].python if found else None
+
+
+def _refuse_other_versions(name: str, wanted: Wanted, every: list[Added]) -> None:
+    """Raise ConfigError if what is wanted was added, but only in versions that do not fit."""
+    of_any = replace(wanted, specifiers=SpecifierSet())
+    if others := [item.record for item in every if any(map(of_any.is_met_by, item.own_offers))]:
+        versions = ", ".join(f"{one.distribution} {one.version}" for one in others)
+        raise ConfigError(f"environment {name!r}: of it {versions} is added; add that version with `agentrl env add`")
 
 
 def _is_here(wanted: Wanted) -> bool:

@@ -84,6 +84,8 @@ class Reverification:
     run: str
     verifiers: Sequence[str]
     rescored: Sequence[Rescored]
+    evaluation: int | None = None
+    """The step of the evaluation that they are from; None for training."""
 
     @property
     def has_changed(self) -> bool:
@@ -131,8 +133,10 @@ def _examples(found: Reverification) -> Iterator[str]:
         return
     yield f"\nlargest changes (agentrl show {found.run} SAMPLE)"
     for one in sorted(changed, key=lambda one: (-one.distance, one.sample))[:MOST_EXAMPLES]:
-        name = f"{one.sample}.{one.attempt}" if one.attempt else f"{one.sample}"
-        yield f"  {name}  {_move(one)}  task {_short(one.task_id)}{_short(f': {one.signals}') if one.signals else ''}"
+        step = "" if found.evaluation is None else f"{found.evaluation}/"
+        attempt = f".{one.attempt}" if one.attempt else ""
+        signals = _short(f": {one.signals}") if one.signals else ""
+        yield f"  {step}{one.sample}{attempt}  {_move(one)}  task {_short(one.task_id)}{signals}"
 
 
 def _move(one: Rescored) -> str:

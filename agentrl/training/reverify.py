@@ -64,12 +64,9 @@ class Plan:
     roles: frozenset[str]
     """Those that `verifier` asks."""
     store: Path
+    evaluation: int | None
+    """The step of the evaluation whose trajectories are scored; None for those of training."""
     groups: tuple[tuple[Stored, ...], ...]
-
-    @property
-    def is_evaluation(self) -> bool:
-        """True if the trajectories are those of an evaluation."""
-        return self.store != self.folder.trajectories
 
     @property
     def episodes(self) -> int:
@@ -113,7 +110,7 @@ def plans_of(path: Path, choice: Choice, name: str = "", options: dict[str, Any]
         found = _checked(config, section, verifier)
         groups = _groups(folder, store, section.label, choice)
         roles = frozenset(found.roles)
-        plans.append(Plan(folder, config, section, verifier, found.source(), roles, store, groups))
+        plans.append(Plan(folder, config, section, verifier, found.source(), roles, store, choice.evaluation, groups))
     if not any(plan.groups for plan in plans):
         raise ConfigError(f"{path} has no such trajectories: choose other steps, or an evaluation")
     return plans
@@ -165,7 +162,8 @@ def _groups(folder: RunFolder, store: Path, label: str, choice: Choice) -> tuple
 async def reverify(plans: Sequence[Plan]) -> Reverification:
     """Run the episodes of all plans again and score them. Raises ConfigError if an environment has no tasks."""
     rescored = [one for plan in plans for one in await Reverifier.of(plan).run()]
-    return Reverification(str(plans[0].folder.path), [_change(plan) for plan in plans], rescored)
+    one = plans[0]
+    return Reverification(str(one.folder.path), [_change(plan) for plan in plans], rescored, one.evaluation)
 
 
 def _change(plan: Plan) -> str:
@@ -264,14 +262,14 @@ class Reverifier:
         settings = replace(
             episode_settings(plan.config, plan.section),
             temperature=old.temperature,
-            asks_success=plan.is_evaluation,
+            asks_success=plan.evaluation is not None,
         )
         return EpisodeRequest(
             old.sample,
             old.attempt,
             old.split,
             old.task_index,
-            evaluation_seed(seed) if plan.is_evaluation else epoch_seed(seed, epoch),
+            evaluation_seed(seed) if plan.evaluation is not None else epoch_seed(seed, epoch),
             settings,
             old.env,
             epoch,

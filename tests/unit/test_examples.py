@@ -26,7 +26,7 @@ from tests.unit.rollout.templates import encode, tokenizer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COIN, COUNTDOWN, SCRIPT = (str(EXAMPLES / name) for name in ("coin.py", "countdown_env.py", "train_from_python.py"))
-ELSEWHERE = {"functions_agent.py": "tests/agents/test_example.py"}
+ELSEWHERE = dict.fromkeys(("functions_agent.py", "calculator_agent.py"), "tests/agents/test_example.py")
 """Examples that need more than the tests here have, with their own tests."""
 Play = Callable[..., Any]
 

@@ -323,11 +323,20 @@ def test_a_name_means_the_newest_added_version_that_fits(home: Path) -> None:
     assert interpreter_of("ada/maze") == new.python
     assert interpreter_of("ada/maze>=0.9,<0.11") == new.python
     assert interpreter_of("ada/maze@0.9") == home / "agentrl-env-ada-maze-0.9" / "venv" / "bin" / "python"
-    assert interpreter_of("ada/maze==0.3") is None
+    with pytest.raises(
+        ConfigError, match=r"'ada/maze==0\.3': of it agentrl-env-ada-maze 0\.9, agentrl-env-ada-maze 0\.10 is"
+    ):
+        interpreter_of("ada/maze==0.3")
     assert interpreter_of("bob/maze") is None
     assert interpreter_of("./maze") is None
     with pytest.raises(ConfigError, match=r"environment 'ada/maze@latest': write a version as @1\.2"):
         interpreter_of("ada/maze@latest")
+
+
+def test_an_added_environment_is_served_by_its_own_interpreter(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    item = write_added(home, "agentrl-env-ada-maze", "0.9", "ada/maze")
+    assert main(["env", "serve", "ada/maze"]) == 2
+    assert f"{item.python} -m agentrl env serve ada/maze" in capsys.readouterr().err
 
 
 def test_an_installed_environment_comes_first_if_its_version_fits(home: Path) -> None:

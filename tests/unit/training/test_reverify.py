@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -312,7 +313,9 @@ def test_an_agents_episode_runs_again(stage: Stage, again: Reverify) -> None:
     assert (status, counts(report)) == (1, {"flipped": 2})
 
 
-def test_steps_and_evaluations_are_chosen_and_several_environments_told_apart(stage: Stage, again: Reverify) -> None:
+def test_steps_and_evaluations_are_chosen_and_several_environments_told_apart(
+    stage: Stage, again: Reverify, capsys: pytest.CaptureFixture[str]
+) -> None:
     asyncio.run(stage.play(["yes"], groups=4))
     assert counts(again("--step", "2-3")[1]) == {"unchanged": 2}
     assert counts(again("--step", "4")[1]) == {"unchanged": 1}
@@ -323,6 +326,9 @@ def test_steps_and_evaluations_are_chosen_and_several_environments_told_apart(st
     status, report = again("--evaluation", "3", "--label", "more", "--env", other)
     assert (status, counts(report)) == (1, {"flipped": 2})
     assert {one["env"] for one in report["changed"]} == {"more"}
+    assert main(["env", "reverify", str(stage.run.path), "--evaluation", "3", "--label", "more", "--env", other]) == 1
+    [name] = re.findall(r"^  (3/\d+-0)  ", capsys.readouterr().out, re.MULTILINE)[:1]
+    assert main(["show", str(stage.run.path), name]) == 0
 
 
 @pytest.mark.parametrize(
