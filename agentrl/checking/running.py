@@ -25,16 +25,16 @@ LOADS = 10
 
 
 def run_checks(
-    subject: Subject, checks: Iterable[Check], started: Callable[[Check], None] = lambda _: None
+    subject: Subject, checks: Iterable[Check], started: Callable[[Check, float], None] = lambda *_: None
 ) -> Iterator[Result]:
-    """Run checks and yield their results; `started` is called before each."""
+    """Run checks and yield their results; `started` is called before each, with its seconds at most."""
     room, load_s = _Room(), None
     for check in checks:
-        started(check)
-        began = time.monotonic()
         if load_s is None:
             room, load_s = _measured(room, subject)
         limit_s = check.timeout_s + LOADS * load_s
+        started(check, limit_s + GRACE_S)
+        began = time.monotonic()
         outcome = room.run(_asked(check, subject, limit_s), limit_s)
         if outcome is None:
             blocked = f"it took longer than {limit_s:.0f} s, and its deadline did not end it{room.line()}"

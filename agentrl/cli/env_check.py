@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl.checking.catalogue import checks_of
-from agentrl.checking.check import WITHOUT_MODEL, Level, Result, Status, Subject
+from agentrl.checking.check import WITHOUT_MODEL, Check, Level, Result, Status, Subject
 from agentrl.checking.report import as_json, as_junit, lines, summary
 from agentrl.checking.running import run_checks
 from agentrl.cli.elsewhere import interpreter, run_there
@@ -28,6 +29,8 @@ SECTIONS = ("env", "eval", "rollout", "model", "engine")
 SAMPLING = {"eval.tasks": "16", "eval.samples": "8", "eval.temperature": "1", "rollout.episode_timeout_s": "120"}
 """What the level learnability samples, unless flags say otherwise."""
 Pairs = list[tuple[str, str]]
+SPARE_S = 20.0
+"""Time beyond that of a check after which this process ends."""
 CHECK_S = 4 * 3600.0
 """Longest check in another interpreter: the tests of a package alone may take half of it."""
 
@@ -68,11 +71,22 @@ def run(words: list[str]) -> int:
 
 
 def _results(subject: Subject, levels: frozenset[Level], flags: Pairs, *, is_quiet: bool) -> Iterator[Result]:
-    yield from run_checks(subject, checks_of(levels & WITHOUT_MODEL))
+    try:
+        yield from run_checks(subject, checks_of(levels & WITHOUT_MODEL), _watch)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     if Level.LEARNABILITY in levels:
         with redirect_stdout(sys.stderr) if is_quiet else nullcontext():
             episodes = _sampled(flags)
         yield from run_checks(replace(subject, episodes=episodes), checks_of(frozenset({Level.LEARNABILITY})))
+
+
+def _watch(_: Check, most_s: float) -> None:
+    """End this process, with the lines in which its threads are, if a check holds the interpreter beyond its deadline.
+
+    A pattern of `re` that backtracks for ever does: no thread runs meanwhile, and no signal is handled.
+    """
+    faulthandler.dump_traceback_later(most_s + SPARE_S, exit=True, file=sys.__stderr__)
 
 
 def _sampled(flags: Pairs) -> tuple[Trajectory, ...]:

@@ -81,6 +81,8 @@ def message_of(given: dict[str, Any], where: str) -> Message:
     if read["role"] not in ("system", "user", "assistant", "tool"):
         invalid(f"{where} has the unknown role {role!r}")
     if calls := given.get("tool_calls"):
+        if not isinstance(calls, list):
+            invalid(f"{where} has tool_calls that are no list")
         objects = [one if isinstance(one, dict) else {} for one in calls]
         read["tool_calls"] = [content.call(one.get("function"), one.get("id"), where) for one in objects]
     read |= {key: given[key] for key in ("tool_call_id", "name") if isinstance(given.get(key), str)}

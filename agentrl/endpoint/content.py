@@ -19,7 +19,7 @@ def text(content: Any, where: str) -> str:
     parts = content if isinstance(content, list) else [content]
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-        if kind not in TEXTS or not isinstance(part.get(TEXTS[kind]), str):
+        if not isinstance(kind, str) or kind not in TEXTS or not isinstance(part.get(TEXTS[kind]), str):
             raise refused("invalid_request_error", f"{where} has a part of type {kind!r}: this endpoint takes text")
     return as_unicode("".join(part[TEXTS[part["type"]]] for part in parts))
 

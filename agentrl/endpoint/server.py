@@ -134,9 +134,10 @@ class Endpoint:
         if request.only_counts:
             return request.write(await _counted(ask, episode.responder))
         answer = await episode.responder.answer(ask, digest(head, body), is_retry(head))
-        if not connection.is_closed:
-            await episode.responder.deliver(answer)
-            request.keep(ask, answer, episode.conversations)
+        if connection.is_closed:
+            raise refused("connection_closed", "the client closed the connection before it had the answer")
+        await episode.responder.deliver(answer)
+        request.keep(ask, answer, episode.conversations)
         return request.write(answer)
 
     def _episode(self, head: Head) -> _Episode:

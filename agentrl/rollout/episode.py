@@ -204,7 +204,8 @@ class EpisodeRunner:
         async def take(new: tuple[Message, ...], turn: Message, agent: str) -> None:
             self._messages.extend((*new, turn))
             self._turns += 1
-            self._signals += await driver.take(new, turn, agent)
+            signals = await driver.take(new, turn, agent)
+            self._signals += signals
 
         runtime = self._runtime
         budget = Budget(driver.max_turns, self._request.settings.max_tokens, runtime.max_context)

@@ -71,6 +71,21 @@ class Call:
     is_cut_by_context: bool
 
 
+@dataclass(slots=True)
+class Request:
+    """A request of a client, which it may repeat."""
+
+    task: asyncio.Task[Answer]
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refusal:
+    """A call that a limit of the episode refused."""
+
+    limit: StopReason
+
+
 class Session(Responder):
     """Answers the calls of one episode's agent.
 
@@ -92,46 +107,70 @@ class Session(Responder):
         self._renderer, self._recorder, self._budget = renderer, recorder, budget
         self._generate, self._take, self._roles = generate, take, roles
         self._nodes: dict[Key, Node] = {}
-        self._latest: dict[bytes, asyncio.Task[Answer]] = {}
-        self._tasks: list[asyncio.Task[Answer]] = []
+        self._requests: dict[bytes, list[Request]] = {}
+        self._sampling: list[asyncio.Task[Any]] = []
         self._answered: dict[str, Call] = {}
+        self._deliveries: dict[str, asyncio.Task[None]] = {}
         self._recording = asyncio.Lock()
         self._failing = asyncio.Event()
         self._last: Call | None = None
         self._sampled = self._turns = 0
+        self._is_over = False
         self.failure: Exception | None = None
-        """The error of the engine that ended the episode."""
-        self._role_failure: RoleError | None = None
-        """The failure of a role after which no call has succeeded or met a limit."""
-        self.limit: StopReason | None = None
-        """The limit at which a call was refused."""
+        """What ended the episode: an error of the engine, or of taking a turn."""
+        self._excuse: Refusal | RoleError | None = None
+        """Why a call was refused after which no call has succeeded: an agent that then raises is not at fault."""
 
     async def accompany(self, playing: Coroutine[Any, Any, None]) -> Ending | None:
-        """Await the agent, and return how the episode ends; None if the engine failed. Raises what the agent raised."""
+        """Await the agent, and return how the episode ends; None if the engine failed. Raises what the agent raised.
+
+        Afterwards nothing is sampled or recorded: an answer that has not reached a client is dropped, and the turns of
+        those that have are scored.
+        """
         agent = asyncio.ensure_future(playing)
         failing = asyncio.ensure_future(self._failing.wait())
         try:
             await asyncio.wait({agent, failing}, return_when=asyncio.FIRST_COMPLETED)
+            self._is_over = True
+            if self._deliveries:
+                await asyncio.wait(self._deliveries.values())
         finally:
-            await _end([agent, failing, *self._tasks])
+            self._is_over = True
+            await _end([agent, failing, *self._sampling, *self._deliveries.values()])
         if self.failure is not None:
             return None
         error = agent.exception()
         if error is None:
             return Ending(self._stop_reason())
-        if isinstance(error, EnvError) and self._role_failure is not None:
-            raise self._role_failure from error
-        if self.limit is None or not isinstance(error, EnvError):
-            raise error
-        return Ending(self.limit, described(error))
+        if isinstance(error, EnvError) and isinstance(self._excuse, RoleError):
+            raise self._excuse from error
+        if isinstance(error, EnvError) and isinstance(self._excuse, Refusal):
+            return Ending(self._excuse.limit, described(error))
+        raise error
 
     async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
         """Answer a request; see `agentrl.endpoint.Responder`."""
-        task = self._latest.get(digest) if is_retry else None
-        if task is None:
-            task = self._latest[digest] = asyncio.create_task(self._answered_by(ask))
-            self._tasks.append(task)
-        return await asyncio.shield(task)
+        self._check_running()
+        equal = self._requests.setdefault(digest, [])
+        if is_retry and equal:
+            # Of several equal requests, that is repeated whose answer no client has received; the fewest retries first.
+            request = min(equal, key=lambda one: (self._has_delivered(one), one.retries))
+            request.retries += 1
+        else:
+            request = Request(asyncio.create_task(self._answered_by(ask)))
+            equal.append(request)
+            self._sampling.append(request.task)
+        return await asyncio.shield(request.task)
+
+    def _has_delivered(self, request: Request) -> bool:
+        task = request.task
+        is_answered = task.done() and not task.cancelled() and task.exception() is None
+        return is_answered and task.result().id in self._deliveries
+
+    def _check_running(self) -> None:
+        if self._is_over:
+            reason = "this episode has ended: play has returned, or its engine has failed"
+            raise refused("invalid_api_key", reason, HTTPStatus.UNAUTHORIZED)
 
     async def count(self, ask: Ask) -> int:
         """Return the number of tokens of a request's prompt; see `agentrl.endpoint.Responder`."""
@@ -140,26 +179,26 @@ class Session(Responder):
 
     async def _answered_by(self, ask: Ask) -> Answer:
         """Return the answer of the policy, or of the role that a call names."""
-        survived = self._role_failure
-        answer = (await self._sample(ask)).answer if ask.role is None else await self._relay(ask)
-        self._survive(survived)
-        return answer
+        return (await self._sample(ask)).answer if ask.role is None else await self._relay(ask)
 
-    def _survive(self, failure: RoleError | None) -> None:
-        """Forget what a role failed before a call that has succeeded, unless one has failed since."""
-        if self._role_failure is failure:
-            self._role_failure = None
+    def _survive(self, excuse: Refusal | RoleError | None) -> None:
+        """Forget why a call was refused before one that has succeeded, unless another has been refused since."""
+        if self._excuse is excuse:
+            self._excuse = None
 
     async def _relay(self, ask: Ask) -> Answer:
         """Ask a role; what it says is neither recorded nor trained."""
+        excuse = self._excuse
         try:
-            return await relayed(self._roles, ask)
+            answer = await relayed(self._roles, ask)
         except RequestError as error:
             if isinstance(error.__cause__, RoleError):
-                self._role_failure = error.__cause__
+                self._excuse = error.__cause__
             raise
         except EngineError as error:
             raise self._failed(error) from error
+        self._survive(excuse)
+        return answer
 
     def _failed(self, error: Exception) -> RequestError:
         """End the episode with an error of the engine; return that of the call."""
@@ -167,25 +206,39 @@ class Session(Responder):
         self._failing.set()
         return refused("engine_error", described(error), HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _reached(self, limit: StopReason) -> None:
-        self.limit, self._role_failure = limit, None
-
     async def deliver(self, answer: Answer) -> None:
-        """Record the call of an answer that a client is about to receive; once, however often it is replayed."""
-        async with self._recording:
+        """Record the call of an answer that a client is about to receive; once, however often it is replayed.
+
+        What has begun is ended, turn rewards included, though the client has gone.
+        """
+        if answer.id not in self._deliveries:
             call = self._answered.pop(answer.id, None)
             if call is None:
                 return
-            new = self._record(call)
-            self._last = call
-            self._turns += 1
-            await self._take(new, call.answer.message, call.ask.agent)
+            self._check_running()
+            self._deliveries[answer.id] = asyncio.create_task(self._delivered(call))
+        await asyncio.shield(self._deliveries[answer.id])
+
+    async def _delivered(self, call: Call) -> None:
+        async with self._recording:
+            if self.failure is None and (error := (await acatch(self._taken(call))).error):
+                raise self._failed(error) from error
+
+    async def _taken(self, call: Call) -> None:
+        new = self._record(call)
+        self._last = call
+        self._turns += 1
+        await self._take(new, call.answer.message, call.ask.agent)
 
     async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
         """Sample a continuation, and record it at once; see `Tokens.generate`."""
-        survived = self._role_failure
-        call = await self._sample(Ask((), max_tokens=max_tokens, stop=tuple(stop), ids=tuple(ids)))
-        self._survive(survived)
+        self._check_running()
+        if max_tokens is not None and max_tokens < 1:
+            raise refused("invalid_request_error", f"max_tokens is {max_tokens}: it must be at least 1")
+        ask = Ask((), max_tokens=max_tokens, stop=tuple(stop), ids=tuple(ids))
+        sampling = asyncio.create_task(self._sample(ask))
+        self._sampling.append(sampling)
+        call = await sampling
         await self.deliver(call.answer)
         return call.completion
 
@@ -211,21 +264,22 @@ class Session(Responder):
         return call.parent.branch if call.parent is not None and call.parent.is_tip else None
 
     async def _sample(self, ask: Ask) -> Call:
-        budget, number = self._budget, self._sampled
+        budget, number, excuse = self._budget, self._sampled, self._excuse
         if number >= budget.calls:
-            self._reached(StopReason.MAX_TURNS)
+            self._excuse = Refusal(StopReason.MAX_TURNS)
             raise refused("max_turns", f"the episode's limit of {budget.calls} calls is reached (limits.max_turns)")
         keys = list(keys_of(ask))
         prompt, parent, known = self._rendered(ask, keys)
         room = budget.context - len(prompt)
         if room <= 0:
-            self._reached(StopReason.CONTEXT_OVERFLOW)
+            self._excuse = Refusal(StopReason.CONTEXT_OVERFLOW)
             raise refused("context_length_exceeded", f"{OVERLONG.format(budget.context)}, not {len(prompt)}")
         most = min(budget.tokens, ask.max_tokens or budget.tokens)
         self._sampled += 1
         outcome = await acatch(self._generate(prompt, min(most, room), ask.stop, number))
         if outcome.error is not None:
             raise self._failed(outcome.error)
+        self._survive(excuse)
         completion: Completion = outcome.value
         parsed = self._renderer.parse(prompt, completion.ids, ask.tools, number)
         message, stopped_by = shown(parsed, ask.stop)

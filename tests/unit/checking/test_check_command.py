@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -86,3 +88,26 @@ def test_the_page_lists_every_check_with_its_question_and_remedy() -> None:
     page = Path("docs/check-an-env.md").read_text()
     shown = [line for line in page.splitlines() if line.startswith("| `")]
     assert shown == [f"| `{check.name}` | {check.question} | {check.remedy} |" for check in CHECKS]
+
+
+def test_an_environment_that_holds_the_interpreter_for_ever_ends_the_command_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "held.py").write_text(
+        BROKEN.replace("ctx.text == str", "bool(re.fullmatch('(a+)+b', 'a' * 64)) == str")
+    )
+    program = """
+import re, sys
+from dataclasses import replace
+from agentrl.checking import running
+from agentrl.checking.catalogue import CHECKS
+from agentrl.cli import env_check
+from agentrl.cli.main import main
+
+running.GRACE_S = env_check.SPARE_S = 1.0
+env_check.checks_of = lambda levels: [replace(check, timeout_s=1.0) for check in CHECKS if check.name == "noise"]
+sys.exit(main(["env", "check", sys.argv[1], "--level", "truth"]))
+"""
+    (tmp_path / "held.py").write_text("import re\n" + (tmp_path / "held.py").read_text())
+    command = [sys.executable, "-c", program, str(tmp_path / "held.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert ended.returncode == 1, ended.stderr
+    assert 'held.py", line 14 in right' in ended.stderr

@@ -236,6 +236,25 @@ async def test_a_request_that_cannot_be_served_is_refused_and_never_trained(
     assert (trajectory.error, len(heard.calls), trajectory.turns) == ("", 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ({"role": "assistant", "tool_calls": 5}, "has tool_calls that are no list"),
+        ({"role": "user", "content": [{"type": ["text"], "text": "hi"}]}, "has a part of type ['text']"),
+        ({"role": "user", "content": [{"type": {}, "text": "hi"}]}, "has a part of type {}"),
+    ],
+)
+async def test_a_message_of_another_form_is_refused_and_not_dropped(message: dict[str, Any], why: str) -> None:
+    async def wrong(caller: Caller) -> None:
+        response = await caller.post(SPEAKERS[0].body([user("hi")]) | {"messages": [user("hi"), message]})
+        assert response.status_code == 400
+        assert why in SPEAKERS[0].error(response.json())["message"]
+        await caller.ask(user("hi"))
+
+    trajectory, _ = await play(SPEAKERS[0], wrong)
+    assert (trajectory.error, trajectory.turns) == ("", 1)
+
+
 SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
 MASKED = [
     (SPEAKERS[0], {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}),

@@ -1,0 +1,202 @@
+"""What an agent leaves in flight, repeats or cancels: each token that it saw is recorded and paid, and none later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import pytest
+
+from agentrl.engine.scripted import Delay, ScriptedEngine
+from agentrl.env import Context, Model, reward
+from agentrl.rollout.episode import EpisodeRunner
+from agentrl.serving import RequestError
+from agentrl.types import Completion, StopReason
+from tests.unit.rollout.agents import TOOLED, Client, Played, play, user
+from tests.unit.rollout.cases import Listening, check_law_1, request, stage
+from tests.unit.rollout.templates import encode
+
+
+class Slow(Played):
+    """Each turn is worth 1; scoring the one at `held` begins, and waits until it is released."""
+
+    held: ClassVar[int]
+    scoring: ClassVar[asyncio.Event]
+    release: ClassVar[asyncio.Event]
+
+    @reward(scope="turn")
+    async def turn(self, ctx: Context) -> float:
+        if len(ctx.turns) == self.held + 1:
+            self.scoring.set()
+            await self.release.wait()
+        return 1.0
+
+
+def slow(held: int) -> type[Slow]:
+    return type("SlowAt", (Slow,), {"held": held, "scoring": asyncio.Event(), "release": asyncio.Event()})
+
+
+async def over_http(client: Client) -> None:
+    await client.ask(user("two"))
+
+
+async def by_ask(client: Client) -> None:
+    await client.model.ask("two")
+
+
+@pytest.mark.parametrize("ask", [over_http, by_ask])
+async def test_a_turn_that_is_being_scored_when_play_returns_is_paid(ask: Callable[[Client], Awaitable[None]]) -> None:
+    base, asking = slow(1), list[asyncio.Future[None]]()
+
+    async def agent(client: Client) -> None:
+        await client.model.ask("one")
+        asking.append(asyncio.ensure_future(ask(client)))
+        await base.scoring.wait()
+        asyncio.get_running_loop().call_later(0.05, base.release.set)
+
+    trajectory, heard = await play(agent, ["four", "five"], base=base)
+    check_law_1(trajectory, heard.calls)
+    assert (trajectory.turns, trajectory.is_valid, trajectory.reward) == (2, True, 3.0)
+    await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def test_a_call_that_is_cancelled_while_its_turn_is_scored_keeps_the_reward() -> None:
+    base = slow(0)
+
+    async def agent(client: Client) -> None:
+        asking = asyncio.ensure_future(client.model.ask("one"))
+        await base.scoring.wait()
+        asking.cancel()
+        await asyncio.wait({asking})
+        asyncio.get_running_loop().call_soon(base.release.set)
+        await client.model.ask("two")
+
+    trajectory, heard = await play(agent, ["four", "five"], base=base)
+    check_law_1(trajectory, heard.calls)
+    assert [(one.name, one.turn) for one in trajectory.signals] == [("turn", 0), ("turn", 1), ("good", None)]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_completion_that_does_not_fit_makes_the_episode_invalid(number: int) -> None:
+    class Faulty:
+        calls = 0
+
+        async def generate(self, *words: Any) -> Completion:
+            self.calls += 1
+            completion = await engine.generate(*words)
+            return replace(completion, logprobs=completion.logprobs[:-1]) if self.calls == number else completion
+
+    class Own(Played):
+        async def play(self, task: object, ctx: Context, model: Model) -> object:
+            for _ in range(3):
+                await model.client.chat.completions.create(
+                    model=model.name, messages=[{"role": "user", "content": "Hi"}]
+                )
+            return None
+
+    engine = await ScriptedEngine.ready(
+        ["four"], encode=lambda text: encode(TOOLED, text), vocab_size=len(TOOLED), max_model_len=4000
+    )
+    runtime = stage(Listening(Faulty()), Own, 4000, TOOLED)
+    try:
+        trajectory = await EpisodeRunner(request(max_tokens=200), runtime).run()
+    finally:
+        await runtime.endpoint.close()
+    assert trajectory.stop_reason is StopReason.MODEL_ERROR
+    assert not trajectory.is_trainable
+
+
+async def test_a_limit_that_the_agent_has_survived_excuses_no_later_failure() -> None:
+    async def agent(client: Client) -> None:
+        assert (await client.post({"messages": [user("long " * 400)]})).status_code == 400
+        await client.ask(user("short"))
+        raise ConnectionError("my database is down")
+
+    trajectory, _ = await play(agent, context=300)
+    assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.ENV_ERROR, False)
+
+
+async def test_nothing_is_sampled_or_recorded_after_play_has_returned() -> None:
+    left: list[Client] = []
+
+    async def agent(client: Client) -> None:
+        await client.model.ask("one")
+        left.append(client)
+
+    class Counting(Played):
+        @reward
+        async def good(self, ctx: Context) -> float:
+            [client] = left
+            for late in (client.model.ask("two"), client.model.tokens.generate([5, 6])):
+                with pytest.raises(RequestError, match="this episode has ended"):
+                    await late
+            return float(len(ctx.turns))
+
+    trajectory, heard = await play(agent, base=Counting)
+    assert (len(heard.calls), trajectory.turns, trajectory.reward) == (1, 1, 1.0)
+
+
+async def test_a_client_that_closed_its_connection_gets_no_answer_that_is_not_recorded() -> None:
+    async def agent(client: Client) -> bytes:
+        await client.model.ask("one")
+        where = urlsplit(client.model.base_url)
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
+        body = json.dumps({"model": "policy", "messages": [user("two")]}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.model.api_key}\r\n"
+        writer.write(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    class Telling(Played):
+        @reward
+        def good(self, ctx: Context) -> float:
+            return float(b"five" in ctx.result) - float(b"closed the connection" in ctx.result)
+
+    trajectory, _ = await play(agent, ["four", "five"], base=Telling)
+    assert (trajectory.turns, trajectory.reward) == (1, -1.0)
+
+
+async def test_a_retry_gets_an_answer_that_no_other_client_gets() -> None:
+    released = asyncio.Event()
+    answers: list[str] = []
+
+    async def agent(client: Client) -> None:
+        body = {"messages": [user("same")]}
+        first = asyncio.ensure_future(client.post(body))
+        second = asyncio.ensure_future(client.post(body))
+        while len(heard_prompts) < 2:  # noqa: ASYNC110  (nobody announces a call)
+            await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.wait({first})
+        again = asyncio.ensure_future(client.post(body, x_stainless_retry_count="1"))
+        await asyncio.sleep(0.05)
+        released.set()
+        found = await asyncio.gather(again, second)
+        answers.extend(one.json()["choices"][0]["message"]["content"] for one in found)
+
+    heard_prompts: list[int] = []
+
+    async def wait() -> None:
+        heard_prompts.append(1)
+        await released.wait()
+
+    trajectory, heard = await play(agent, [Delay(wait, "four"), Delay(wait, "five")])
+    assert sorted(answers) == ["five", "four"]
+    check_law_1(trajectory, heard.calls)
+    assert trajectory.turns == 2
+
+
+async def test_tokens_are_asked_for_at_least_one_at_a_time() -> None:
+    async def agent(client: Client) -> None:
+        with pytest.raises(RequestError, match="max_tokens is 0"):
+            await client.model.tokens.generate([5], max_tokens=0)
+        await client.model.ask("one")
+
+    trajectory, heard = await play(agent)
+    assert (trajectory.turns, len(heard.calls)) == (1, 1)
