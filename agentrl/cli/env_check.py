@@ -86,7 +86,7 @@ def _watch(_: Check, most_s: float) -> None:
 
     A pattern of `re` that backtracks for ever does: no thread runs meanwhile, and no signal is handled.
     """
-    faulthandler.dump_traceback_later(most_s + SPARE_S, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(most_s + SPARE_S, exit=True, file=sys.__stderr__ or sys.stderr)
 
 
 def _sampled(flags: Pairs) -> tuple[Trajectory, ...]:

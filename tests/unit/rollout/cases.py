@@ -22,7 +22,7 @@ from agentrl.rollout.renderer import load_renderer
 from agentrl.types import Completion, EpisodeRequest, EpisodeSettings, Message, Prompt, SampleId, Sampling, Trajectory
 from tests.unit.rollout.templates import tokenizer
 
-HASTE_S = 0.25
+HASTE_S = 0.75
 SETTINGS = EpisodeSettings(1.0, 12, 0, 20.0, 10.0)
 
 
