@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Mapping
 from typing import Any, Literal, Self, cast
 
+import re2
 from agentrl_sandbox import UnavailableError, describe
 from pydantic import Field, create_model
 
@@ -16,7 +16,7 @@ from agentrl_reasoning_gym.library import NAMES, SYSTEM_PROMPTS, dataset, extrac
 from agentrl_reasoning_gym.sandboxed import PACKAGES, SandboxedScorer
 from agentrl_reasoning_gym.scoring import SYMBOLIC, Scorer
 
-NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+NUMBER = re2.compile(r"-?(?:\d{1,3}(?:,\d{3})+\b|\d+)(?:\.\d+)?")
 
 
 class ReasoningGymConfig(EnvConfig):

@@ -347,7 +347,7 @@ async def test_a_server_that_ignores_its_end_is_killed_and_reaped(monkeypatch: p
 async def test_a_loop_that_ends_does_not_wait_for_a_server_that_is_starting(turns: int) -> None:
     from agentrl_tools.mcp import process
 
-    before = asyncio.all_tasks()
+    before, running = asyncio.all_tasks(), children()
     starting = asyncio.ensure_future(process.ServerProcess.start(command("silent"), {}, None))
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -357,6 +357,8 @@ async def test_a_loop_that_ends_does_not_wait_for_a_server_that_is_starting(turn
     assert (await asyncio.wait(tasks, timeout=20))[1] == set()
     assert starting.cancelled()
     gc.collect()
+    while children() - running:  # noqa: ASYNC110  (it has been killed; nobody announces that it is gone)
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("stage", ["start", "open", "call", "close"])
