@@ -236,7 +236,7 @@ async def played(env_class: type[Env], episodes: int, tokenizer: Any, hanging: i
 class Canned(Responder):
     """Calls the tool, and answers when it has the result."""
 
-    async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
+    async def answer(self, ask: Ask) -> Answer:
         if ask.messages[-1]["role"] == "tool":
             return Answer(Message(role="assistant", content=ANSWER))
         function: Any = {"name": "add", "arguments": {"a": 17, "b": 25}}

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from agentrl.checking.attempts import Answers, check_floor
-from agentrl.checking.check import Check, Level, Subject
+from agentrl.checking.check import Check, Level, SkippedError, Subject
 from agentrl.env.base import Env, Policy
-from agentrl.env.policies import TOOL_CALL, oracle_of, turn_of
+from agentrl.env.policies import NOISE, TOOL_CALL, solution_of, turn_of
 from agentrl.env.tasks import Task
 from agentrl.env.tools import tools_of
 from agentrl.errors import catch
 from agentrl.types import Message, text_of
 
-NOISE = "Zrgh ¿qvx? blorp — “unsinn” ~~ 无意义 \\ {[(< wub; %%s {} \u200b nul\x00 xyzzy"
 NUMBERS = ", ".join(map(str, range(200)))
 CHOICES = "yes, no, true, false, A, B, C, D, E, higher, lower, left, right, none"
 VERDICTS = """\
@@ -56,14 +55,16 @@ def flooding(env: Env, task: Task, tasks: list[Task]) -> Policy:
 
 def _solution(env: Env, task: Task) -> str:
     """Return the text of a task's solution if it is one turn of text, otherwise ""."""
-    policy = catch(oracle_of, env, task).value
+    policy = catch(solution_of, env, task).value
     turns = policy if isinstance(policy, Sequence) else ()
     return turns[0] if len(turns) == 1 and isinstance(turns[0], str) else ""
 
 
 def unclosed_thinking(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001
     """Solve the task inside a thought that never ends."""
-    solution = oracle_of(env, task)
+    solution = solution_of(env, task)
+    if solution is None:
+        raise SkippedError(f"task {task.id!r} has no oracle, whose solution the thought would contain")
     turns = 0
 
     def think(messages: list[Message]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
-from agentrl.env.base import Env, Policy
+from agentrl.env.base import Policy
 from agentrl.env.config import env_config
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.dry_run.completeness import check_complete
@@ -16,7 +16,7 @@ from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.tasks import duplicate_ids, first_task, overlap, read_ids
 from agentrl.env.dry_run.verdict import MAX_TURNS, check_offered_tools, first_episode, undocumented
 from agentrl.env.play import aplay
-from agentrl.env.policies import SILENCE, oracle_of
+from agentrl.env.policies import SILENCE, solution_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.checks import check_gymnasium, check_tasks
 from agentrl.env.testing.comparison import difference
@@ -103,8 +103,8 @@ async def serialisable(subject: Subject) -> str:
     for spec in start.tools:
         _check_json(spec, f"the tool {spec['name']!r}")
     policies: dict[str, Policy] = {"silence": [SILENCE]}
-    if type(env).oracle is not Env.oracle:
-        policies["the oracle"] = oracle_of(env, task)
+    if (solution := solution_of(env, task)) is not None:
+        policies["the oracle"] = solution
     for name, policy in policies.items():
         [played] = await aplay(subject.make(), (policy,), task)
         _check_json(list(played.messages), f"a message of an episode of {name}")

@@ -15,7 +15,7 @@ from statistics import quantiles
 
 from agentrl.checking.check import FailedError, Subject
 from agentrl.env.base import Env
-from agentrl.env.policies import canaries_of, oracle_of
+from agentrl.env.policies import canaries_of, player_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.cancellation import described_error
 from agentrl.env.testing.episodes import moments, play_signals, sample_tasks, signals_of
@@ -30,7 +30,7 @@ BLOCKED_S, WATCH_S = 0.05, 0.005
 
 
 async def crowd(subject: Subject) -> str:
-    """Play 1, 64 and 1,000 oracles at once; returns a table of their latencies."""
+    """Play 1, 64 and 1,000 episodes at once; returns a table of their latencies."""
     tasks = await sample_tasks(subject.make(), 8)
     rows, took_s, before = [], 0.0, 1
     for size in SIZES:
@@ -54,7 +54,7 @@ async def _play(subject: Subject, tasks: list[Task], size: int) -> list[float]:
         task, began = tasks[member % len(tasks)], time.monotonic()
         played = await acatch(_episode(subject.make(), task, member))
         fault = described_error(played.error) if played.error else _invalid(played.value)
-        where = f"an oracle of task {task.id!r} among {size:,} episodes at once fails: "
+        where = f"an episode of task {task.id!r} among {size:,} episodes at once fails: "
         return 1000 * (time.monotonic() - began), fault and f"{where}{fault}"
 
     played = await asyncio.gather(*map(one, range(size)))
@@ -64,9 +64,9 @@ async def _play(subject: Subject, tasks: list[Task], size: int) -> list[float]:
 
 
 async def _episode(env: Env, task: Task, member: int) -> dict[str, Signal]:
-    """Play the oracle; other episodes run between any two of its moments, as they do while a model answers."""
+    """Play an episode; others run between any two of its moments, as they do while a model answers."""
     passed = []
-    async with aclosing(moments(env, task, oracle_of(env, task), member=member)) as playing:
+    async with aclosing(moments(env, task, player_of(env, task), member=member)) as playing:
         async for moment in playing:
             passed.append(moment)
             await asyncio.sleep(0)
@@ -103,7 +103,7 @@ async def _round(subject: Subject) -> None:
     """Play oracle, canaries and silence, one episode after another."""
     for task in await sample_tasks(subject.make(), 2):
         env = subject.make()
-        for policy in (oracle_of(env, task), *canaries_of(env, task).values(), []):
+        for policy in (player_of(env, task), *canaries_of(env, task).values(), []):
             await play_signals(subject.make(), task, policy)
 
 

@@ -15,7 +15,7 @@ from agentrl.env.base import Env, Policy
 from agentrl.env.config import Limits
 from agentrl.env.context import Context
 from agentrl.env.driver.resources import close_shared
-from agentrl.env.policies import oracle_of, turn_of
+from agentrl.env.policies import solution_of, turn_of
 from agentrl.env.rewards import reward, rewards_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.cancellation import described
@@ -37,9 +37,9 @@ async def agent(subject: Subject) -> str:
     task = (await sample_tasks(subject.make(), 1))[0]
     first = await _ends(subject, task, lambda _: Hang(), BRIEF, "the model never answers")
     _check_unpaid(first)
-    if subject.make().limits.max_turns > 1 and type(subject.make()).oracle is not Env.oracle:
-        policy = _then_hang(oracle_of(subject.make(), task))
-        await _ends(subject, task, policy, BRIEF, "the model never answers its second turn")
+    solution = solution_of(subject.make(), task)
+    if subject.make().limits.max_turns > 1 and solution is not None:
+        await _ends(subject, task, _then_hang(solution), BRIEF, "the model never answers its second turn")
     return f"the stop reason is {first.stop_reason}"
 
 

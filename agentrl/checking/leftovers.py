@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agentrl.checking.check import FailedError, SkippedError, Subject
 from agentrl.env.driver.resources import close_shared
-from agentrl.env.policies import oracle_of
+from agentrl.env.policies import player_of
 from agentrl.env.testing.episodes import play_signals, sample_tasks
 
 EPISODES = 4
@@ -46,7 +46,7 @@ async def _round(subject: Subject) -> None:
     tasks = await sample_tasks(subject.make(), EPISODES)
     for task in tasks[:EPISODES]:
         env = subject.make()
-        await play_signals(env, task, oracle_of(env, task))
+        await play_signals(env, task, player_of(env, task))
     await close_shared()
     gc.collect()
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agentrl.checking.canaries import NOISE
 from agentrl.checking.check import FailedError, Subject
 from agentrl.env.base import Env, Policy
 from agentrl.env.driver.resources import close_shared
-from agentrl.env.policies import canaries_of, oracle_of
+from agentrl.env.policies import NOISE, canaries_of, player_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import moments, sample_tasks, signals_of
 from agentrl.plugins.files import absolute
@@ -39,7 +38,7 @@ class Probe:
 
 def policies_of(env: Env, task: Task) -> dict[str, Policy]:
     """Return the environment's evidence, silence and noise, by name."""
-    return {"oracle": oracle_of(env, task), **canaries_of(env, task), "silence": [], "noise": [NOISE]}
+    return {"oracle": player_of(env, task), **canaries_of(env, task), "silence": [], "noise": [NOISE]}
 
 
 async def verdicts(subject: Subject, tasks: int, *, is_reversed: bool = False) -> Verdicts:

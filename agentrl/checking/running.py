@@ -25,15 +25,15 @@ LOADS = 10
 
 
 def run_checks(
-    subject: Subject, checks: Iterable[Check], started: Callable[[Check, float], None] = lambda *_: None
+    subject: Subject, checks: Iterable[Check], started: Callable[[float], None] = lambda _: None
 ) -> Iterator[Result]:
-    """Run checks and yield their results; `started` is called before each, with its seconds at most."""
+    """Run checks and yield their results; `started` is called before each, with the most seconds it takes."""
     room, load_s = _Room(), None
     for check in checks:
         if load_s is None:
             room, load_s = _measured(room, subject)
         limit_s = check.timeout_s + LOADS * load_s
-        started(check, limit_s + GRACE_S)
+        started(limit_s + GRACE_S)
         began = time.monotonic()
         outcome = room.run(_asked(check, subject, limit_s), limit_s)
         if outcome is None:

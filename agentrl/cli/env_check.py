@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl.checking.catalogue import checks_of
-from agentrl.checking.check import WITHOUT_MODEL, Check, Level, Result, Status, Subject
+from agentrl.checking.check import WITHOUT_MODEL, Level, Result, Status, Subject
 from agentrl.checking.report import as_json, as_junit, lines, summary
 from agentrl.checking.running import run_checks
 from agentrl.cli.elsewhere import interpreter, run_there
@@ -40,7 +40,7 @@ def run(words: list[str]) -> int:
     own, pairs = own_options(words, SECTIONS)
     given = _parser().parse_args(own)
     model = [] if given.model is None else [("model", given.model)]
-    levels = frozenset(given.level or (Level if model else WITHOUT_MODEL))
+    levels = frozenset(map(Level, given.level or (Level if model else WITHOUT_MODEL)))
     of_env = [pair for pair in pairs if pair[0].startswith("env.")]
     of_model = [*model, *(pair for pair in pairs if pair not in of_env)]
     if given.clean and Level.PACKAGE not in levels:
@@ -81,7 +81,7 @@ def _results(subject: Subject, levels: frozenset[Level], flags: Pairs, *, is_qui
         yield from run_checks(replace(subject, episodes=episodes), checks_of(frozenset({Level.LEARNABILITY})))
 
 
-def _watch(_: Check, most_s: float) -> None:
+def _watch(most_s: float) -> None:
     """End this process, with the lines in which its threads are, if a check holds the interpreter beyond its deadline.
 
     A pattern of `re` that backtracks for ever does: no thread runs meanwhile, and no signal is handled.
@@ -125,7 +125,10 @@ def _parser() -> Parser:
     parser = Parser(prog="agentrl env check", description=MEANING)
     parser.add_argument("environment", metavar="NAME|PATH", help="a name, a file, file.py:Class, or a folder")
     parser.add_argument(
-        "--level", action="append", type=Level, choices=list(Level), help="run this level only; may be given repeatedly"
+        "--level",
+        action="append",
+        choices=[str(level) for level in Level],
+        help="run this level only; may be given repeatedly",
     )
     parser.add_argument(
         "--model", metavar="MODEL", help="also run the level learnability, with this model (default: that of training)"

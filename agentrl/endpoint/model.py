@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -21,11 +20,8 @@ POLICY = "policy"
 class Responder(Protocol):
     """What answers the calls of one episode."""
 
-    async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
-        """Answer a request. A retry of the request with this digest joins the earlier call or gets its answer.
-
-        An equal request that is no retry is another call: an agent may ask the same thing twice. Raises RequestError.
-        """
+    async def answer(self, ask: Ask) -> Answer:
+        """Answer a call; cancelled if nobody waits for the answer any more. Raises RequestError."""
 
     async def count(self, ask: Ask) -> int:
         """Return the number of tokens of a request's prompt. Raises RequestError."""
@@ -70,7 +66,7 @@ class Model:
         """
         assert self._session is not None, "the endpoint of a run sets it"
         asked = [Message(role="user", content=messages)] if isinstance(messages, str) else messages
-        answer = await self._session.answer(Ask(tuple(asked), agent=agent), secrets.token_bytes(), is_retry=False)
+        answer = await self._session.answer(Ask(tuple(asked), agent=agent))
         await self._session.deliver(answer)
         return text_of(answer.message)
 

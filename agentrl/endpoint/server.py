@@ -18,7 +18,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from http import HTTPStatus
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agentrl.endpoint.anthropic import CountRequest, MessagesRequest
+from agentrl.endpoint.calls import Calls
 from agentrl.endpoint.chat import ChatRequest
 from agentrl.endpoint.conversations import Conversations
 from agentrl.endpoint.generate import GenerateRequest
@@ -58,6 +58,7 @@ class _Episode:
     """What the endpoint serves under one token."""
 
     responder: Responder
+    calls: Calls
     conversations: Conversations = field(default_factory=Conversations)
 
 
@@ -80,11 +81,13 @@ class Endpoint:
         """Serve an episode while the context is open."""
         await self._start()
         token = secrets.token_urlsafe(24)
-        self._episodes[token] = _Episode(responder)
+        calls = Calls(responder)
+        self._episodes[token] = _Episode(responder, calls)
         try:
             yield Model(self._url, token, _connect=self._connect, _tokens=tokens, _session=responder)
         finally:
             del self._episodes[token]
+            await calls.close()
 
     async def close(self) -> None:
         """Stop serving. Idempotent."""
@@ -133,9 +136,11 @@ class Endpoint:
         ask = asked(request, episode.conversations)
         if request.only_counts:
             return request.write(await _counted(ask, episode.responder))
-        answer = await episode.responder.answer(ask, digest(head, body), is_retry(head))
+        call = episode.calls.call(ask, head, body)
+        answer = await asyncio.shield(call.answer)
         if connection.is_closed:
             raise refused("connection_closed", "the client closed the connection before it had the answer")
+        call.is_delivered = True
         await episode.responder.deliver(answer)
         request.keep(ask, answer, episode.conversations)
         return request.write(answer)
@@ -184,17 +189,6 @@ async def _counted(ask: Ask, responder: Responder) -> Answer:
         reason = f"the tokens of {ask.role!r} cannot be counted here: the model that is trained is {POLICY!r}"
         raise refused("model_not_found", reason, HTTPStatus.NOT_FOUND)
     return Answer(Message(role="assistant", content=""), prompt_tokens=await responder.count(ask))
-
-
-def is_retry(head: Head) -> bool:
-    """True if the client marks the request as a repetition of an earlier one."""
-    count = head.headers.get("x-stainless-retry-count", "0")
-    return "idempotency-key" in head.headers or (count.isdigit() and int(count) > 0)
-
-
-def digest(head: Head, body: bytes) -> bytes:
-    """Return what identifies a request among those of its episode."""
-    return blake2b(b"\0".join([head.headers.get("idempotency-key", "").encode(), body]), digest_size=16).digest()
 
 
 def _request_of(api: type[Request], body: bytes) -> Request:

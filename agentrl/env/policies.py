@@ -14,12 +14,34 @@ from agentrl.types import Message
 
 SILENCE = ""
 TOOL_CALL = "<tool_call>"
+NOISE = "Zrgh ¿qvx? blorp — “unsinn” ~~ 无意义 \\ {[(< wub; %%s {} \u200b nul\x00 xyzzy"
 CALLING = "a turn that calls tools is a message: Message(role='assistant', content='', tool_calls=[…])"
 
 
+def solution_of(env: Env, task: Task) -> Policy | None:
+    """Return the oracle of a task, None if there is none. Raises EnvError for anything else than a policy."""
+    oracle = env.oracle(task)
+    return None if oracle is None else checked_policy(oracle, _where(env))
+
+
 def oracle_of(env: Env, task: Task) -> Policy:
-    """Return the environment's solution of a task. Raises EnvError if it is not a policy."""
-    return checked_policy(env.oracle(task), f"{type(env).__name__}.oracle{defined_at(env.oracle)}")
+    """Return the oracle of a task. Raises EnvError if it has none."""
+    solution = solution_of(env, task)
+    if solution is None:
+        if type(env).oracle is Env.oracle:
+            raise EnvError(f"{type(env).__name__} has no oracle; write oracle(task)")
+        raise EnvError(f"{_where(env)} returned None for task {task.id!r}, as if nobody knew its solution")
+    return solution
+
+
+def _where(env: Env) -> str:
+    return f"{type(env).__name__}.oracle{defined_at(env.oracle)}"
+
+
+def player_of(env: Env, task: Task) -> Policy:
+    """Return what plays a task if its reward does not matter: the oracle, or noise where there is none."""
+    solution = solution_of(env, task)
+    return (lambda _: NOISE) if solution is None else solution
 
 
 def canaries_of(env: Env, task: Task) -> dict[str, Policy]:

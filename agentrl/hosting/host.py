@@ -259,10 +259,9 @@ class Relay(Responder):
     def __init__(self, peer: Peer, episode: int) -> None:
         self._peer, self._episode = peer, episode
 
-    async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
-        """Answer a request; see `agentrl.endpoint.Responder`."""
-        call = {"episode": self._episode, "ask": ask, "digest": digest.hex(), "is_retry": is_retry}
-        return answer_of(await self._peer.call("answer", **call))
+    async def answer(self, ask: Ask) -> Answer:
+        """Answer a call; see `agentrl.endpoint.Responder`."""
+        return answer_of(await self._peer.call("answer", episode=self._episode, ask=ask))
 
     async def count(self, ask: Ask) -> int:
         """Return the number of tokens of a request's prompt."""

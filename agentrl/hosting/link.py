@@ -126,9 +126,9 @@ class Agent:
             "answer": self.answer, "count": self.count, "deliver": self.deliver, "generate": self.generate,
         }  # fmt: skip
 
-    async def answer(self, ask: Any, digest: str, is_retry: bool) -> Answer:
-        """Answer a request; see `agentrl.endpoint.Responder`."""
-        answer = await self._responder.answer(ask_of(ask), bytes.fromhex(digest), is_retry)
+    async def answer(self, ask: Any) -> Answer:
+        """Answer a call; see `agentrl.endpoint.Responder`."""
+        answer = await self._responder.answer(ask_of(ask))
         self._answers[answer.id] = answer
         return answer
 

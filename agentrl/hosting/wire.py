@@ -21,7 +21,7 @@ from agentrl.roles import Casting, Player, RoleLimits, RoleReply
 from agentrl.serving import RequestError
 from agentrl.types import Completion, Message, RoleUse, Signal, StopReason
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of what is sent; both sides must have the same."""
 T = TypeVar("T")
 KNOWN: dict[str, type[AgentRLError]] = {

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from agentrl.endpoint import Answer, Ask, Key, Responder, key_after, keys_of, refused
 from agentrl.errors import EngineError, EnvError, RoleError, acatch, catch
@@ -18,6 +18,7 @@ from agentrl.rollout.renderer import Renderer
 from agentrl.serving import RequestError
 from agentrl.types import Completion, Message, StopReason, TokenIds, text_of
 
+T = TypeVar("T")
 Generate = Callable[[TokenIds, int, tuple[str, ...], int], Awaitable[Completion]]
 """Samples one completion of (prompt, max_tokens, stop, number of the call)."""
 Take = Callable[[tuple[Message, ...], Message, str], Awaitable[None]]
@@ -71,14 +72,6 @@ class Call:
     is_cut_by_context: bool
 
 
-@dataclass(slots=True)
-class Request:
-    """A request of a client, which it may repeat."""
-
-    task: asyncio.Task[Answer]
-    retries: int = 0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Refusal:
     """A call that a limit of the episode refused."""
@@ -107,7 +100,6 @@ class Session(Responder):
         self._renderer, self._recorder, self._budget = renderer, recorder, budget
         self._generate, self._take, self._roles = generate, take, roles
         self._nodes: dict[Key, Node] = {}
-        self._requests: dict[bytes, list[Request]] = {}
         self._sampling: list[asyncio.Task[Any]] = []
         self._answered: dict[str, Call] = {}
         self._deliveries: dict[str, asyncio.Task[None]] = {}
@@ -148,24 +140,16 @@ class Session(Responder):
             return Ending(self._excuse.limit, described(error))
         raise error
 
-    async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
-        """Answer a request; see `agentrl.endpoint.Responder`."""
-        self._check_running()
-        equal = self._requests.setdefault(digest, [])
-        if is_retry and equal:
-            # Of several equal requests, that is repeated whose answer no client has received; the fewest retries first.
-            request = min(equal, key=lambda one: (self._has_delivered(one), one.retries))
-            request.retries += 1
-        else:
-            request = Request(asyncio.create_task(self._answered_by(ask)))
-            equal.append(request)
-            self._sampling.append(request.task)
-        return await asyncio.shield(request.task)
+    async def answer(self, ask: Ask) -> Answer:
+        """Answer a call; see `agentrl.endpoint.Responder`."""
+        return await self._under_way(self._answered_by, ask)
 
-    def _has_delivered(self, request: Request) -> bool:
-        task = request.task
-        is_answered = task.done() and not task.cancelled() and task.exception() is None
-        return is_answered and task.result().id in self._deliveries
+    async def _under_way(self, work: Callable[[Ask], Coroutine[Any, Any, T]], ask: Ask) -> T:
+        """Await work that the end of the episode cancels."""
+        self._check_running()
+        task = asyncio.create_task(work(ask))
+        self._sampling.append(task)
+        return await task
 
     def _check_running(self) -> None:
         if self._is_over:
@@ -232,13 +216,10 @@ class Session(Responder):
 
     async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
         """Sample a continuation, and record it at once; see `Tokens.generate`."""
-        self._check_running()
         if max_tokens is not None and max_tokens < 1:
             raise refused("invalid_request_error", f"max_tokens is {max_tokens}: it must be at least 1")
         ask = Ask((), max_tokens=max_tokens, stop=tuple(stop), ids=tuple(ids))
-        sampling = asyncio.create_task(self._sample(ask))
-        self._sampling.append(sampling)
-        call = await sampling
+        call = await self._under_way(self._sample, ask)
         await self.deliver(call.answer)
         return call.completion
 

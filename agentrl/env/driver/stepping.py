@@ -47,7 +47,7 @@ class Stepping(Responder):
         self._play, self._roles = play, roles
         self._resources = AsyncExitStack()
         self._calls: asyncio.Queue[Pending] = asyncio.Queue()
-        self._answers: dict[bytes, asyncio.Future[Answer]] = {}
+        self._answers: list[asyncio.Future[Answer]] = []
         self._known: set[Key] = set()
         self._spoken: list[TokenIds] = []
         self._ids = count()
@@ -72,7 +72,7 @@ class Stepping(Responder):
 
     async def close(self) -> None:
         """End the agent. Idempotent."""
-        for answer in self._answers.values():
+        for answer in self._answers:
             answer.cancel()
         try:
             if self._agent is not None:
@@ -81,19 +81,16 @@ class Stepping(Responder):
         finally:
             await self._resources.aclose()
 
-    async def answer(self, ask: Ask, digest: bytes, is_retry: bool) -> Answer:
+    async def answer(self, ask: Ask) -> Answer:
         """Hand a call to `first` or `reply`; see `agentrl.endpoint.Responder`."""
         if ask.role is not None:
             return await relayed(self._roles, ask)
         if ask.ids:
             sampled = await self.generate(ask.ids, ask.max_tokens, ask.stop)
             return Answer(Message(role="assistant", content=""), ids=sampled.ids, logprobs=sampled.logprobs)
-        if not is_retry or digest not in self._answers:
-            answer = self._answers[digest] = asyncio.get_running_loop().create_future()
-            keys = list(keys_of(ask))
-            known = max((n for n, key in enumerate(keys) if key in self._known), default=0)
-            await self._calls.put(Pending(ask, ask.messages[known:], keys[-1], answer))
-        return await asyncio.shield(self._answers[digest])
+        keys = list(keys_of(ask))
+        known = max((n for n, key in enumerate(keys) if key in self._known), default=0)
+        return await self._given(Pending(ask, ask.messages[known:], keys[-1], self._promise()))
 
     async def count(self, ask: Ask) -> int:
         """Return the bytes of a request's prompt, which are its tokens where there is no model."""
@@ -108,12 +105,21 @@ class Stepping(Responder):
         known = max((len(one) for one in self._spoken if prompt[: len(one)] == one), default=0)
         message = Message(role="user", content=code.decode(prompt[known:]))
         ask = Ask((message,), max_tokens=max_tokens, stop=tuple(stop), ids=prompt)
-        answer = self._answers[str(len(self._answers)).encode()] = asyncio.get_running_loop().create_future()
         *_, key = keys_of(ask)
-        await self._calls.put(Pending(ask, (message,), key, answer))
-        sampled = (*code.encode(text_of((await answer).message)), code.eos_token_id)
+        answer = await self._given(Pending(ask, (message,), key, self._promise()))
+        sampled = (*code.encode(text_of(answer.message)), code.eos_token_id)
         self._spoken.append(prompt + sampled)
         return Completion(sampled, (0.0,) * len(sampled), (VersionSpan(Version(0, 0), 0, len(sampled)),), "stop")
+
+    def _promise(self) -> asyncio.Future[Answer]:
+        """Return an answer to come, which the end of the episode cancels."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answers.append(answer)
+        return answer
+
+    async def _given(self, call: Pending) -> Answer:
+        await self._calls.put(call)
+        return await call.answer
 
     def _identified(self, message: Message) -> Message:
         """Return the message with an id for every call: agents need one, policies written by hand may leave it out."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from agentrl.env.base import Env
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
-from agentrl.env.policies import oracle_of
+from agentrl.env.policies import player_of
 from agentrl.env.testing.episodes import ChoosePolicy, MakeEnv, moments
 from agentrl.errors import AgentRLError
 from agentrl.plugins.tracebacks import describe_error, is_foreign
@@ -60,7 +60,7 @@ async def _models_turn() -> None:
 
 
 async def cancel_everywhere(
-    make: MakeEnv, policy: ChoosePolicy = oracle_of, *, is_loaded: bool = False
+    make: MakeEnv, policy: ChoosePolicy = player_of, *, is_loaded: bool = False
 ) -> AsyncIterator[Cancellation]:
     """Play episodes and cancel each at the first await at which none was cancelled before, until one finishes.
 

@@ -16,7 +16,7 @@ from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.gymnasium import GymnasiumEnv
 from agentrl.env.play import aplay
-from agentrl.env.policies import canaries_of, oracle_of
+from agentrl.env.policies import canaries_of, oracle_of, player_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.blocking import run_in_thread
 from agentrl.env.testing.cancellation import cancel_everywhere, described
@@ -98,7 +98,7 @@ async def check_tasks(make: MakeEnv, *, tasks: int = 8) -> None:
         assert not found, f"{_named(one)} is another task when the tasks are read again: {found}"
 
 
-async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = oracle_of) -> None:
+async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = player_of) -> None:
     """Assert that an episode ends and leaves no task when it is cancelled at any await (`cancel_everywhere`)."""
     async for _ in cancel_everywhere(make, policy):
         pass
@@ -134,7 +134,7 @@ async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) ->
 
 def own_evidence(env: Env, task: Task) -> list[Policy]:
     """Return the oracle and the canaries of a task, and a policy of empty turns."""
-    return [oracle_of(env, task), *canaries_of(env, task).values(), []]
+    return [player_of(env, task), *canaries_of(env, task).values(), []]
 
 
 async def check_concurrent(
@@ -190,7 +190,7 @@ def shared_config(make: MakeEnv) -> Iterator[MakeEnv]:
     assert not changed, f"episodes changed self.config, which all episodes of a run share: {changed}"
 
 
-async def check_twins(make: MakeEnv, policy: ChoosePolicy = oracle_of, *, tasks: int = 3) -> list[list[Any]]:
+async def check_twins(make: MakeEnv, policy: ChoosePolicy = player_of, *, tasks: int = 3) -> list[list[Any]]:
     """Assert that interleaved episodes of the same seed and member are equal, and that all others draw other numbers.
 
     Returns what the environment gave to seeds 0 and 1, two members each.

@@ -69,7 +69,7 @@ def test_the_terminal_shows_what_is_wrong_and_what_to_do(broken: str, capsys: py
     ("words", "says"),
     [
         (["check", "gess"], "unknown environment 'gess'. Did you mean 'guess'?"),
-        (["check", GOOD, "--level", "truths"], "argument --level"),
+        (["check", GOOD, "--level", "truths"], "(choose from 'contract', 'truth'"),
         (["check", GOOD, "--env.number", "3"], "Did you mean 'env.numbers'?"),
         (["check", GOOD, "--env.numbers"], "--env.numbers needs a value"),
         (["check", f"{GOOD},guess"], "one environment at a time"),

@@ -56,6 +56,12 @@ def test_environments_without_a_fault_pass_every_check(env: type) -> None:
     assert faults == []
 
 
+def test_an_environment_without_an_oracle_fails_only_what_needs_one() -> None:
+    found = list(run_checks(subject(truth.Silent), PLAYED))
+    assert [r.check.name for r in found if r.status is Status.FAILED] == ["oracle", "state"]
+    assert [r.check.name for r in found if r.status is Status.SKIPPED] == ["unclosed-think", "hanging-tool"]
+
+
 @pytest.mark.parametrize("name", ["hanging-agent", "hanging-scorer", "cancellation", "leftovers"])
 def test_the_time_to_load_is_no_fault_of_an_episode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(good, "LOADING_S", 2.0 if name == "leftovers" else 1.0)

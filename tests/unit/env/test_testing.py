@@ -235,7 +235,7 @@ async def test_canaries_that_cannot_be_played_are_an_error_that_says_where(canar
             await check
 
 
-@pytest.mark.parametrize(("oracle", "says"), [("7", "not '7'"), (None, "not None"), ([7], "not 7")])
+@pytest.mark.parametrize(("oracle", "says"), [("7", "not '7'"), ([7], "not 7")])
 async def test_an_oracle_that_cannot_be_played_is_an_error_that_says_where(oracle: Any, says: str) -> None:
     class Mine(Sums):
         def oracle(self, task: Task) -> Any:
@@ -244,6 +244,20 @@ async def test_an_oracle_that_cannot_be_played_is_an_error_that_says_where(oracl
     for check in (check_oracle(Mine), check_twins(Mine), check_cancellation(Mine)):
         with pytest.raises(EnvError, match=rf"^Mine\.oracle \(test_testing\.py:\d+\): .*{says}"):
             await check
+
+
+async def test_without_an_oracle_noise_plays_what_needs_no_solution() -> None:
+    class Unsolved(Sums):
+        def oracle(self, task: Task) -> Policy | None:
+            return None
+
+    await check_twins(Unsolved)
+    await check_cancellation(Unsolved)
+    with pytest.raises(EnvError, match=r"^Unsolved\.oracle \(test_testing\.py:\d+\) returned None for task 'train-0'"):
+        await check_oracle(Unsolved)
+    Unsolved.oracle = Env.oracle  # type: ignore[method-assign]
+    with pytest.raises(EnvError, match="Unsolved has no oracle"):
+        await check_oracle(Unsolved)
 
 
 async def test_a_task_that_is_left_is_a_leak() -> None:

@@ -67,6 +67,7 @@ DROPPED: Allowed = {  # `gather(…, return_exceptions=True)` whose result is dr
     "agentrl/cluster/actors.py": (1, _CANCELLED),
     "agentrl/cluster/engines.py": (1, _CANCELLED),
     "agentrl/cluster/learners.py": (1, _CANCELLED),
+    "agentrl/endpoint/calls.py": (1, _CANCELLED),
     "agentrl/hosting/host.py": (1, "the worker that would read them has closed the connection"),
     "agentrl/reward_models/server.py": (1, _CANCELLED),
     "agentrl/rollout/scheduler.py": (1, _CANCELLED),

@@ -272,7 +272,7 @@ async def test_a_role_that_failed_an_agent_is_to_blame_until_another_call_succee
 async def to_judge(model: Model) -> None:
     """Call the role as a request over HTTP does."""
     assert model._session is not None
-    await model._session.answer(Ask((HELLO,), role="judge"), b"", is_retry=False)
+    await model._session.answer(Ask((HELLO,), role="judge"))
 
 
 async def test_every_call_to_a_role_ends_with_its_episode() -> None:
@@ -298,7 +298,7 @@ async def test_every_call_to_a_role_ends_with_its_episode() -> None:
     session = Session(ByteRenderer(), Recorder(), Budget(8, 100, 1000), unused, unused, {"judge": judge})
 
     async def play() -> None:
-        asks = [session.answer(Ask((HELLO,), role="judge"), b"same", is_retry=False) for _ in range(3)]
+        asks = [session.answer(Ask((HELLO,), role="judge")) for _ in range(3)]
         callers.extend(asyncio.ensure_future(ask) for ask in asks)
         await under_way.wait()
 

@@ -1,0 +1,105 @@
+"""Which call a request belongs to: one of its own, or that which it repeats."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+import httpx
+import pytest
+
+from agentrl.endpoint import Answer, Ask, Responder
+from agentrl.endpoint.calls import Calls
+from agentrl.env import AgentEnv, Context, Model, Task, play, reward
+from agentrl.serving import Head
+from agentrl.types import Message
+
+FIRST = Head("POST", "/v1/chat/completions", {})
+RETRY = Head("POST", "/v1/chat/completions", {"x-stainless-retry-count": "1"})
+
+
+class Numbering(Responder):
+    """Answers with the number of the call, once it is released."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+        self.numbers = count()
+
+    async def answer(self, ask: Ask) -> Answer:
+        number = next(self.numbers)
+        await self.released.wait()
+        return Answer(Message(role="assistant", content=str(number)))
+
+    async def count(self, ask: Ask) -> int:
+        raise AssertionError("nobody counts tokens")
+
+    async def deliver(self, answer: Answer) -> None:
+        raise AssertionError("the server delivers")
+
+
+ASK = Ask((Message(role="user", content="same"),))
+
+
+async def said(call: asyncio.Task[Answer]) -> str:
+    return str((await call).message["content"])
+
+
+async def test_each_retry_of_equal_requests_joins_another_call() -> None:
+    calls = Calls(responder := Numbering())
+    firsts = [calls.call(ASK, FIRST, b"same") for _ in range(3)]
+    retries = [calls.call(ASK, RETRY, b"same") for _ in range(3)]
+    responder.released.set()
+    assert [await said(one.answer) for one in (*firsts, *retries)] == ["0", "1", "2"] * 2
+
+
+async def test_a_retry_takes_no_answer_that_a_client_has_received() -> None:
+    calls = Calls(responder := Numbering())
+    responder.released.set()
+    received, lost = calls.call(ASK, FIRST, b"same"), calls.call(ASK, FIRST, b"same")
+    received.is_delivered = True
+    for _ in range(3):
+        assert calls.call(ASK, RETRY, b"same") is lost
+    lost.is_delivered = True
+    assert calls.call(ASK, RETRY, b"same") is received
+    await calls.close()
+
+
+async def test_requests_that_differ_or_are_no_retries_are_calls_of_their_own() -> None:
+    calls = Calls(responder := Numbering())
+    keyed = Head("POST", "/", {"idempotency-key": "a"})
+    requests = [(FIRST, b"same"), (FIRST, b"same"), (RETRY, b"other"), (keyed, b"same")]
+    responder.released.set()
+    assert [await said(calls.call(ASK, *one).answer) for one in requests] == ["0", "1", "2", "3"]
+    assert await said(calls.call(ASK, keyed, b"same").answer) == "3"
+
+
+async def test_the_end_of_an_episode_ends_its_calls() -> None:
+    calls = Calls(Numbering())
+    call = calls.call(ASK, FIRST, b"same")
+    await asyncio.sleep(0)
+    await calls.close()
+    with pytest.raises(asyncio.CancelledError):
+        await call.answer
+
+
+class Impatient(AgentEnv):
+    """Repeats a request, and asks the same thing once more."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(split, 0)]
+
+    async def play(self, task: Task, ctx: Context, model: Model) -> list[str]:
+        body = {"model": model.name, "messages": [{"role": "user", "content": "same"}]}
+        own, retry = {"authorization": f"Bearer {model.api_key}"}, {"x-stainless-retry-count": "1"}
+        async with httpx.AsyncClient(base_url=model.base_url) as http:
+            found = [await http.post("chat/completions", json=body, headers=own | more) for more in ({}, retry, {})]
+        return [one.json()["choices"][0]["message"]["content"] for one in found]
+
+    @reward
+    def repeated(self, ctx: Context) -> float:
+        return float(ctx.result == ["one", "one", "two"])
+
+
+def test_an_episode_that_is_stepped_through_answers_a_retry_as_before() -> None:
+    (episode,) = play(Impatient(), ["one", "two"])
+    assert episode.reward == 1.0
