@@ -2,13 +2,14 @@
 
     python -m benchmarks.agents [--episodes 256] [--rounds 3] [--crowd 3000] [--verifiers PYTHON] [--openenv PYTHON]
 
-One process has worker code, renderer (the model's tokenizer) and endpoint; the scripted engine costs next to nothing.
-`step` is the step mode. `agent` is what this process spends on agents that call from another one: the share of
-agentrl. In `httpx` and `sdk` the agents run in this process, through httpx or the OpenAI SDK, and their share counts.
-`verifiers` (its agent, its interception server and its client of a model in another process) and `openenv` (its client
-and its server; no model) run in interpreters of their own, see benchmarks/rivals. `ratios` compares every arm with the
-step mode. `crowd` plays as many agents at once, and then again beside one that hangs: peak memory per episode, CPU of
-the others, and the seconds until they have ended; the last line is the figures as JSON.
+One process has worker code, its garbage collector set as in a rollout worker, renderer (the model's tokenizer) and
+endpoint; the scripted engine costs next to nothing. `step` is the step mode. `agent` is what this process spends on
+agents that call from another one: the share of agentrl. In `httpx` and `sdk` the agents run in this process, through
+httpx or the OpenAI SDK, and their share counts. `verifiers` (its agent, its interception server and its client of a
+model in another process) and `openenv` (its client and its server; no model) run in interpreters of their own, see
+benchmarks/rivals. `ratios` compares every arm with the step mode. `crowd` plays as many agents at once, and then again
+beside one that hangs: peak memory per episode, CPU of the others, and the seconds until they have ended; the last line
+is the figures as JSON.
 """
 
 # ruff: noqa: ARG002 (the methods that agentrl calls ignore arguments)
@@ -39,6 +40,7 @@ from agentrl.engine.server import EngineServer
 from agentrl.env import AgentEnv, Context, Env, EnvDriver, Limits, Message, Task, reward, tool
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
 from agentrl.rollout.renderer import load_renderer
+from agentrl.rollout.worker import spare_collections
 from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId
 from benchmarks.timing import Peak, alternated, last_line, median
 
@@ -339,7 +341,6 @@ def check_rivals(pythons: dict[str, str]) -> None:
 
 async def crowded(episodes: int, tokenizer: Any) -> dict[str, float]:
     """Return the memory of an episode, and seconds and CPU of a crowd without and with an agent that hangs."""
-    await played(DrivenBySdk, 16, tokenizer)  # so that no import counts
     taken: dict[str, float] = {}
     with Peak() as peak:
         for name, env_class in (("", DrivenBySdk), ("_beside_a_hang", OneHangs)):
@@ -354,6 +355,8 @@ async def crowded(episodes: int, tokenizer: Any) -> dict[str, float]:
 async def measure(episodes: int, rounds: int, crowd: int, pythons: dict[str, str]) -> dict[str, Any]:
     """Return the median milliseconds of every arm, their ratios to the step mode, and the crowd."""
     tokenizer = AutoTokenizer.from_pretrained(locate(ModelSection().name))
+    await played(DrivenBySdk, 16, tokenizer)  # so that no import counts
+    spare_collections()
     crowd_of = await crowded(crowd, tokenizer) if crowd else {}  # first: nothing has grown the process yet
     async with (
         httpx.AsyncClient(limits=LIMITS, timeout=DEADLINE_S) as http,

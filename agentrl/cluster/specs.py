@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.roles.remote import Players
 from agentrl.roles.spec import RoleSpec, specs_of
 from agentrl.rollout.engine_player import SampledModel
-from agentrl.rollout.worker import RolloutWorker, load_renderer_of
+from agentrl.rollout.worker import RolloutWorker, load_renderer_of, spare_collections
 from agentrl.types import EpisodeRequest, Trajectory
 
 if TYPE_CHECKING:
@@ -109,8 +108,7 @@ class Worker:
         replies: Path | None = None,
     ) -> None:
         """`roles` are those of each environment, `replies` is the file of what they said."""
-        gc.freeze()  # imports leave no garbage, and thousands of episodes leave little
-        gc.set_threshold(100_000, 50, 100)
+        spare_collections()
         self._clients = {model: EngineClient(fleet, name) for model, fleet in engines.items()}
         context, seed = config.model.max_context, config.seed
         self._players = Players(replies, share=config.rollout.workers)
