@@ -17,7 +17,7 @@ from agentrl.env.policies import NOISE, canaries_of, player_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import moments, sample_tasks, signals_of
 from agentrl.plugins.files import absolute
-from agentrl.plugins.processes import start
+from agentrl.plugins.processes import start_process
 from agentrl.types import text_of
 
 PATIENCE_S = 280.0
@@ -62,7 +62,7 @@ async def verdicts_elsewhere(subject: Subject, tasks: int, hash_seed: int, *, is
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109 (text is what it takes)
     }
-    child = await start(
+    child = await start_process(
         sys.executable, "-P", "-m", "agentrl.checking.probe", env=environment,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

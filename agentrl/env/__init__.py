@@ -20,6 +20,7 @@ from agentrl.env.sharing import shared
 from agentrl.env.tasks import Task, Tasks, TaskSource
 from agentrl.env.tools import Tool, bound_tools, tool
 from agentrl.env.tooltime import waiting
+from agentrl.plugins.processes import GroupProcess, start_process
 from agentrl.roles import Role, fenced, verdict
 from agentrl.types import Message, Signal, StopReason, as_unicode, text_of
 
@@ -33,6 +34,7 @@ __all__ = [
     "EnvConfig",
     "EnvDriver",
     "Episode",
+    "GroupProcess",
     "GymnasiumEnv",
     "Limits",
     "Message",
@@ -65,6 +67,7 @@ __all__ = [
     "reward",
     "role",
     "shared",
+    "start_process",
     "text_of",
     "tool",
     "verdict",

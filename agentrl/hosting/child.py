@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.hosting.channel import StreamChannel
 from agentrl.hosting.interpreter import check_interpreter, command, environment
 from agentrl.hosting.process import END_S
-from agentrl.plugins.processes import GroupProcess, start
+from agentrl.plugins.processes import GroupProcess, start_process
 
 TAIL_LINES, LINE_CHARS = 20, 300
 READ_BYTES = 1 << 16
@@ -38,7 +38,7 @@ class Child:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                process = await start(
+                process = await start_process(
                     *command(python, "agentrl.hosting.process", str(theirs.fileno())),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,

@@ -6,10 +6,13 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 LIMIT = 1 << 16
-"""Bytes that a stream of the process buffers."""
+"""Bytes of a line that a stream of the process buffers, unless said otherwise."""
+REAPED_S = 10.0
+"""How long a busy machine may take to report the end of a killed process."""
 RETRY_S = 0.1
 """How often a start is cancelled that the end of the loop has cancelled half way."""
 
@@ -36,15 +39,16 @@ class GroupProcess:
     async def end(self) -> None:
         """Kill the group, wait until the process is gone, and close its pipes."""
         self.kill()
-        await self.exited()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._exited.wait(), REAPED_S)
         self._transport.close()
 
 
 class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
     """Notes the exit at once: `Process.wait` of Python 3.11 also waits until all pipes are closed."""
 
-    def __init__(self) -> None:
-        super().__init__(LIMIT, asyncio.get_running_loop())
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit, asyncio.get_running_loop())
         self.exited = asyncio.Event()
 
     def process_exited(self) -> None:
@@ -52,10 +56,13 @@ class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
         self.exited.set()
 
 
-async def start(*command: str | os.PathLike[str], **options: Any) -> GroupProcess:
-    """Start a command as `asyncio.create_subprocess_exec` does, in a process group of its own. Raises OSError."""
+async def start_process(*command: str | os.PathLike[str], limit: int = LIMIT, **options: Any) -> GroupProcess:
+    """Start a command as `asyncio.create_subprocess_exec` does, in a process group of its own. Raises OSError.
+
+    If the start is cancelled, the group is killed.
+    """
     exec_it = asyncio.get_running_loop().subprocess_exec
-    starting = asyncio.ensure_future(exec_it(_Protocol, *command, start_new_session=True, **options))
+    starting = asyncio.ensure_future(exec_it(partial(_Protocol, limit), *command, start_new_session=True, **options))
     try:
         return GroupProcess(*await asyncio.shield(starting))
     except asyncio.CancelledError:

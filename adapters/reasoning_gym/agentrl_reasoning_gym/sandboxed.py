@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ class SandboxedScorer:
     def __init__(self, name: str, keys: Mapping[str, Any], most: int = 4) -> None:
         self._pool = Pool(limits=LIMITS, ready=1, most=most, packages=PACKAGES)
         self._prepare = f"{SOURCE.read_text()}\nscore = prepare({module_of(name)!r}, {name!r}, {dict(keys)!r})\n"
+        self._turn = asyncio.Semaphore(most)  # whoever has one finds an idle sandbox, or room for another in the pool
         self._idle: list[Sandbox] = []
 
     async def aclose(self) -> None:
@@ -39,6 +41,10 @@ class SandboxedScorer:
             return 0.0
         needed = {key: entry["metadata"][key] for key in READ if key in entry["metadata"]}
         request = json.dumps([answer, {"answer": entry["answer"], "metadata": needed}])
+        async with self._turn:
+            return await self._score(request)
+
+    async def _score(self, request: str) -> float:
         sandbox = self._idle.pop() if self._idle else await self._started()
         try:
             result = await sandbox.run(f"print(score({request!r}))", SCORING)

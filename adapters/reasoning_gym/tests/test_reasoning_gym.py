@@ -3,6 +3,7 @@ which nothing that a model writes is executed."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -79,6 +80,13 @@ async def test_expressions_are_scored_in_a_sandbox(sandboxed: SandboxedScorer, r
         for junk in (None, "", "I do not know", *executing(forged), "9" * (LONGEST + 1)):
             assert await sandboxed(junk, entry) <= 0.05
     assert not forged.exists()
+
+
+@pytest.mark.parametrize("sandboxed", ["puzzle24"], indirect=True)
+async def test_more_answers_than_sandboxes_are_scored_at_once(sandboxed: SandboxedScorer) -> None:
+    entry = entries("puzzle24")[0]
+    async with asyncio.timeout(30):  # less than a pool waits for a sandbox
+        assert await asyncio.gather(*(sandboxed(entry["answer"], entry) for _ in range(8))) == [1.0] * 8
 
 
 @pytest.mark.parametrize("sandboxed", ["puzzle24"], indirect=True)

@@ -5,16 +5,15 @@ import importlib.machinery
 import json
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 from agentrl_sandbox import SandboxError
 
+from agentrl.env import GroupProcess, start_process
 from agentrl_code.cases import MISSING
 from agentrl_code.checkers import LENGTH_BYTES, CheckerReply
 from agentrl_code.replies import ForeignError
@@ -24,8 +23,6 @@ Checker = Callable[..., Any]
 AT_ONCE = 8
 START_S = 60.0
 """Time for a process to start and to import what the checker needs."""
-RETRY_S = 0.1
-"""How often a start is cancelled that the end of the loop has cancelled half way."""
 ATTEMPTS = 2
 """A process may be killed from outside: a checker is blamed only if two processes end."""
 _START = "from agentrl_code.checkers import main; main()"
@@ -102,34 +99,23 @@ class Checkers:
 class _Process:
     """One process that runs `agentrl_code.checkers.main`."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._process, self._requests, self._lines = process, process.stdin, process.stdout
+    def __init__(self, group: GroupProcess) -> None:
+        assert group.process.stdin is not None
+        assert group.process.stdout is not None
+        self.group, self.end = group, group.end
+        self._requests, self._lines = group.process.stdin, group.process.stdout
 
     @classmethod
     async def start(cls) -> "_Process":
         """Start a process with the same module search path as this one."""
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        starting = asyncio.ensure_future(asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-c", _START,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": path}, start_new_session=True,
-        ))  # fmt: skip
         try:
-            return cls(await asyncio.shield(starting))
+            return cls(await start_process(
+                sys.executable, "-P", "-c", _START, env=os.environ | {"PYTHONPATH": path},
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            ))  # fmt: skip
         except OSError as problem:
             raise SandboxError(f"cannot start a process for checkers: {problem}") from problem
-        except asyncio.CancelledError:
-            # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
-            while not starting.done():
-                if starting.cancelling():  # the loop ends, and cancelled every task
-                    starting.cancel()
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({starting}, timeout=RETRY_S)
-            if not starting.cancelled() and not starting.exception():
-                await cls(starting.result()).end()
-            raise
 
     async def reply(self, request: bytes, timeout_s: float) -> CheckerReply:
         """Return the reply; `hung` or `ended` if there is none."""
@@ -144,14 +130,6 @@ class _Process:
             return await self._read(timeout_s)
         except TimeoutError:
             return "hung", f"TimeoutError: it ran longer than {timeout_s:g} s"
-
-    async def end(self) -> None:
-        """Kill the process and its children."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
-        if transport := getattr(self._process, "_transport", None):
-            transport.close()  # processes that the checker started may hold the other ends of the pipes
 
     async def _read(self, within_s: float) -> CheckerReply:
         async with asyncio.timeout(within_s):

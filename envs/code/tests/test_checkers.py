@@ -38,7 +38,7 @@ async def checkers():
 
 
 def pids(checkers):
-    return [process._process.pid for process in checkers._idle]
+    return [process.group.process.pid for process in checkers._idle]
 
 
 async def test_a_checker_that_never_releases_the_interpreter_does_not_block_the_event_loop(grade):

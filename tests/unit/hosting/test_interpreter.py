@@ -25,7 +25,7 @@ from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.testing import tool_call
 from agentrl.errors import AgentRLError, ConfigError, EngineDiedError, EngineError, RoleError
 from agentrl.hosting.environments import environment, inspect_env
-from agentrl.plugins.processes import GroupProcess, start
+from agentrl.plugins.processes import GroupProcess, start_process
 from agentrl.roles import Casting, Player, RoleLimits, RoleReply
 from agentrl.types import Message, Signal, StopReason, text_of
 from tests.unit.hosting.stages import FILE, Stage, stored
@@ -230,7 +230,7 @@ async def test_another_source_is_not_taken_for_the_one_that_the_run_began_with(m
 
 async def test_a_process_whose_start_is_cancelled_ends(python: Path) -> None:
     for turns in range(40):
-        starting = asyncio.ensure_future(start(python, "-c", f"import time; time.sleep({600 + turns})"))
+        starting = asyncio.ensure_future(start_process(python, "-c", f"import time; time.sleep({600 + turns})"))
         for _ in range(turns):
             await asyncio.sleep(0)
         starting.cancel()
@@ -244,7 +244,7 @@ async def test_a_process_whose_start_is_cancelled_ends(python: Path) -> None:
 @pytest.mark.parametrize("turns", [1, 3, 5])
 async def test_a_loop_that_ends_does_not_wait_for_a_process_that_is_starting(turns: int) -> None:
     before = asyncio.all_tasks()
-    starting = asyncio.ensure_future(start("sleep", f"60{turns}", stdin=-1, stdout=-1, stderr=-1))
+    starting = asyncio.ensure_future(start_process("sleep", f"60{turns}", stdin=-1, stdout=-1, stderr=-1))
     for _ in range(turns):
         await asyncio.sleep(0)
     tasks = asyncio.all_tasks() - before

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +14,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from agentrl.env import GroupProcess, start_process
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.mcp.allowance import MAX_BYTES, Allowance, values_of
 from agentrl_tools.mcp.schemas import WithoutOutputSchemas
@@ -24,10 +23,6 @@ LONGEST_LINE = MAX_BYTES
 """Maximum bytes of one message."""
 GRACE_S = 0.5
 """How long a server may take to exit after its input is closed."""
-REAPED_S = 4.0
-"""How long a busy machine may take to report the end of a killed process."""
-RETRY_S = 0.1
-"""How often a start is cancelled that the end of the loop has cancelled half way."""
 MAX_LINES = 5
 CHUNK = 1 << 16
 MAX_LINE_BYTES = 1200
@@ -37,44 +32,20 @@ MAX_LINE_BYTES = 1200
 class ServerProcess:
     """One server process. Its stderr is read, and the last lines appear in the error when it dies."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+    def __init__(self, group: GroupProcess) -> None:
+        self.process, self.kill = group.process, group.kill
+        self._group = group
         self.last_lines: deque[str] = deque(maxlen=MAX_LINES)
 
     @classmethod
     async def start(cls, command: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> ServerProcess:
         """Start it with the variables that MCP servers inherit plus `env`; ServiceError if it cannot be started."""
-        starting = asyncio.ensure_future(
-            asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=get_default_environment() | dict(env),
-                cwd=cwd,
-                start_new_session=True,
-                limit=LONGEST_LINE,
-            )
-        )
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+        variables = get_default_environment() | dict(env)
         try:
-            return cls(await asyncio.shield(starting))
+            return cls(await start_process(*command, env=variables, cwd=cwd, limit=LONGEST_LINE, **pipes))
         except OSError as error:
             raise ServiceError(f"MCP server {command[0]!r} cannot be started: {error}") from error
-        except asyncio.CancelledError:
-            # asyncio of Python 3.11 can wait for ever for a process whose start is cancelled half way.
-            while not starting.done():
-                if starting.cancelling():  # the loop ends, and cancelled every task
-                    starting.cancel()
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({starting}, timeout=RETRY_S)
-            if not starting.cancelled() and not starting.exception():
-                await cls(starting.result()).end()
-            raise
-
-    def kill(self) -> None:
-        """Kill the process group; synchronous, so it cannot be cancelled."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
 
     def kill_if_broken(self, pump: asyncio.Task[None]) -> None:
         """Kill the server if a pump failed, for example on a message that cannot be written."""
@@ -87,24 +58,19 @@ class ServerProcess:
         try:
             if self.process.stdin is not None:
                 self.process.stdin.close()
-            await self._exited(GRACE_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._group.exited(), GRACE_S)
         finally:
-            self.kill()
-        await self._exited(REAPED_S)
-        if transport := getattr(self.process, "_transport", None):
-            transport.close()  # a grandchild that left the group may still hold the other ends of the pipes
+            await self._group.end()
 
     async def exit_summary(self) -> str:
         """Return ' (it ended with code 1: ImportError: …)', or as much as is known within a moment."""
-        await self._exited(GRACE_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), GRACE_S)  # until its pipes are closed, so that all is read
         code = self.process.returncode
         ending = "" if code is None else f"it ended with code {code}"
         summary = ": ".join(part for part in (ending, "; ".join(self.last_lines)) if part)
         return f" ({summary})" if summary else ""
-
-    async def _exited(self, within_s: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.process.wait(), within_s)
 
     async def read_into(self, inbox: Any, allowance: Allowance) -> None:
         """Send every line of its output to `inbox` as a message, or as the error of parsing it."""
