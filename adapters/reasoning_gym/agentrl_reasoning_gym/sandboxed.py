@@ -28,7 +28,7 @@ class SandboxedScorer:
     def __init__(self, name: str, keys: Mapping[str, Any], most: int = 4) -> None:
         self._pool = Pool(limits=LIMITS, ready=1, most=most, packages=PACKAGES)
         self._prepare = f"{SOURCE.read_text()}\nscore = prepare({module_of(name)!r}, {name!r}, {dict(keys)!r})\n"
-        self._turn = asyncio.Semaphore(most)  # whoever has one finds an idle sandbox, or room for another in the pool
+        self._turn = asyncio.Semaphore(most)  # while it is held, a sandbox is idle or the pool has room
         self._idle: list[Sandbox] = []
 
     async def aclose(self) -> None:
