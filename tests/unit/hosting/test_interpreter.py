@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +23,6 @@ from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.testing import tool_call
 from agentrl.errors import AgentRLError, ConfigError, EngineDiedError, EngineError, RoleError
 from agentrl.hosting.environments import environment, inspect_env
-from agentrl.plugins.processes import GroupProcess, start_process
 from agentrl.roles import Casting, Player, RoleLimits, RoleReply
 from agentrl.types import Message, Signal, StopReason, text_of
 from tests.unit.hosting.stages import FILE, Stage, stored
@@ -226,45 +223,6 @@ async def test_another_source_is_not_taken_for_the_one_that_the_run_began_with(m
     assert (await stage.run()).stop_reason is StopReason.INFRA_ERROR
     with pytest.raises(ConfigError, match="not the one that this run began with"):
         await stage.env.facts()
-
-
-async def test_a_process_whose_start_is_cancelled_ends(python: Path) -> None:
-    for turns in range(40):
-        starting = asyncio.ensure_future(start_process(python, "-c", f"import time; time.sleep({600 + turns})"))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        starting.cancel()
-        started = (await asyncio.gather(starting, return_exceptions=True))[0]
-        if isinstance(started, GroupProcess):
-            await started.end()
-    assert not running("import time; time.sleep(6")
-
-
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-@pytest.mark.parametrize("turns", [1, 3, 5])
-async def test_a_loop_that_ends_does_not_wait_for_a_process_that_is_starting(turns: int) -> None:
-    before = asyncio.all_tasks()
-    starting = asyncio.ensure_future(start_process("sleep", f"60{turns}", stdin=-1, stdout=-1, stderr=-1))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    tasks = asyncio.all_tasks() - before
-    for task in tasks:  # as `asyncio.run` does at the end
-        task.cancel()
-    assert (await asyncio.wait(tasks, timeout=20))[1] == set()
-    assert starting.cancelled()
-    gc.collect()
-    while running(f"sleep\x0060{turns}"):  # noqa: ASYNC110  (it has been killed; nobody announces that it is gone)
-        await asyncio.sleep(0.01)
-
-
-def running(code: str) -> list[int]:
-    """The processes with this text in their command lines."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended
-            if code.encode() in file.read_bytes():
-                found.append(int(file.parent.name))
-    return found
 
 
 async def test_a_process_that_dies_again_and_again_is_not_started_for_ever(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import select
 import signal
@@ -340,25 +339,6 @@ async def test_a_server_that_ignores_its_end_is_killed_and_reaped(monkeypatch: p
     server = await process.ServerProcess.start(command("silent"), {}, None)
     await server.end()
     assert server.process.returncode == -signal.SIGKILL
-
-
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-@pytest.mark.parametrize("turns", [1, 3, 5])
-async def test_a_loop_that_ends_does_not_wait_for_a_server_that_is_starting(turns: int) -> None:
-    from agentrl_tools.mcp import process
-
-    before, running = asyncio.all_tasks(), children()
-    starting = asyncio.ensure_future(process.ServerProcess.start(command("silent"), {}, None))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    tasks = asyncio.all_tasks() - before
-    for task in tasks:  # as `asyncio.run` does at the end
-        task.cancel()
-    assert (await asyncio.wait(tasks, timeout=20))[1] == set()
-    assert starting.cancelled()
-    gc.collect()
-    while children() - running:  # noqa: ASYNC110  (it has been killed; nobody announces that it is gone)
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("stage", ["start", "open", "call", "close"])
