@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 64 << 20
 MAX_CONNECTIONS = 1 << 15
+CLIENT_S = 600.0
+"""How long the shared client waits for anything, connections included: the event loop of many agents is busy."""
 APIS: dict[str, type[Request]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/responses": ResponsesRequest,
@@ -112,7 +114,7 @@ class Endpoint:
 
             # No proxy of the machine has a way to this process, and the loopback needs no certificates.
             direct = DefaultAsyncHttpxClient(trust_env=False, verify=False)
-            self._client = AsyncOpenAI(base_url=self._url, api_key=POLICY, http_client=direct)
+            self._client = AsyncOpenAI(base_url=self._url, api_key=POLICY, http_client=direct, timeout=CLIENT_S)
             self._resources.push_async_callback(self._client.close)
         return self._client.with_options(api_key=token)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
@@ -45,6 +47,10 @@ SEATS: ContextVar[Seats] = ContextVar("SEATS")
 """Those of the episode that the running task belongs to."""
 
 
+BACKLOG = 1024
+"""Connections that may wait to be accepted; with the 128 of the server itself, many of a thousand episodes are lost."""
+
+
 class PolicyClient(EvalClient):
     """Relays calls to the endpoint of one episode, over connections that all episodes share."""
 
@@ -63,6 +69,10 @@ class PolicyServer(InterceptionServer):
     async def start(self) -> None:
         """Listen."""
         await super().start()
+        for site in self.runner.sites:
+            for listening in site._server.sockets:
+                with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                    same.listen(BACKLOG)
         # No proxy of the machine has a way to this process, and every call has the deadline of its episode.
         self._connections = httpx.AsyncClient(
             trust_env=False, verify=False, timeout=None, limits=httpx.Limits(max_keepalive_connections=None)
