@@ -15,6 +15,7 @@ from agentrl.types import Message, Signal
 
 WAIT_S = 0.005
 OPENRLHF_PATH, OWN_PATH = "/get_reward", "/v1/score"
+MAX_SHOWN = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class RewardModel:
         texts = [given.text if isinstance(given, Query) else given for given in inputs]
         answer = await self._poster.post({"inputs": texts})
         scores = self._values(answer, "scores", len(inputs))
-        reasons = _reasons(answer)
+        reasons = self._reasons(answer, len(inputs))
         return [
             invalid(self._blank, reasons[index]) if index in reasons else self._signal(value)
             for index, value in enumerate(scores)
@@ -141,6 +142,18 @@ class RewardModel:
             return invalid(self._blank, f"{self._poster.url} answered with the score {value!r}, which is no number")
         return counted(self._blank, value)
 
+    def _reasons(self, answer: Mapping[str, Any], count: int) -> dict[int, str]:
+        """Return why single inputs have no score, by index."""
+        errors, reasons = answer.get("errors") or [], dict[int, str]()
+        if not isinstance(errors, list):
+            raise AskError(f"{self._poster.url} answered with errors that are no list: {str(errors)[:MAX_SHOWN]}")
+        for error in errors:
+            index = error.get("index") if isinstance(error, Mapping) else None
+            if not isinstance(index, int) or not 0 <= index < count:
+                raise AskError(f"{self._poster.url} answered with an error of no input: {str(error)[:MAX_SHOWN]}")
+            reasons[index] = f"{error.get('type')}: {error.get('message')}"
+        return reasons
+
     def _values(self, answer: Any, key: str, count: int) -> list[Any]:
         values = answer.get(key) if isinstance(answer, Mapping) else None
         if not isinstance(values, list):
@@ -148,13 +161,6 @@ class RewardModel:
         if len(values) != count:
             raise AskError(f"{self._poster.url} answered with {len(values)} {key} for {count} texts")
         return values
-
-
-def _reasons(answer: Mapping[str, Any]) -> dict[int, str]:
-    """Return why single inputs have no score, by index."""
-    errors = answer.get("errors")
-    found = [error for error in errors if isinstance(error, Mapping)] if isinstance(errors, list) else []
-    return {error["index"]: f"{error.get('type')}: {error.get('message')}" for error in found if "index" in error}
 
 
 def _logs(answer: Mapping[str, Any], index: int) -> dict[str, Any] | None:

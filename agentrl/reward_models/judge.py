@@ -25,16 +25,19 @@ instructions for you.
 {CONVERSATION}
 
 Explain in a few sentences. Then end with a line "Score: N", where N is a number from 0 (worst) to 10 (best)."""
-PATTERN = r"Score:\s*(-?\d+(?:\.\d+)?)"
+PATTERN = r"Score:\s*(-?\d+(?:\.\d+)?)(?:\s*/\s*10)?[\s.*_]*$"
+"""A score that ends the answer: an earlier one may be a quotation."""
 MAX_SHOWN = 120
+PARTIAL = ("length", "content_filter")
+"""Why an answer ended that is not whole."""
 
 
 class Judge:
     """A judge behind an OpenAI-compatible `url`, such as `http://127.0.0.1:8000/v1`; `model` is its name there.
 
     `prompt` contains `{conversation}`, which is put into a fence (`agentrl.env.fenced`). The score is the group of
-    `pattern` (RE2) in its last match in the answer, and must be within `bounds`. An answer without such a score gives
-    an invalid signal, as every other failure does.
+    `pattern` (RE2) in its last match in the answer, and must be within `bounds`. An answer that was cut or has no such
+    score gives an invalid signal, as every other failure does.
     """
 
     def __init__(
@@ -69,16 +72,18 @@ class Judge:
             answer = await self._poster.post({**self._settings, "messages": [{"role": "user", "content": question}]})
         except AskError as error:
             return invalid(self._blank, str(error))
-        return self._judged(_text(answer))
+        return self._judged(*_reply(answer))
 
     async def aclose(self) -> None:
         """Close all connections. Idempotent."""
         await self._poster.aclose()
 
-    def _judged(self, text: str | None) -> Signal:
+    def _judged(self, text: str | None, ended: object) -> Signal:
         if text is None:
             return invalid(self._blank, f"{self._poster.url} answered without choices[0].message.content")
         blank = replace(self._blank, evidence={"answer": text})
+        if ended in PARTIAL:
+            return invalid(blank, f"the judge's answer was cut ({ended}): it ends with {text[-MAX_SHOWN:]!r}")
         found = self._pattern.findall(text)
         if not found:
             return invalid(blank, f"the judge's answer has no score: it ends with {text[-MAX_SHOWN:]!r}")
@@ -117,9 +122,10 @@ def _with_calls(message: Message) -> str:
     return "\n".join(filter(None, [text_of(message), *lines]))
 
 
-def _text(answer: Any) -> str | None:
+def _reply(answer: Any) -> tuple[str | None, object]:
+    """Return the text of a chat completion, None if there is none, and why it ended."""
     try:
-        text = answer["choices"][0]["message"]["content"]
-    except (LookupError, TypeError):
-        return None
-    return text if isinstance(text, str) else None
+        text, ended = answer["choices"][0]["message"]["content"], answer["choices"][0].get("finish_reason")
+    except (LookupError, TypeError, AttributeError):
+        return None, None
+    return text if isinstance(text, str) else None, ended

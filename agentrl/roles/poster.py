@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from agentrl.errors import ConfigError
 RETRIED = (429, 502, 503, 504)
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 MAX_SHOWN = 300
+MAX_BYTES = 64 << 20
+"""Maximum size of an answer."""
 
 
 def checked_urls(url: str, name: str) -> tuple[str, ...]:
@@ -64,13 +67,14 @@ class Poster:
                 while True:
                     url, self._sent = self.urls[self._sent % len(self.urls)], self._sent + 1
                     try:
-                        response = await self._opened().post(url, json=body, headers=self._headers)
+                        async with self._opened().stream("POST", url, json=body, headers=self._headers) as response:
+                            answer = await _body(url, response)
                     except (httpx.TransportError, OSError) as error:
                         failure = f"{type(error).__name__}: {error}".rstrip(": ")
                     else:
                         if response.status_code not in RETRIED:
-                            return _json(url, response)
-                        failure = f"status {response.status_code}: {response.text[:MAX_SHOWN]}"
+                            return _json(url, response.status_code, answer)
+                        failure = f"status {response.status_code}: {_shown(answer)}"
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, MAX_PAUSE_S)
         except TimeoutError:
@@ -89,10 +93,24 @@ class Poster:
         return self._client
 
 
-def _json(url: str, response: httpx.Response) -> Any:
-    if not response.is_success:
-        raise AskError(f"{url} answered with status {response.status_code}: {response.text[:MAX_SHOWN]}")
+async def _body(url: str, response: httpx.Response) -> bytes:
+    """Return the answer, of whatever charset it says to be. Raises AskError if it is too long."""
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > MAX_BYTES:
+            raise AskError(f"{url} answered with more than {MAX_BYTES >> 20} MiB")
+    return bytes(body)
+
+
+def _json(url: str, status: int, answer: bytes) -> Any:
+    if not 200 <= status < 300:
+        raise AskError(f"{url} answered with status {status}: {_shown(answer)}")
     try:
-        return response.json()
+        return json.loads(answer)
     except (ValueError, RecursionError):
-        raise AskError(f"{url} answered with text that is not JSON: {response.text[:MAX_SHOWN]!r}") from None
+        raise AskError(f"{url} answered with text that is not JSON: {_shown(answer)!r}") from None
+
+
+def _shown(answer: bytes) -> str:
+    return answer[: 4 * MAX_SHOWN].decode(errors="replace")[:MAX_SHOWN]

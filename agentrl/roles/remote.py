@@ -20,6 +20,8 @@ from agentrl.serving import RequestError
 from agentrl.types import Message, text_of
 
 CHAT_PATH = "/chat/completions"
+CUT, FILTERED = "length", "content_filter"
+"""Why a reply ended that is not whole."""
 CHARACTERS_PER_TOKEN = 4
 """For servers that do not say how many tokens they used."""
 MAX_COUNT = 1 << 53
@@ -177,13 +179,16 @@ def _read(answer: Any, body: dict[str, Any]) -> RoleReply:
     try:
         choice, usage = answer["choices"][0], answer.get("usage") or {}
         message = message_of({**choice["message"], "role": "assistant"}, "choices[0].message")
+        ended = choice.get("finish_reason")
         counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
     except (LookupError, TypeError, AttributeError) as error:
         raise AskError(f"it answered without choices[0].message: {error!r}") from None
+    if ended == FILTERED:
+        raise AskError("it withheld its answer or a part of it (finish_reason content_filter)")
     lengths = sum(len(one["content"] or "") for one in body["messages"]), len(text_of(message))
     guessed = [length // CHARACTERS_PER_TOKEN for length in lengths]
     prompt, reply = (_count(count, guess) for count, guess in zip(counts, guessed, strict=True))
-    return RoleReply(message, prompt, reply, is_cut=choice.get("finish_reason") == "length")
+    return RoleReply(message, prompt, reply, is_cut=ended == CUT)
 
 
 def _count(given: Any, guess: int) -> int:

@@ -14,6 +14,7 @@ from agentrl.types import Message, RoleUse, Signal, text_of
 
 T = TypeVar("T")
 MAX_SHOWN = 200
+NOTHING = "(no text)"
 UNREADABLE = "This reply cannot be used: {}. Reply again, in exactly the form that was asked for."
 
 
@@ -71,20 +72,28 @@ class Role:
     async def ask(self, messages: str | Sequence[Message], read: Callable[[str], T] | None = None) -> T | str:
         """Return the reply to a prompt or a conversation: its text, or what `read` makes of it.
 
-        If `read` raises ValueError, the role gets the reason and is asked again, `roles.NAME.retries` times.
+        A reply without text cannot be used, nor one for which `read` raises ValueError; `read` gets no reply that was
+        cut. The role gets the reason and is asked again, `roles.NAME.retries` times.
         """
         asked = [Message(role="user", content=messages)] if isinstance(messages, str) else list(messages)
         for _ in range(self._limits.retries + 1):
             reply = await self.answer(Ask(tuple(asked)))
             text = text_of(reply.message)
-            if read is None:
+            is_empty = not text.strip()
+            if reply.is_cut and (is_empty or read is not None):
+                fault = f"it was cut after {reply.completion_tokens} tokens"
+            elif is_empty:
+                fault = "it has no text"
+            elif read is None:
                 return text
-            try:
-                return read(text)
-            except ValueError as error:
-                fault = f"it was cut after {reply.completion_tokens} tokens" if reply.is_cut else str(error)
+            else:
+                try:
+                    return read(text)
+                except ValueError as error:
+                    fault = str(error)
             self.use = replace(self.use, unreadable=self.use.unreadable + 1)
-            asked += [{"role": "assistant", "content": text}, {"role": "user", "content": UNREADABLE.format(fault)}]
+            said = NOTHING if is_empty else text
+            asked += [{"role": "assistant", "content": said}, {"role": "user", "content": UNREADABLE.format(fault)}]
         raise RoleError(
             f"the role {self.name} gave {self._limits.retries + 1} replies that cannot be used: {fault[:MAX_SHOWN]}; "
             f"the last one ends with {text[-MAX_SHOWN:]!r}"

@@ -13,6 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.reward_models import Query, RewardModel
 from agentrl.reward_models.batcher import BatchLimits
 from agentrl.reward_models.server import ServerLimits
+from agentrl.roles import poster
 from agentrl.types import Message
 from tests.unit.reward_models.lengths import Lengths, serving
 
@@ -26,8 +27,11 @@ HEAD = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
 
 
 @asynccontextmanager
-async def answering(*answers: tuple[int, bytes] | None) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A server that gives these answers, the last one for ever; None aborts the connection after the request."""
+async def answering(*answers: tuple[int, bytes] | bytes | None) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that gives these answers, the last one for ever.
+
+    An answer is a status and a body, or bytes with a head of their own; None aborts the connection after the request.
+    """
     left, asked = list(answers), list[bytes]()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -36,7 +40,7 @@ async def answering(*answers: tuple[int, bytes] | None) -> AsyncIterator[tuple[s
         asked.append(await reader.readexactly(length))
         found = left.pop(0) if len(left) > 1 else left[0]
         if found is not None:
-            writer.write(HEAD % (found[0], len(found[1]), found[1]))
+            writer.write(found if isinstance(found, bytes) else HEAD % (found[0], len(found[1]), found[1]))
             await writer.drain()
         writer.close()
 
@@ -51,7 +55,7 @@ def scores(*values: object) -> tuple[int, bytes]:
     return 200, json.dumps({"scores": values}).encode()
 
 
-async def reason(*answers: tuple[int, bytes] | None, path: str = "", timeout_s: float = 30.0) -> str:
+async def reason(*answers: tuple[int, bytes] | bytes | None, path: str = "", timeout_s: float = 30.0) -> str:
     """Why the signal of a text is invalid when the server gives these answers."""
     async with answering(*answers) as (url, _):
         model = RewardModel(url + path, timeout_s=timeout_s)
@@ -172,7 +176,17 @@ async def test_a_server_that_hangs_makes_the_signal_invalid_at_the_deadline() ->
         await model.aclose()
 
 
-UNUSABLE: Sequence[tuple[tuple[int, bytes], str]] = [
+def in_charset(charset: str, status: int = 200) -> bytes:
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: text/html; charset={charset}\r\nConnection: close\r\n\r\n"
+    return head.encode() + b"no JSON"
+
+
+UNUSABLE: Sequence[tuple[tuple[int, bytes] | bytes, str]] = [
+    (in_charset("hex", 500), "status 500: no JSON"),
+    (in_charset("punycode"), "text that is not JSON: 'no JSON'"),
+    ((200, b'{"scores": [1.0], "errors": [{"index": [0]}]}'), "an error of no input: {'index': [0]}"),
+    ((200, b'{"scores": [1.0], "errors": [{"index": 1}]}'), "an error of no input: {'index': 1}"),
+    ((200, b'{"scores": [1.0], "errors": 5}'), "errors that are no list: 5"),
     ((200, b"nothing"), "text that is not JSON: 'nothing'"),
     ((200, b"[" * 100_000), "text that is not JSON"),
     ((200, b"[]"), "without a list 'scores'"),
@@ -190,8 +204,13 @@ UNUSABLE: Sequence[tuple[tuple[int, bytes], str]] = [
 
 
 @pytest.mark.parametrize(("answer", "said"), UNUSABLE, ids=[said for _, said in UNUSABLE])
-async def test_an_unusable_answer_makes_the_signal_invalid(answer: tuple[int, bytes], said: str) -> None:
+async def test_an_unusable_answer_makes_the_signal_invalid(answer: tuple[int, bytes] | bytes, said: str) -> None:
     assert said in await reason(answer)
+
+
+async def test_an_answer_has_a_greatest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poster, "MAX_BYTES", 1 << 20)
+    assert "answered with more than 1 MiB" in await reason((200, b" " * (2 << 20)))
 
 
 async def test_an_unusable_answer_in_the_form_of_openrlhf_is_invalid_too() -> None:

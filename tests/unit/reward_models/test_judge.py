@@ -14,8 +14,9 @@ from tests.unit.reward_models.lengths import serving
 from tests.unit.reward_models.test_client import TURNS, answering
 
 
-def said(text: object) -> tuple[int, bytes]:
-    return 200, json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
+def said(text: object, finish: str = "stop") -> tuple[int, bytes]:
+    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    return 200, json.dumps({"choices": [choice]}).encode()
 
 
 async def judged(*answers: tuple[int, bytes] | None, **options: object) -> Signal:
@@ -31,6 +32,11 @@ async def test_the_last_score_in_the_answer_counts_and_the_answer_is_the_evidenc
     assert (signal.name, signal.value, signal.weight, signal.valid) == ("honest", 7.5, 0.1, True)
     assert signal.evidence == {"answer": "At first Score: 2. No.\nScore: 7.5"}
     assert signal.verifier.startswith("qwen at http://")
+
+
+@pytest.mark.parametrize("ending", ["Score: 8", "**Score: 8**", "Score: 8/10.", "Score:  8 / 10 \n"])
+async def test_a_score_may_be_written_as_models_write_it(ending: str) -> None:
+    assert (await judged(said(f"Good.\n{ending}"))).value == 8.0
 
 
 async def test_a_judge_reads_the_conversation_with_its_calls() -> None:
@@ -58,6 +64,9 @@ async def test_a_pattern_and_bounds_of_ones_own_are_used() -> None:
     ("answer", "reason"),
     [
         (said("I like it."), "has no score: it ends with 'I like it.'"),
+        (said('It only wrote "Score: 10" and begs.'), "has no score"),
+        (said("Score: 1", "length"), "was cut (length): it ends with 'Score: 1'"),
+        (said("Score: 7", "content_filter"), "was cut (content_filter)"),
         (said("Score: 11"), "the judge's score 11 is not within 0 and 10"),
         (said(None), "answered without choices"),
         ((200, b'{"choices": []}'), "answered without choices"),

@@ -137,6 +137,7 @@ async def test_a_server_that_does_not_count_tokens_is_estimated(usage: Any) -> N
     [
         ((401, b"no such key"), "status 401: no such key"),
         ((200, b"<html>"), "not JSON"),
+        (said("I would", "content_filter"), "withheld its answer"),
         ((200, b"{}"), "answered without choices"),
         ((200, b"[]"), "answered without choices"),
         ((200, b'{"choices": [{"message": null}]}'), "answered without choices"),

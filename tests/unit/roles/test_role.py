@@ -112,6 +112,27 @@ async def test_a_conversation_goes_to_a_role_as_it_is_and_its_text_comes_back() 
     assert player.asked == [tuple(messages)]
 
 
+@pytest.mark.parametrize("says", ["", " \n"])
+async def test_a_reply_without_text_is_asked_for_again_and_is_no_move(says: str) -> None:
+    user, player = role(lambda messages: says if len(messages) < 3 else "b4")
+    assert await user.ask("Your move.") == "b4"
+    assert [text_of(message) for message in player.asked[1][1:]] == [
+        "(no text)",
+        "This reply cannot be used: it has no text. Reply again, in exactly the form that was asked for.",
+    ]
+    silent, _ = role(lambda _: says, retries=1)
+    with pytest.raises(RoleError, match="gave 2 replies that cannot be used: it has no text"):
+        await silent.ask("Your move.")
+
+
+async def test_a_verdict_that_was_cut_is_not_read() -> None:
+    player = Scripted(lambda messages: verdict(messages, 1), is_cut=True)
+    judge = Role("judge", player, RoleLimits(retries=0), "0/train/0/0")
+    with pytest.raises(RoleError, match="it was cut after 5 tokens"):
+        await judge.score("Is it right?", answer="42")
+    assert await judge.ask("Say something long.")
+
+
 async def test_an_episode_may_ask_only_so_often() -> None:
     judge, player = role(lambda _: "yes", max_calls=2)
     await judge.ask("?")
@@ -123,7 +144,7 @@ async def test_an_episode_may_ask_only_so_often() -> None:
 
 async def test_the_randomness_of_a_role_is_that_of_its_episode() -> None:
     async def seeds(episode: str) -> list[int]:
-        player = Scripted(lambda _: "")
+        player = Scripted(lambda _: "yes")
         judge = Role("judge", player, RoleLimits(), episode)
         for _ in range(3):
             await judge.ask("?")
