@@ -11,7 +11,7 @@ from agentrl.endpoint import Model
 from agentrl.env.config import Limits
 from agentrl.env.context import Context
 from agentrl.env.files.llm_engine import LLMEngine, SamplingParams
-from agentrl.env.files.results import signals
+from agentrl.env.files.results import returned, signals
 from agentrl.env.files.rows import PromptEnv
 from agentrl.env.messages import short
 from agentrl.env.sharing import shared
@@ -40,7 +40,8 @@ class ExecutorEnv(PromptEnv):
         engine = LLMEngine(tokens)
         execute = self.executor.execute
         images = {"images": None} if "images" in inspect.signature(execute).parameters else {}
-        result = await execute(
+        where = f"{type(self).__name__}.execute"
+        result = execute(
             prompt=self.prompt(task, tokens.tokenizer),
             label=self.label(task),
             sampling_params=SamplingParams(tokens.temperature, tokens.max_tokens),
@@ -49,10 +50,9 @@ class ExecutorEnv(PromptEnv):
             llm_engine=engine,
             **images,
         )
-        if not isinstance(result, Mapping):
-            raise EnvError(f"{type(self).__name__}.execute returned {short(result)}; return a dict with 'reward'")
-        check_actions(result, engine.sampled)
-        return result
+        found = await returned(result, where, "reward")
+        check_actions(where, found, engine.sampled)
+        return found
 
     def score(self, ctx: Context) -> list[Signal]:
         """Return the reward of the result; nothing if a limit of the run ended the executor before it returned."""
@@ -61,14 +61,20 @@ class ExecutorEnv(PromptEnv):
         return signals(ctx.result, "reward", f"the result of {type(self).__name__}.execute")
 
 
-def check_actions(result: Mapping[str, Any], sampled: list[list[int]]) -> None:
+def check_actions(where: str, result: Mapping[str, Any], sampled: list[list[int]]) -> None:
     """Raise EnvError if the actions in a result are not the sampled tokens, which are what is trained."""
     tokens, ranges = result.get("observation_tokens"), result.get("action_ranges")
     if tokens is None or ranges is None:
         return
-    actions = [[int(token) for token in tokens[start:end]] for start, end in ranges]
+    try:
+        actions = [[int(token) for token in tokens[start:end]] for start, end in ranges]
+    except (TypeError, ValueError):
+        raise EnvError(
+            f"{where} returned action_ranges {short(ranges)}; return pairs (start, end) of positions in "
+            "observation_tokens, a list of ids"
+        ) from None
     if actions != sampled:
         raise EnvError(
-            f"execute returned {len(actions)} action_ranges that are not the {len(sampled)} answers of "
+            f"{where} returned {len(actions)} action_ranges that are not the {len(sampled)} answers of "
             "llm_engine.generate, in order: every sampled token is trained, so return each of them unchanged"
         )

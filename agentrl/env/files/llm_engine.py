@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import index
 from typing import Any
 
 from agentrl.endpoint import Tokens
+from agentrl.env.files.results import PAGE
+from agentrl.env.messages import short
 from agentrl.errors import EnvError
 from agentrl.types import Completion
 
@@ -72,16 +76,29 @@ class LLMEngine:
     async def generate(
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
     ) -> RequestOutput:
-        """Sample one completion. Raises EnvError for images, and for parameters that a run cannot follow."""
+        """Sample one completion. Raises EnvError for images, wrong ids, and parameters that a run cannot follow."""
         if multi_modal_data:
             raise EnvError("llm_engine.generate got multi_modal_data: the policy reads text only")
         check_params(sampling_params, self.tokens.temperature)
-        ids, most = [int(token) for token in prompt_token_ids], getattr(sampling_params, "max_tokens", None)
+        ids, most = self._ids(prompt_token_ids), getattr(sampling_params, "max_tokens", None)
         is_lower = most is not None and most < self.tokens.max_context - len(ids)
-        stop = _texts(getattr(sampling_params, "stop", None))
+        stop = stop_texts(getattr(sampling_params, "stop", None))
         completion = await self.tokens.generate(ids, most if is_lower else None, stop)
         self.sampled.append(list(completion.ids))
         return RequestOutput(ids, [self._output(completion, sampling_params, stop)])
+
+    def _ids(self, prompt: Iterable[Any]) -> list[int]:
+        """Return the ids of a prompt. The policy may sample ids that its tokenizer lacks, so they may come back."""
+        try:
+            ids = [index(token) for token in prompt]
+        except TypeError:
+            raise EnvError(f"llm_engine.generate got {short(prompt)} as prompt_token_ids; give a list of ids") from None
+        if not ids:
+            raise EnvError("llm_engine.generate got an empty prompt; give at least one id")
+        size = len(self.tokens.tokenizer)
+        if outside := {one for one in ids if not 0 <= one < size}.difference(chain.from_iterable(self.sampled)):
+            raise EnvError(f"llm_engine.generate got the id {min(outside)}; the tokenizer has ids from 0 to {size - 1}")
+        return ids
 
     def _output(self, completion: Completion, params: Any, stop: list[str]) -> Output:
         ids = list(completion.ids)
@@ -104,9 +121,13 @@ def check_params(params: Any, temperature: float) -> None:
         names = ", ".join(f"{name}={value!r}" for name, value in changed.items())
         raise EnvError(
             f"sampling_params has {names}, but a run samples from the policy at rollout.temperature {temperature:g}: "
-            "an agent may set max_tokens and stop (docs/migrate-from-openrlhf.md)"
+            f"an agent may set max_tokens and stop ({PAGE})"
         )
 
 
-def _texts(stop: str | Sequence[str] | None) -> list[str]:
-    return [stop] if isinstance(stop, str) else list(stop or ())
+def stop_texts(stop: Any) -> list[str]:
+    """Return the stop strings of sampling parameters. Raises EnvError for an empty one: it cuts every answer."""
+    texts = list(stop) if isinstance(stop, list | tuple | set) else [] if stop is None else [stop]
+    if wrong := [one for one in texts if not (one and isinstance(one, str))]:
+        raise EnvError(f"sampling_params has stop={stop!r}: {wrong[0]!r} is not a text to stop at ({PAGE})")
+    return texts

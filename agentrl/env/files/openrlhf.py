@@ -16,10 +16,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.env.files.results import number
+from agentrl.env.files.results import PAGE, fault, number, returned
+from agentrl.env.messages import short
 from agentrl.errors import ConfigError, EnvError
 
-PAGE = "docs/migrate-from-openrlhf.md"
+STEP = ("rewards", "environment_feedback", "done")
+"""What a step returns at least."""
 
 
 class AgentExecutorBase(ABC):
@@ -60,7 +62,9 @@ class MultiTurnAgentExecutor(AgentExecutorBase):
     ) -> dict[str, Any]:  # fmt: skip
         """Return the result of one episode."""
         instance, params = self.agent_instance_cls(), sampling_params
-        text = (await instance.reset({"observation": prompt, "label": label}))["observation"]
+        name = type(instance).__name__
+        found = await returned(instance.reset({"observation": prompt, "label": label}), f"{name}.reset", "observation")
+        text = text_of(found, "observation", f"{name}.reset")
         tokens: list[int] = list(hf_tokenizer.encode(text, add_special_tokens=False))
         ranges: list[tuple[int, int]] = []
         result: dict[str, Any] = {}
@@ -70,13 +74,11 @@ class MultiTurnAgentExecutor(AgentExecutorBase):
             output = (await llm_engine.generate(tokens, deepcopy(params))).outputs[0]
             ranges.append((len(tokens), len(tokens) + len(output.token_ids)))
             states = {"observation_text": text, "action_text": output.text, "label": label, "sampling_params": params}
-            result = checked(await instance.step(states))
+            result = await returned(instance.step(states), f"{name}.step", *STEP)
+            feedback = checked(result, f"{name}.step")
             reward += number(result["rewards"])
-            text += output.text + result["environment_feedback"]
-            tokens += [
-                *output.token_ids,
-                *hf_tokenizer.encode(result["environment_feedback"], add_special_tokens=False),
-            ]
+            text += output.text + feedback
+            tokens += [*output.token_ids, *hf_tokenizer.encode(feedback, add_special_tokens=False)]
             params = result.get("sampling_params") or params
         return {
             "prompt": prompt,
@@ -89,15 +91,21 @@ class MultiTurnAgentExecutor(AgentExecutorBase):
         }
 
 
-def checked(result: Any) -> dict[str, Any]:
-    """Return the result of a step. Raises EnvError if a key is missing, and for images."""
-    missing = [key for key in ("rewards", "environment_feedback", "done") if key not in (result or ())]
-    if missing:
-        raise EnvError(f"step returned no {', '.join(missing)} ({PAGE})")
+def checked(result: dict[str, Any], where: str) -> str:
+    """Return the feedback of a step. Raises EnvError for what is no text, what is not one reward, and for images."""
     if result.get("environment_images"):
-        raise EnvError(f"step returned environment_images: the policy reads text only ({PAGE})")
-    found: dict[str, Any] = result
-    return found
+        raise EnvError(f"{where} returned environment_images: the policy reads text only ({PAGE})")
+    if wrong := fault(result["rewards"]):
+        raise EnvError(f"{where} returned 'rewards' that {wrong} ({PAGE})")
+    return text_of(result, "environment_feedback", where)
+
+
+def text_of(result: dict[str, Any], key: str, where: str) -> str:
+    """Return the text under a key. Raises EnvError for anything else."""
+    text = result[key]
+    if not isinstance(text, str):
+        raise EnvError(f"{where} returned {short(text)} as {key!r}; return a text with its chat marks ({PAGE})")
+    return text
 
 
 class SingleTurnAgentExecutor(AgentExecutorBase):

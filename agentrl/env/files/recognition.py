@@ -11,7 +11,8 @@ from typing import Any, cast
 from agentrl.env.base import Env
 from agentrl.env.files.executor import ExecutorEnv
 from agentrl.env.files.function import FunctionEnv
-from agentrl.env.files.openrlhf import PAGE, MultiTurnAgentExecutor
+from agentrl.env.files.openrlhf import MultiTurnAgentExecutor
+from agentrl.env.files.results import PAGE
 from agentrl.env.files.reward_function import RewardFunctionEnv
 from agentrl.errors import ConfigError
 from agentrl.plugins.kind import BOUND_NAME
@@ -35,15 +36,17 @@ def _made(module: ModuleType, name: str) -> type[Env] | None:
     value: Any = getattr(module, name, None)
     where = f"{module.__file__}: {name}"
     if isinstance(value, type) and hasattr(value, "execute"):
-        _check_class(where, value, "execute")
+        _check_class(where, value)
         return _bound(module, ExecutorEnv, name, _make=staticmethod(value))
     if isinstance(value, type) and _is_instance(value):
-        _check_class(where, value, "reset", "step")
+        _check_class(where, value)
         return _bound(module, ExecutorEnv, name, _make=staticmethod(partial(MultiTurnAgentExecutor, value)))
     if inspect.isfunction(value) and (name == "agent" or _names(value) == AGENT):
         _check_call(where, value, *AGENT)
         return _bound(module, FunctionEnv, name, _agent=staticmethod(value))
-    if inspect.isfunction(value) and (name == "reward_func" or _names(value) == REWARD_FUNC):
+    if _is_called(value) and (name == "reward_func" or _names(value) == REWARD_FUNC):
+        if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(type(value).__call__):
+            raise ConfigError(f"{where} is async, but it is called without await: write def {name} ({PAGE})")
         _check_call(where, value, *REWARD_FUNC)
         return _bound(module, RewardFunctionEnv, name, _reward_func=staticmethod(value))
     return None
@@ -66,24 +69,27 @@ def _is_instance(value: type) -> bool:
     return "AgentInstanceBase" in [base.__name__ for base in value.__mro__[1:]]
 
 
+def _is_called(value: Any) -> bool:
+    """Return whether a value is a function, a `functools.partial` or another object that is called as one."""
+    return callable(value) and not isinstance(value, type)
+
+
 def _names(function: Any) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)[:3]
 
 
-def _check_class(where: str, value: Any, *methods: str) -> None:
-    """Raise ConfigError unless the class can be made without arguments and its methods can be awaited."""
+def _check_class(where: str, value: Any) -> None:
+    """Raise ConfigError unless the class can be made without arguments."""
     if inspect.iscoroutinefunction(value.__init__):
         raise ConfigError(f"{where}.__init__ is async, so no object can be made: write def __init__ ({PAGE})")
     if abstract := sorted(getattr(value, "__abstractmethods__", ())):
         raise ConfigError(f"{where} is abstract: define {' and '.join(abstract)} ({PAGE})")
     _check_call(where, value)
-    for method in methods:
-        if not inspect.iscoroutinefunction(getattr(value, method)):
-            raise ConfigError(f"{where}.{method} is awaited: write async def {method} ({PAGE})")
 
 
 def _check_call(where: str, function: Any, *arguments: str) -> None:
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        raise ConfigError(f"{where} is called as {function.__name__}({', '.join(arguments)}): {error}") from None
+        name = where.rpartition(" ")[2]
+        raise ConfigError(f"{where} is called as {name}({', '.join(arguments)}): {error}") from None

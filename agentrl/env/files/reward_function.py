@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -41,4 +42,6 @@ class RewardFunctionEnv(PromptEnv):
         outcome = catch(self._reward_func, [query], [prompt], [label])
         if outcome.error is not None:
             return [failed(Signal("reward", None), outcome.error)]
+        if inspect.iscoroutine(outcome.value):
+            outcome.value.close()
         return signals(outcome.value, "rewards", f"the result of {type(self).__name__}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from agentrl.env.agent import AgentEnv
 from agentrl.env.config import EnvConfig
+from agentrl.env.messages import short
 from agentrl.env.rows import is_in_share, json_lines
 from agentrl.env.tasks import Task
 from agentrl.errors import ConfigError, DataError, did_you_mean
@@ -33,26 +34,39 @@ class RowsEnv(AgentEnv):
     def tasks(self, split: str) -> list[Task]:
         """Return the rows of a split. A hash of the row decides its split, so equal rows are in the same one."""
         config, is_test = self.config, split == HELD_OUT
+        every = list(self._rows("data_heldout" if is_test and config.data_heldout else "data"))
         if config.data_heldout:
-            return list(self._rows(config.data_heldout if is_test else config.data))
-        every = self._rows(config.data)
+            return every
         found = [task for task in every if is_in_share(json.dumps(task.data), config.held_out) == is_test]
         if not found:
             raise ConfigError(f"{config.data} has no row in the split {split!r}: set env.data_heldout or env.held_out")
         return found
 
-    def _rows(self, file: str) -> Iterator[Task]:
-        path = Path(file).expanduser()
+    def _rows(self, key: str) -> Iterator[Task]:
+        path = Path(getattr(self.config, key)).expanduser()
         if not path.is_file():
-            raise ConfigError(f"env.data: there is no file {path}")
+            raise ConfigError(f"env.{key}: there is no file {path}")
+        location = ""
         for location, row in json_lines(path):
             if not isinstance(row, dict):
                 raise DataError(f'{location}: a row is an object with columns, such as {{"prompt": "…"}}')
             self.check_row(location, row)
             yield Task(location, row)
+        if not location:
+            raise DataError(f"env.{key}: {path} is empty; write one task per line")
 
     def check_row(self, location: str, row: dict[str, Any]) -> None:
         """Raise DataError for a row that cannot be used."""
+
+
+def _check_template(template: str) -> str:
+    try:
+        is_used = not template or template.format("a") != template.format("b")
+    except (LookupError, ValueError, AttributeError):
+        is_used = False
+    if not is_used:
+        raise ValueError(f"{template!r} must have one {{}} for the prompt, and {{{{ and }}}} for braces in the text")
+    return template
 
 
 class PromptConfig(RowsConfig):
@@ -60,7 +74,7 @@ class PromptConfig(RowsConfig):
 
     prompt_column: str = Field("prompt", description="column of the prompt: text, or a list of messages")
     label_column: str = Field("label", description="column of the label; empty if there is none")
-    input_template: str = Field(
+    input_template: Annotated[str, AfterValidator(_check_template)] = Field(
         "", description="a text with {} for the prompt, in place of the model's chat template; {} alone adds nothing"
     )
 
@@ -71,13 +85,19 @@ class PromptEnv(RowsEnv):
     Config = PromptConfig
 
     def check_row(self, location: str, row: dict[str, Any]) -> None:
-        """Raise DataError for a row without a prompt or a label."""
+        """Raise DataError for a row without a prompt that can be sent, or without a label."""
         for key in ("prompt_column", "label_column"):
             column = getattr(self.config, key)
             if column and column not in row:
                 raise DataError(f"{location}: no column {column!r} (env.{key}).{did_you_mean(column, row)}")
-        if self.config.input_template and not isinstance(row[self.config.prompt_column], str):
-            raise DataError(f"{location}: the prompt is no text, which env.input_template needs: leave that out")
+        column, template = self.config.prompt_column, self.config.input_template
+        prompt, where = row[column], f"{location}: the prompt in the column {column!r} (env.prompt_column)"
+        if template and not isinstance(prompt, str):
+            raise DataError(f"{where} is no text, which env.input_template needs: leave that out")
+        if template and not template.format(prompt):
+            raise DataError(f"{where} is empty, and env.input_template adds nothing: remove the row")
+        if not is_prompt(prompt):
+            raise DataError(f"{where} is {short(prompt)}; write text, or a list of messages with role and content")
 
     def prompt(self, task: Task, tokenizer: Any) -> str:
         """Return the prompt of a task with the marks of its template."""
@@ -90,3 +110,16 @@ class PromptEnv(RowsEnv):
     def label(self, task: Task) -> Any:
         """Return the label of a task, "" if there is none."""
         return task.data[self.config.label_column] if self.config.label_column else ""
+
+
+def is_prompt(value: Any) -> bool:
+    """Return whether a prompt is text, or a list of messages that a chat template can read."""
+    return isinstance(value, str) or (isinstance(value, list) and bool(value) and all(map(_is_message, value)))
+
+
+def _is_message(value: Any) -> bool:
+    """Return whether a value has a role and content; the content of a message with tool calls may be missing."""
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        return False
+    content = value.get("content")
+    return isinstance(content, str | list) or (content is None and bool(value.get("tool_calls")))

@@ -170,6 +170,36 @@ async def test_what_a_run_cannot_do_is_refused_by_name(folder: Path, change: str
     assert "docs/migrate-from-openrlhf.md" in trajectory.error
 
 
+@pytest.mark.parametrize(
+    ("change", "instead", "error"),
+    [
+        ("async def step", "def step", "cannot be awaited: write async def step"),
+        ("async def reset", "def reset", "cannot be awaited: write async def reset"),
+        ('return {"observation":', 'return {"observations":', "Quiz.reset returned no observation"),
+        ('return {"observation":', "return None and {1:", "Quiz.reset returned None; return a dict with 'observation'"),
+        ('return {"observation":', 'return {"observation": 5, "text":', "Quiz.reset returned 5 as 'observation'"),
+        ('"environment_feedback": ""', '"environment_feedback": []', "Quiz.step returned [] as 'environment_feedback'"),
+        ("torch.tensor(1.0 if right else -0.25)", "torch.ones(2)", "[1.0, 1.0]: 2 rewards for 1 answer"),
+        ("torch.tensor(1.0 if right else -0.25)", "'high'", "'high', which is not a number"),
+        ("torch.tensor(1.0 if right else -0.25)", "None", "Quiz.step returned 'rewards' that is None"),
+    ],
+)
+async def test_what_an_instance_returns_is_checked_by_name(folder: Path, change: str, instead: str, error: str) -> None:
+    assert change in INSTANCE
+    trajectory, _ = await run(folder, INSTANCE.replace(change, instead), "four")
+    assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.ENV_ERROR, False)
+    assert error in trajectory.error
+    assert "docs/migrate-from-openrlhf.md" in trajectory.error
+
+
+async def test_a_method_may_be_wrapped_if_what_it_returns_can_be_awaited(folder: Path) -> None:
+    wrapped = INSTANCE.replace("    async def step(", "    @wrapped\n    async def step(").replace(
+        "\n\nclass", "\n\ndef wrapped(method):\n    return lambda *values: method(*values)\n\n\nclass", 1
+    )
+    trajectory, _ = await run(folder, wrapped, "four")
+    assert (trajectory.error, trajectory.reward) == ("", 1.0)
+
+
 async def test_an_executor_samples_through_the_engine(folder: Path) -> None:
     trajectory, heard = await run(folder, EXECUTOR.replace("CHANGE", "pass"), "fourENDmore")
     assert (trajectory.stop_reason, trajectory.error, values(trajectory)) == (StopReason.AGENT_DONE, "", {"reward": 1})
@@ -207,6 +237,55 @@ async def test_actions_that_were_not_sampled_are_refused(folder: Path) -> None:
     assert "action_ranges that are not" in trajectory.error
 
 
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("(len(ids) - len(output.token_ids), len(ids))]", "returned action_ranges (1, 2); return pairs (start, end)"),
+        (
+            "ids = hf_tokenizer.encode(prompt, add_special_tokens=False)",
+            "got the id 1000000; the tokenizer has ids from",
+        ),
+        ("hf_tokenizer.encode(prompt, add_special_tokens=False)", "got an empty prompt"),
+        ("hf_tokenizer.encode(prompt, add_special_tokens=False)", "got 'text' as prompt_token_ids"),
+        ('["END"]', "stop='': '' is not a text to stop at"),
+        ('["END"]', "stop=['END', 5]: 5 is not a text to stop at"),
+    ],
+)
+async def test_what_an_executor_gives_is_checked_by_name(folder: Path, change: str, error: str) -> None:
+    instead = {
+        "returned action_ranges (1, 2); return pairs (start, end)": "(1, 2)][0]",
+        "got the id 1000000; the tokenizer has ids from": "ids = [1000000]",
+        "got an empty prompt": "[]",
+        "got 'text' as prompt_token_ids": "'text'",
+        "stop='': '' is not a text to stop at": "''",
+        "stop=['END', 5]: 5 is not a text to stop at": "['END', 5]",
+    }[error]
+    code = EXECUTOR.replace("CHANGE", "pass")
+    assert change in code
+    trajectory, _ = await run(folder, code.replace(change, instead), "four")
+    assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.ENV_ERROR, False)
+    assert error in trajectory.error
+
+
+@pytest.mark.parametrize("made", ["partial(score, 'four')", "Scorer()"])
+async def test_a_reward_function_is_anything_that_is_called_as_one(folder: Path, made: str) -> None:
+    code = (
+        "from functools import partial\n\ndef score(wanted, queries, prompts, labels):\n"
+        "    return [float(wanted in query) for query in queries]\n\nclass Scorer:\n"
+        "    def __call__(self, queries, prompts, labels):\n        return score('four', queries, prompts, labels)\n\n"
+        f"reward_func = {made}\n"
+    )
+    trajectory, _ = await run(folder, code, "four")
+    assert (trajectory.error, trajectory.reward) == ("", 1.0)
+
+
+@pytest.mark.parametrize("template", ["Question:", "{prompt}", "{} {}", "{", "{:d}"])
+def test_a_template_that_cannot_hold_a_prompt_is_refused(folder: Path, template: str) -> None:
+    env_class = resolve(written(folder, REWARD))
+    with pytest.raises(ConfigError, match=r"must have one \{\} for the prompt"):
+        env_config(env_class, options(folder, input_template=template))
+
+
 @pytest.mark.parametrize(("answer", "reward"), [("four", 1.0), ("five", 0.0)])
 async def test_a_reward_file_scores_one_answer(folder: Path, answer: str, reward: float) -> None:
     trajectory, heard = await run(folder, REWARD, answer)
@@ -222,7 +301,8 @@ async def test_a_reward_file_scores_one_answer(folder: Path, answer: str, reward
         ("None", "None: there is no reward"),
         ("{'scores': 1.0}", "None: there is no reward"),
         ("{'rewards': 'high'}", "'high'"),
-        ("torch.tensor([1.0, 2.0])", "[1.0, 2.0]"),
+        ("torch.tensor([1.0, 2.0])", "[1.0, 2.0]: 2 rewards for 1 answer"),
+        ("[]", "[]: 0 rewards for 1 answer"),
         ("{'rewards': float('nan')}", "nan"),
     ],
 )
@@ -293,10 +373,15 @@ def test_a_class_has_a_name_by_which_every_process_finds_it(folder: Path) -> Non
         ("from openrlhf.utils.math_utils import grade", "provides no openrlhf.utils.math_utils.grade"),
         ("import openrlhf.trainer", "no openrlhf.trainer"),
         (MULTI.replace("def __init__(self):\n", "async def __init__(self):\n"), "__init__ is async"),
-        (INSTANCE.replace("async def step", "def step"), "write async def step"),
         (INSTANCE.replace("async def step", "async def steps"), "abstract: define step"),
         ("def agent(task):\n    return 1", r"agent\(task, ctx, model\)"),
         ("def reward_func(queries):\n    return 1", r"reward_func\(queries, prompts, labels\)"),
+        ("async def reward_func(queries, prompts, labels):\n    return 1", "reward_func is async"),
+        (
+            "class Scorer:\n    async def __call__(self, queries, prompts, labels):\n        return 1\n\n"
+            "reward_func = Scorer()",
+            "reward_func is async",
+        ),
         ("x = 1", "must define an .*Env subclass.*async def agent.*AgentExecutor.*reward_func"),
     ],
 )  # fmt: skip
@@ -327,7 +412,20 @@ def test_an_environment_class_comes_first(folder: Path) -> None:
         ),
         ("[1]", {}, "rows.jsonl:1: a row is an object"),
         (json.dumps(ROW), {"data_heldout": ""}, "has no row in the split"),
-        ('{"prompt": [], "label": ""}', {"input_template": "{}"}, "the prompt is no text"),
+        (
+            '{"prompt": [], "label": ""}',
+            {"input_template": "{}"},
+            r"the prompt in the column 'prompt' \(env.prompt_column\) is no text",
+        ),
+        (
+            '{"prompt": null, "label": ""}',
+            {},
+            r"rows.jsonl:1: the prompt .* is None; write text, or a list of messages",
+        ),
+        ('{"prompt": [], "label": ""}', {}, "write text, or a list of messages"),
+        ('{"prompt": [{"content": "2 + 2?"}], "label": ""}', {}, "a list of messages with role and content"),
+        ('{"prompt": "", "label": ""}', {"input_template": "{}"}, "is empty, and env.input_template adds nothing"),
+        ("", {}, r"env.data.*: .*rows.jsonl is empty; write one task per line"),
     ],
 )
 def test_rows_that_cannot_be_used_are_named(folder: Path, rows: str, more: dict[str, Any], error: str) -> None:
