@@ -7,11 +7,12 @@ Suffixes: A actions, C a chunk of them, D hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from agentrl.learner.products import bfloat16_products
 
 PackLoss = Callable[[Tensor, Tensor], Tensor]
 """(logprobs_A, entropy_A) of all actions of a micro-batch -> its summed loss, differentiable in both."""
@@ -149,25 +150,10 @@ def _logits(weight_VD: Tensor) -> Callable[[Tensor], Tensor]:
     wide_VD = weight_VD.float()
 
     def logits(hidden_CD: Tensor) -> Tensor:
-        with _bfloat16_products():
+        with bfloat16_products():
             return hidden_CD.float() @ wide_VD.T
 
     return logits
-
-
-@contextmanager
-def _bfloat16_products() -> Iterator[None]:
-    """Let float32 matrix products on a CPU use its bfloat16 instructions, if it has them.
-
-    Factors that are bfloat16 already lose nothing, and sums are float32.
-    """
-    products: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before = products.fp32_precision
-    products.fp32_precision = "bf16"
-    try:
-        yield
-    finally:
-        products.fp32_precision = before
 
 
 def _distribution(logits_CV: Tensor, temperature_C: Tensor) -> Tensor:

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.algorithms.sample import plain_sequence
 from agentrl.errors import ConfigError
+from agentrl.learner.attention.spans import Attention
 from agentrl.learner.batch import build_trees
 from agentrl.learner.heads import ActionLoss, logprobs
-from agentrl.learner.micro_batch import Block, MicroBatch, pack
+from agentrl.learner.micro_batch import MicroBatch, pack
 from agentrl.learner.quantization import loading_options, set_compute
 from agentrl.types import SampleId
 
@@ -31,32 +31,16 @@ def attend(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    blocks: tuple[Block, ...],
+    attention: Attention,
     scaling: float | None = None,
     sliding_window: int | None = None,
     **unused: Any,
 ) -> tuple[Tensor, None]:
-    """Attention [1, heads, N, head size] -> [1, N, heads, head size], one block of queries at a time."""
-    if sliding_window is not None and max(block.bias_QK.shape[1] for block in blocks) > sliding_window:
-        raise ConfigError(
-            f"sequences longer than the model's attention window ({sliding_window}) cannot be trained yet"
-        )
-    groups, sizes = query.shape[1] // key.shape[1], [block.stop - block.start for block in blocks]
+    """Attention [1, heads, N, head size] -> [1, N, heads, head size]."""
     # With the tokens before the heads, as the projections write them and the output is read, no copy is strided.
-    query, key, value = (states.to(value.dtype).transpose(1, 2) for states in (query, key, value))
-    rows = []
-    parts = zip(blocks, *(torch.split(states, sizes, 1) for states in (query, key, value)), strict=True)
-    for block, queries, own_keys, own_values in parts:
-        keys, values = own_keys, own_values
-        if block.prefix < block.prefix_stop:
-            prefix = slice(block.prefix, block.prefix_stop)
-            keys, values = torch.cat([key[:, prefix], keys], 1), torch.cat([value[:, prefix], values], 1)
-        keys, values = (states.repeat_interleave(groups, 2).transpose(1, 2) for states in (keys, values))
-        row = functional.scaled_dot_product_attention(
-            queries.transpose(1, 2), keys, values, block.bias_QK, scale=scaling
-        )
-        rows.append(row.transpose(1, 2))
-    return torch.cat(rows, 1), None
+    query_NHD, key_NGD, value_NGD = (states.to(value.dtype)[0].transpose(0, 1) for states in (query, key, value))
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return attention(query_NHD, key_NGD, value_NGD, scale, sliding_window)[None], None
 
 
 AttentionInterface.register(ATTENTION, attend)
@@ -83,7 +67,7 @@ class PackedModel(nn.Module):
                 input_ids=micro_batch.ids_N[None],
                 position_ids=micro_batch.positions_N[None],
                 use_cache=False,
-                blocks=micro_batch.blocks,
+                attention=micro_batch.attention,
             ).last_hidden_state[0]
         with torch.autocast(device, enabled=False):
             return self.output(hidden_ND[micro_batch.source_A], micro_batch, loss)

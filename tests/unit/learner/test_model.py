@@ -16,7 +16,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.sample import TrainSequence, plain_sequence
 from agentrl.errors import ConfigError, LearnerError
-from agentrl.learner import heads, micro_batch
+from agentrl.learner import heads
+from agentrl.learner.attention import tiles
 from agentrl.learner.batch import build_trees, plan_micro_batches
 from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
@@ -107,11 +108,11 @@ def test_sharing_a_prompt_changes_neither_loss_nor_gradient(model: PackedModel):
     assert_same(learned(model, alone), learned(model, sequences))
 
 
-def test_small_chunks_and_blocks_change_neither_loss_nor_gradient(model: PackedModel, monkeypatch: pytest.MonkeyPatch):
+def test_small_chunks_and_tiles_change_neither_loss_nor_gradient(model: PackedModel, monkeypatch: pytest.MonkeyPatch):
     sequences = batch()
     whole = learned(model, sequences)
     monkeypatch.setattr(heads, "CHUNK_LOGITS", 3 * 320)
-    monkeypatch.setattr(micro_batch, "BLOCK", 16)
+    monkeypatch.setattr(tiles, "TILE", 16)
     assert_same(learned(model, sequences), whole)
 
 
