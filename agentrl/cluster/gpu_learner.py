@@ -49,4 +49,4 @@ class GpuLearner(PolicyLearner):
         route = self._route
         client = SyncClient(engines, self._loop, deadline_s, route.workers_per_engine)
         rendezvous = Rendezvous(self._address, free_port(), 1 + route.workers_per_engine * len(engines))
-        return GpuSender(route.backend, Source(self.weights), client, self.rank, rendezvous)
+        return GpuSender(route.backend, Source(self.weights, self.shapes), client, self.rank, rendezvous)

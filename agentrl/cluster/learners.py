@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from agentrl.cluster.scorer_process import ScorerProcess
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import StepReport, Version
-from agentrl.weights.staging import Staged
+from agentrl.weights.staging import StagedBucket
 
 START_S = 600.0
 NOTICE_S = 5.0  # Ray may notice a dead process later than its peers do
@@ -61,10 +61,14 @@ class Learners:
         """Train one global batch with the state of the algorithm; returns the report of each rank."""
         return await self._all("step", self._cluster.share(batch), dict(state), deadline_s=deadline_s)
 
-    async def stage(self, version: Version, deadline_s: float) -> Staged:
-        """Stage the weights in files that engines on this machine load."""
-        staged: Staged = (await self._all("stage", version, deadline_s=deadline_s))[0]
-        return staged
+    async def buckets(self, _version: Version, deadline_s: float) -> AsyncGenerator[StagedBucket]:
+        """Stage the weights in files that engines on this machine load; each bucket is written when it is asked for."""
+        await self._all("begin_staging", deadline_s=deadline_s)
+        is_last = False
+        while not is_last:
+            bucket: StagedBucket = (await self._all("stage_next", deadline_s=deadline_s))[0]
+            is_last = bucket.is_last
+            yield bucket
 
     async def send(self, version: Version, engines: Sequence[Engine], deadline_s: float) -> None:
         """Send the weights to paused engines (RemoteEngine), from GPU to GPU."""

@@ -450,7 +450,7 @@ class WeightsSection(Section):
     transfer: Annotated[Literal["auto", "shm", "nccl", "ipc"], Unset("shm on CPUs, ipc or nccl on GPUs")] = Field(
         "auto", description="transport of weights from the learner to the engines"
     )
-    bucket_mib: int = Field(256, ge=1, le=16_384, description="size of a transfer bucket")
+    bucket_mib: int = Field(64, ge=1, le=16_384, description="size of a transfer bucket")
     verify: bool = Field(
         True, description="compare logprobs after every publication (canary); tensors are hashed in any case"
     )

@@ -14,11 +14,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from agentrl.errors import RunError
+from agentrl.weights.staging import tensor_groups
 
 MODEL, STATE, CRITIC, PROGRESS = "model", "state", "critic", "progress.json"
 EMA, ADAPTER = "ema", "adapter"
 """Beside `model/`, where they are trained: the EMA of the policy as a model, and the adapters as peft's files."""
 WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
+WEIGHTS_FILE = "model.safetensors"
+SHARD_BYTES = 4 << 30
 CACHE_FILES = {"agentrl.json"}
 """Digests of the files of the initial model."""
 
@@ -47,10 +50,26 @@ def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torc
     config.pop("torch_dtype", None)
     config["dtype"] = str(dtype).removeprefix("torch.")
     (model / "config.json").write_text(json.dumps(config, indent=2))
-    weights = model / "model.safetensors"
-    save_file({name: tensor.contiguous() for name, tensor in tensors}, weights, metadata={"format": "pt"})
-    # safetensors makes files that only the owner can read. Give this one the mode of any other new file.
-    weights.chmod((model / "config.json").stat().st_mode)
+    _write_weights(tensors, model, (model / "config.json").stat().st_mode)
+
+
+def _write_weights(tensors: Iterable[tuple[str, Tensor]], model: Path, mode: int) -> None:
+    """Write tensors as one file, or as files of about SHARD_BYTES with an index; so much is in CPU memory at once."""
+    place: dict[str, int] = {}
+    total = 0
+    for number, (shard, _) in enumerate(tensor_groups(tensors, SHARD_BYTES)):
+        save_file({name: tensor.contiguous().cpu() for name, tensor in shard}, model / f"{number}", {"format": "pt"})
+        # safetensors makes files that only the owner can read. Give this one the mode of any other new file.
+        (model / f"{number}").chmod(mode)
+        place |= dict.fromkeys((name for name, _ in shard), number)
+        total += sum(tensor.nbytes for _, tensor in shard)
+    count = max(place.values(), default=0) + 1
+    names = [f"model-{n + 1:05}-of-{count:05}.safetensors" for n in range(count)] if count > 1 else [WEIGHTS_FILE]
+    for number, name in enumerate(names):
+        (model / f"{number}").rename(model / name)
+    if count > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": {name: names[n] for name, n in place.items()}}
+        (model / f"{WEIGHTS_FILE}.index.json").write_text(json.dumps(index, indent=2))
 
 
 def is_copied(file: Path) -> bool:

@@ -95,6 +95,10 @@ class Critic:
         """Return every tensor under its checkpoint name, in the compute type."""
         return self._model.weights()
 
+    def nonfinite(self) -> list[str]:
+        """Return the parameters with a value that is not finite on any rank."""
+        return self._model.nonfinite()
+
     def save(self, folder: Path) -> None:
         """Write the exact training state; every rank writes its part."""
         self._model.save(folder)

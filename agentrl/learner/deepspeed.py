@@ -27,6 +27,7 @@ from agentrl.learner.offload import OptimizerMemory
 from agentrl.learner.optimizers import make_optimizer
 from agentrl.learner.part import Part
 from agentrl.learner.spec import LearnerSpec
+from agentrl.learner.updates import gathered
 from agentrl.weights.digest import tensor_digest
 
 TAG = "ranks"
@@ -129,7 +130,10 @@ class DeepSpeedModel:
         return float(self._engine.get_global_grad_norm())
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Return every tensor under its checkpoint name, in the compute type; adapters are merged into the weights."""
+        """Yield every tensor under its checkpoint name, in the compute type; adapters are merged into the weights.
+
+        A tensor that is sharded over ranks is gathered when it is its turn: all ranks iterate together.
+        """
         return self._weights(self._gathered)
 
     def averaged_weights(self) -> Iterator[tuple[str, Tensor]] | None:
@@ -138,8 +142,16 @@ class DeepSpeedModel:
 
     def _weights(self, full: Full) -> Iterator[tuple[str, Tensor]]:
         model = self._model.model
-        state = {name: self._cast(tensor) for name, tensor in merged_state(model, full)}
-        return checkpoint_tensors(model, state)
+        return checkpoint_tensors(model, ((name, self._cast(tensor)) for name, tensor in merged_state(model, full)))
+
+    def shapes(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield what `weights` yields without data, on the meta device; nothing is gathered."""
+        return self._weights(_shape)
+
+    def nonfinite(self) -> list[str]:
+        """Return the parameters with a value that is not finite on any rank; collective over the ranks."""
+        own = [name for name, parameter in self._model.model.named_parameters() if not _is_finite(parameter)]
+        return sorted({name for names in gathered(own) for name in names})
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every parameter in float32 by its name without adapters, one whole parameter at a time."""
@@ -171,8 +183,7 @@ class DeepSpeedModel:
 
     def digest(self) -> str:
         """Return a digest of the float32 parameters; at ZeRO stage 3 of this rank's share of them."""
-        shards = (getattr(parameter, "ds_tensor", parameter) for parameter in self._model.parameters())
-        return "".join(tensor_digest(shard) for shard in shards)
+        return "".join(tensor_digest(_shard(parameter)) for parameter in self._model.parameters())
 
     def save(self, folder: Path) -> None:
         """Write the exact training state, without frozen weights; every rank writes its part."""
@@ -196,6 +207,21 @@ class DeepSpeedModel:
             raise RunError(
                 f"checkpoint {folder.parent} holds no training state. Delete it to continue from the previous one."
             )
+
+
+def _shard(parameter: Tensor) -> Tensor:
+    """Return this rank's share of a parameter at ZeRO stage 3, the whole of it elsewhere."""
+    shard: Tensor = getattr(parameter, "ds_tensor", parameter)
+    return shard
+
+
+def _shape(tensor: Tensor) -> Tensor:
+    """Return the whole of a tensor that may be sharded over ranks, without data."""
+    return torch.empty(getattr(tensor, "ds_shape", tensor.shape), dtype=tensor.dtype, device="meta")
+
+
+def _is_finite(parameter: Tensor) -> bool:
+    return not parameter.is_floating_point() or bool(_shard(parameter).isfinite().all())
 
 
 def _initialized(model: PackedModel, section: LearnerSection) -> Any:

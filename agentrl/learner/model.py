@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +145,19 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
         )
 
 
-def checkpoint_tensors(model: PreTrainedModel, state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of `state` under the names of the model's checkpoint files, tied tensors once."""
+def checkpoint_tensors(model: PreTrainedModel, named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of `named` under the names of the model's checkpoint files, tied tensors once.
+
+    `named` is in the order of the model's modules. It is read one layer at a time, because files may hold the tensors
+    of a layer in another form.
+    """
     tied = set(model.all_tied_weights_keys)
-    kept = {name: tensor for name, tensor in state.items() if name not in tied}
-    yield from revert_weight_conversion(model, kept).items()
+    kept = (one for one in named if one[0] not in tied)
+    for _, layer in groupby(kept, key=lambda one: _layer(one[0])):
+        yield from revert_weight_conversion(model, dict(layer)).items()
+
+
+def _layer(name: str) -> str:
+    """Return the part of a name up to the number of a layer; the whole of it outside of layers."""
+    found = re.match(r"(.*?\.\d+)\.", name)
+    return found[1] if found else name

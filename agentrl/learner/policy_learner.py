@@ -27,8 +27,8 @@ from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.training_state import TrainingState
 from agentrl.learner.updates import Updates, gathered
 from agentrl.losses.terms import means
-from agentrl.types import SampleId, StepReport, Version
-from agentrl.weights.staging import Staged, stage, stage_adapter
+from agentrl.types import SampleId, StepReport
+from agentrl.weights.staging import StagedBucket, stage, stage_adapter, tensor_groups
 
 
 class PolicyLearner:
@@ -39,6 +39,8 @@ class PolicyLearner:
         self._device, self._layout = spec.torch_device, Layout.of(spec, rank, world_size)
         self._algorithm = make_algorithm(spec.algorithm, spec.run)
         self._updates = 0
+        self._staged: list[StagedBucket] = []
+        self._buckets: Iterator[StagedBucket | None] = iter(())
         if spec.learner.threads:
             torch.set_num_threads(spec.learner.threads)
         with self._named("start"):
@@ -151,23 +153,36 @@ class PolicyLearner:
         return out
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Return every tensor under its checkpoint name, in the compute type."""
+        """Yield every tensor under its checkpoint name, in the compute type; all ranks iterate together."""
         return self._model.weights()
 
-    def stage(self, version: Version) -> Staged | None:
-        """Write the current weights, or adapters, to shared memory, on rank 0; the other ranks return None."""
-        with self._named("stage"):
-            if self.spec.lora.publish == "adapter":
-                return self._staged_adapter(version)
-            named = self.weights()
-            return stage(named, version, self.spec.staging, self.spec.bucket_bytes) if self.rank == 0 else None
+    def shapes(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield what `weights` yields without data; nothing is gathered."""
+        return self._model.shapes()
 
-    def _staged_adapter(self, version: Version) -> Staged | None:
-        named = self._model.adapter()
-        if self.rank:
-            return None
-        write = partial(self._model.write_adapter, named, self.spec.model)
-        return stage_adapter(named, version, self.spec.staging, write)
+    def begin_staging(self) -> None:
+        """Let `stage_next` begin with the first bucket of the present weights, or adapters."""
+        for bucket in self._staged:
+            bucket.discard()  # of a publication that was given up
+        self._staged, self._buckets = [], self._to_stage()
+
+    def stage_next(self) -> StagedBucket | None:
+        """Write the next bucket to shared memory, on rank 0; the others return None, as rank 0 does after the last."""
+        with self._named("stage"):
+            bucket = next(self._buckets, None)
+        if bucket is not None:
+            self._staged.append(bucket)
+        return bucket
+
+    def _to_stage(self) -> Iterator[StagedBucket | None]:
+        """Gather the tensors of each bucket, on all ranks; only rank 0 keeps them."""
+        if self.spec.lora.publish == "adapter":
+            named = self._model.adapter()
+            write = partial(self._model.write_adapter, named, self.spec.model)
+            return iter([stage_adapter(named, self.spec.staging, write) if self.rank == 0 else None])
+        if self.rank == 0:
+            return stage(self.weights(), self.spec.staging, self.spec.bucket_bytes)
+        return (None for _ in tensor_groups(self.weights(), self.spec.bucket_bytes))
 
     def save(self, folder: Path, state: Mapping[str, float] | None = None) -> None:
         """Write a checkpoint with the algorithm's `state`.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
 from torch import distributed as dist
 
 from agentrl.errors import LearnerError
@@ -37,10 +37,7 @@ class TrainingState:
 
         Raises LearnerError, and writes nothing, if a weight is not finite.
         """
-        named = list(self.policy.weights())
-        _refuse_nonfinite(named)
-        if self.critic:
-            _refuse_nonfinite(self.critic.weights())
+        _refuse_nonfinite([*self.policy.nonfinite(), *(self.critic.nonfinite() if self.critic else ())])
         is_first, unfinished = dist.get_rank() == 0, checkpoint.partial(folder)
         if is_first:
             checkpoint.make_empty(unfinished)
@@ -48,20 +45,21 @@ class TrainingState:
         self.policy.save(unfinished / checkpoint.STATE)
         if self.critic:
             self.critic.save(unfinished / checkpoint.CRITIC)
-        if is_first:
-            checkpoint.write_model(self.spec.model, named, self.spec.compute, unfinished / checkpoint.MODEL)
-        self._save_variants(unfinished, is_first=is_first)
+        self._write_models(unfinished, is_first=is_first)
         if is_first:
             if self.reference is not None:
                 reference.save(self.reference, unfinished / checkpoint.STATE)
             checkpoint.commit(folder, Progress(updates, dist.get_world_size(), self._zero, state, self._critic_zero))
         dist.barrier()
 
-    def _save_variants(self, folder: Path, *, is_first: bool) -> None:
-        """Write the EMA of the policy as a model, and the adapters as peft's files; every rank gathers them."""
-        averaged = self.policy.averaged_weights()
-        if averaged is not None and is_first:
-            checkpoint.write_model(self.spec.model, averaged, self.spec.compute, folder / checkpoint.EMA)
+    def _write_models(self, folder: Path, *, is_first: bool) -> None:
+        """Write the policy and its EMA as models, and the adapters as peft's files; every rank gathers them."""
+        models = {checkpoint.MODEL: self.policy.weights(), checkpoint.EMA: self.policy.averaged_weights()}
+        for name, tensors in models.items():
+            if tensors is not None and is_first:
+                checkpoint.write_model(self.spec.model, tensors, self.spec.compute, folder / name)
+            elif tensors is not None:
+                deque(tensors, maxlen=0)
         adapter = self.policy.adapter() if self.spec.lora.rank else []
         if adapter and is_first:
             self.policy.write_adapter(adapter, self.spec.model, folder / checkpoint.ADAPTER)
@@ -88,8 +86,7 @@ class TrainingState:
         return self.critic.zero_stage if self.critic else None
 
 
-def _refuse_nonfinite(named: Iterable[tuple[str, Tensor]]) -> None:
-    bad = [name for name, tensor in named if tensor.is_floating_point() and not bool(tensor.isfinite().all())]
+def _refuse_nonfinite(bad: Sequence[str]) -> None:
     if bad:
         raise LearnerError(
             f"{len(bad)} tensors of the model are not finite, such as {bad[0]}: no checkpoint is written"

@@ -206,7 +206,7 @@ def publisher_of(config: Config, model: Path, team: Actors) -> Publisher:
     is_staged = config.weights.transfer == "shm"
     return Publisher(
         team.engines,
-        StagedTransfer(team.learners.stage) if is_staged else CollectiveTransfer(team.learners.send),
+        StagedTransfer(team.learners.buckets) if is_staged else CollectiveTransfer(team.learners.send),
         config.weights.publish_timeout_s,
         _canary(config, model) if config.weights.verify else None,
         team.learners.logprobs,

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, WeightsError
-from agentrl.types import Version, WeightManifest
+from agentrl.types import TensorSpec, Version, WeightManifest
 from agentrl.weights.staging import spec_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Weights = Callable[[], Iterable[tuple[str, torch.Tensor]]]
 class SyncClient:
     """vLLM's `VLLMWeightSyncClient` over paused engines: blocking calls into the loop that owns them, with deadlines.
 
-    Called from threads other than the loop's. `finish_weight_update` verifies what arrived against `manifest`.
+    Called from threads other than the loop's. `finish_weight_update` verifies what arrived against `manifest()`.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class SyncClient:
     ) -> None:
         self._engines, self._loop, self._deadline_s = engines, loop, deadline_s
         self._workers_per_engine = workers_per_engine
-        self.manifest: WeightManifest | None = None
+        self.manifest: Callable[[], WeightManifest] | None = None
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Connect the engines to the sender. For nccl the workers of all engines are numbered one after another."""
@@ -53,11 +54,11 @@ class SyncClient:
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """End the update on every engine, under the version of the manifest."""
-        manifest = self.manifest
-        if manifest is None:
+        if self.manifest is None:
             raise WeightsError(
                 f"no manifest for the update {weight_version or ''}: set SyncClient.manifest before sending"
             )
+        manifest = self.manifest()
         self._all("finishing an update", lambda _, engine: engine.finish_update(manifest, self._deadline_s))
 
     def _info(self, info: dict[str, Any], index: int) -> dict[str, Any]:
@@ -79,27 +80,35 @@ class SyncClient:
             ) from None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Source:
-    """vLLM's `WeightSource`: the learner's weights by checkpoint names, gathered on each iteration."""
+    """vLLM's `WeightSource`: the learner's weights by checkpoint names, gathered once, one at a time.
+
+    `shapes` yields the same without data. An iteration records what the engines verify.
+    """
 
     weights: Weights
+    shapes: Weights
+    sent: list[TensorSpec] = field(default_factory=list)
 
     def metadata(self) -> list[ParamMeta]:
         """Return name, dtype and shape of every tensor."""
         from vllm.distributed.weight_transfer.base import ParamMeta
 
-        return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.weights()]
+        return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.shapes()]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return iter(self.weights())
+        self.sent = []
+        for name, tensor in self.weights():
+            self.sent.append(spec_of(name, tensor))
+            yield name, tensor
 
     def held_names(self) -> None:
         """Return None: every rank yields all tensors."""
 
     def manifest(self, version: Version) -> WeightManifest:
-        """Return the manifest against which engines verify."""
-        return WeightManifest(version, tuple(spec_of(name, tensor) for name, tensor in self.weights()))
+        """Return the manifest against which engines verify, of the last iteration."""
+        return WeightManifest(version, tuple(self.sent))
 
 
 @dataclass(frozen=True)
@@ -131,7 +140,7 @@ class GpuSender:
 
     def send(self, version: Version) -> None:
         """Update every engine, from start_update to finish_update; collective over the ranks of the learner."""
-        self._client.manifest = self._source.manifest(version)
+        self._client.manifest = partial(self._source.manifest, version)
         self._engine.send_weights()
 
     def close(self) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Protocol, TypeVar
 
 from agentrl.engine.protocol import Engine
-from agentrl.errors import AgentRLError, DeadlineError, WeightsError
+from agentrl.errors import AgentRLError, DeadlineError, LearnerError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.canary import LogprobCanary
-from agentrl.weights.staging import Staged
+from agentrl.weights.delivery import Delivery
 from agentrl.weights.transfer import Transfer, TransferError
 
 T = TypeVar("T")
@@ -40,8 +40,9 @@ class Fleet(Protocol):
 class PublishTimings:
     """Seconds of each part of a publication, those of the slowest engine; `canary` is the largest logprob difference.
 
-    `mib` is the size of what was staged, 0 for a transfer between GPUs. `stage_s` is what happens once for all engines:
-    staging the weights, or sending them.
+    `mib` is the size of what was staged, 0 for a transfer between GPUs. `stage_s` is how long an engine waited for
+    buckets that were being staged, or for a send to all engines, and `learner_canary_s` how long for the learner's
+    logprobs of the canary.
     """
 
     learner_canary_s: float = 0.0
@@ -66,11 +67,26 @@ class Stopwatch:
         """Return the result of `call(seconds left)`, a part; raises DeadlineError when no time is left."""
         began = time.monotonic()
         if began >= self._ends_at:
-            raise DeadlineError(f"publishing took longer than {self._deadline_s:g} s")
+            raise self._late
         try:
             return await call(self._ends_at - began)
         finally:
             self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - began
+
+    async def wait(self, part: str, result: Awaitable[T]) -> T:
+        """Return a result that has no deadline of its own; raises DeadlineError when no time is left."""
+
+        async def within(seconds: float) -> T:
+            try:
+                return await asyncio.wait_for(result, seconds)
+            except TimeoutError:
+                raise self._late from None
+
+        return await self.lap(part, within)
+
+    @property
+    def _late(self) -> DeadlineError:
+        return DeadlineError(f"publishing took longer than {self._deadline_s:g} s")
 
 
 class Publisher:
@@ -140,44 +156,70 @@ class Publisher:
         if not engines:
             return []
         began = time.monotonic()
-        expected = await self._expected()
-        scored = time.monotonic()
         try:
-            async with self._transfer.opened(engines, version, self._deadline_s) as staged:
-                opened = time.monotonic()
-                shared = PublishTimings(scored - began, opened - scored)
-                since = scored if staged is None else opened  # a send has spent a part of the deadline
-                updates = (self._update(engine, staged, since, expected, shared) for engine in engines)
-                return [_checked(outcome) for outcome in await asyncio.gather(*updates, return_exceptions=True)]
+            async with self._transfer.opened(engines, version, self._deadline_s) as delivery:
+                sent_s = time.monotonic() - began
+                scoring = asyncio.create_task(self._scored(delivery))
+                try:
+                    updates = [
+                        self._update(reader, engine, delivery, scoring, began, sent_s)
+                        for reader, engine in enumerate(engines)
+                    ]
+                    outcomes = await asyncio.gather(*updates, return_exceptions=True)
+                finally:
+                    scoring.cancel()
+                    await asyncio.gather(scoring, return_exceptions=True)
+            return [_checked(outcome) for outcome in outcomes]
         except TransferError as error:
             return [error for _ in engines]
 
-    async def _expected(self) -> Sequence[float]:
-        """Return the learner's logprobs of the canary's text."""
+    async def _scored(self, delivery: Delivery | None) -> Sequence[float]:
+        """Return the learner's logprobs of the canary's text, when it has no bucket left to write."""
+        if delivery is not None:
+            await delivery.staged()
         return await self._score(self._canary.ids, self._deadline_s) if self._canary and self._score else ()
 
     async def _update(
-        self, engine: Engine, staged: Staged | None, since: float, expected: Sequence[float], shared: PublishTimings
+        self,
+        reader: int,
+        engine: Engine,
+        delivery: Delivery | None,
+        scoring: asyncio.Task[Sequence[float]],
+        since: float,
+        sent_s: float,
     ) -> PublishTimings:
         watch, difference = Stopwatch(self._deadline_s, since), 0.0
-        if staged is not None:
-            await watch.lap("pause_s", engine.pause)
-            await watch.lap("load_s", engine.start_update)
-            for bucket in staged.buckets:
-                await watch.lap("load_s", partial(engine.load, bucket))
-            await watch.lap("verify_s", partial(engine.finish_update, staged.manifest))
+        if delivery is not None:
+            try:
+                await self._load(reader, engine, delivery, watch)
+            finally:
+                delivery.leave(reader)
+        else:
+            watch.seconds["stage_s"] = sent_s
         await watch.lap("resume_s", engine.resume)
         if self._canary is not None:
             # First after resume: until it passes, nothing that this version samples may be trained.
             logprobs = await watch.lap("canary_s", partial(engine.score, self._canary.ids))
+            expected = await watch.wait("learner_canary_s", asyncio.shield(scoring))
             difference = self._canary.check(logprobs, expected)
-        mib = staged.nbytes / (1 << 20) if staged else 0.0
-        return replace(shared, **watch.seconds, canary=difference, mib=mib)
+        mib = delivery.nbytes / (1 << 20) if delivery else 0.0
+        return PublishTimings(**watch.seconds, canary=difference, mib=mib)
+
+    @staticmethod
+    async def _load(reader: int, engine: Engine, delivery: Delivery, watch: Stopwatch) -> None:
+        """Load all buckets. The engine samples until the first of them is there."""
+        bucket = await watch.wait("stage_s", delivery.next(reader))
+        await watch.lap("pause_s", engine.pause)
+        await watch.lap("load_s", engine.start_update)
+        while bucket is not None:
+            await watch.lap("load_s", partial(engine.load, bucket))
+            bucket = await watch.wait("stage_s", delivery.next(reader))
+        await watch.lap("verify_s", partial(engine.finish_update, delivery.manifest))
 
 
 def _checked(outcome: PublishTimings | BaseException) -> PublishTimings | AgentRLError:
-    """Raise what is no fault of an engine, but a bug or a cancellation."""
-    if isinstance(outcome, PublishTimings | AgentRLError):
+    """Raise what is no fault of an engine: that of the learner, a bug or a cancellation."""
+    if isinstance(outcome, PublishTimings | AgentRLError) and not isinstance(outcome, LearnerError):
         return outcome
     raise outcome
 

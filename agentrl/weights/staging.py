@@ -8,13 +8,14 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from agentrl.errors import DeadlineError
-from agentrl.types import TensorSpec, Version, WeightManifest
+from agentrl.types import TensorSpec, Version
 
 if TYPE_CHECKING:  # the driver imports this module and needs no torch, which takes seconds to import
     import torch
@@ -26,87 +27,93 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """Weights in files: the arguments of `Engine.load` and `Engine.finish_update`, the files' folders, their bytes."""
+class StagedBucket:
+    """A part of the weights in files: the argument of `Engine.load`, and what the manifest says of its tensors."""
 
-    buckets: tuple[Bucket, ...]
-    manifest: WeightManifest
-    folders: tuple[Path, ...]
+    load: Bucket
+    tensors: tuple[TensorSpec, ...]
+    path: Path
     nbytes: int
+    is_last: bool
 
     def discard(self) -> None:
         """Remove the files; engines that still map them keep their contents. Idempotent."""
-        for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)
+        _remove(self.path)
 
 
-def stage(
-    named_tensors: Iterable[NamedTensor], version: Version, fallback: Path, bucket_bytes: int = 256 << 20
-) -> Staged:
+def stage(named_tensors: Iterable[NamedTensor], fallback: Path, bucket_bytes: int) -> Iterator[StagedBucket]:
     """Write tensors, by checkpoint names, as buckets of at most `bucket_bytes`; a larger tensor gets one to itself.
 
-    The files are in a new folder under /dev/shm; those that do not fit there are in a new folder under `fallback`.
+    At most one bucket more than those that were yielded is in memory. The files are in /dev/shm; those that do not fit
+    there are in `fallback`.
     """
-    folders: dict[Path, Path] = {}
-    buckets: list[Bucket] = []
-    specs: list[TensorSpec] = []
-    nbytes = 0
-    try:
-        for number, group in enumerate(_groups(named_tensors, bucket_bytes)):
-            size = sum(_padded(tensor.nbytes) for _, tensor in group)
-            root = _root(size, fallback)
-            if root not in folders:
-                folders[root] = Path(tempfile.mkdtemp(prefix=staging_prefix(fallback), dir=root))
-            buckets.append(_write(group, folders[root] / f"{number}.bin", size))
-            specs.extend(spec_of(name, tensor) for name, tensor in group)
-            nbytes += sum(tensor.nbytes for _, tensor in group)
-    except BaseException:
-        for folder in folders.values():
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return Staged(tuple(buckets), WeightManifest(version, tuple(specs)), tuple(folders.values()), nbytes)
+    for group, is_last in tensor_groups(named_tensors, bucket_bytes):
+        size = sum(_padded(tensor.nbytes) for _, tensor in group)
+        handle, name = tempfile.mkstemp(".bin", staging_prefix(fallback), _root(size, fallback))
+        os.close(handle)
+        try:
+            yield _written(group, Path(name), size, is_last=is_last)
+        except BaseException:
+            _remove(Path(name))
+            raise
 
 
-def stage_adapter(
-    named: Sequence[NamedTensor], version: Version, fallback: Path, write: Callable[[Path], None]
-) -> Staged:
+def stage_adapter(named: Sequence[NamedTensor], fallback: Path, write: Callable[[Path], None]) -> StagedBucket:
     """Let `write` put an adapter of these tensors into a new folder, which engines read as a bucket."""
     root = _root(sum(_padded(tensor.nbytes) for _, tensor in named), fallback)
     folder = Path(tempfile.mkdtemp(prefix=staging_prefix(fallback), dir=root))
     try:
         write(folder)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         raise
-    manifest = WeightManifest(version, tuple(spec_of(name, tensor) for name, tensor in named))
-    return Staged(({"adapter": str(folder)},), manifest, (folder,), sum(tensor.nbytes for _, tensor in named))
+    nbytes = sum(tensor.nbytes for _, tensor in named)
+    return StagedBucket({"adapter": str(folder)}, tuple(spec_of(*one) for one in named), folder, nbytes, is_last=True)
 
 
-async def stage_folder(model: Path, fallback: Path, bucket_bytes: int, version: Version, deadline_s: float) -> Staged:
+async def stage_folder(
+    model: Path, fallback: Path, bucket_bytes: int, _version: Version, deadline_s: float
+) -> AsyncGenerator[StagedBucket]:
     """Stage the weights of a model folder as they are. Raises DeadlineError."""
-    try:
-        async with asyncio.timeout(deadline_s):
-            return await asyncio.to_thread(_stage_folder, model, fallback, bucket_bytes, version)
-    except TimeoutError:
-        raise DeadlineError(f"reading the weights in {model} took longer than {deadline_s:g} s") from None
+    buckets = stage(_stored(model), fallback, bucket_bytes)
+    ends_at = time.monotonic() + deadline_s
+    while True:
+        try:
+            async with asyncio.timeout(ends_at - time.monotonic()):
+                bucket = await asyncio.to_thread(next, buckets, None)
+        except TimeoutError:
+            raise DeadlineError(f"reading the weights in {model} took longer than {deadline_s:g} s") from None
+        if bucket is None:
+            return
+        yield bucket
 
 
-def _stage_folder(model: Path, fallback: Path, bucket_bytes: int, version: Version) -> Staged:
-    from safetensors.torch import load_file
+def _stored(model: Path) -> Iterator[NamedTensor]:
+    """Yield the tensors of a model folder, one at a time."""
+    from safetensors import safe_open
 
-    tensors = (item for file in sorted(model.glob("*.safetensors")) for item in load_file(file).items())
-    return stage(tensors, version, fallback, bucket_bytes)
+    for file in sorted(model.glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
+                yield name, tensors.get_tensor(name)
 
 
 def discard_leftovers(fallback: Path) -> None:
     """Remove what a process that was killed had staged with this `fallback`."""
     for root in (_SHARED_MEMORY, fallback):
-        for folder in root.glob(f"{staging_prefix(fallback)}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        for path in root.glob(f"{staging_prefix(fallback)}*"):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def staging_prefix(fallback: Path) -> str:
-    """Return the prefix of the names of folders that are staged with this `fallback`."""
+    """Return the prefix of the names of what is staged with this `fallback`."""
     return f"agentrl-weights-{folder_key(fallback)}-"
 
 
@@ -115,17 +122,18 @@ def folder_key(folder: Path) -> str:
     return hashlib.sha256(bytes(folder.resolve())).hexdigest()[:12]
 
 
-def _groups(named_tensors: Iterable[NamedTensor], bucket_bytes: int) -> Iterator[list[NamedTensor]]:
+def tensor_groups(named_tensors: Iterable[NamedTensor], bucket_bytes: int) -> Iterator[tuple[list[NamedTensor], bool]]:
+    """Yield the tensors of each bucket, and whether it is the last."""
     group: list[NamedTensor] = []
     size = 0
     for name, tensor in named_tensors:
         if group and size + _padded(tensor.nbytes) > bucket_bytes:
-            yield group
+            yield group, False
             group, size = [], 0
         group.append((name, tensor.detach()))
         size += _padded(tensor.nbytes)
     if group:
-        yield group
+        yield group, True
 
 
 def _root(size: int, fallback: Path) -> Path:
@@ -134,19 +142,22 @@ def _root(size: int, fallback: Path) -> Path:
     return fallback
 
 
-def _write(group: list[NamedTensor], path: Path, size: int) -> Bucket:
+def _written(group: list[NamedTensor], path: Path, size: int, *, is_last: bool) -> StagedBucket:
+    """Write one bucket."""
     import torch
 
-    tensors = []
+    entries = []
     with path.open("w+b") as file:
         os.posix_fallocate(file.fileno(), 0, max(size, 1))  # a full disk is an error here, not a SIGBUS later
         memory = torch.frombuffer(mmap.mmap(file.fileno(), 0), dtype=torch.uint8)
     offset = 0
     for name, tensor in group:
         memory[offset : offset + tensor.nbytes].copy_(tensor.reshape(-1).view(torch.uint8))
-        tensors.append({"name": name, "dtype": _dtype_name(tensor), "shape": list(tensor.shape), "offset": offset})
+        entries.append({"name": name, "dtype": _dtype_name(tensor), "shape": list(tensor.shape), "offset": offset})
         offset += _padded(tensor.nbytes)
-    return {"path": str(path), "tensors": tensors}
+    tensors = tuple(spec_of(name, tensor) for name, tensor in group)
+    nbytes = sum(tensor.nbytes for _, tensor in group)
+    return StagedBucket({"path": str(path), "tensors": entries}, tensors, path, nbytes, is_last)
 
 
 def spec_of(name: str, tensor: torch.Tensor) -> TensorSpec:

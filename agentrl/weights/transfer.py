@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from agentrl.engine.protocol import Engine
 from agentrl.errors import AgentRLError, WeightsError
 from agentrl.types import Version
-from agentrl.weights.staging import Staged
+from agentrl.weights.delivery import Delivery
+from agentrl.weights.staging import StagedBucket
 
 
 class TransferError(WeightsError):
@@ -22,24 +23,32 @@ class Transfer(Protocol):
 
     def opened(
         self, engines: Sequence[Engine], version: Version, deadline_s: float
-    ) -> AbstractAsyncContextManager[Staged | None]:
-        """Provide the learner's weights as `version`: files to load, None if the engines, paused, hold them already."""
+    ) -> AbstractAsyncContextManager[Delivery | None]:
+        """Provide the learner's weights as `version`: buckets, or None if the engines, paused, hold them already."""
 
 
 class StagedTransfer:
-    """Weights are written into shared memory once; each engine loads them from there at its own pace."""
+    """Weights are written into shared memory bucket by bucket; each engine loads them from there at its own pace.
 
-    def __init__(self, stage: Callable[[Version, float], Awaitable[Staged]]) -> None:
-        self._stage = stage
+    `buckets(version, deadline_s)` writes them, each when it is asked for.
+    """
+
+    def __init__(self, buckets: Callable[[Version, float], AsyncGenerator[StagedBucket]]) -> None:
+        self._buckets = buckets
 
     @asynccontextmanager
-    async def opened(self, _engines: Sequence[Engine], version: Version, deadline_s: float) -> AsyncIterator[Staged]:
-        """Stage the weights, and discard them afterwards."""
-        staged = await self._stage(version, deadline_s)
+    async def opened(self, engines: Sequence[Engine], version: Version, deadline_s: float) -> AsyncIterator[Delivery]:
+        """Stage the weights. Raises what staging raises, when the block has ended."""
+        delivery = Delivery(self._buckets(version, deadline_s), version, len(engines))
+        staging = asyncio.create_task(delivery.run())
         try:
-            yield staged
+            yield delivery
+            delivery.discard()
+            await staging
         finally:
-            staged.discard()
+            staging.cancel()
+            await asyncio.gather(staging, return_exceptions=True)
+            delivery.discard()
 
 
 class CollectiveTransfer:

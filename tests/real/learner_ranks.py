@@ -20,8 +20,9 @@ from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_s
 from agentrl.errors import AgentRLError
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
-from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory, Version
+from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory
 from agentrl.weights.digest import tensor_digest
+from agentrl.weights.staging import StagedBucket
 from tests.unit.learner.synthetic import batch, with_advantages, with_values
 
 
@@ -240,7 +241,7 @@ def adapters(job: Job, rank: int) -> list[tuple[Any, ...]]:
                 averages[0],
                 all((start[n] == row).all() for n, row in reference.items()),
                 _equal(whole(learner), whole(other)) and _equal(*averages) and again[0].loss == again[1].loss,
-                learner.stage(Version(0, 1)),
+                staged(learner),
             )
         )
     return out
@@ -251,19 +252,24 @@ def _frozen(learner: PolicyLearner) -> dict[str, torch.Tensor]:
     return {name: getattr(p, "ds_tensor", p).detach().clone() for name, p in named if not p.requires_grad}
 
 
+def staged(learner: PolicyLearner) -> list[StagedBucket]:
+    """What a rank stages; all ranks gather each bucket."""
+    learner.begin_staging()
+    return [bucket for bucket in learner._buckets if bucket is not None]
+
+
 def publish(job: Job, rank: int) -> list[tuple[list[tuple[str, str]], dict[str, str]] | None]:
     """What is staged, and the digests of what is saved as a model."""
     out = []
     for index, learner in enumerate(learners(job, rank)):
         learner.step(batch())
-        staged = learner.stage(Version(0, 1))
+        buckets = staged(learner)
         digests = {name: tensor_digest(tensor) for name, tensor in whole(learner).items()}
         learner.save(job.folder / f"model-{index}")
-        if staged is None:
-            out.append(None)
-        else:
-            out.append(([(spec.name, spec.digest) for spec in staged.manifest.tensors], digests))
-            staged.discard()
+        specs = [(spec.name, spec.digest) for bucket in buckets for spec in bucket.tensors]
+        out.append((specs, digests) if rank == 0 else None)
+        for bucket in buckets:
+            bucket.discard()
     return out
 
 

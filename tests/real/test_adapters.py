@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from agentrl.learner.lora import WEIGHTS, adapter_state, add_adapters, write_ada
 from agentrl.types import Completion, Prompt, Sampling, Version
 from agentrl.weights.canary import FLOAT32_TOLERANCE, LogprobCanary
 from agentrl.weights.publisher import Publisher
-from agentrl.weights.staging import Staged, stage_adapter
+from agentrl.weights.staging import StagedBucket, stage_adapter
 from agentrl.weights.transfer import StagedTransfer
 from tests.real.vllm_kit import DEADLINE_S, ENGINE, MAX_LEN, UNCLOSED, model_at
 from tests.unit.weights.recording import Fleet
@@ -55,9 +55,9 @@ class Trainer:
         self.version = Version(0, self.version.n + 1)
         self._states[self.version] = {name: value.clone() for name, value in self.model.state_dict().items()}
 
-    def stage(self) -> Staged:
+    def stage(self) -> StagedBucket:
         named = list(adapter_state(self.model, lambda tensor: tensor.detach()))
-        return stage_adapter(named, self.version, self.scratch, partial(write_adapter, self.model, named, self.folder))
+        return stage_adapter(named, self.scratch, partial(write_adapter, self.model, named, self.folder))
 
     def logprobs(self, ids: Sequence[int], version: Version | None = None) -> list[float]:
         """Logprobs of ids[1:] by transformers and peft, under any version."""
@@ -83,14 +83,14 @@ async def engine(trainer: Trainer) -> AsyncIterator[VllmEngine]:
 
 
 async def publish(
-    trainer: Trainer, engine: VllmEngine, change: Callable[[Staged], None] = lambda staged: None
+    trainer: Trainer, engine: VllmEngine, change: Callable[[StagedBucket], None] = lambda staged: None
 ) -> tuple[float, dict[int, str]]:
     """Train and publish; returns the canary's difference, and why which engine must be replaced."""
 
-    async def staged(version: Version, deadline_s: float) -> Staged:
-        out = trainer.stage()
-        change(out)
-        return out
+    async def staged(version: Version, deadline_s: float) -> AsyncGenerator[StagedBucket]:
+        bucket = trainer.stage()
+        change(bucket)
+        yield bucket
 
     async def score(ids: tuple[int, ...], deadline_s: float) -> Sequence[float]:
         return trainer.logprobs(ids)
@@ -128,22 +128,22 @@ async def test_what_is_staged_is_an_adapter_that_peft_loads(trainer: Trainer) ->
     trainer.step()
     staged = trainer.stage()
     base = LlamaForCausalLM.from_pretrained(trainer.folder, dtype=torch.float32)
-    loaded = PeftModel.from_pretrained(base, staged.buckets[0]["adapter"])
+    loaded = PeftModel.from_pretrained(base, staged.load["adapter"])
     ids = torch.tensor([CANARY])
     with torch.no_grad():
         assert torch.equal(loaded(ids).logits, trainer.model(ids).logits)
     staged.discard()
 
 
-def of_another_value(staged: Staged) -> None:
-    file = Path(staged.buckets[0]["adapter"]) / WEIGHTS
+def of_another_value(staged: StagedBucket) -> None:
+    file = Path(staged.load["adapter"]) / WEIGHTS
     tensors = load_file(file)
     tensors[min(tensors)][0, 0] += 1e-6
     save_file(tensors, file)
 
 
-def without_a_tensor(staged: Staged) -> None:
-    file = Path(staged.buckets[0]["adapter"]) / WEIGHTS
+def without_a_tensor(staged: StagedBucket) -> None:
+    file = Path(staged.load["adapter"]) / WEIGHTS
     tensors = load_file(file)
     layer = min(tensors).partition("lora_")[0]
     save_file({name: tensor for name, tensor in tensors.items() if not name.startswith(layer)}, file)
@@ -153,7 +153,7 @@ def without_a_tensor(staged: Staged) -> None:
     ("fault", "said"), [(of_another_value, "changed on the way"), (without_a_tensor, "did not arrive")]
 )
 async def test_an_adapter_that_did_not_arrive_whole_is_never_served(
-    engine: VllmEngine, trainer: Trainer, fault: Callable[[Staged], None], said: str
+    engine: VllmEngine, trainer: Trainer, fault: Callable[[StagedBucket], None], said: str
 ) -> None:
     _, replaced = await publish(trainer, engine, fault)
     assert said in replaced[0]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from agentrl.errors import EngineRefusedError, WeightsError
 from agentrl.types import Completion, Prompt, Sampling, VersionSpan
 from agentrl.weights.canary import FLOAT32_TOLERANCE, LogprobCanary
 from agentrl.weights.collective import Source, SyncClient
-from agentrl.weights.staging import Staged
+from agentrl.weights.staging import StagedBucket
 from tests.real.vllm_kit import DEADLINE_S, UNCLOSED, Trainer, in_worker, model_at, publish, skip_a_layer, spec
 from tests.tiny import tiny_tokenizer
 
@@ -69,21 +68,27 @@ async def without_verification(engine: VllmEngine) -> None:
 
 
 class Faulty:
-    """An engine whose next update loses a layer inside the worker."""
+    """An engine that loses a layer inside the worker, or its last bucket on the way, or gets an older one for it."""
 
-    def __init__(self, engine: VllmEngine) -> None:
-        self.engine = engine
+    def __init__(self, engine: VllmEngine, fault: str, buckets: Sequence[StagedBucket]) -> None:
+        self.engine, self._fault, self._old = engine, fault, buckets
+        self._loaded = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
     async def start_update(self, deadline_s: float) -> None:
         await self.engine.start_update(deadline_s)
-        await skip_a_layer(self.engine)
+        if self._fault == "stale layer":
+            await skip_a_layer(self.engine)
 
-
-def without_a_bucket(staged: Staged) -> Staged:
-    return replace(staged, buckets=staged.buckets[:-1])
+    async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
+        self._loaded += 1
+        is_last = self._loaded == len(self._old)
+        if is_last and self._fault == "stale tensor":
+            bucket = self._old[-1].load
+        if not (is_last and self._fault == "dropped bucket"):
+            await self.engine.load(bucket, deadline_s)
 
 
 async def test_a_publication_passes_verification_and_canary_and_names_every_token(
@@ -157,14 +162,10 @@ async def test_the_canary_alone_catches(
     whole: VllmEngine, trainer: Trainer, fault: str, request: pytest.FixtureRequest
 ) -> None:
     await without_verification(whole)
-    engine: Any = Faulty(whole) if fault == "stale layer" else whole
-    change = without_a_bucket if fault == "dropped bucket" else lambda staged: staged
-    if fault == "stale tensor":
-        old = trainer.stage()
-        request.addfinalizer(old.discard)
-        change = lambda staged: replace(staged, buckets=(*staged.buckets[:-1], old.buckets[-1]))  # noqa: E731
+    old = trainer.stage()
+    request.addfinalizer(lambda: [bucket.discard() for bucket in old])
     trainer.step()
-    _, replaced = await publish(trainer, engine, change=change, canary=LogprobCanary(CANARY, "float32"))
+    _, replaced = await publish(trainer, Faulty(whole, fault, old), canary=LogprobCanary(CANARY, "float32"))
     assert "canary" in replaced[0]
 
 
@@ -182,7 +183,7 @@ async def test_one_bad_engine_is_named_and_the_good_one_serves(whole: VllmEngine
 async def test_what_the_gpu_transfers_are_given_fits_vllm(trainer: Trainer) -> None:
     from vllm.distributed.weight_transfer.base import VLLMWeightSyncClient
 
-    source = Source(trainer.model.named_parameters)
+    source = Source(trainer.model.named_parameters, trainer.model.named_parameters)
     declared = [(meta.name, meta.dtype, meta.shape) for meta in source.metadata()]
     assert declared == [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in source]
     assert isinstance(SyncClient([], asyncio.get_running_loop(), 1.0), VLLMWeightSyncClient)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from agentrl.config.schema import EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.vllm.engine import VllmEngine
 from agentrl.engine.vllm.settings import VllmSpec
-from agentrl.types import Prompt, Version
+from agentrl.types import Prompt, Version, WeightManifest
 from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.publisher import Publisher, PublishTimings
-from agentrl.weights.staging import Staged, stage
+from agentrl.weights.staging import StagedBucket, stage
 from agentrl.weights.transfer import StagedTransfer
 from tests.conformance.engine import Fault, Kit
 from tests.tiny import tiny_model
@@ -69,8 +69,8 @@ class Trainer:
         self.version = Version(0, self.version.n + 1)
         self._states[self.version] = {name: value.clone() for name, value in self.model.state_dict().items()}
 
-    def stage(self) -> Staged:
-        return stage(self.model.named_parameters(), self.version, self.scratch, bucket_bytes=64 << 10)
+    def stage(self) -> list[StagedBucket]:
+        return list(stage(self.model.named_parameters(), self.scratch, bucket_bytes=64 << 10))
 
     def logprobs(self, ids: Sequence[int], temperature: float = 1.0, version: Version | None = None) -> list[float]:
         """Logprobs of ids[1:] by transformers, under any version."""
@@ -83,15 +83,13 @@ class Trainer:
 
 
 async def publish(
-    trainer: Trainer,
-    *engines: Any,
-    change: Callable[[Staged], Staged] = lambda staged: staged,
-    canary: LogprobCanary | None = None,
+    trainer: Trainer, *engines: Any, canary: LogprobCanary | None = None
 ) -> tuple[PublishTimings, dict[int, str]]:
-    """Publish the trainer's weights, changed on the way; returns timings, and why which engines must be replaced."""
+    """Publish the trainer's weights; returns timings, and why which engines must be replaced."""
 
-    async def staged(version: Version, deadline_s: float) -> Staged:
-        return change(trainer.stage())
+    async def staged(version: Version, deadline_s: float) -> AsyncGenerator[StagedBucket]:
+        for bucket in trainer.stage():
+            yield bucket
 
     async def score(ids: tuple[int, ...], deadline_s: float) -> Sequence[float]:
         return trainer.logprobs(ids)
@@ -135,15 +133,17 @@ class VllmKit(Kit):
 
     async def update(self, engine: Engine, fault: Fault = "none") -> Version:
         self.trainer.step()
-        staged = self.trainer.stage()
-        assert len(staged.buckets) > 2
+        buckets = self.trainer.stage()
+        assert len(buckets) > 2
         await engine.start_update(self.deadline_s)
         if fault == "stale":
             await skip_a_layer(engine)
-        for bucket in staged.buckets[1:] if fault == "dropped" else staged.buckets:
-            await engine.load(bucket, self.deadline_s)
-        staged.discard()
-        await engine.finish_update(staged.manifest, self.deadline_s)
+        for bucket in buckets[1:] if fault == "dropped" else buckets:
+            await engine.load(bucket.load, self.deadline_s)
+        for bucket in buckets:
+            bucket.discard()
+        tensors = tuple(tensor for bucket in buckets for tensor in bucket.tensors)
+        await engine.finish_update(WeightManifest(self.trainer.version, tensors), self.deadline_s)
         return self.trainer.version
 
     def reference(self, ids: Sequence[int], temperature: float, version: Version) -> Sequence[float]:

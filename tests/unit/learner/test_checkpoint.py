@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from agentrl.config.models import locate
+from agentrl.learner import checkpoint
 from agentrl.learner.checkpoint import MODEL, write_model
 from tests.tiny import tiny_model
 
@@ -46,3 +48,17 @@ def test_a_checkpoint_can_be_named_as_a_model(source: Path, tmp_path: Path) -> N
     assert locate(str(tmp_path)) == tmp_path / MODEL
     assert locate(str(tmp_path / MODEL)) == tmp_path / MODEL
     assert locate(str(source)) == source
+
+
+def test_a_large_model_is_written_in_files_with_an_index_that_from_pretrained_reads(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 40_000)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model(tmp_path / "tiny"), dtype=torch.float32)
+    named = [(name, tensor) for name, tensor in model.state_dict().items() if name != "lm_head.weight"]
+    write_model(tmp_path / "tiny", iter(named), torch.float32, tmp_path / MODEL)
+    files = sorted(path.name for path in (tmp_path / MODEL).glob("*.safetensors"))
+    assert files == [f"model-{n + 1:05}-of-{len(files):05}.safetensors" for n in range(len(files))]
+    assert len(files) > 2
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / MODEL).state_dict()
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in named)

@@ -98,8 +98,8 @@ def test_merged_or_not_the_policy_is_the_same(folder: Path, model: PackedModel):
 
 def test_merged_tensors_have_the_names_of_the_checkpoint(folder: Path, model: PackedModel):
     plain = plain_model(folder)
-    named = dict(checkpoint_tensors(model.model, dict(merged_state(model.model, whole))))
-    assert named.keys() == dict(checkpoint_tensors(plain, plain.state_dict())).keys()
+    named = dict(checkpoint_tensors(model.model, merged_state(model.model, whole)))
+    assert named.keys() == dict(checkpoint_tensors(plain, plain.state_dict().items())).keys()
 
 
 def test_a_reference_that_moves_gets_the_merged_weights_by_its_own_names(folder: Path, model: PackedModel):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
+from transformers import MixtralConfig, MixtralForCausalLM
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from agentrl.algorithms.grpo import GRPO
@@ -220,10 +223,31 @@ def test_old_logprobs_of_the_sampler_switch_the_truncated_weight_off(folder: Pat
 def test_tensors_have_the_names_of_the_checkpoint(tmp_path: Path, tie: bool):
     folder = tiny_model(tmp_path, tie=tie)
     model = load_model(folder, torch.float32).model
-    named = dict(checkpoint_tensors(model, model.state_dict()))
+    named = dict(checkpoint_tensors(model, model.state_dict().items()))
     with safe_open(folder / "model.safetensors", "pt") as file:
         assert sorted(named) == sorted(file.keys())
         assert all(torch.equal(file.get_tensor(name), tensor) for name, tensor in named.items())
+
+
+def test_a_mixture_of_experts_is_written_layer_by_layer_as_transformers_writes_it_whole():
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 11, "num_attention_heads": 2}
+    model = MixtralForCausalLM(MixtralConfig(vocab_size=64, num_key_value_heads=2, num_local_experts=3, **sizes))
+    state = model.state_dict()
+    whole, seen = revert_weight_conversion(model, dict(state)), set()
+
+    def named() -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in state.items():
+            seen.add(name)
+            yield name, tensor
+
+    tensors, expert = {}, "model.layers.0.block_sparse_moe.experts.2.w2.weight"
+    for name, tensor in checkpoint_tensors(model, named()):
+        tensors[name] = tensor
+        if name == expert:
+            assert sum(".layers.1." in read for read in seen) <= 1, "the next layer was read"
+    assert expert in tensors
+    assert tensors.keys() == whole.keys()
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in tensors.items())
 
 
 def test_a_folder_without_a_model_is_refused_by_name(tmp_path: Path):

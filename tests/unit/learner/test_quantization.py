@@ -62,8 +62,8 @@ def test_merged_weights_are_the_policy_under_the_names_of_the_checkpoint(folder:
     state = dict(merged_state(model.model, whole))
     merged.model.load_state_dict(state)
     torch.testing.assert_close(logprobs(merged), logprobs(model), atol=1e-5, rtol=0)
-    named = dict(checkpoint_tensors(model.model, state))
-    assert named.keys() == dict(checkpoint_tensors(plain, plain.state_dict())).keys()
+    named = dict(checkpoint_tensors(model.model, state.items()))
+    assert named.keys() == dict(checkpoint_tensors(plain, plain.state_dict().items())).keys()
 
 
 def test_loss_and_gradient_are_those_of_adapters_over_the_dequantized_weights(folder: Path):

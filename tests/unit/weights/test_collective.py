@@ -12,6 +12,7 @@ import torch
 from agentrl.errors import DeadlineError, WeightsError
 from agentrl.types import Version, WeightManifest
 from agentrl.weights.collective import Source, SyncClient
+from agentrl.weights.digest import tensor_digest
 from tests.unit.weights.recording import Recording
 
 VERSION = Version(0, 1)
@@ -20,19 +21,22 @@ VERSION = Version(0, 1)
 async def test_the_client_of_a_gpu_transfer_drives_every_engine() -> None:
     engines: list[Any] = [Recording(), Recording()]
     client = SyncClient(engines, asyncio.get_running_loop(), 5.0, workers_per_engine=2)
-    client.manifest = Source({"a": torch.ones(3)}.items).manifest(VERSION)
+    source = Source({"a": torch.ones(3)}.items, {"a": torch.ones(3)}.items)
+    client.manifest = lambda: source.manifest(VERSION)
 
     def drive() -> None:
         client.init_weight_transfer_engine({"rank_offset": 1, "world_size": 5})
         client.start_weight_update()
-        client.update_weights({"names": ["a"]})
+        client.update_weights({"names": [name for name, _ in source]})
         client.finish_weight_update()
 
     await asyncio.to_thread(drive)
     for index, engine in enumerate(engines):
         assert engine.calls == ["init_transfer", "start_update", "load", "finish_update"]
         assert engine.args[0] == {"rank_offset": 1 + 2 * index, "world_size": 5}
-        assert isinstance(engine.args[-1], WeightManifest)
+        manifest = engine.args[-1]
+        assert isinstance(manifest, WeightManifest)
+        assert [(spec.name, spec.digest) for spec in manifest.tensors] == [("a", tensor_digest(torch.ones(3)))]
 
 
 async def test_an_engine_that_hangs_ends_the_clients_call_by_its_deadline() -> None:

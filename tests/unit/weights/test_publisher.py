@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from agentrl.errors import EngineDiedError, LearnerError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.publisher import Publisher
-from agentrl.weights.staging import Staged, stage
+from agentrl.weights.staging import StagedBucket, stage
 from agentrl.weights.transfer import CollectiveTransfer, StagedTransfer
 from tests.unit.weights.recording import Fleet, Recording
 
@@ -26,12 +26,14 @@ class Learner:
     """Stages two buckets of weights, and scores as an engine does."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.staged = folder, list[Staged]()
+        self.folder, self.versions, self.staged = folder, list[Version](), list[StagedBucket]()
 
-    async def stage(self, version: Version, deadline_s: float) -> Staged:
+    async def buckets(self, version: Version, deadline_s: float) -> AsyncGenerator[StagedBucket]:
         tensors = {"a": torch.randn(600), "b": torch.randn(600)}
-        self.staged.append(stage(tensors.items(), version, self.folder, bucket_bytes=2400))
-        return self.staged[-1]
+        self.versions.append(version)
+        for bucket in stage(tensors.items(), self.folder, bucket_bytes=2400):
+            self.staged.append(bucket)
+            yield bucket
 
     async def logprobs(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
         return (-1.0,) * (len(ids) - 1)
@@ -41,12 +43,12 @@ class Learner:
 def learner(tmp_path: Path) -> Any:
     learner = Learner(tmp_path)
     yield learner
-    assert not any(folder.exists() for staged in learner.staged for folder in staged.folders), "staged weights are left"
+    assert not any(bucket.path.exists() for bucket in learner.staged), "staged weights are left"
 
 
 def staged(learner: Learner, fleet: Fleet, deadline_s: float = 10.0, **options: Any) -> Publisher:
     canary = LogprobCanary((1, 2, 3), "float32")
-    return Publisher(fleet, StagedTransfer(learner.stage), deadline_s, canary, learner.logprobs, **options)
+    return Publisher(fleet, StagedTransfer(learner.buckets), deadline_s, canary, learner.logprobs, **options)
 
 
 async def test_each_engine_is_paused_loaded_verified_resumed_and_scored(learner: Learner) -> None:
@@ -104,13 +106,50 @@ async def test_an_engine_that_spends_the_deadline_is_replaced(learner: Learner) 
 
 
 async def test_a_learner_that_cannot_stage_ends_the_run_and_touches_no_engine(learner: Learner) -> None:
-    async def fail(version: Version, deadline_s: float) -> Staged:
+    async def fail(version: Version, deadline_s: float) -> AsyncGenerator[StagedBucket]:
         raise LearnerError("learner rank 0 died")
+        yield
 
     fleet = Fleet(Recording())
     with pytest.raises(LearnerError, match="rank 0 died"):
         await Publisher(fleet, StagedTransfer(fail), 10.0).publish(VERSION)
     assert (fleet.engines[0].calls, fleet.replaced) == ([], {})
+
+
+async def test_a_learner_that_dies_between_two_buckets_ends_the_run_and_is_no_fault_of_an_engine(
+    learner: Learner,
+) -> None:
+    async def half(version: Version, deadline_s: float) -> AsyncGenerator[StagedBucket]:
+        async for bucket in learner.buckets(version, deadline_s):
+            yield bucket
+            raise LearnerError("learner rank 0 died")
+
+    fleet = Fleet(Recording())
+    with pytest.raises(LearnerError, match="rank 0 died"):
+        await Publisher(fleet, StagedTransfer(half), 10.0).publish(VERSION)
+    assert (set(fleet.engines[0].calls) <= {"pause", "start_update", "load"}, fleet.replaced) == (True, {})
+
+
+async def test_a_learner_that_cannot_score_the_canary_ends_the_run(learner: Learner) -> None:
+    async def fail(ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
+        raise LearnerError("learner rank 0 died")
+
+    fleet, canary = Fleet(Recording()), LogprobCanary((1, 2, 3), "float32")
+    with pytest.raises(LearnerError, match="rank 0 died"):
+        await Publisher(fleet, StagedTransfer(learner.buckets), 10.0, canary, fail).publish(VERSION)
+    assert fleet.replaced == {}
+
+
+async def test_a_learner_that_hangs_while_it_stages_spends_the_deadline(learner: Learner) -> None:
+    async def hang(version: Version, deadline_s: float) -> AsyncGenerator[StagedBucket]:
+        await asyncio.sleep(deadline_s)
+        raise LearnerError("learner rank 0 does not answer")
+        yield
+
+    fleet = Fleet(Recording())
+    with pytest.raises(LearnerError, match="does not answer"):
+        await Publisher(fleet, StagedTransfer(hang), 0.05).publish(VERSION)
+    assert fleet.engines[0].calls == []
 
 
 async def test_without_an_engine_that_is_up_nothing_is_staged(learner: Learner) -> None:
@@ -126,10 +165,10 @@ async def test_an_engine_that_was_restarted_gets_the_present_version(learner: Le
     async with publisher.lock:
         refilling = asyncio.create_task(publisher.refill(engine))
         await asyncio.sleep(0)
-        assert learner.staged == [], "an update is under way"
+        assert learner.versions == [], "an update is under way"
     await refilling
     assert engine.calls == STAGED
-    assert [staged.manifest.version for staged in learner.staged] == [VERSION]
+    assert learner.versions == [VERSION]
     with pytest.raises(EngineDiedError):
         await publisher.refill(Recording({"load": EngineDiedError("gone again")}))
 
@@ -143,7 +182,7 @@ async def test_engines_that_share_gpus_sleep_until_they_are_published_to(learner
     await publisher.yield_gpus()
     await publisher.keep()
     assert fleet.naps == ["sleep", "wake"]
-    assert [staged.manifest.version for staged in learner.staged] == [VERSION] * 2
+    assert learner.versions == [VERSION] * 2
 
 
 async def test_engines_with_gpus_of_their_own_never_sleep(learner: Learner) -> None:

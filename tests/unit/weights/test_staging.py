@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from agentrl.types import Version
+from agentrl.types import TensorSpec
 from agentrl.weights import staging as sender
 from agentrl.weights.digest import tensor_digest
 from agentrl.weights.staging import discard_leftovers, stage, stage_adapter
@@ -40,42 +40,57 @@ def read(bucket: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("bucket_bytes", [1, 4096, 1 << 20])
 def test_every_tensor_arrives_under_its_digest(tmp_path: Path, bucket_bytes: int) -> None:
-    staged = stage(TENSORS.items(), Version(0, 3), tmp_path, bucket_bytes)
     arrived: dict[str, torch.Tensor] = {}
-    for bucket in staged.buckets:
-        arrived |= read(bucket)
-    assert list(arrived) == list(TENSORS) == [spec.name for spec in staged.manifest.tensors]
-    for spec in staged.manifest.tensors:
+    specs: list[TensorSpec] = []
+    nbytes = 0
+    for bucket in stage(TENSORS.items(), tmp_path, bucket_bytes):
+        arrived |= read(bucket.load)
+        specs += bucket.tensors
+        nbytes += bucket.nbytes
+        bucket.discard()
+    assert list(arrived) == list(TENSORS) == [spec.name for spec in specs]
+    for spec in specs:
         assert torch.equal(arrived[spec.name], TENSORS[spec.name])
         assert spec.digest == tensor_digest(arrived[spec.name])
         assert (spec.shape, getattr(torch, spec.dtype)) == (TENSORS[spec.name].shape, TENSORS[spec.name].dtype)
-    assert staged.manifest.version == Version(0, 3)
-    assert staged.nbytes == sum(tensor.nbytes for tensor in TENSORS.values())
-    staged.discard()
+    assert nbytes == sum(tensor.nbytes for tensor in TENSORS.values())
 
 
 def test_a_bucket_holds_no_more_than_its_size_unless_one_tensor_does(tmp_path: Path) -> None:
-    staged = stage(TENSORS.items(), Version(0, 0), tmp_path, bucket_bytes=4608)
-    for bucket in staged.buckets:
-        assert Path(bucket["path"]).stat().st_size <= 4608 or len(bucket["tensors"]) == 1
-    staged.discard()
+    for bucket in stage(TENSORS.items(), tmp_path, bucket_bytes=4608):
+        assert bucket.path.stat().st_size <= 4608 or len(bucket.tensors) == 1
+        bucket.discard()
+
+
+def test_a_bucket_is_written_when_it_is_asked_for(tmp_path: Path) -> None:
+    read_so_far = []
+
+    def weights() -> Any:
+        for name in "abc":
+            read_so_far.append(name)
+            yield name, torch.randn(1024)
+
+    buckets = stage(weights(), tmp_path, bucket_bytes=4096)
+    next(buckets).discard()
+    assert read_so_far == ["a", "b"], "b showed that the first bucket was full"
+    assert len([bucket.discard() for bucket in buckets]) == 2
 
 
 def test_discard_removes_the_files_and_may_be_repeated(tmp_path: Path) -> None:
-    staged = stage(TENSORS.items(), Version(0, 0), tmp_path)
-    still_mapped = read(staged.buckets[0])
-    staged.discard()
-    staged.discard()
-    assert not any(folder.exists() for folder in staged.folders)
+    [bucket] = stage(TENSORS.items(), tmp_path, 1 << 20)
+    still_mapped = read(bucket.load)
+    bucket.discard()
+    bucket.discard()
+    assert not bucket.path.exists()
     assert torch.equal(still_mapped["big"], TENSORS["big"])
 
 
 def test_without_room_in_shared_memory_the_run_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "_SHARED_MEMORY", tmp_path / "absent")
-    staged = stage(TENSORS.items(), Version(0, 0), tmp_path)
-    assert [folder.parent for folder in staged.folders] == [tmp_path]
-    assert torch.equal(read(staged.buckets[0])["big"], TENSORS["big"])
-    staged.discard()
+    [bucket] = stage(TENSORS.items(), tmp_path, 1 << 20)
+    assert bucket.path.parent == tmp_path
+    assert torch.equal(read(bucket.load)["big"], TENSORS["big"])
+    bucket.discard()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -86,18 +101,19 @@ def test_a_failure_half_way_leaves_no_file(tmp_path: Path, monkeypatch: pytest.M
         raise RuntimeError("the gather failed")
 
     monkeypatch.setattr(sender, "_SHARED_MEMORY", tmp_path / "absent")
+    buckets = stage(weights(), tmp_path, bucket_bytes=4096)
+    next(buckets).discard()
     with pytest.raises(RuntimeError, match="gather"):
-        stage(weights(), Version(0, 0), tmp_path, bucket_bytes=4096)
+        next(buckets)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_adapter_is_a_folder_of_its_own_that_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "_SHARED_MEMORY", tmp_path / "absent")
     named = list(TENSORS.items())
-    staged = stage_adapter(named, Version(0, 2), tmp_path, lambda folder: (folder / "adapter").touch())
-    [bucket] = staged.buckets
-    assert (Path(bucket["adapter"]) / "adapter").exists()
-    assert {spec.name: spec.digest for spec in staged.manifest.tensors} == {n: tensor_digest(t) for n, t in named}
+    staged = stage_adapter(named, tmp_path, lambda folder: (folder / "adapter").touch())
+    assert (Path(staged.load["adapter"]) / "adapter").exists()
+    assert {spec.name: spec.digest for spec in staged.tensors} == {n: tensor_digest(t) for n, t in named}
     assert staged.nbytes == sum(tensor.nbytes for tensor in TENSORS.values())
     staged.discard()
     assert list(tmp_path.iterdir()) == []
@@ -109,16 +125,16 @@ def test_an_adapter_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkey
 
     monkeypatch.setattr(sender, "_SHARED_MEMORY", tmp_path / "absent")
     with pytest.raises(OSError, match="full"):
-        stage_adapter(list(TENSORS.items()), Version(0, 2), tmp_path, fail)
+        stage_adapter(list(TENSORS.items()), tmp_path, fail)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_run_staged_is_discarded_and_nobody_elses(tmp_path: Path) -> None:
-    mine = stage(TENSORS.items(), Version(0, 1), tmp_path / "mine")
-    other = stage(TENSORS.items(), Version(0, 1), tmp_path / "other")
+    named = list(TENSORS.items())
+    [mine], [other] = (stage(named, tmp_path / name, 1 << 20) for name in ("mine", "other"))
+    adapter = stage_adapter(named, tmp_path / "mine", lambda folder: (folder / "adapter").touch())
     try:
         discard_leftovers(tmp_path / "mine")
-        assert not any(folder.exists() for folder in mine.folders)
-        assert all(folder.exists() for folder in other.folders)
+        assert [one.path.exists() for one in (mine, adapter, other)] == [False, False, True]
     finally:
         other.discard()
