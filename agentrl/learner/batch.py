@@ -93,8 +93,8 @@ def _part(tree: PrefixTree, start: int, stop: int) -> PrefixTree:
 def plan_micro_batches(trees: Sequence[PrefixTree], ranks: int, budget: int) -> list[list[list[PrefixTree]]]:
     """Distribute trees over as few, evenly filled micro-batches of at most `budget` tokens as possible.
 
-    The plan is indexed by [rank][micro-batch][tree]; every rank computes the same. A micro-batch is empty if there are
-    fewer trees than ranks, and exceeds the budget if a single branch does.
+    The plan is indexed by [rank][micro-batch][tree]; every rank computes the same. Only the last micro-batch of a rank
+    may be empty. A micro-batch exceeds the budget if a single branch does.
     """
     parts = [part for tree in trees for part in split_tree(tree, budget)]
     while len(parts) < ranks and any(len(part.members) > 1 for part in parts):
@@ -106,8 +106,18 @@ def plan_micro_batches(trees: Sequence[PrefixTree], ranks: int, budget: int) -> 
     while True:
         bins = _balanced(parts, per_rank * ranks)
         if all(len(content) < 2 or sum(tree.tokens for tree in content) <= budget for content in bins):
-            return [bins[rank::ranks] for rank in range(ranks)]
+            return _dealt(bins, ranks)
         per_rank += 1
+
+
+def _dealt(bins: Sequence[list[PrefixTree]], ranks: int) -> list[list[list[PrefixTree]]]:
+    """Deal the micro-batches to ranks, those of about the same size at the same time, because ranks wait for another.
+
+    Only the last one may be empty on some ranks.
+    """
+    full = sorted(filter(None, bins), key=lambda content: -sum(tree.tokens for tree in content))
+    full += [[] for _ in range(-len(full) % ranks)]
+    return [full[rank::ranks] for rank in range(ranks)]
 
 
 def _balanced(parts: Sequence[PrefixTree], count: int) -> list[list[PrefixTree]]:

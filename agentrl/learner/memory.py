@@ -1,8 +1,11 @@
-"""How a learner's process holds CPU memory."""
+"""How a learner's process holds CPU memory, and copies it to its device."""
 
 from __future__ import annotations
 
 import ctypes
+
+import torch
+from torch import Tensor
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Options of mallopt(3)."""
@@ -18,3 +21,8 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, -1)
+
+
+def copied(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return the tensor on a device. A GPU copies it beside what it computes: the host waits for neither."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -17,6 +17,7 @@ from agentrl.learner.attention.gathered import Gathered
 from agentrl.learner.attention.spans import Attention, Span
 from agentrl.learner.attention.tiles import Tiles
 from agentrl.learner.batch import PrefixTree
+from agentrl.learner.memory import copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,9 @@ class MicroBatch:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> MicroBatch:
         """Return the micro-batch on a device, with the attention that is fastest there in the compute type."""
-        moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name.endswith(("_N", "_A"))}
-        columns = {name: values.to(device) for name, values in self.columns.items()}
+        names = [each.name for each in fields(self) if each.name.endswith(("_N", "_A"))]
+        moved = {name: copied(getattr(self, name), device) for name in names}
+        columns = {name: copied(values, device) for name, values in self.columns.items()}
         attention = attention_of(self.spans, moved["positions_N"], device.type, dtype)
         return replace(self, attention=attention, columns=columns, **moved)
 

@@ -54,7 +54,7 @@ class Part:
         return len(self.plan)
 
     def __iter__(self) -> Iterator[MicroBatch]:
-        """Pack the micro-batches one after the other."""
+        """Pack the micro-batches one after the other; a GPU still computes one while the next is packed and copied."""
         for content in self.plan:
             packed = pack(self.batch, content) if content else dummy_micro_batch(self.batch, self.trees)
             yield packed.to(self.layout.device, self.layout.compute)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from agentrl.learner.attention.spans import Span
+from agentrl.learner.memory import copied
 
 Kernel = Callable[..., Any]
 """`torch.nn.attention.varlen.varlen_attn`, whose causal mask is aligned at the last query and the last key."""
@@ -31,7 +32,7 @@ class Gathered:
         self._most_queries, self._most_keys = max(queries), max(keys)
         self._ends_of_queries, self._ends_of_keys = (_ends(lengths, device) for lengths in (queries, keys))
         has_prefix = any(span.prefix < span.prefix_stop for span in spans)
-        self._index_K = torch.cat([_keys(span) for span in spans]).to(device) if has_prefix else None
+        self._index_K = copied(torch.cat([_keys(span) for span in spans]), device) if has_prefix else None
 
     def __call__(
         self, query_NHD: Tensor, key_NGD: Tensor, value_NGD: Tensor, scale: float, window: int | None
@@ -60,4 +61,4 @@ def _keys(span: Span) -> Tensor:
 
 def _ends(lengths: Sequence[int], device: torch.device) -> Tensor:
     """Return [S + 1]: where the tokens of each span begin, and where those of the last end."""
-    return torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32)
+    return copied(torch.tensor([0, *lengths]).cumsum(0).to(torch.int32), device)

@@ -10,6 +10,7 @@ from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import TrainSequence, plain_sequence, samples_of, train_sequences
 from agentrl.errors import AlgorithmError
 from agentrl.learner.batch import (
+    PrefixTree,
     build_trees,
     groups_with_signal,
     plan_micro_batches,
@@ -120,6 +121,29 @@ def test_a_plan_runs_every_sequence_once_in_equally_many_micro_batches_within_th
         assert sum(tree.tokens for tree in content) <= budget or (len(content) == 1 and len(content[0].members) == 1)
     if len(sequences) >= ranks:
         assert all(rank[0] for rank in planned)
+    columns = list(zip(*planned, strict=True))
+    assert all(all(column) for column in columns[:-1]), "only the last micro-batch may lack trees on some ranks"
+    assert any(columns[-1])
+
+
+@pytest.mark.parametrize(
+    ("length", "count", "ranks", "micro_batches"), [(8000, 512, 8, 64), (16000, 256, 8, 32), (32000, 128, 8, 16)]
+)
+def test_sequences_longer_than_the_budget_cost_no_pass_without_data(
+    length: int, count: int, ranks: int, micro_batches: int
+) -> None:
+    trees = [PrefixTree(0, (index,), (length,)) for index in range(count)]
+    planned = plan_micro_batches(trees, ranks, 4096)
+    assert [len(rank) for rank in planned] == [micro_batches] * ranks
+    assert all(content for rank in planned for content in rank)
+
+
+def test_the_micro_batches_that_ranks_run_at_the_same_time_have_about_the_same_size() -> None:
+    """A rank waits for the others in every micro-batch: a long one beside short ones would cost as much as many."""
+    lengths = [4000, 120, 3900, 80, 3800, 4090, 100, 60]
+    planned = plan_micro_batches([PrefixTree(0, (n,), (length,)) for n, length in enumerate(lengths)], 4, 4096)
+    loads = [[sum(tree.tokens for tree in content) for content in column] for column in zip(*planned, strict=True)]
+    assert sum(max(column) for column in loads) <= 4090 + 400
 
 
 @given(seed=st.integers(0, 30), budget=st.integers(1, 60))
