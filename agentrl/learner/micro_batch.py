@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ class MicroBatch:
     def to(self, device: torch.device, dtype: torch.dtype) -> MicroBatch:
         """Return the micro-batch on a device, with the attention that is fastest there in the compute type."""
         names = [each.name for each in fields(self) if each.name.endswith(("_N", "_A"))]
-        moved = {name: copied(getattr(self, name), device) for name in names}
+        moved: dict[str, Any] = {name: copied(getattr(self, name), device) for name in names}
         columns = {name: copied(values, device) for name, values in self.columns.items()}
         attention = attention_of(self.spans, moved["positions_N"], device.type, dtype)
         return replace(self, attention=attention, columns=columns, **moved)
