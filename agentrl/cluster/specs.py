@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from agentrl.algorithms.base import RunShape
 from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus, scorers_bundle, scorers_gpus
@@ -221,10 +221,11 @@ def make_learner(config: Config, models: Models, staging: Path, rank: int, addre
     if config.device == "cpu":
         keep_freed_memory()
         return PolicyLearner(spec, rank, config.learner.ranks, address, port)
-    from agentrl.cluster.gpu_learner import GpuLearner, Route
+    from agentrl.cluster.gpu_learner import GpuLearner
+    from agentrl.weights.collective import Route
 
-    backend: Literal["nccl", "ipc"] = "ipc" if config.weights.transfer == "ipc" else "nccl"
-    return GpuLearner(spec, rank, address, port, Route(backend, config.learner.ranks, config.engine.tensor_parallel))
+    route = Route("ipc" if config.weights.transfer == "ipc" else "nccl", config.engine.tensor_parallel)
+    return GpuLearner(spec, rank, config.learner.ranks, address, port, route)
 
 
 def _learner_spec(config: Config, models: Models) -> LearnerSpec:

@@ -6,6 +6,9 @@ Not yet verified on a GPU. Every rank of the learner makes a `GpuSender` and cal
 from __future__ import annotations
 
 import asyncio
+import threading
+import warnings
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +30,8 @@ Weights = Callable[[], Iterable[tuple[str, torch.Tensor]]]
 class SyncClient:
     """vLLM's `VLLMWeightSyncClient` over paused engines: blocking calls into the loop that owns them, with deadlines.
 
-    Called from threads other than the loop's. `finish_weight_update` verifies what arrived against `manifest()`.
+    Called from threads other than the loop's. `finish_weight_update` verifies what arrived against `manifest()`. When
+    engines fail to receive, `abort` is called: a sender that waits for them in a broadcast would wait for ever.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class SyncClient:
     ) -> None:
         self._engines, self._loop, self._deadline_s = engines, loop, deadline_s
         self._workers_per_engine = workers_per_engine
+        self.abort: Callable[[], None] = lambda: None
         self.manifest: Callable[[], WeightManifest] | None = None
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
@@ -50,7 +55,11 @@ class SyncClient:
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Let every engine receive the weights that are being sent."""
-        self._all("receiving weights", lambda _, engine: engine.load(update_info, self._deadline_s))
+        try:
+            self._all("receiving weights", lambda _, engine: engine.load(update_info, self._deadline_s))
+        except BaseException:
+            self.abort()
+            raise
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """End the update on every engine, under the version of the manifest."""
@@ -90,6 +99,7 @@ class Source:
     weights: Weights
     shapes: Weights
     sent: list[TensorSpec] = field(default_factory=list)
+    _rest: Iterator[tuple[str, torch.Tensor]] = field(default=iter(()), init=False)
 
     def metadata(self) -> list[ParamMeta]:
         """Return name, dtype and shape of every tensor."""
@@ -98,10 +108,14 @@ class Source:
         return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.shapes()]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        self.sent = []
-        for name, tensor in self.weights():
+        self.sent, self._rest = [], iter(self.weights())
+        for name, tensor in self._rest:
             self.sent.append(spec_of(name, tensor))
             yield name, tensor
+
+    def drain(self) -> None:
+        """Gather the rest of an iteration that was given up: the other ranks of the learner gather all tensors."""
+        deque(self._rest, maxlen=0)
 
     def held_names(self) -> None:
         """Return None: every rank yields all tensors."""
@@ -112,54 +126,85 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Rendezvous:
-    """The meeting point of an nccl group; `world_size` counts the sender and every worker of every engine."""
+class Route:
+    """How weights travel: vLLM's backend, and the number of receiving workers of each engine."""
 
-    address: str
-    port: int
-    world_size: int
+    backend: Literal["nccl", "ipc"]
+    workers_per_engine: int
 
 
 class GpuSender:
-    """Sends the learner's weights to paused engines; made once, on every rank of the learner."""
+    """Sends the learner's weights to paused engines; made once, on every rank of the learner.
+
+    It connects when the engines are not those of the last call, and after a send that failed. `address` is that of rank
+    0, `free_port` finds a port there.
+    """
 
     def __init__(
-        self,
-        backend: Literal["nccl", "ipc"],
-        source: Source,
-        client: SyncClient,
-        rank: int,
-        rendezvous: Rendezvous | None = None,
+        self, route: Route, source: Source, rank: int, address: str, free_port: Callable[[], int], bucket_bytes: int
     ) -> None:
-        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+        self._route, self._source, self._rank = route, source, rank
+        self._address, self._free_port, self._bucket_bytes = address, free_port, bucket_bytes
+        self._engine: Any = None
+        self._client: SyncClient | None = None
+        self._receivers: Sequence[object] = ()
+        # A tensor that is larger than a bucket gets one to itself.
+        warnings.filterwarnings("ignore", "Tensor '.*' has size .* exceeds buffer_size_bytes", UserWarning)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="engine calls", daemon=True).start()
 
-        self._source, self._client = source, client
-        self._engine = WeightTransferTrainerFactory.trainer_init(
-            _init_info(backend, rank, rendezvous), client=client, source=source
-        )
+    def send(self, version: Version, engines: Sequence[Engine], receivers: Sequence[object], deadline_s: float) -> None:
+        """Update every engine, from start_update to finish_update; collective over the ranks of the learner.
 
-    def send(self, version: Version) -> None:
-        """Update every engine, from start_update to finish_update; collective over the ranks of the learner."""
+        `receivers` identify the processes of the engines.
+        """
+        if self._client is None or receivers != self._receivers:
+            self.close()
+            self._connect(engines, deadline_s)
+            self._receivers = receivers
+        assert self._client is not None
         self._client.manifest = partial(self._source.manifest, version)
-        self._engine.send_weights()
+        try:
+            self._engine.send_weights()
+        except BaseException:
+            self.close()
+            self._source.drain()
+            raise
 
     def close(self) -> None:
-        """Leave the group."""
-        self._engine.shutdown()
+        """Leave the group. Idempotent."""
+        if self._engine is not None:
+            self._engine.shutdown()
+        self._engine = self._client = None
 
+    def _connect(self, engines: Sequence[Engine], deadline_s: float) -> None:
+        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
-def _init_info(backend: Literal["nccl", "ipc"], rank: int, rendezvous: Rendezvous | None) -> Any:
-    if backend == "ipc":
-        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+        workers = self._route.workers_per_engine
+        self._client = SyncClient(engines, self._loop, deadline_s, workers)
+        self._client.abort = self._abort
+        info = self._init_info(1 + workers * len(engines))
+        self._engine = WeightTransferTrainerFactory.trainer_init(info, client=self._client, source=self._source)
 
-        return IPCTrainerInitInfo(rank=rank, packed=True)
-    from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+    def _init_info(self, world_size: int) -> Any:
+        if self._route.backend == "ipc":
+            from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
-    if rendezvous is None:
-        raise WeightsError("nccl needs a rendezvous: address, port and world size")
-    return NCCLTrainerInitInfo(
-        rank=rank,
-        master_address=rendezvous.address,
-        master_port=rendezvous.port,
-        world_size=rendezvous.world_size,
-    )
+            # Its buffer holds whole tensors, such as an embedding of more than a GiB.
+            largest = max((tensor.nbytes for _, tensor in self._source.shapes()), default=1)
+            size = max(self._bucket_bytes, largest)
+            return IPCTrainerInitInfo(rank=self._rank, packed=True, packed_buffer_size_bytes=size)
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+        return NCCLTrainerInitInfo(
+            rank=self._rank,
+            master_address=self._address,
+            master_port=self._free_port(),
+            world_size=world_size,
+            packed_buffer_size_bytes=self._bucket_bytes,
+        )
+
+    def _abort(self) -> None:
+        group = getattr(self._engine, "model_update_group", None)
+        if group is not None:
+            group.destroy()  # ncclCommAbort, which ends what the communicator is doing

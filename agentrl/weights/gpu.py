@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
-from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine, NCCLWeightTransferInitInfo
 
 from agentrl.weights.receiver import Observed
 
 
 class ObservedNccl(Observed, NCCLWeightTransferEngine):  # type: ignore[misc]
     """Broadcast from the learner's first rank to every worker."""
+
+    def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
+        """Join a new group; the communicator of the last one is released."""
+        self.shutdown()
+        super().init_transfer_engine(init_info)
 
 
 class ObservedIpc(Observed, IPCWeightTransferEngine):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from agentrl.engine.protocol import Engine
-from agentrl.errors import AgentRLError, WeightsError
+from agentrl.errors import AgentRLError, LearnerDiedError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.delivery import Delivery
 from agentrl.weights.staging import StagedBucket
@@ -59,11 +59,16 @@ class CollectiveTransfer:
 
     @asynccontextmanager
     async def opened(self, engines: Sequence[Engine], version: Version, deadline_s: float) -> AsyncIterator[None]:
-        """Pause every engine and send. Raises TransferError: a broken collective leaves no engine whole."""
+        """Pause every engine and send. Raises TransferError: a broken collective leaves no engine whole.
+
+        Raises LearnerDiedError if a rank of the learner is gone.
+        """
         try:
             async with asyncio.timeout(deadline_s):
                 await asyncio.gather(*(engine.pause(deadline_s) for engine in engines))
                 await self._send(version, engines, deadline_s)
+        except LearnerDiedError:
+            raise
         except AgentRLError as error:
             raise TransferError(str(error)) from error
         except TimeoutError:
