@@ -24,7 +24,8 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from agentrl.cluster.processes import ProcessRegistry
-from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.ray.actors import ActorSpec
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.specs import worker_spec
 from agentrl.cluster.workers import Workers
 from agentrl.config.machine import detect
@@ -91,12 +92,13 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
     names = {os.getpid(): "driver"}
     try:
         spec = ActorSpec("engine", make_scripted, (str(model), REPLY), died=EngineDiedError)
-        engine = RemoteEngine(cluster.spawn(spec))
+        actor = cluster.spawn(spec)
+        engine = RemoteEngine(actor)
         team = Workers(
             cluster, partial(worker_spec, config, model, folder), workers, Restarts(folder, 0, print), Slots({})
         )
-        pid, _ = await asyncio.gather(engine.actor.make(deadline_s=DEADLINE_S), team.start({POLICY: [engine]}))
-        names |= {process.pid: "workers" for process in registry.registered()} | {pid: "engine"}
+        process, _ = await asyncio.gather(actor.make(deadline_s=DEADLINE_S), team.start({POLICY: [engine]}))
+        names |= {known.pid: "workers" for known in registry.registered()} | {process.pid: "engine"}
         await publish_nothing(engine)
         settings = rollout_settings(config, algorithm_of(config), env_plans(config, await team.task_count("train")))
         yield Scheduler(settings, team.dispatch, journal, VERSION), names

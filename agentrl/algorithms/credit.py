@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from agentrl.algorithms.sample import Array, Sample
-
-ROUNDING = 1e-9
-"""Relative tolerance: values that differ by less than this share of the largest count as equal (0.1 + 0.2 and 0.3)."""
+from agentrl.algorithms.sample import ROUNDING, Array, Sample
 
 Turn = tuple[str, int]
 """A turn by the agent that speaks in it and its index: only returns of the same turn are compared."""
@@ -57,14 +55,19 @@ def returns_by_turn(samples: Sequence[Sample]) -> dict[Turn, Array]:
 def remaining(sample: Sample, agent: str, turn: int, discount: float = 1.0) -> float:
     """Return what `agent` earns from `turn` on: the rewards of these turns and that of the episode.
 
-    `discount` is per turn, and the episode's reward is one of the last turn. A KL penalty counts as a reward of the
-    turn whose tokens pay it.
+    `discount` is per turn, and the episode's reward is one of the last turn. Rewards that add up to rounding are worth
+    0. A KL penalty counts as a reward of the turn whose tokens pay it.
     """
-    total, last = 0.0, max(turn, *sample.agents)
-    for reward in sample.earned:
-        when = last if reward.turn is None else reward.turn
-        if reward.agent in ("", agent) and when >= turn:
-            total += discount ** (when - turn) * reward.value
+    last = max(turn, *sample.agents)
+    dated = [(last if reward.turn is None else reward.turn, reward) for reward in sample.earned]
+    values = [
+        discount ** (when - turn) * reward.value
+        for when, reward in dated
+        if reward.agent in ("", agent) and when >= turn
+    ]
+    total = math.fsum(values)
+    if abs(total) <= ROUNDING * math.fsum(map(abs, values)):
+        total = 0.0
     if sample.kl is None:
         return total
     own = sample.streams().get(agent, np.zeros(0, dtype=np.int64))

@@ -10,9 +10,9 @@ import numpy as np
 
 from agentrl.algorithms.adaptive import adapted, checked_state
 from agentrl.algorithms.base import Algorithm
-from agentrl.algorithms.sample import Sample, samples_of
+from agentrl.algorithms.sample import Array, Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, observe, scale, shape
-from agentrl.errors import AlgorithmError, CreditError
+from agentrl.errors import AlgorithmError, CreditError, catch
 from agentrl.plugins.tracebacks import call_author, defined_at
 from agentrl.types import Group, StepReport
 
@@ -36,10 +36,10 @@ def has_signal(algorithm: Algorithm, group: Group) -> bool:
 
 
 def adapt(algorithm: Algorithm, report: StepReport) -> None:
-    """Adapt the state after a step: the coefficients that have a target, then what `after` adapts."""
+    """Adapt the state after a step that has learned: the coefficients that have a target, then what `after` adapts."""
     if report.has_learned:
         algorithm.state = adapted(algorithm.config, algorithm.state, report)
-    _call(algorithm, algorithm.after, report)
+        _call(algorithm, algorithm.after, report)
 
 
 def _call(algorithm: Algorithm, method: Callable[..., Any], *args: Any) -> None:
@@ -56,7 +56,7 @@ def _assign(algorithm: Algorithm, groups: Sequence[Sequence[Sample]], *, is_tria
     compared = _compared(algorithm, groups)
     if compared:
         _shape(algorithm, compared, is_trial=is_trial)
-        _call(algorithm, algorithm.credit, compared)
+        _call(algorithm, algorithm.credit, tuple(map(tuple, compared)))
     credited = {sample for samples in compared for sample in samples}
     for sample in (sample for samples in groups for sample in samples):
         if sample not in credited:
@@ -130,14 +130,28 @@ def _check(algorithm: Algorithm, sample: Sample) -> None:
         values = getattr(sample, name)
         if values is None:
             continue
-        sample_id, values = sample.trajectory.sample, np.asarray(values, dtype=np.float64)
+        sample_id, values = sample.trajectory.sample, _numbers(algorithm, sample, name, values)
         if values.shape != (len(sample),):
             raise CreditError(
                 f"{algorithm.name}: {name} of sample {sample_id} have the shape {values.shape}, not ({len(sample)},): "
                 "credit must give one number for each sampled token"
             )
         if not np.all(np.isfinite(values.astype(np.float32))):
-            raise CreditError(f"{algorithm.name}: {name} of sample {sample_id} are not finite: look at its rewards")
+            hint = "" if name == "weights" else ": look at its rewards"
+            raise CreditError(f"{algorithm.name}: {name} of sample {sample_id} are not finite{hint}")
         setattr(sample, name, values)
     if "values" in algorithm.needs.columns and sample.returns is None:
         raise CreditError(f"{algorithm.name}: credit must set `returns`, from which the critic learns")
+
+
+def _numbers(algorithm: Algorithm, sample: Sample, name: str, values: Any) -> Array:
+    """Return a copy of what credit has set, as an array of numbers."""
+    made = catch(np.array, values)
+    if made.error is not None or made.value.dtype.kind not in "biuf":
+        why = made.error or f"of the type {made.value.dtype}"
+        raise CreditError(
+            f"{algorithm.name}: {name} of sample {sample.trajectory.sample} are no array of numbers but a "
+            f"{type(values).__name__}: {why}"
+        )
+    numbers: Array = made.value.astype(np.float64)
+    return numbers

@@ -66,7 +66,7 @@ class GiGPO(Algorithm):
     def _episodes(self, samples: Sequence[Sample]) -> dict[str, list[float]]:
         """A_E of each member by agent."""
         agents = {agent for sample in samples for agent in sample.agents.values()}
-        return {agent: self._normalised([remaining(sample, agent, turn=0) for sample in samples]) for agent in agents}
+        return {agent: self._normalised([_earned(sample, agent) for sample in samples]) for agent in agents}
 
     def _steps(self, samples: Sequence[Sample]) -> dict[tuple[int, int], float]:
         """A_S by member and turn."""
@@ -89,13 +89,15 @@ class GiGPO(Algorithm):
         return [value / (math.sqrt(variance) + EPSILON) for value in values]
 
 
+def _earned(sample: Sample, agent: str) -> float:
+    """Return the episode reward of an agent: what it earns from its first turn on."""
+    first = min((turn for turn, speaker in sample.agents.items() if speaker == agent), default=0)
+    return remaining(sample, agent, first)
+
+
 def anchors(trajectory: Trajectory) -> list[Anchor]:
     """Return what the environment said before each turn; empty if the messages do not show every turn's reply."""
-    messages, turns = trajectory.messages, trajectory.turns
-    replies = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
-    own = replies[-turns:] if 0 < turns <= len(replies) else []
-    starts = [0, *(reply + 1 for reply in own)]
-    return [
-        tuple((m["role"], text_of(m)) for m in messages[start:stop])
-        for start, stop in zip(starts[:-1], own, strict=True)
-    ]
+    if not trajectory.has_conversations:
+        return []
+    observations = map(trajectory.observation, range(trajectory.turns))
+    return [tuple((message["role"], text_of(message)) for message in each) for each in observations]

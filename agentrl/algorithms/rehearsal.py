@@ -36,6 +36,8 @@ def by_hand(
     group = [Sample.of(_episode(member, reward, turns, tokens), baselines) for member, reward in enumerate(rewards)]
     for sample in group:
         sample.columns = {name: -random.random(len(sample)) for name in columns}
+        for values in sample.columns.values():
+            values.flags.writeable = False
     return group
 
 
@@ -58,10 +60,15 @@ def rehearse(algorithm: Algorithm) -> None:
 
 
 def _is_mistake(error: Exception) -> bool:
-    """Return whether an error does not depend on the episodes: unusable credit, an unknown name or attribute."""
+    """Return whether an error does not depend on the episodes: unusable credit, an unknown name or attribute.
+
+    An attribute that a `Sample` lacks is one too, and so is a change of what credit may only read.
+    """
     cause = error.__cause__
     if isinstance(cause, AttributeError):
-        return cause.obj is not None
+        return cause.obj is not None or str(cause).startswith(f"{Sample.__name__!r} object")
+    if isinstance(cause, ValueError) and "read-only" in str(cause):
+        return True
     return isinstance(cause, NameError | ImportError) or isinstance(error, CreditError)
 
 

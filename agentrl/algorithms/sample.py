@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from agentrl.errors import CreditError
 from agentrl.types import Group, SampleId, Trajectory
 
+ROUNDING = 1e-9
+"""Relative tolerance: values that differ by less than this share of the largest count as equal (0.1 + 0.2 and 0.3)."""
 Array = NDArray[np.float64]
 Column = Literal["old", "reference", "teacher", "values"]
 """What models compute for each sampled token before credit is given: logprobs, or the values of the critic."""
@@ -32,8 +34,8 @@ class Sample:
     """One sample of an optimizer batch. Arrays have length A: its sampled tokens, in the order they were sampled.
 
     `turns` is the turn of each token, `agents` the agent that spoke in each turn, `sampler` the logprob with which each
-    token was sampled. `columns` holds what the algorithm's `Needs` declare. `earned` holds the rewards after shaping,
-    `kl` what a KL penalty subtracts from the reward of each token, if there is one.
+    token was sampled. `columns` holds what the algorithm's `Needs` declare. All of these are read-only. `earned` holds
+    the rewards after shaping, `kl` what a KL penalty subtracts from the reward of each token, if there is one.
 
     An algorithm's `credit` sets `advantages`, and `returns` if it has a critic. It may lower `weights`, the factor of
     each token in the loss (0: the token is not trained). `share` is what this sample adds to the number by which the
@@ -59,6 +61,7 @@ class Sample:
     def __post_init__(self) -> None:
         self.advantages, self.weights = np.zeros(len(self)), np.ones(len(self))
         self.share = float(len(self))
+        self.turns.flags.writeable = self.sampler.flags.writeable = False
 
     @classmethod
     def of(cls, trajectory: Trajectory, greedy: tuple[Sample, ...] = ()) -> Sample:
@@ -88,16 +91,19 @@ class Sample:
         """Reward of each token: a turn's on the last token sampled up to that turn, the episode's on the last token.
 
         A KL penalty is subtracted. Every agent gets the rewards of all agents and its own on its own tokens: sum over
-        one of the `streams`, not over all tokens. A reward before the first token is nobody's and is left out.
+        one of the `streams`, not over all tokens. A reward before the first token is nobody's and is left out. Rewards
+        of a token that add up to rounding are worth 0.
         """
-        out = np.zeros(len(self)) if self.kl is None else -self.kl
+        out, size = np.zeros(len(self)), np.zeros(len(self))
         for agent, tokens in self.streams().items():
             for reward in self.earned:
                 if reward.agent in ("", agent):
                     own = tokens if reward.turn is None else tokens[self.turns[tokens] <= reward.turn]
                     if len(own):
                         out[own[-1]] += reward.value
-        return out
+                        size[own[-1]] += abs(reward.value)
+        out[np.abs(out) <= ROUNDING * size] = 0.0
+        return out if self.kl is None else out - self.kl
 
     def streams(self) -> dict[str, NDArray[np.int64]]:
         """Return the indices of each agent's tokens, in order: what an agent still earns is a sum over its own."""
@@ -227,4 +233,6 @@ def attach(groups: Iterable[Sequence[Sample]], scores: dict[Column, list[Array]]
         remaining = iter(rows)
         for samples in groups:
             for sample in samples:
-                sample.columns[name] = np.concatenate([next(remaining) for length in sample.lengths if length])
+                column = np.concatenate([next(remaining) for length in sample.lengths if length])
+                column.flags.writeable = False
+                sample.columns[name] = column

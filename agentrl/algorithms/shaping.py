@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from agentrl.algorithms.config import AlgorithmConfig, Estimator
-from agentrl.algorithms.credit import ROUNDING
-from agentrl.algorithms.sample import Array, Reward, Sample
+from agentrl.algorithms.sample import ROUNDING, Array, Reward, Sample
 
 LOGRATIO_BOUND = 10.0
 """In nats, as in `agentrl.losses.kl`."""
@@ -51,8 +50,14 @@ def clipped(earned: Sequence[Reward], bound: float) -> list[Reward]:
 
 
 def observe(samples: Sequence[Sample], state: dict[str, float]) -> None:
-    """Update count, mean and squared deviations of all episode rewards of the run (Chan et al. 1979)."""
-    totals = np.array([math.fsum(reward.value for reward in sample.earned) for sample in samples])
+    """Update count, mean and squared deviations of all episode rewards of the run (Chan et al. 1979).
+
+    Each agent of an episode has its own: what the agents of a game earn may add up to 0. `reward_size` is the largest
+    sum of absolute rewards, in which rounding is measured.
+    """
+    earned = [_earned_by(sample, agent) for sample in samples for agent in sample.streams()]
+    totals = np.array([math.fsum(values) for values in earned])
+    state["reward_size"] = max(state.get("reward_size", 0.0), *(math.fsum(map(abs, values)) for values in earned))
     count, mean = state.get("reward_count", 0.0), state.get("reward_mean", 0.0)
     size, shift = len(totals), float(totals.mean()) - mean
     state["reward_count"] = count + size
@@ -64,13 +69,17 @@ def observe(samples: Sequence[Sample], state: dict[str, float]) -> None:
     )
 
 
+def _earned_by(sample: Sample, agent: str) -> list[float]:
+    return [reward.value for reward in sample.earned if reward.agent in ("", agent)]
+
+
 def scale(samples: Iterable[Sample], state: dict[str, float]) -> None:
     """Divide the rewards by the standard deviation of all episode rewards so far, unless these are equal.
 
     The mean stays: to shift every reward would change what it is worth to end an episode early.
     """
     deviation = math.sqrt(state["reward_squares"] / state["reward_count"])
-    if deviation > ROUNDING * abs(state["reward_mean"]):
+    if deviation > ROUNDING * state["reward_size"]:
         for sample in samples:
             sample.earned = [Reward(r.value / deviation, r.turn, r.agent) for r in sample.earned]
 

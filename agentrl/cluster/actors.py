@@ -15,7 +15,7 @@ from agentrl.cluster.engines import Engines
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.placement import bundles
 from agentrl.cluster.processes import ProcessRegistry
-from agentrl.cluster.ray import Cluster
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.reward_models import RewardModels
 from agentrl.cluster.role_engines import RoleEngines
 from agentrl.cluster.scorer_process import ScorerProcess, separate_columns

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
-from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.signals import Stop, as_run_error
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import POLICY, EngineSection
@@ -95,10 +96,11 @@ class Engines:
         return RemoteEngine(self._cluster.spawn(self._spec_of(engine_id)))
 
     async def _start(self, engine: RemoteEngine) -> None:
-        await engine.actor.make(deadline_s=self._section.start_timeout_s)
+        actor = cast(ActorHandle, engine.actor)
+        await actor.make(deadline_s=self._section.start_timeout_s)
         await engine.start(self._section.start_timeout_s)
-        for pid in await engine.pids():
-            self._cluster.register(engine.actor.name, pid)
+        for process in await actor.identify(await engine.pids(), END_S):
+            self._cluster.register(process)
 
     async def _heartbeats(self, engine_id: int, refill: Refill) -> None:
         while True:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.algorithms.sample import Array, Column, TrainSequence
-from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
+from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.scorer_process import ScorerProcess
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
@@ -36,8 +37,8 @@ class Learners:
     async def _start(self) -> None:
         address = await self._ranks[0].address(START_S)
         starts = (self._within(rank.make(*address, deadline_s=START_S), rank.name) for rank in self._ranks)
-        for rank, pid in zip(self._ranks, await asyncio.gather(*starts), strict=True):
-            self._cluster.register(rank.name, pid)
+        for process in await asyncio.gather(*starts):
+            self._cluster.register(process)
 
     async def score(
         self, batch: list[TrainSequence], columns: Sequence[Column], deadline_s: float

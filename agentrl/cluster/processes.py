@@ -1,6 +1,6 @@
 """Registry of the processes a run starts, with which a later command ends those that were left behind.
 
-A process is a pid together with its start time and the machine's boot id: a pid alone may name another process by now.
+A process is a pid together with its host, its start time and the host's boot id: a pid alone may name another process.
 A process is registered before it is used, including grandchildren that can outlive their parent.
 """
 
@@ -10,6 +10,7 @@ import json
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -30,20 +31,34 @@ class ProcessRecord:
     pid: int
     started: int  # clock ticks after boot
     boot: str
+    host: str = ""
+
+
+def identified(role: str, pids: Iterable[int]) -> list[ProcessRecord]:
+    """Return the processes of this host with these ids that have not ended."""
+    table, boot, host = _table(), _boot(), this_host()
+    return [ProcessRecord(role, pid, table[pid].started, boot, host) for pid in pids if pid in table]
+
+
+def this_host() -> str:
+    """Return the name of this host."""
+    return socket.gethostname()
 
 
 class ProcessRegistry:
     """The registry in one run folder."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._path = folder / FILE
 
     def register(self, role: str, pid: int) -> None:
-        """Record a process on disk, unless it has ended already."""
-        entry = _table().get(pid)
-        if entry is None:
-            return
-        process = ProcessRecord(role, pid, entry.started, _boot())
+        """Record a process of this host on disk, unless it has ended already."""
+        for process in identified(role, [pid]):
+            self.add(process)
+
+    def add(self, process: ProcessRecord) -> None:
+        """Record a process on disk."""
         # The leading newline ends a line in the middle of which the last writer was killed.
         line = f"\n{json.dumps(asdict(process))}\n".encode()
         try:
@@ -60,16 +75,20 @@ class ProcessRegistry:
         return [process for line in self._path.read_text(errors="replace").splitlines() for process in _parsed(line)]
 
     def leftovers(self) -> list[ProcessRecord]:
-        """Return the registered processes that still run and their descendants; never this process or its ancestors."""
-        boot, table = _boot(), _table()
+        """Return the registered processes that still run on this host and their descendants.
+
+        This process and its ancestors are never among them.
+        """
+        boot, table, host = _boot(), _table(), this_host()
         ours = set(_ancestry(os.getpid(), table))
-        roles = {p.pid: p.role for p in self.registered() if p.boot == boot and _is(p, table) and p.pid not in ours}
+        here = [process for process in self.registered() if (process.boot, process.host or host) == (boot, host)]
+        roles = {process.pid: process.role for process in here if _is(process, table) and process.pid not in ours}
         found = []
         for pid in table:
             root = next((ancestor for ancestor in _ancestry(pid, table) if ancestor in roles), None)
             if root is not None:
                 role = roles[pid] if pid in roles else f"child of {roles[root]}"
-                found.append(ProcessRecord(role, pid, table[pid].started, boot))
+                found.append(ProcessRecord(role, pid, table[pid].started, boot, host))
         return sorted(found, key=lambda process: process.started)
 
     def register_descendants(self) -> None:

@@ -10,16 +10,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster, node_address
+from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, node_address
+from agentrl.cluster.ray.cluster import Cluster
+from agentrl.cluster.ray.start import is_local
 from agentrl.cluster.signals import Stop
 from agentrl.config.models import tokenizer
 from agentrl.config.schema import Config, RewardModelKeys
 from agentrl.errors import AgentRLError
 from agentrl.records.restarts import Restarts
-from agentrl.reward_models import Judge, Query, RewardModel, score_turns
+from agentrl.reward_models import Judge, Query, RewardModel
 from agentrl.reward_models.keys import client_of
 from agentrl.reward_models.scorer import Scorer
 from agentrl.reward_models.server import RewardServer, ServerLimits
+from agentrl.reward_models.turns import score_turns_of
 from agentrl.rollout.boundary import with_signals
 from agentrl.types import Signal, Trajectory
 
@@ -77,9 +80,9 @@ class RewardModels:
         self, keys: RewardModelKeys, client: RewardModel | Judge, trajectory: Trajectory
     ) -> tuple[Signal, ...]:
         if keys.scope == "turn":
-            return await score_turns(client, trajectory.messages, trajectory.turns)
+            return await score_turns_of(client, trajectory)
         is_openrlhf = isinstance(client, RewardModel) and client.is_openrlhf
-        return (await client.score(self._query(trajectory) if is_openrlhf else trajectory.messages),)
+        return (await client.score(self._query(trajectory) if is_openrlhf else trajectory.last_conversation),)
 
     def _query(self, trajectory: Trajectory) -> Query:
         """Return what OpenRLHF sends: the text of all tokens of the last sequence, and of those before the answer.
@@ -103,7 +106,7 @@ class RewardModels:
         spec = ActorSpec(
             f"reward model {keys.name}",
             make_served_model,
-            (keys.model, self._token, config.reward.score_timeout_s, self._cluster.is_local),
+            (keys.model, self._token, config.reward.score_timeout_s, is_local()),
             env={"OMP_NUM_THREADS": str(config.reward.threads), "TOKENIZERS_PARALLELISM": "false", **visible},
             gpus=config.reward.gpus,
         )
@@ -111,7 +114,7 @@ class RewardModels:
 
     async def _start(self, name: str) -> None:
         actor, deadline_s = self._servers[name], self._config.engine.start_timeout_s
-        self._cluster.register(actor.name, await actor.make(deadline_s=deadline_s))
+        self._cluster.register(await actor.make(deadline_s=deadline_s))
         _, client = self._models[name]
         assert isinstance(client, RewardModel)
         client.move(await actor.call("start", deadline_s=deadline_s))

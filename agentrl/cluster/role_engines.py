@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.placement import role_bundle, role_gpus
-from agentrl.cluster.ray import Cluster
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import engine_actor, vllm_spec
 from agentrl.cluster.workers import Workers

@@ -5,7 +5,8 @@ from __future__ import annotations
 from agentrl.algorithms.base import RunShape
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence
-from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.ray.actors import ActorSpec
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.config.schema import Config
 from agentrl.errors import DeadlineError, LearnerDiedError
 from agentrl.records.restarts import Restarts
@@ -35,7 +36,7 @@ class ScorerProcess:
 
     async def start(self) -> None:
         """Wait until the models are loaded."""
-        self._cluster.register(self._spec.name, await self._actor.make(deadline_s=START_S))
+        self._cluster.register(await self._actor.make(deadline_s=START_S))
 
     async def score(
         self, batch: list[TrainSequence], columns: list[Column], deadline_s: float

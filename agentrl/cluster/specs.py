@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agentrl.algorithms.base import RunShape
 from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus, scorers_bundle, scorers_gpus
-from agentrl.cluster.ray import ActorSpec
+from agentrl.cluster.ray.actors import ActorSpec
 from agentrl.config.models import Models, locate, other_models
 from agentrl.config.schema import POLICY, Config
 from agentrl.engine.client import EngineClient

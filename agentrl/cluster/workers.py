@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from agentrl.cluster.ray import ActorHandle, ActorSpec, Cluster
+from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.config.schema import POLICY
 from agentrl.engine.wire import Transport
 from agentrl.errors import AgentRLError, DeadlineError, WorkerLostError
@@ -138,4 +139,4 @@ class Workers:
         return self._cluster.spawn(self._spec_of(self._engines, worker_id))
 
     async def _make(self, worker: ActorHandle) -> None:
-        self._cluster.register(worker.name, await worker.make(deadline_s=START_S))
+        self._cluster.register(await worker.make(deadline_s=START_S))

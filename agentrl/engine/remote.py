@@ -17,16 +17,13 @@ TRANSPORT_MARGIN_S = 60.0
 
 
 class Actor(Protocol):
-    """The process of an EngineServer as its callers see it: `agentrl.cluster.ray.ActorHandle`."""
+    """The process of an EngineServer as its callers see it: `agentrl.cluster.ray.actors.ActorHandle`."""
 
     name: str
     key: str
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
         """Call a method of the object in the process."""
-
-    async def make(self, *args: Any, deadline_s: float) -> int:
-        """Make the object; returns the id of its process."""
 
     def kill(self) -> None:
         """End the process at once. Idempotent."""

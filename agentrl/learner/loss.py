@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.sample import Column
 from agentrl.errors import AlgorithmError
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.losses.objective import per_token
@@ -42,7 +44,7 @@ class MicroBatchLoss:
             sampler=sampler_A,
             old=logprobs_A.detach() if old_A is None else old_A,
             advantages=advantages_A,
-            weights=weights_A * (not self.micro_batch.is_dummy),
+            weights=weights_A,
             sequence=self.micro_batch.sequence_A,
             columns=columns,
             state=self.algorithm.state,
@@ -51,4 +53,33 @@ class MicroBatchLoss:
         name, objective = self.algorithm.name, self.algorithm.objective
         made = call_author(f"{name}: its loss failed", objective, terms, at=objective, kind=AlgorithmError)
         loss_A = per_token(made, terms, objective)
-        return (terms.weights * loss_A).sum() * self.scale
+        # A dummy has the weights of a real micro-batch, because a loss may divide by their sum.
+        return (terms.weights * loss_A).sum() * (0.0 if self.micro_batch.is_dummy else self.scale)
+
+
+def rehearse_loss(algorithm: Algorithm) -> None:
+    """Try the objective on two sequences made by hand. Raises AlgorithmError for a mistake that every batch would meet.
+
+    `agentrl.algorithms.rehearsal` tries the other methods, in a process that does not load torch.
+    """
+    random, tokens = torch.Generator().manual_seed(0), 5
+    made = [torch.rand(tokens, generator=random) for _ in range(9)]
+    names: tuple[Column, ...] = ("old", "reference", "teacher", "values")
+    columns: dict[str, Tensor] = {name: -made[n] for n, name in enumerate(names)}
+    own: dict[str, Tensor] = {name: columns[name] for name in algorithm.requirements.columns if name != "old"}
+    own |= {"returns": made[4]} if "values" in own else {}
+    terms = Terms(
+        logprobs=(-made[5]).requires_grad_(),
+        entropy=made[6].requires_grad_(),
+        sampler=-made[5],
+        old=columns["old"] if "old" in algorithm.requirements.columns else -made[5],
+        advantages=made[7] - 0.5,
+        weights=torch.ones(tokens),
+        sequence=torch.tensor([0, 0, 1, 1, 1]),
+        columns=own,
+        state=algorithm.state,
+        meter=Meter(),
+    )
+    what = f"{algorithm.name}: its loss failed with tokens made by hand"
+    made_A = call_author(what, algorithm.objective, terms, at=algorithm.objective, kind=AlgorithmError)
+    per_token(made_A, terms, algorithm.objective)

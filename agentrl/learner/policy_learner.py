@@ -19,6 +19,7 @@ from agentrl.errors import LearnerError
 from agentrl.learner import reference
 from agentrl.learner.critic import Critic
 from agentrl.learner.deepspeed import join_process_group
+from agentrl.learner.loss import rehearse_loss
 from agentrl.learner.model import PackedModel
 from agentrl.learner.part import Layout
 from agentrl.learner.policy import Policy, load_policy
@@ -38,6 +39,7 @@ class PolicyLearner:
         self.spec, self.rank, self.world_size = spec, rank, world_size
         self._device, self._layout = spec.torch_device, Layout.of(spec, rank, world_size)
         self._algorithm = make_algorithm(spec.algorithm, spec.run)
+        rehearse_loss(self._algorithm)
         self._updates = 0
         self._staged: list[StagedBucket] = []
         self._buckets: Iterator[StagedBucket | None] = iter(())

@@ -21,6 +21,7 @@ from agentrl.records.jsonl import append_whole, fsync
 from agentrl.records.plain import plain
 from agentrl.types import (
     AttemptId,
+    Exchange,
     Message,
     RoleUse,
     SampleId,
@@ -75,6 +76,7 @@ class _Record(msgspec.Struct, array_like=True):
     success: Signal | None = None
     env: str = ""
     roles: dict[str, RoleUse] = {}
+    exchanges: list[Exchange] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -91,7 +93,7 @@ def encode(trajectory: Trajectory) -> bytes:
     sequences = [[_pack(segment) for segment in sequence.segments] for sequence in t.sequences]
     signals = [_clean(signal) for signal in t.signals]
     rest = (t.stop_reason, t.temperature, t.turns, t.timings, plain(t.error))
-    more = plain(t.traceback), t.success and _clean(t.success), plain(t.env), t.roles
+    more = plain(t.traceback), t.success and _clean(t.success), plain(t.env), t.roles, list(t.exchanges)
     return _encoder.encode(_Record(*where, sequences, plain(t.messages), signals, *rest, *more))
 
 
@@ -102,7 +104,8 @@ def decode(data: bytes) -> Trajectory:
     messages: tuple[Message, ...] = tuple(r.messages)
     where = (SampleId(*r.sample), r.attempt, r.split, r.task_index, r.task_id)
     rest = (r.stop_reason, r.temperature, r.turns, r.timings, r.error)
-    return Trajectory(*where, sequences, messages, tuple(r.signals), *rest, r.traceback, r.success, r.env, r.roles)
+    more = r.traceback, r.success, r.env, r.roles, tuple(r.exchanges)
+    return Trajectory(*where, sequences, messages, tuple(r.signals), *rest, *more)
 
 
 def _pack(s: Segment) -> _Segment:

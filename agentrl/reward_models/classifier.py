@@ -32,12 +32,15 @@ class Classifier:
         self.max_tokens = max_tokens or own or 1 << 30
 
     def encode(self, given: str | Sequence[Message]) -> list[int]:
-        """Return the token ids of a rendered text, or of a conversation by the model's chat template.
+        """Return the token ids of a text, or of a conversation by the model's chat template.
+
+        The special tokens of a model without a template, such as [CLS], are added; a rendered text has its own.
 
         Raises TextError if it has no tokens or too many: the score of a cut text would be that of another text.
         """
         text = given if isinstance(given, str) else self._rendered(given)
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        is_plain = not self._tokenizer.chat_template
+        ids: list[int] = self._tokenizer(text, add_special_tokens=is_plain)["input_ids"]
         if not ids:
             raise TextError("empty", "the text is empty")
         if len(ids) > self.max_tokens:

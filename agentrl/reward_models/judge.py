@@ -25,7 +25,7 @@ instructions for you.
 {CONVERSATION}
 
 Explain in a few sentences. Then end with a line "Score: N", where N is a number from 0 (worst) to 10 (best)."""
-PATTERN = r"Score:\s*(-?\d+(?:\.\d+)?)(?:\s*/\s*10)?[\s.*_]*$"
+PATTERN = r"(?i)Score[*_`]*\s*:[\s*_`]*(-?\d+(?:\.\d+)?)(?:\s*/\s*10)?[\s.*_`]*$"
 """A score that ends the answer: an earlier one may be a quotation."""
 MAX_SHOWN = 120
 PARTIAL = ("length", "content_filter")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from agentrl.reward_models.client import RewardModel
 from agentrl.reward_models.judge import Judge
-from agentrl.types import Message, Signal
+from agentrl.types import Message, Signal, Trajectory
 
 
 async def score_turns(model: RewardModel | Judge, messages: Sequence[Message], turns: int) -> tuple[Signal, ...]:
@@ -18,6 +18,14 @@ async def score_turns(model: RewardModel | Judge, messages: Sequence[Message], t
     up to it.
     """
     ends = [index + 1 for index, message in enumerate(messages) if message["role"] == "assistant"]
-    ends = ends[max(0, len(ends) - turns) :]
-    signals = await asyncio.gather(*(model.score(list(messages[:end])) for end in ends))
+    return await _scored(model, (messages[:end] for end in ends[max(0, len(ends) - turns) :]))
+
+
+async def score_turns_of(model: RewardModel | Judge, trajectory: Trajectory) -> tuple[Signal, ...]:
+    """Return the same for a finished episode. A turn is scored by what the policy saw then, not by a later history."""
+    return await _scored(model, map(trajectory.conversation, range(trajectory.turns)))
+
+
+async def _scored(model: RewardModel | Judge, conversations: Iterable[Sequence[Message]]) -> tuple[Signal, ...]:
+    signals = await asyncio.gather(*(model.score(list(messages)) for messages in conversations))
     return tuple(replace(signal, scope="turn", turn=turn) for turn, signal in enumerate(signals))

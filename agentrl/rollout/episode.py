@@ -20,6 +20,7 @@ from agentrl.rollout.task_order import stable_hash
 from agentrl.types import (
     Completion,
     EpisodeRequest,
+    Exchange,
     Message,
     Prompt,
     RoleUse,
@@ -134,6 +135,7 @@ class EpisodeRunner:
         self._driver: Driver | None = None
         self._recorder = Recorder()
         self._messages: list[Message] = []
+        self._exchanges: list[Exchange] = []
         self._signals: tuple[Signal, ...] = ()
         self._success: Signal | None = None
         self._tools: tuple[ToolSpec, ...] = ()
@@ -174,6 +176,7 @@ class EpisodeRunner:
             self._enter(Phase.RENDER)
             reply = renderer.parse(prompt, completion.ids, self._tools, self._turns)
             self._messages.append(reply)
+            self._exchanges.append(self._next())
             self._enter(Phase.STEP)
             result = await driver.step(reply)
             self._messages.extend(result.messages)
@@ -201,8 +204,10 @@ class EpisodeRunner:
                 in_flight -= 1
                 self._enter(Phase.GENERATE if in_flight else Phase.STEP)
 
-        async def take(new: tuple[Message, ...], turn: Message, agent: str) -> None:
+        async def take(new: tuple[Message, ...], turn: Message, agent: str, parent: int | None) -> None:
+            start = len(self._messages)
             self._messages.extend((*new, turn))
+            self._exchanges.append(Exchange(start, len(self._messages), parent))
             self._turns += 1
             signals = await driver.take(new, turn, agent)
             self._signals += signals
@@ -258,6 +263,11 @@ class EpisodeRunner:
         )
         key = (request.sample, request.attempt)
         return await sampled(self._runtime.engine, Prompt(prompt), sampling, request.settings.turn_timeout_s, key)
+
+    def _next(self) -> Exchange:
+        """Return where the turn is that ends with the last message."""
+        turn = len(self._exchanges)
+        return Exchange(self._exchanges[-1].stop if turn else 0, len(self._messages), turn - 1 if turn else None)
 
     def _extended(
         self, branch: Branch, prompt: TokenIds, completion: Completion, reply: Message, new: tuple[Message, ...]
@@ -329,4 +339,5 @@ class EpisodeRunner:
             success=self._success,
             env=request.env,
             roles=self._driver.role_uses if self._driver else {},
+            exchanges=tuple(self._exchanges[: self._turns]),
         )

@@ -11,6 +11,8 @@ class Branch:
 
     def __init__(self, ids: TokenIds, turn: int) -> None:
         self.prompt = ids
+        self.turn: int | None = None
+        """The last turn that sampled a token here."""
         self._segments = [Segment(ids, is_action=False, turn=turn)]
 
     def context(self, ids: TokenIds, turn: int) -> None:
@@ -22,6 +24,7 @@ class Branch:
         """Append what the engine sampled after `prompt`; raises EngineError if its parts do not match."""
         _check(completion)
         self.prompt += completion.ids
+        self.turn = turn
         self._segments.append(Segment(completion.ids, True, completion.logprobs, completion.versions, turn, agent))
 
     @property

@@ -21,8 +21,8 @@ from agentrl.types import Completion, Message, StopReason, TokenIds, text_of
 T = TypeVar("T")
 Generate = Callable[[TokenIds, int, tuple[str, ...], int], Awaitable[Completion]]
 """Samples one completion of (prompt, max_tokens, stop, number of the call)."""
-Take = Callable[[tuple[Message, ...], Message, str], Awaitable[None]]
-"""Takes (new messages, the policy's turn, agent) into the episode and scores the turn."""
+Take = Callable[[tuple[Message, ...], Message, str, int | None], Awaitable[None]]
+"""Takes (new messages, the policy's turn, agent, the turn that it continues) into the episode and scores the turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Node:
     prompt: TokenIds
     sampled: TokenIds
     parsed: Message
+    turn: int
 
     @property
     def ids(self) -> TokenIds:
@@ -209,10 +210,10 @@ class Session(Responder):
                 raise self._failed(error) from error
 
     async def _taken(self, call: Call) -> None:
-        new = self._record(call)
+        new, parent = self._record(call)
         self._last = call
         self._turns += 1
-        await self._take(new, call.answer.message, call.ask.agent)
+        await self._take(new, call.answer.message, call.ask.agent, parent)
 
     async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
         """Sample a continuation, and record it at once; see `Tokens.generate`."""
@@ -223,20 +224,22 @@ class Session(Responder):
         await self.deliver(call.answer)
         return call.completion
 
-    def _record(self, call: Call) -> tuple[Message, ...]:
-        """Record a call; return its messages that no recorded call had."""
+    def _record(self, call: Call) -> tuple[tuple[Message, ...], int | None]:
+        """Record a call; return its messages that no recorded call had, and the turn that it continues."""
         branch, turn = self._continued(call), self._turns
         added = call.prompt[len(branch.prompt) :] if branch else call.prompt
+        parent = branch.turn if branch else None
         if branch is None:
             branch = self._recorder.begin(added, turn)
         elif added:
             branch.context(added, turn)
         branch.action(call.completion, turn, call.ask.agent)
         if call.ask.ids:
-            return (Message(role="user", content=self._renderer.tokenizer.decode(added)),) if added else ()
-        node = Node(branch, call.prompt, call.completion.ids, call.parsed)
+            text = self._renderer.tokenizer.decode(added)
+            return (Message(role="user", content=text),) if added else (), parent
+        node = Node(branch, call.prompt, call.completion.ids, call.parsed, turn)
         self._nodes[key_after(call.key, call.answer.message)] = node
-        return call.ask.messages[call.known :]
+        return call.ask.messages[call.known :], None if call.parent is None else call.parent.turn
 
     def _continued(self, call: Call) -> Branch | None:
         """Return the branch that a call continues, if nothing else has continued it."""

@@ -158,7 +158,7 @@ def configured_algorithm(config: Config) -> Algorithm:
     if algorithm.config.overlong_penalty and own:
         raise ConfigError(
             f"algorithm.overlong_penalty measures every turn against rollout.max_tokens, but {', '.join(own)} has a "
-            "max_tokens of its own: leave one of them out"
+            f"max_tokens of its own: leave that out, or set algorithm.overlong_penalty 0"
         )
     check_scorers(config, algorithm)
     return algorithm

@@ -40,6 +40,7 @@ from agentrl.types.training import (
     StepReport,
 )
 from agentrl.types.trajectory import (
+    Exchange,
     Group,
     RoleUse,
     Scope,
@@ -62,6 +63,7 @@ __all__ = [
     "DroppedSample",
     "EpisodeRequest",
     "EpisodeSettings",
+    "Exchange",
     "FinishReason",
     "FunctionCall",
     "Group",

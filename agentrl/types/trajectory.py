@@ -155,6 +155,19 @@ class RoleUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """One turn of the policy: `Trajectory.messages[start:stop]`, the last of which is its reply.
+
+    The conversation continues that of the turn `parent`. It is None for the first turn, and where an agent has
+    rewritten its history or asks with another one: then the messages before the reply are the whole conversation.
+    """
+
+    start: int
+    stop: int
+    parent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Trajectory:
     """A finished attempt at a sample: all tokens, all rewards, one stop reason."""
 
@@ -179,6 +192,8 @@ class Trajectory:
     """Label of the environment in the run; (env, split, task_index) identify the task."""
     roles: dict[str, RoleUse] = field(default_factory=dict)
     """What the episode asked of each role, by its name."""
+    exchanges: tuple[Exchange, ...] = ()
+    """Where each turn is in `messages`; without them the last `turns` replies are the turns, one after another."""
 
     @property
     def reward(self) -> float:
@@ -193,9 +208,53 @@ class Trajectory:
     @property
     def tool_results(self) -> tuple[Message, ...]:
         """The tool messages that answer the model, without those of examples in the prompt."""
-        replies = [index for index, message in enumerate(self.messages) if message["role"] == "assistant"]
-        own = self.messages[replies[-self.turns] :] if 0 < self.turns <= len(replies) else ()
+        turns = self._exchanges
+        own = [message for turn in range(1, len(turns)) for message in self.observation(turn)]
+        own += self.messages[turns[-1].stop :] if turns else ()
         return tuple(message for message in own if message["role"] == "tool")
+
+    @property
+    def _exchanges(self) -> tuple[Exchange, ...]:
+        """Where each turn is in `messages`; none if they do not show the reply of every turn."""
+        if self.exchanges:
+            return self.exchanges
+        replies = [index for index, message in enumerate(self.messages) if message["role"] == "assistant"]
+        if len(replies) < self.turns:
+            return ()
+        stops = [reply + 1 for reply in replies[len(replies) - self.turns :]]
+        parents = (None, *range(self.turns))
+        return tuple(Exchange(*each) for each in zip([0, *stops], stops, parents, strict=False))
+
+    @property
+    def has_conversations(self) -> bool:
+        """True when `messages` show the reply of every turn."""
+        return len(self._exchanges) == self.turns
+
+    def conversation(self, turn: int) -> tuple[Message, ...]:
+        """Return the conversation that the policy saw in a turn, and its reply.
+
+        Raises IndexError if `messages` do not show it.
+        """
+        exchange = self._exchanges[turn]
+        before = () if exchange.parent is None else self.conversation(exchange.parent)
+        return (*before, *self.messages[exchange.start : exchange.stop])
+
+    @property
+    def last_conversation(self) -> tuple[Message, ...]:
+        """The conversation of the last turn, and what the environment said after it; `messages` without a turn."""
+        turns = self._exchanges
+        return (*self.conversation(-1), *self.messages[turns[-1].stop :]) if turns else self.messages
+
+    def observation(self, turn: int) -> tuple[Message, ...]:
+        """Return what was said to the policy since its previous reply in the conversation, at first the whole prompt.
+
+        Raises IndexError if `messages` do not show it.
+        """
+        exchange = self._exchanges[turn]
+        new = self.messages[exchange.start : exchange.stop - 1]
+        if turn == 0 or exchange.parent is not None:
+            return new
+        return new[1 + max((n for n, message in enumerate(new) if message["role"] == "assistant"), default=-1) :]
 
     @property
     def is_valid(self) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from agentrl.algorithms.sample import samples_of, train_sequences
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.processes import ProcessRegistry
-from agentrl.cluster.ray import Cluster
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
 from agentrl.cluster.specs import learner_spec, scorers_spec
 from agentrl.config.schema import Config

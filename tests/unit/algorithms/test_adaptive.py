@@ -89,6 +89,18 @@ def test_a_state_that_a_checkpoint_cannot_hold_is_refused_by_name(value: Any) ->
         adapt(Odd(), report())
 
 
+def test_after_is_not_called_for_a_step_without_meters() -> None:
+    class Drift(GRPO):
+        def after(self, report: StepReport) -> None:
+            self.state["drift"] = report.meters["policy_kl"]
+
+    rule = Drift()
+    adapt(rule, report(learned=False))
+    assert rule.state == {}
+    adapt(rule, report(policy_kl=0.5))
+    assert rule.state == {"drift": 0.5}
+
+
 def test_a_step_that_learned_nothing_and_a_fixed_coefficient_move_nothing() -> None:
     adaptive = GRPO(GRPO.Config(kl_coef=0.1, kl_target=0.01, entropy_target=0.5))
     adapt(adaptive, report(learned=False, reference_kl=9.0, entropy=9.0))

@@ -30,6 +30,13 @@ EACH = f"{CREDIT}        for sample in (s for samples in groups for s in samples
 MISTAKES = [
     (f"{EACH}sample.advantages = sample.reward\n", "credit failed: AttributeError: .*'reward'.* (mine.py:7)"),
     (f"{EACH}sample.advantages = np.ones(len(sample))\n", "credit failed: NameError: .* (mine.py:7)"),
+    (f"{EACH}sample.advantage = 1.0\n", "credit failed: AttributeError: .*'advantage'.* (mine.py:7)"),
+    (f"{EACH}sample.sampler += 1\n", "credit failed: ValueError: .*read-only (mine.py:7)"),
+    (f"{EACH}sample.advantages = 'abc'\n", "advantages of sample 0-0 are no array of numbers but a str"),
+    (f"{EACH}sample.advantages = [[1.0], []]\n", "advantages of sample 0-0 are no array of numbers but a list"),
+    (f"{EACH}sample.advantages = [1j] * len(sample)\n", "are no array of numbers but a list: of the type complex128"),
+    (f"{EACH}sample.weights = [float('nan')] * len(sample)\n", "weights of sample 0-0 are not finite (found"),
+    (f"{CREDIT}        groups[0].remove(groups[0][0])\n", "credit failed: AttributeError: .*'remove'.* (mine.py:6)"),
     (f"{EACH}sample.advantages = 1.0\n", "advantages of sample 0-0 have the shape (), not (6,)"),
     (f"{EACH}sample.column('old')\n", "the column 'old' was not computed: add it to the algorithm's needs.columns"),
     (f"{CREDIT}        return [[1.0]]\n", "credit (mine.py:5) returned list: set the attributes, and return nothing"),

@@ -45,6 +45,37 @@ def test_opposite_rewards_of_two_seats_give_opposite_credit(name: str) -> None:
     assert first == pytest.approx([-value for value in second])
 
 
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"reinforce++"}))  # its baseline is the mean of all tokens
+def test_what_was_earned_before_a_seat_has_spoken_is_not_its_own(name: str) -> None:
+    shared = [game(member, Signal("opening", float(member), scope="turn", turn=0)) for member in (0, 1)]
+    for turns in by_turn(algorithm(name), group(*shared, greedy=game(2))):
+        assert turns[1::2] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("size", [1.0, 0.1])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_scale_of_rewards_is_that_of_each_seat_not_of_their_sum(name: str, size: float) -> None:
+    def ended(member: int, white: float, bonus: float) -> Trajectory:
+        seats = Signal("w", size * white, agent="white"), Signal("b", -size * white, agent="black")
+        return game(member, *seats, Signal("short", bonus))
+
+    members = ended(0, 1.0, 1e-4), ended(1, -1.0, 0.0)
+    scaled = by_turn(algorithm(name, normalize_rewards=True), group(*members, greedy=ended(2, 0.0, 0.0)))
+    assert max(abs(value) for turns in scaled for value in turns) < 10
+
+
+@pytest.mark.parametrize("keys", [{}, {"normalize_rewards": True}])
+@pytest.mark.parametrize("name", NAMES)
+def test_rewards_that_differ_by_rounding_give_no_credit(name: str, keys: dict[str, bool]) -> None:
+    def ended(member: int, *values: float) -> Trajectory:
+        played = trajectory(member, 0.0)
+        return replace(played, signals=tuple(Signal(f"s{n}", value) for n, value in enumerate(values)))
+
+    members = ended(0, 0.1, 0.2, -0.3), ended(1, 0.3, -0.3)
+    credit = by_turn(algorithm(name, **keys), group(*members, greedy=ended(2, 0.3, -0.3)))
+    assert {value for turns in credit for value in turns} == {0.0}
+
+
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"gigpo"}))
 def test_a_turn_reward_of_a_seat_credits_its_earlier_turns_and_nobody_else(name: str) -> None:
     scored = game(0, Signal("piece", 1.0, scope="turn", turn=2, agent="white"))

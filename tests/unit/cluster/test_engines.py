@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +11,8 @@ import pytest
 
 from agentrl.cluster import engines as engines_module
 from agentrl.cluster.engines import Engines
-from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.ray.actors import ActorSpec
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Fleets, Workers
 from agentrl.config.schema import POLICY, EngineSection
@@ -39,6 +40,9 @@ class Process:
         self.object = self.spec.factory(*self.spec.args)
         return 1
 
+    async def identify(self, pids: Sequence[int], deadline_s: float) -> list[int]:
+        return list(pids)
+
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
         return [1] if method == "pids" else await getattr(self.object, method)(*args)
 
@@ -58,7 +62,7 @@ class Processes:
         self.spawned.append(Process(spec))
         return self.spawned[-1]
 
-    def register(self, role: str, pid: int) -> None: ...
+    def register(self, process: object) -> None: ...
 
 
 class Run:

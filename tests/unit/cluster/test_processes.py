@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -114,7 +114,7 @@ def test_what_outlives_the_deadline_is_named(tmp_path: Path, start: Start) -> No
         ProcessRegistry(tmp_path).end_leftovers(0.0)
 
 
-@pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another"}])
+@pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another"}, {"host": "another"}])
 def test_a_process_that_has_the_pid_of_a_dead_one_is_not_touched(
     tmp_path: Path, start: Start, change: dict[str, object]
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_process_that_has_the_pid_of_a_dead_one_is_not_touched(
     ProcessRegistry(tmp_path).register("engine", child.pid)
     process = ProcessRegistry(tmp_path).registered()[-1]
     recorded = replace(process, **change)  # type: ignore[arg-type]
-    (tmp_path / FILE).write_text(json.dumps({"role": "engine", **fields(recorded)}) + "\n")
+    (tmp_path / FILE).write_text(json.dumps(asdict(recorded)) + "\n")
     assert ProcessRegistry(tmp_path).registered() == [recorded]
     assert ProcessRegistry(tmp_path).leftovers() == []
     ProcessRegistry(tmp_path).end_leftovers(1.0)
@@ -142,10 +142,6 @@ def test_a_line_cut_short_by_a_kill_hides_no_other(tmp_path: Path, start: Start)
 def test_a_folder_without_a_registry_has_no_leftovers(tmp_path: Path) -> None:
     ProcessRegistry(tmp_path).end_leftovers(1.0)
     assert ProcessRegistry(tmp_path).leftovers() == []
-
-
-def fields(process: ProcessRecord) -> dict[str, object]:
-    return {"pid": process.pid, "started": process.started, "boot": process.boot}
 
 
 def is_running(process: ProcessRecord) -> bool:

@@ -15,7 +15,8 @@ import ray
 from ray.exceptions import RuntimeEnvSetupError
 
 from agentrl.cluster.processes import ProcessRegistry
-from agentrl.cluster.ray import ActorHandle, Cluster
+from agentrl.cluster.ray.actors import ActorHandle
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.errors import EngineDiedError, RunError
 
 TIMED_OUT = Exception(
@@ -99,6 +100,6 @@ def test_an_address_where_nothing_listens_is_reported_before_ray_waits(monkeypat
 async def test_whatever_ray_raises_for_a_call_is_an_error_of_agentrl() -> None:
     answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     answer.set_exception(RuntimeEnvSetupError("no such variable"))
-    actor = SimpleNamespace(make=SimpleNamespace(remote=lambda: answer))
+    actor = SimpleNamespace(make=SimpleNamespace(remote=lambda *_: answer))
     with pytest.raises(EngineDiedError, match="engine 0: start failed"):
         await ActorHandle("engine 0", actor, EngineDiedError).make(deadline_s=5.0)

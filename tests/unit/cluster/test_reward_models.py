@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from agentrl.cluster import reward_models as module
-from agentrl.cluster.ray import Cluster
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.reward_models import RewardModels, ServedModel
 from agentrl.cluster.signals import Stop
 from agentrl.config.schema import Config

@@ -12,7 +12,8 @@ import pytest
 from agentrl.algorithms.sample import Column, TrainSequence
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.placement import bundles, scorers_bundle, scorers_gpus
-from agentrl.cluster.ray import ActorSpec, Cluster
+from agentrl.cluster.ray.actors import ActorSpec
+from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
 from agentrl.config.schema import Config
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError, RunError

@@ -36,7 +36,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/checking/running.py": "a check that raises has failed, and its text is in the report",
     "agentrl/cli/gc.py": "a line of the output names the cleanup that failed, and the exit status is 1",
     "agentrl/cluster/engines.py": "the restart counts as failed: the engine is replaced again, as often as allowed",
-    "agentrl/cluster/ray.py": "RunError if Ray does not start, ConfigError if nothing listens at an address",
+    "agentrl/cluster/ray/start.py": "RunError if Ray does not start, ConfigError if nothing listens at an address",
     "agentrl/config/doctor.py": "a failed check names the check that is broken",
     "agentrl/env/driver/tools.py": "a tool's result has no text form: the model reads the error",
     "agentrl/env/driver/user_code.py": "the result of an author's method, which the driver judges",
@@ -73,6 +73,8 @@ DROPPED: Allowed = {  # `gather(…, return_exceptions=True)` whose result is dr
     "agentrl/rollout/scheduler.py": (1, _CANCELLED),
     "agentrl/rollout/session.py": (1, _CANCELLED),
     "agentrl/serving/server.py": (1, _CANCELLED),
+    "agentrl/weights/publisher.py": (1, _CANCELLED),
+    "agentrl/weights/transfer.py": (1, _CANCELLED),
     "sandbox/agentrl_sandbox/connections.py": (1, _CANCELLED),
     "sandbox/agentrl_sandbox/server.py": (
         1,

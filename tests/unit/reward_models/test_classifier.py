@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertTokenizer,
+)
 
 from agentrl.errors import ConfigError
 from agentrl.reward_models.classifier import Classifier
@@ -42,6 +48,18 @@ def test_messages_are_rendered_by_the_chat_template_without_a_generation_prompt(
     rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>\n"
     classifier = Classifier(str(model))
     assert classifier.encode(messages) == classifier.encode(rendered)
+
+
+def test_a_model_without_a_chat_template_reads_its_special_tokens(tmp_path: Path) -> None:
+    """An encoder was trained to score a text between [CLS] and [SEP]."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 16}
+    config = BertConfig(vocab_size=len(words), num_labels=1, max_position_embeddings=16, **sizes)
+    BertForSequenceClassification(config).save_pretrained(tmp_path)
+    classifier, tokenizer = Classifier(str(tmp_path)), AutoTokenizer.from_pretrained(tmp_path)
+    assert classifier.encode("good bad") == tokenizer("good bad")["input_ids"] == [2, 5, 6, 3]
 
 
 @pytest.mark.parametrize(("text", "kind"), [("", "empty"), ("x" * 600, "too_long")])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from agentrl.env import fenced
 from agentrl.errors import ConfigError
 from agentrl.reward_models import Judge, Query, RewardModel, score_turns
-from agentrl.types import Message, Signal
+from agentrl.reward_models.turns import score_turns_of
+from agentrl.types import Exchange, Message, Signal
+from tests.unit.algorithms.cases import trajectory
 from tests.unit.reward_models.lengths import serving
 from tests.unit.reward_models.test_client import TURNS, answering
 
@@ -34,7 +37,13 @@ async def test_the_last_score_in_the_answer_counts_and_the_answer_is_the_evidenc
     assert signal.verifier.startswith("qwen at http://")
 
 
-@pytest.mark.parametrize("ending", ["Score: 8", "**Score: 8**", "Score: 8/10.", "Score:  8 / 10 \n"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        *("Score: 8", "**Score: 8**", "**Score:** 8", "Score: **8**", "`Score: 8`", "score: 8", "SCORE: `8`."),
+        *("Score: 8/10.", "Score:  8 / 10 \n"),
+    ],
+)
 async def test_a_score_may_be_written_as_models_write_it(ending: str) -> None:
     assert (await judged(said(f"Good.\n{ending}"))).value == 8.0
 
@@ -111,6 +120,18 @@ async def test_each_turn_gets_the_score_of_the_conversation_up_to_it() -> None:
         assert [(s.value, s.scope, s.turn) for s in signals] == [(3.0, "turn", 0), (5.0, "turn", 1)]
         assert [(s.value, s.turn) for s in await score_turns(model, TURNS, 1)] == [(5.0, 0)]
         assert await score_turns(model, TURNS, 0) == ()
+        await model.aclose()
+
+
+async def test_the_turns_of_a_finished_episode_are_scored_by_what_the_policy_saw() -> None:
+    """The second turn's history was rewritten: the first turn is not scored by what came later."""
+    messages = [*TURNS[:2], Message(role="system", content="now"), *TURNS]
+    where = (Exchange(0, 2), Exchange(2, len(messages)))
+    episode = replace(trajectory(0, 0.0, lengths=(1, 1)), messages=tuple(messages), exchanges=where)
+    async with serving() as client:
+        model = RewardModel(str(client.base_url))
+        scores = [signal.value for signal in await score_turns_of(model, episode)]
+        assert scores == [(await model.score(part)).value for part in (messages[:2], messages[2:])]
         await model.aclose()
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 
+from agentrl.algorithms.gigpo import anchors
 from agentrl.engine.scripted import Delay, Die, Hang, Raise
 from agentrl.env import AgentEnv, Context, Env, GymnasiumEnv, Limits, Model, Signal, Task, Tasks, reward
 from agentrl.env import play as episodes_of
 from agentrl.env.testing import check_environment
 from agentrl.errors import ConfigError, EngineError
+from agentrl.records.store import decode, encode
 from agentrl.types import Message, StopReason
 from tests.unit.rollout.agents import ADD, CALL, Client, Played, play, user
 from tests.unit.rollout.cases import Chat, check_law_1
@@ -45,6 +48,55 @@ async def test_a_rewritten_history_is_context_of_a_branch_of_its_own() -> None:
 
     trajectory, heard = await play(rewriting, ["four", "five"])
     assert [sum(sequence.mask) for sequence in trajectory.sequences] == [len(c.ids) for _, _, c in heard.calls]
+
+
+def said(messages: Sequence[Message]) -> list[str]:
+    return [str(message["content"]) for message in messages]
+
+
+async def test_each_turn_has_the_conversation_that_the_policy_saw_then() -> None:
+    """A reward model that scores turns, a judge and GiGPO read these."""
+
+    async def counting(client: Client) -> None:
+        history: list[dict[str, Any]] = []
+        for left in (3, 2, 1):
+            asked = [{"role": "system", "content": f"{left} steps left"}, *history, user(f"state {left}")]
+            history += [user(f"state {left}"), await client.ask(*asked)]
+
+    trajectory, _ = await play(counting, ["A", "B", "C"])
+    assert len(trajectory.messages) == 3 + 5 + 7, "each call has a history of its own"
+    conversations = [said(trajectory.conversation(turn)) for turn in range(3)]
+    assert conversations[0] == ["3 steps left", "state 3", "A"]
+    assert conversations[1] == ["2 steps left", "state 3", "A", "state 2", "B"]
+    assert said(trajectory.last_conversation) == ["1 steps left", "state 3", "A", "state 2", "B", "state 1", "C"]
+    seen = [said(trajectory.observation(turn)) for turn in range(3)]
+    assert seen == [["3 steps left", "state 3"], ["state 2"], ["state 1"]]
+    assert [anchor[-1] for anchor in anchors(trajectory)] == [("user", f"state {left}") for left in (3, 2, 1)]
+    assert decode(encode(trajectory)).exchanges == trajectory.exchanges
+
+
+async def test_branches_of_a_conversation_know_from_where_they_go_on() -> None:
+    async def branching(client: Client) -> None:
+        root = await client.ask(user("plan"))
+        first = await client.ask(user("plan"), root, user("left"))
+        await client.ask(user("plan"), root, user("right"))
+        await client.ask(user("plan"), root, user("left"), first, user("on"))
+
+    trajectory, _ = await play(branching, ["P", "L", "R", "E"])
+    assert [exchange.parent for exchange in trajectory.exchanges] == [None, 0, 0, 1]
+    assert said(trajectory.conversation(2)) == ["plan", "P", "right", "R"]
+    assert said(trajectory.conversation(3)) == ["plan", "P", "left", "L", "on", "E"]
+
+
+async def test_results_of_tools_in_a_rewritten_history_are_not_counted_again() -> None:
+    async def rewriting(client: Client) -> None:
+        call = await client.ask(user("3 + 4?"), tools=[ADD])
+        result = {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": "7"}
+        second = await client.ask(user("3 + 4?"), call, result, tools=[ADD])
+        await client.ask({"role": "system", "content": "short"}, user("3 + 4?"), call, result, second, user("sure?"))
+
+    trajectory, _ = await play(rewriting, [CALL, "7", "yes"])
+    assert [message["content"] for message in trajectory.tool_results] == ["7"]
 
 
 async def test_parallel_calls_and_subagents_train_no_token_twice() -> None:

@@ -1,0 +1,172 @@
+"""Objects in processes of their own, called with deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from agentrl.cluster.processes import ProcessRecord, identified
+from agentrl.errors import AgentRLError, DeadlineError
+
+CONCURRENT_CALLS = 100_000
+
+
+@dataclass(frozen=True)
+class ActorSpec:
+    """Specification of a Ray actor: `factory(*args)` runs in its process when `ActorHandle.make` is called.
+
+    `is_blocking` objects answer one call at a time in their main thread; others run on an asyncio loop. `gpus` may be
+    a fraction; actors with the same `bundle` share its GPUs. With `nodes` the process runs on a node of Ray that has a
+    resource of that name. Calls raise `died` when the process is gone.
+    """
+
+    name: str
+    factory: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpus: float = 0.0
+    bundle: int | None = None
+    nodes: str = ""
+    is_blocking: bool = False
+    died: type[AgentRLError] = AgentRLError
+
+
+class _Host:
+    """The process of an object whose methods are coroutines (or cheap)."""
+
+    def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._factory, self._args = factory, args
+        self._object: Any = None
+
+    async def make(self, role: str, *args: Any) -> ProcessRecord:
+        self._object = self._factory(*self._args, *args)
+        return identified(role, [os.getpid()])[0]
+
+    async def call(self, method: str, *args: Any) -> Any:
+        result = getattr(self._object, method)(*args)
+        return await result if inspect.isawaitable(result) else result
+
+    async def identify(self, role: str, pids: Sequence[int]) -> list[ProcessRecord]:
+        return identified(role, pids)
+
+    async def address(self) -> tuple[str, int]:
+        return node_address(), free_port()
+
+
+class _BlockingHost:
+    """The process of an object that computes in its main thread."""
+
+    def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._factory, self._args = factory, args
+        self._object: Any = None
+
+    def make(self, role: str, *args: Any) -> ProcessRecord:
+        self._object = self._factory(*self._args, *args)
+        return identified(role, [os.getpid()])[0]
+
+    def call(self, method: str, *args: Any) -> Any:
+        return getattr(self._object, method)(*args)
+
+    def address(self) -> tuple[str, int]:
+        return node_address(), free_port()
+
+
+class ActorHandle:
+    """An object in an actor as its callers see it. Picklable: it may be sent to other actors."""
+
+    def __init__(self, name: str, actor: Any, died: type[AgentRLError]) -> None:
+        self.name, self._actor, self._died = name, actor, died
+        self.key = uuid.uuid4().hex
+
+    async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
+        """Call a method. Raises what it raises, DeadlineError, or the `died` of the spec when the process is gone.
+
+        Cancelling the caller, or running out of time, cancels the call in the process.
+        """
+        ref = self._actor.call.remote(method, *args)
+        return await self._answer(ref, method, deadline_s)
+
+    async def make(self, *args: Any, deadline_s: float) -> ProcessRecord:
+        """Make the object, with `args` after those of the spec; returns its process."""
+        process: ProcessRecord = await self._answer(self._actor.make.remote(self.name, *args), "start", deadline_s)
+        return process
+
+    async def identify(self, pids: Sequence[int], deadline_s: float) -> list[ProcessRecord]:
+        """Return the processes with these ids on the host of an object whose methods are coroutines."""
+        found: list[ProcessRecord] = await self._answer(
+            self._actor.identify.remote(self.name, list(pids)), "identify", deadline_s
+        )
+        return found
+
+    async def address(self, deadline_s: float) -> tuple[str, int]:
+        """Return the address of the actor's host and a port that is free there; also before its object is made."""
+        address: tuple[str, int] = await self._answer(self._actor.address.remote(), "start", deadline_s)
+        return address
+
+    def kill(self) -> None:
+        """End the process at once. Idempotent."""
+        ray.kill(self._actor, no_restart=True)
+
+    async def _answer(self, ref: Any, method: str, deadline_s: float) -> Any:
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await ref
+        except TimeoutError:
+            ray.cancel(ref)
+            raise DeadlineError(f"{self.name}: {method} took longer than {deadline_s:.0f} s") from None
+        except asyncio.CancelledError:
+            ray.cancel(ref)
+            raise
+        except RayTaskError as error:
+            raise self._unwrapped(error, method) from error
+        except RayActorError as error:
+            raise self._died(f"{self.name}: its process died during {method} ({first_line(error)})") from None
+        except RayError as error:
+            raise self._died(f"{self.name}: {method} failed ({first_line(error)})") from error
+
+    def _unwrapped(self, error: RayTaskError, method: str) -> BaseException:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, AgentRLError):
+            return cause
+        raised = error if cause is None else cause
+        return AgentRLError(f"{self.name}: {method} raised {type(raised).__name__}: {raised}")
+
+
+def node_address() -> str:
+    """Return the address of this machine in the cluster."""
+    address: str = ray.util.get_node_ip_address()
+    return address
+
+
+def free_port() -> int:
+    """Return a free TCP port of this machine."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that is not empty, its type's name without one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def start_actor(spec: ActorSpec, **placed: Any) -> ActorHandle:
+    """Start the process of an actor, with options of Ray that say where; `ActorHandle.make` then makes its object."""
+    options: dict[str, Any] = {"num_cpus": 0, "num_gpus": spec.gpus, "max_restarts": 0, **placed}
+    if not spec.is_blocking:
+        options["max_concurrency"] = CONCURRENT_CALLS
+    if spec.env:
+        options["runtime_env"] = {"env_vars": dict(spec.env)}
+    host = _BlockingHost if spec.is_blocking else _Host
+    return ActorHandle(spec.name, ray.remote(host).options(**options).remote(spec.factory, spec.args), spec.died)

@@ -1,0 +1,74 @@
+"""The token that the processes of a Ray cluster show each other: whoever may connect to Ray may run code there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import ray._raylet
+from ray.exceptions import AuthenticationError, RpcError
+
+from agentrl.errors import RunError
+
+MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+FILE = "ray-token"
+_raylet: Any = ray._raylet
+
+
+class Authentication:
+    """Authentication of this process and its children. `RAY_AUTH_MODE`, if it is set, is left as it is.
+
+    Ray itself would write a token into the home folder for every cluster that is started here, which then differs from
+    that of other machines and keeps them from joining.
+    """
+
+    def __init__(self) -> None:
+        self._before = {name: os.environ.get(name) for name in (MODE, TOKEN_PATH)}
+        self._file: Path | None = None
+
+    def begin(self, folder: Path) -> None:
+        """Protect a cluster that is started now with a token of its own, in the folder of the run."""
+        if os.environ.get(MODE) or os.environ.get(TOKEN) or os.environ.get(TOKEN_PATH):
+            return
+        self._file = folder / FILE
+        self._file.unlink(missing_ok=True)
+        self._file.touch(0o600)
+        self._file.write_text(secrets.token_hex(32))
+        os.environ[TOKEN_PATH] = str(self._file)
+        _raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+    def join(self, address: str) -> None:
+        """Show the token of this machine to the cluster at `address`, "" if it is not known.
+
+        Raises RunError at once if the cluster refuses it; Ray would try for twenty seconds.
+        """
+        if not os.environ.get(MODE) and _raylet.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
+            os.environ[MODE] = "token"
+            _raylet.Config.initialize("")
+        if not address:
+            return
+        try:
+            _raylet.GcsClient(address=address)
+        except RpcError:
+            return  # it is not for the token that Ray will fail
+        except AuthenticationError:
+            host = address.rpartition(":")[0]
+            raise RunError(
+                f"the Ray cluster at {address} refuses this machine: its token is missing or another one. Copy it from "
+                f'the head: mkdir -p ~/.ray && scp {host}:.ray/auth_token ~/.ray/ (docs/scale-out.md, "On several '
+                'machines")'
+            ) from None
+
+    def end(self) -> None:
+        """Restore the environment, and remove the token. Idempotent."""
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+        _raylet.Config.initialize("")
+        _raylet.AuthenticationTokenLoader.instance().reset_cache()

@@ -1,0 +1,128 @@
+"""Hosts made of namespaces: each has its own address, host name, processes, /tmp and /dev/shm, and its own home.
+
+They share the file system otherwise, and this machine's cores and memory. A switch, a network namespace too, connects
+them; nothing of this machine's own network is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SUBNET = "10.99.0"
+WAIT_S = 10.0
+UNSHARED = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
+SETUP = """
+set -e
+hostname {name}
+mount --make-rprivate /
+mount -t tmpfs -o size={shm_mib}m tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+mkdir /tmp/home
+printf '127.0.0.1 localhost\\n127.0.1.1 {name}\\n' > /tmp/hosts  # as Debian writes it
+mount --bind /tmp/hosts /etc/hosts
+ip link set lo up
+echo ready
+exec sleep infinity
+"""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host, by the id of the process that holds its namespaces."""
+
+    name: str
+    address: str
+    pid: int
+    switch: int
+    cable: str
+
+    def command(self, *words: str) -> list[str]:
+        """The command that runs `words` on the host."""
+        inside = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--pid", "--uts", "--ipc"]
+        return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", *words]
+
+    def run(self, *words: str, timeout_s: float = 120.0) -> str:
+        """The output of a command on the host, which must succeed."""
+        done = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=timeout_s, check=False)
+        assert done.returncode == 0, f"{self.name}: {' '.join(words)} ended with {done.returncode}:\n{done.stderr}"
+        return done.stdout
+
+    def unplug(self) -> None:
+        """Cut the host off."""
+        _in_network(self.switch, "ip", "link", "set", self.cable, "down")
+
+    def plug_in(self) -> None:
+        """Connect the host again."""
+        _in_network(self.switch, "ip", "link", "set", self.cable, "up")
+
+    def kill(self) -> None:
+        """Pull the plug: the kernel kills every process of the host."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def missing() -> str:
+    """Why no hosts can be made here, "" if they can."""
+    if os.geteuid() != 0:
+        return "namespaces need root"
+    if lacking := [tool for tool in ("ip", "nsenter", "unshare") if shutil.which(tool) is None]:
+        return f"not installed: {', '.join(lacking)}"
+    tried = subprocess.run(["unshare", *UNSHARED, "true"], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    return tried.stderr.strip()
+
+
+@contextmanager
+def hosts(*names: str, shm_mib: int = 1024) -> Iterator[list[Host]]:
+    """Make hosts on one network; on exit all their processes are killed."""
+    with ExitStack() as stack:
+        alone = ["unshare", "--net", "--fork", "--kill-child"]
+        switch = stack.enter_context(_held(alone, "echo ready; exec sleep infinity"))
+        for words in (("link", "add", "switch", "type", "bridge"), ("link", "set", "switch", "up")):
+            _in_network(switch, "ip", *words)
+        yield [stack.enter_context(_host(name, number, switch, shm_mib)) for number, name in enumerate(names, 1)]
+
+
+@contextmanager
+def _host(name: str, number: int, switch: int, shm_mib: int) -> Iterator[Host]:
+    with _held(["unshare", *UNSHARED], SETUP.format(name=name, shm_mib=shm_mib)) as pid:
+        cable, address = f"cable{number}", f"{SUBNET}.{number}"
+        _in_network(switch, "ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        _in_network(switch, "ip", "link", "set", cable, "master", "switch", "up")
+        _in_network(pid, "ip", "address", "add", f"{address}/24", "dev", "eth0")
+        _in_network(pid, "ip", "link", "set", "eth0", "up")
+        yield Host(name, address, pid, switch, cable)
+
+
+@contextmanager
+def _held(unshare: Sequence[str], script: str) -> Iterator[int]:
+    """Run a script in new namespaces; yields the id of its process when it has said "ready"."""
+    process = subprocess.Popen([*unshare, "bash", "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", "the namespaces could not be set up"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        yield int(children[0])
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
+
+
+def _in_network(pid: int, *words: str) -> None:
+    done = subprocess.run(
+        ["nsenter", "-t", str(pid), "--net", *words], capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+
+
+@contextmanager
+def shared_folder() -> Iterator[Path]:
+    """A folder that all hosts see under the same path."""
+    with tempfile.TemporaryDirectory(prefix="agentrl-cluster-", dir="/var/tmp") as folder:
+        yield Path(folder)
