@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from agentrl.cli.flags import ENV, parse
+from agentrl.cluster.hardware import hardware
 from agentrl.config.keys import keys_in
 from agentrl.config.loading import read
-from agentrl.config.machine import detect
 from agentrl.config.resolve import explain, resolve_run
 from agentrl.config.toml import to_toml
 from agentrl.config.validate import idle_keys
@@ -23,7 +23,7 @@ from agentrl.training.inputs import configured_algorithm
 def run(words: list[str]) -> int:
     """Print every key with its value for this machine, the source of the value, and its meaning."""
     settings = read(*parse("config", "Print the configuration of `agentrl train` with the same flags.", words, ENV))
-    machine = detect()
+    machine = hardware()
     config = with_interpreters(resolve_run(settings.config, machine))
     algorithm = configured_algorithm(config)
     envs = [None if env.python else env_config(resolve(env.name), env.options) for env in config.env]

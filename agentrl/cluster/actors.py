@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.learners import Learners
-from agentrl.cluster.placement import bundles
+from agentrl.cluster.placement import Placement
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.reward_models import RewardModels
@@ -65,7 +66,7 @@ async def actors(
     """Start the actors; on exit every process has ended. `note` shows the user which processes are replaced."""
     registry = ProcessRegistry(folder.path)
     with timer.part("ray"):
-        cluster = Cluster(f"agentrl-{folder.path.name}", registry, bundles(config))
+        cluster = Cluster(f"agentrl-{folder.path.name}", registry, Placement(config).bundles)
     try:
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
         with closing(Restarts(folder, config.engine.restarts, note)) as restarts:
@@ -87,11 +88,11 @@ async def learner_ranks(
     """Start the learner ranks alone, which score too; on exit every process has ended."""
     scorers = config.scorers.model_copy(update={"placement": "colocate"})
     config = config.model_copy(update={"scorers": scorers})
-    cluster = Cluster(f"agentrl-{folder.path.name}", ProcessRegistry(folder.path), bundles(config))
+    cluster = Cluster(f"agentrl-{folder.path.name}", ProcessRegistry(folder.path), Placement(config).bundles)
     try:
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
         specs = [learner_spec(config, model, folder.path, rank) for rank in range(config.learner.ranks)]
-        learners = Learners(cluster, specs)
+        learners = Learners(cluster, specs, config.learner.start_timeout_s)
         await stop.cut(learners.start())
         yield learners
     finally:
@@ -108,42 +109,57 @@ def _spawned(
     slots = Slots({label: rollout.concurrency for label, rollout in rollouts.items()})
     patience_s = max((keys.timeout_s for env in config.env for keys in config.roles_of(env).values()), default=0.0)
     workers = Workers(cluster, spec_of, config.rollout.workers, restarts, slots, rewarded, patience_s)
-    engine_spec_of = partial(engine_spec, config, model, scratch_of(folder.path))
-    engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop)
     ranks = [learner_spec(config, model, folder.path, rank) for rank in range(config.learner.ranks if learns else 0)]
     scorers = _scorers(cluster, config, model, restarts) if learns else None
+    learners = Learners(cluster, ranks, config.learner.start_timeout_s, scorers)
+    engine_spec_of = partial(engine_spec, config, model, scratch_of(folder.path))
+    placement = Placement(config)
+    devices = (lambda engine_id: learners.devices(placement.sharers(engine_id))) if placement.is_shared else None
+    engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop, devices=devices)
     role_engines = tuple(
         RoleEngines(cluster, config, index, folder.path, scratch_of(folder.path), workers, restarts, stop)
         for index in range(len(config.role_models))
     )
-    return Actors(engines, workers, Learners(cluster, ranks, scorers), reward_models, role_engines)
+    return Actors(engines, workers, learners, reward_models, role_engines)
 
 
 def _scorers(cluster: Cluster, config: Config, model: Path, restarts: Restarts) -> ScorerProcess | None:
     columns = separate_columns(config)
     if not columns:
         return None
-    return ScorerProcess(cluster, scorers_spec(config, model), columns, restarts)
+    return ScorerProcess(cluster, scorers_spec(config, model), columns, restarts, config.learner.start_timeout_s)
 
 
 async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
-    """Start all actors side by side; the first failure cancels the others."""
-    parts = [
-        timer.timed("engines", team.engines.start()),
-        timer.timed("workers", team.workers.start(team.fleets)),
-    ]
+    """Start all actors side by side; the first failure cancels the others.
+
+    A learner that shares the GPUs of engines starts when they sleep: vLLM counts what others hold as its own.
+    """
+    engines = asyncio.create_task(timer.timed("engines", team.engines.start()))
+    parts = [_awaited(engines), timer.timed("workers", team.workers.start(team.fleets))]
     parts += [timer.timed("role engines", each.start()) for each in team.role_engines]
     if team.reward_models.is_serving:
         parts.append(timer.timed("reward models", team.reward_models.start()))
     if learns:
-        parts.append(timer.timed("learner", team.learners.start()))
+        first = engines if team.engines.shares_gpus else None
+        parts.append(timer.timed("learner", _after(first, team.learners.start())))
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
+        for task in (engines, *tasks):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(engines, *tasks, return_exceptions=True)
+
+
+async def _after(first: asyncio.Task[None] | None, work: Coroutine[Any, Any, None]) -> None:
+    if first is not None:
+        await asyncio.wait({first})
+    await work
+
+
+async def _awaited(task: asyncio.Task[None]) -> None:
+    await task
 
 
 async def _ended(team: Actors, registry: ProcessRegistry) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from typing import Any, cast
 
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
@@ -28,7 +28,10 @@ class Engines:
 
     `spec_of(engine_id)` specifies an engine, and the workers know all of them by `model`. An engine that dies, does not
     answer or does not hold the published weights is replaced, and the workers send its requests elsewhere. More than
-    `engine.restarts` deaths stop the run.
+    `engine.restarts` incidents stop the run; engines that one cause has lost are one incident.
+
+    `devices(engine_id)` are the GPUs that an engine and learner ranks use by turns. Such engines sleep once they have
+    started, and none starts while it is the learner's turn.
     """
 
     def __init__(
@@ -40,9 +43,15 @@ class Engines:
         restarts: Restarts,
         stop: Stop,
         model: str = POLICY,
+        devices: Callable[[int], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
         self._cluster, self._spec_of, self._section = cluster, spec_of, section
         self._workers, self._restarts, self._stop, self.model = workers, restarts, stop, model
+        self._devices = devices
+        self._turn = asyncio.Lock()
+        """Held while it is the learner's turn, and while an engine starts."""
+        self._is_learners_turn = False
+        self._refill: Refill | None = None
         self._engines = [self._spawned(engine_id) for engine_id in range(section.count)]
         self._down: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,33 +62,53 @@ class Engines:
         """All engines by engine id; an engine that is being replaced is still the lost one."""
         return list(self._engines)
 
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether engines and learner take turns on GPUs."""
+        return self._devices is not None
+
     def serving(self) -> dict[int, RemoteEngine]:
         """Return the engines that are up, by engine id."""
         return {i: engine for i, engine in enumerate(self._engines) if i not in self._down}
 
     async def start(self) -> None:
         """Wait until every engine has loaded the model."""
-        await asyncio.gather(*(self._start(engine) for engine in self._engines))
+        await asyncio.gather(*(self._start(engine_id, engine) for engine_id, engine in enumerate(self._engines)))
 
     def watch(self, refill: Refill) -> None:
         """Replace engines that die, from now on; `refill` publishes the present weights to one of them."""
+        self._refill = refill
         for engine_id in range(len(self._engines)):
-            self._run(self._heartbeats(engine_id, refill))
+            self._run(self._heartbeats(engine_id))
 
-    def replace(self, engine_id: int, engine: Engine, why: str, refill: Refill) -> None:
-        """Replace `engine` in the background, unless that was done or is under way."""
-        if self._is_closing or engine_id in self._down or self._engines[engine_id] is not engine:
+    def replace(self, lost: Mapping[int, Engine], why: str) -> None:
+        """Replace engines in the background, unless that was done or is under way.
+
+        Raises RunError after too many incidents.
+        """
+        new = [n for n, engine in lost.items() if n not in self._down and self._engines[n] is engine]
+        if self._is_closing or not new:
             return
-        self._down.add(engine_id)
-        self._run(self._replace(engine_id, why, refill))
+        self._down.update(new)
+        self._restarts.lost("engines", ", ".join(self._engines[n].actor.name for n in new), why)
+        for engine_id in new:
+            self._run(self._replace(engine_id, why))
 
     async def sleep(self, deadline_s: float) -> None:
-        """Free the GPUs for the learner that shares them."""
-        await asyncio.gather(*(engine.sleep(deadline_s) for engine in self.serving().values()))
+        """Free the GPUs for the learner that shares them, once no engine is starting. One that fails is replaced."""
+        try:
+            await asyncio.wait_for(self._turn.acquire(), self._section.start_timeout_s)
+        except TimeoutError:
+            raise RunError("an engine that is being replaced does not start; the learner waits for its GPU") from None
+        self._is_learners_turn = True
+        await self._each("sleep", deadline_s)
 
     async def wake(self, deadline_s: float) -> None:
-        """Take the GPUs back; weights must be published before anything is sampled."""
-        await asyncio.gather(*(engine.wake(deadline_s) for engine in self.serving().values()))
+        """Take memory for weights back; weights must be published before anything is sampled."""
+        if self._is_learners_turn:
+            self._is_learners_turn = False
+            self._turn.release()
+        await self._each("wake", deadline_s)
 
     async def close(self) -> None:
         """End every engine and its processes. Idempotent."""
@@ -95,14 +124,28 @@ class Engines:
     def _spawned(self, engine_id: int) -> RemoteEngine:
         return RemoteEngine(self._cluster.spawn(self._spec_of(engine_id)))
 
-    async def _start(self, engine: RemoteEngine) -> None:
-        actor = cast(ActorHandle, engine.actor)
-        await actor.make(deadline_s=self._section.start_timeout_s)
-        await engine.start(self._section.start_timeout_s)
+    async def _start(self, engine_id: int, engine: RemoteEngine) -> None:
+        actor, deadline_s = cast(ActorHandle, engine.actor), self._section.start_timeout_s
+        devices = await self._devices(engine_id) if self._devices else ()
+        await actor.make(*([list(devices)] if devices else []), deadline_s=deadline_s)
+        await engine.start(deadline_s)
         for process in await actor.identify(await engine.pids(), END_S):
             self._cluster.register(process)
+        if self._devices:
+            await engine.sleep(deadline_s)
 
-    async def _heartbeats(self, engine_id: int, refill: Refill) -> None:
+    async def _each(self, method: str, deadline_s: float) -> None:
+        """Call a method of every engine; those that fail are replaced."""
+        engines = self.serving()
+        calls = (getattr(engine, method)(deadline_s) for engine in engines.values())
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        for (engine_id, engine), result in zip(engines.items(), results, strict=True):
+            if isinstance(result, AgentRLError):
+                self.replace({engine_id: engine}, str(result))
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def _heartbeats(self, engine_id: int) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             if engine_id in self._down:
@@ -111,28 +154,30 @@ class Engines:
             try:
                 await engine.check(ANSWER_S)
             except AgentRLError as error:
-                self.replace(engine_id, engine, str(error), refill)
+                self.replace({engine_id: engine}, str(error))
 
-    async def _replace(self, engine_id: int, why: str, refill: Refill) -> None:
+    async def _replace(self, engine_id: int, why: str) -> None:
+        name = self._engines[engine_id].actor.name
         while True:
-            name = self._engines[engine_id].actor.name
-            self._restarts.lost("engines", name, why)
             self._run(self._workers.engine_lost(engine_id, why, self.model))
-            error = (await acatch(self._restart(engine_id, refill))).error
+            error = (await acatch(self._restart(engine_id))).error
             if error is None:
                 break
             if isinstance(error, RunError):
                 raise error
             why = str(as_run_error(error))
+            self._restarts.lost("engines", name, why)
         self._restarts.back(name)
         self._run(self._workers.engine_restarted(engine_id, self._engines[engine_id], self.model))
 
-    async def _restart(self, engine_id: int, refill: Refill) -> None:
+    async def _restart(self, engine_id: int) -> None:
+        assert self._refill is not None, "engines are watched before one is replaced"
         await self._end(self._engines[engine_id])
         engine = self._spawned(engine_id)
         try:
-            await self._start(engine)
-            await refill(engine)
+            async with self._turn if self._devices else nullcontext():
+                await self._start(engine_id, engine)
+            await self._refill(engine)
         except BaseException:
             await self._end(engine)
             raise

@@ -16,7 +16,6 @@ from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import StepReport, Version
 from agentrl.weights.staging import StagedBucket
 
-START_S = 600.0
 NOTICE_S = 5.0  # Ray may notice a dead process later than its peers do
 
 
@@ -26,8 +25,10 @@ class Learners:
     If a rank fails or does not answer, the call raises LearnerError naming it.
     """
 
-    def __init__(self, cluster: Cluster, specs: list[ActorSpec], scorers: ScorerProcess | None = None) -> None:
-        self._cluster, self._scorers = cluster, scorers
+    def __init__(
+        self, cluster: Cluster, specs: list[ActorSpec], start_s: float, scorers: ScorerProcess | None = None
+    ) -> None:
+        self._cluster, self._start_s, self._scorers = cluster, start_s, scorers
         self._ranks: list[ActorHandle] = [cluster.spawn(spec) for spec in specs]
 
     async def start(self) -> None:
@@ -35,10 +36,15 @@ class Learners:
         await _together([self._start(), *([self._scorers.start()] if self._scorers else [])])
 
     async def _start(self) -> None:
-        address = await self._ranks[0].address(START_S)
-        starts = (self._within(rank.make(*address, deadline_s=START_S), rank.name) for rank in self._ranks)
+        address = await self._ranks[0].address(self._start_s)
+        starts = (self._within(rank.make(*address, deadline_s=self._start_s), rank.name) for rank in self._ranks)
         for process in await asyncio.gather(*starts):
             self._cluster.register(process)
+
+    async def devices(self, ranks: Iterable[int]) -> list[str]:
+        """Return the GPUs of these ranks, as their host numbers them; also before they have started."""
+        found = await asyncio.gather(*(self._ranks[rank].devices(self._start_s) for rank in ranks))
+        return [device for of_rank in found for device in of_rank]
 
     async def score(
         self, batch: list[TrainSequence], columns: Sequence[Column], deadline_s: float

@@ -1,67 +1,117 @@
-"""Which GPUs the processes get: their own, or one that engine i and learner rank i share in turns.
+"""Where the processes of a run are: GPUs of their own, or the same ones by turns, and nodes of a kind.
 
-Sharing is not yet verified on a GPU.
+A bundle is a group of GPUs that Ray reserves on one node: those of an engine, so that a tensor-parallel engine never
+spans nodes, or that of a learner rank. If engines and learner share GPUs, the ranks own them and the engine of the same
+bundle uses them by turns. Not yet verified on GPUs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from agentrl.config.schema import Config
 
-LEARNER_SHARE = 0.5  # for Ray to place them; the one whose turn it is uses the whole GPU
+ON_NODE = 0.001
+"""How much of a resource that names nodes a process takes."""
+Bundle = dict[str, float]
 
 
-def is_shared(config: Config) -> bool:
-    """Return whether engine i and learner rank i take turns on one GPU."""
-    return config.engine.placement == "colocate"
+@dataclass(frozen=True)
+class Place:
+    """Where a process is: `bundle` of the reserved ones, its GPUs, the resource that its nodes have ("" for any)."""
+
+    bundle: int | None = None
+    gpus: float = 0.0
+    nodes: str = ""
 
 
-def bundles(config: Config) -> list[dict[str, float]] | None:
-    """Return the resources of each shared GPU, to reserve at the start; None where nothing is shared.
-
-    After them come a bundle for scorers outside the learner's ranks, and one for each model that plays roles.
-    """
-    if not is_shared(config):
-        return None
-    others = (config.scorers.placement == "separate") + len(config.role_models)
-    return [{"GPU": 1.0}] * (_shared_gpus(config) + others)
+ANYWHERE = Place()
 
 
-def _shared_gpus(config: Config) -> int:
-    return max(config.engine.count, config.learner.ranks)
+@dataclass(frozen=True)
+class Placement:
+    """The place of every process of a resolved configuration."""
+
+    config: Config
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether engines and learner take turns on the same GPUs."""
+        return self.config.engine.placement == "colocate"
+
+    @property
+    def bundles(self) -> list[Bundle] | None:
+        """The resources to reserve at the start; None on CPUs, which are not reserved."""
+        return [bundle for _, bundle in self._bundles()] if self._has_gpus else None
+
+    def engine(self, index: int) -> Place:
+        """Return the place of an engine; one that shares GPUs gets their numbers from `Learners.devices`."""
+        if not self._has_gpus:
+            return Place(nodes=self.config.engine.nodes)
+        return Place(self._index("engine", index), 0.0 if self.is_shared else self.gpus_per_engine)
+
+    def rank(self, index: int) -> Place:
+        """Return the place of a learner rank."""
+        if not self._has_gpus:
+            return Place(nodes=self.config.learner.nodes)
+        if self.is_shared:
+            return Place(self._index("engine", index // self.gpus_per_engine), 1.0)
+        return Place(self._index("rank", index), 1.0)
+
+    def sharers(self, engine: int) -> range:
+        """Return the ranks whose GPUs an engine uses by turns."""
+        per_engine = self.gpus_per_engine
+        return range(engine * per_engine, (engine + 1) * per_engine) if self.is_shared else range(0)
+
+    def worker(self) -> Place:
+        """Return the place of a rollout worker."""
+        return Place(nodes=self.config.rollout.nodes)
+
+    def scorers(self) -> Place:
+        """Return the place of scorers outside the learner's ranks."""
+        if not self._has_gpus:
+            return Place(nodes=self.config.scorers.nodes)
+        return Place(self._index("scorers"), 1.0)
+
+    def role(self, index: int) -> Place:
+        """Return the place of the engine of role model `index`."""
+        if not self._has_gpus:
+            return Place(nodes=self.config.engine.nodes)
+        return Place(self._index("role", index), 1.0)
+
+    def reward_model(self, index: int) -> Place:
+        """Return the place of the served reward model `index`."""
+        if not self._has_gpus:
+            return Place(nodes=self.config.reward.nodes)
+        return Place(self._index("reward", index), self.config.reward.gpus)
+
+    @property
+    def gpus_per_engine(self) -> int:
+        """The GPUs of an engine."""
+        return self.config.engine.tensor_parallel * self.config.engine.pipeline_parallel
+
+    @property
+    def _has_gpus(self) -> bool:
+        return self.config.device == "cuda"
+
+    def _index(self, role: str, index: int = 0) -> int:
+        return [name for name, _ in self._bundles()].index((role, index))
+
+    def _bundles(self) -> Iterator[tuple[tuple[str, int], Bundle]]:
+        """Yield ((role, index), resources) of each bundle."""
+        config = self.config
+        for index in range(config.engine.count):
+            yield ("engine", index), _on(config.engine.nodes, self.gpus_per_engine)
+        for index in range(0 if self.is_shared else config.learner.ranks):
+            yield ("rank", index), _on(config.learner.nodes, 1.0)
+        if config.scorers.placement == "separate":
+            yield ("scorers", 0), _on(config.scorers.nodes, 1.0)
+        for index in range(len(config.role_models)):
+            yield ("role", index), _on(config.engine.nodes, 1.0)
+        for index in range(len(config.reward.served)):
+            yield ("reward", index), _on(config.reward.nodes, config.reward.gpus)
 
 
-def bundle(config: Config, index: int) -> int | None:
-    """Return the bundle of engine or rank `index`."""
-    return index if is_shared(config) else None
-
-
-def engine_gpus(config: Config) -> float:
-    """Return how many GPUs an engine needs."""
-    if is_shared(config):
-        return 1 - LEARNER_SHARE
-    return float(config.engine.tensor_parallel) if config.device == "cuda" else 0.0
-
-
-def learner_gpus(config: Config) -> float:
-    """Return how many GPUs a learner rank needs."""
-    return LEARNER_SHARE if is_shared(config) else float(config.device == "cuda")
-
-
-def scorers_bundle(config: Config) -> int | None:
-    """Return the bundle of scorers outside the learner's ranks."""
-    return _shared_gpus(config) if is_shared(config) else None
-
-
-def scorers_gpus(config: Config) -> float:
-    """Return how many GPUs such scorers need."""
-    return float(config.device == "cuda")
-
-
-def role_bundle(config: Config, index: int) -> int | None:
-    """Return the bundle of the engine of role model `index`."""
-    return _shared_gpus(config) + (config.scorers.placement == "separate") + index if is_shared(config) else None
-
-
-def role_gpus(config: Config) -> float:
-    """Return how many GPUs the engine of a model that plays roles needs."""
-    return float(config.device == "cuda")
+def _on(nodes: str, gpus: float) -> Bundle:
+    return {"GPU": gpus} | ({nodes: ON_NODE} if nodes else {})

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from agentrl.cluster.placement import Placement
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, node_address
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.ray.start import is_local
@@ -108,7 +109,7 @@ class RewardModels:
             make_served_model,
             (keys.model, self._token, config.reward.score_timeout_s, is_local()),
             env={"OMP_NUM_THREADS": str(config.reward.threads), "TOKENIZERS_PARALLELISM": "false", **visible},
-            gpus=config.reward.gpus,
+            place=Placement(config).reward_model(config.reward.served.index(keys)),
         )
         return self._cluster.spawn(spec)
 

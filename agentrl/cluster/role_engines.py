@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from agentrl.cluster.engines import Engines
-from agentrl.cluster.placement import role_bundle, role_gpus
+from agentrl.cluster.placement import Placement
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import engine_actor, vllm_spec
@@ -33,14 +33,14 @@ class RoleEngines:
             update={
                 "model": config.model.model_copy(update={"name": name, "max_context": max_context}),
                 "engine": config.engine.model_copy(
-                    update={"count": 1, "tensor_parallel": 1, "placement": "separate"},
+                    update={"count": 1, "tensor_parallel": 1, "pipeline_parallel": 1, "placement": "separate"},
                 ),
                 "weights": config.weights.model_copy(update={"transfer": "shm"}),
                 "lora": LoraSection(),
             }
         )
         spec = vllm_spec(own, model, str(scratch / f"role-{index}"))
-        actor = engine_actor(f"engine of {name}", spec, role_gpus(config), role_bundle(config, index))
+        actor = engine_actor(f"engine of {name}", spec, Placement(config).role(index))
         self.engines = Engines(cluster, lambda _: actor, own.engine, workers, restarts, stop, name)
         transfer = StagedTransfer(partial(stage_folder, model, folder, own.weights.bucket_mib << 20))
         self._publisher = Publisher(self.engines, transfer, own.weights.publish_timeout_s)

@@ -11,8 +11,6 @@ from agentrl.config.schema import Config
 from agentrl.errors import DeadlineError, LearnerDiedError
 from agentrl.records.restarts import Restarts
 
-START_S = 600.0
-
 
 def separate_columns(config: Config) -> frozenset[Column]:
     """Return the columns that models outside the learner's ranks compute."""
@@ -29,14 +27,17 @@ class ScorerProcess:
     deadline in a row stops the run: the work takes longer than it has.
     """
 
-    def __init__(self, cluster: Cluster, spec: ActorSpec, columns: frozenset[Column], restarts: Restarts) -> None:
+    def __init__(
+        self, cluster: Cluster, spec: ActorSpec, columns: frozenset[Column], restarts: Restarts, start_s: float
+    ) -> None:
         self._cluster, self._spec, self.columns, self.name = cluster, spec, columns, spec.name
+        self._start_s = start_s
         self._restarts = restarts
         self._actor = cluster.spawn(spec)
 
     async def start(self) -> None:
         """Wait until the models are loaded."""
-        self._cluster.register(await self._actor.make(deadline_s=START_S))
+        self._cluster.register(await self._actor.make(deadline_s=self._start_s))
 
     async def score(
         self, batch: list[TrainSequence], columns: list[Column], deadline_s: float

@@ -18,6 +18,7 @@ from agentrl.errors import AgentRLError, RunError
 T = TypeVar("T")
 
 PATIENCE_S = 15.0
+FAULT_PATIENCE_S = 300.0  # no scheduler kills a run that failed by itself: its checkpoint is worth some minutes
 WAKE_S = 0.5
 STOPPING = "\n{}: stopping, this may take a few seconds; press again to skip the checkpoint\n"
 
@@ -45,13 +46,16 @@ def as_run_error(error: BaseException) -> AgentRLError:
 
 
 class Stop:
-    """The end of a run: `cut` interrupts work at once, all other work gets PATIENCE_S seconds to end by itself."""
+    """The end of a run: `cut` interrupts work at once, all other work gets some time to end by itself.
+
+    After a signal that is PATIENCE_S seconds, after a failure FAULT_PATIENCE_S.
+    """
 
     def __init__(self) -> None:
         self._called = asyncio.Event()
         self._reason: BaseException = Stopped("")
         self._main = asyncio.current_task()
-        self._called_at = 0.0
+        self._deadline = 0.0
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
@@ -77,9 +81,10 @@ class Stop:
         """Stop the run because of `reason`: Stopped, or the error of a part that it needs."""
         if self._called.is_set():
             return
-        self._reason, self._called_at = reason, time.monotonic()
+        patience_s = PATIENCE_S if isinstance(reason, Stopped) else FAULT_PATIENCE_S
+        self._reason, self._deadline = reason, time.monotonic() + patience_s
         self._called.set()
-        asyncio.get_running_loop().call_later(PATIENCE_S, self._cancel)
+        asyncio.get_running_loop().call_later(patience_s, self._cancel)
 
     def if_failed(self, task: asyncio.Task[None]) -> None:
         """Stop the run if a task has ended with an error: a callback for tasks that nobody awaits."""
@@ -93,7 +98,7 @@ class Stop:
 
     def patience_s(self, default: float) -> float:
         """Return the seconds left to end in; `default` before a stop."""
-        return max(0.0, self._called_at + PATIENCE_S - time.monotonic()) if self.is_called else default
+        return max(0.0, self._deadline - time.monotonic()) if self.is_called else default
 
     def check(self) -> None:
         """Raise the reason if the run was asked to end."""

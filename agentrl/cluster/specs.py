@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from agentrl.algorithms.base import RunShape
-from agentrl.cluster.placement import bundle, engine_gpus, learner_gpus, scorers_bundle, scorers_gpus
+from agentrl.cluster.placement import Place, Placement
 from agentrl.cluster.ray.actors import ActorSpec
 from agentrl.config.models import Models, locate, other_models
 from agentrl.config.schema import POLICY, Config
 from agentrl.engine.client import EngineClient
 from agentrl.engine.server import EngineServer
 from agentrl.engine.vllm.engine import VllmEngine
-from agentrl.engine.vllm.settings import VllmSpec, environment
+from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.engine.wire import Transport
 from agentrl.env import close_shared
 from agentrl.errors import EngineDiedError, LearnerDiedError, WorkerLostError
@@ -38,20 +38,12 @@ if TYPE_CHECKING:
 def engine_spec(config: Config, model: Path, scratch: Path, engine_id: int) -> ActorSpec:
     """Specify an engine; its sockets are under `scratch`."""
     spec = vllm_spec(config, model, str(scratch / str(engine_id)))
-    return engine_actor(f"engine {engine_id}", spec, engine_gpus(config), bundle(config, engine_id))
+    return engine_actor(f"engine {engine_id}", spec, Placement(config).engine(engine_id))
 
 
-def engine_actor(name: str, spec: VllmSpec, gpus: float, bundle: int | None) -> ActorSpec:
+def engine_actor(name: str, spec: VllmSpec, place: Place) -> ActorSpec:
     """Specify the process of a vLLM engine."""
-    return ActorSpec(
-        name,
-        make_engine,
-        (spec,),
-        env=environment(spec, sorted(os.sched_getaffinity(0))),
-        gpus=gpus,
-        bundle=bundle,
-        died=EngineDiedError,
-    )
+    return ActorSpec(name, make_engine, (spec,), place=place, died=EngineDiedError)
 
 
 def vllm_spec(config: Config, model: Path, scratch: str = "") -> VllmSpec:
@@ -69,8 +61,10 @@ def vllm_spec(config: Config, model: Path, scratch: str = "") -> VllmSpec:
     )
 
 
-def make_engine(spec: VllmSpec) -> EngineServer:
-    """Make a vLLM engine, not yet started."""
+def make_engine(spec: VllmSpec, devices: Sequence[str] = ()) -> EngineServer:
+    """Make a vLLM engine, not yet started; `devices` are the GPUs that it shares with learner ranks."""
+    if devices:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return EngineServer(VllmEngine(spec))
 
 
@@ -91,6 +85,7 @@ def worker_spec(
             folder.replies(worker_id),
         ),
         env={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""},
+        place=Placement(config).worker(),
         died=WorkerLostError,
     )
 
@@ -171,8 +166,7 @@ def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> Actor
         make_learner,
         (config, _models(config, model), staging, rank),
         env=_torch_environment(config),
-        gpus=learner_gpus(config),
-        bundle=bundle(config, rank),
+        place=Placement(config).rank(rank),
         is_blocking=True,
         died=LearnerDiedError,
     )
@@ -185,8 +179,7 @@ def scorers_spec(config: Config, model: Path) -> ActorSpec:
         make_scorers,
         (config, _models(config, model)),
         env=_torch_environment(config),
-        gpus=scorers_gpus(config),
-        bundle=scorers_bundle(config),
+        place=Placement(config).scorers(),
         is_blocking=True,
         died=LearnerDiedError,
     )
@@ -224,7 +217,8 @@ def make_learner(config: Config, models: Models, staging: Path, rank: int, addre
     from agentrl.cluster.gpu_learner import GpuLearner
     from agentrl.weights.collective import Route
 
-    route = Route("ipc" if config.weights.transfer == "ipc" else "nccl", config.engine.tensor_parallel)
+    workers = Placement(config).gpus_per_engine
+    route = Route("ipc" if config.weights.transfer == "ipc" else "nccl", workers)
     return GpuLearner(spec, rank, config.learner.ranks, address, port, route)
 
 
@@ -245,5 +239,6 @@ def _learner_spec(config: Config, models: Models) -> LearnerSpec:
         run=RunShape.of(config),
         lora=config.lora,
         gradient_checkpointing=config.model.gradient_checkpointing,
+        yields_gpus=Placement(config).is_shared,
         bucket_bytes=config.weights.bucket_mib << 20,
     )

@@ -9,10 +9,12 @@ import platform
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+
+from agentrl.errors import ConfigError
 
 GIB = 2**30
 TRAP = ("torchvision", "torchaudio", "torchcodec")
@@ -46,7 +48,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run may use, within the limits of the container."""
+    """What a run may use, within the limits of the container: one machine, or all `hosts` of a cluster together."""
 
     python: str
     cores: int
@@ -59,6 +61,14 @@ class Machine:
     bubblewrap: bool
     libnuma: bool
     packages: dict[str, str]
+    name: str = ""
+    hosts: tuple[Machine, ...] = ()
+    """The machines of a cluster; none for one machine."""
+
+    @property
+    def cores_per_host(self) -> int:
+        """The cores that one process can use."""
+        return min((host.cores for host in self.hosts), default=self.cores)
 
     @property
     def trap(self) -> tuple[str, ...]:
@@ -87,7 +97,43 @@ def detect(folder: Path | None = None) -> Machine:
         bubblewrap=shutil.which("bwrap") is not None,
         libnuma=_loads("libnuma.so.1"),
         packages={name: version for name in PACKAGES if (version := _version(name))},
+        name=socket.gethostname(),
     )
+
+
+def together(hosts: Sequence[Machine]) -> Machine:
+    """Return what the machines of a cluster have together. Raises ConfigError if their packages differ."""
+    first = hosts[0]
+    for other in hosts[1:]:
+        _check_alike(first, other)
+    return replace(
+        first,
+        cores=sum(host.cores for host in hosts),
+        memory_gib=sum(host.memory_gib for host in hosts),
+        free_memory_gib=sum(host.free_memory_gib for host in hosts),
+        shm_gib=min(host.shm_gib for host in hosts),
+        disk_gib=min(host.disk_gib for host in hosts),
+        gpus=tuple(gpu for host in hosts for gpu in host.gpus),
+        docker=all(host.docker for host in hosts),
+        bubblewrap=all(host.bubblewrap for host in hosts),
+        libnuma=all(host.libnuma for host in hosts),
+        hosts=tuple(hosts),
+    )
+
+
+def _check_alike(one: Machine, other: Machine) -> None:
+    """Raise ConfigError if two machines of a cluster cannot run the same code."""
+    mine, theirs = ({"Python": host.python, **host.packages} for host in (one, other))
+    for package in sorted(mine.keys() | theirs.keys()):
+        if mine.get(package) != theirs.get(package):
+            versions = (
+                f"{found.get(package, 'is not installed')} on {host.name}"
+                for found, host in ((mine, one), (theirs, other))
+            )
+            raise ConfigError(
+                f"the machines of the cluster differ: {package} {' and '.join(versions)}. Install the same packages on "
+                "every machine"
+            )
 
 
 def _version(package: str) -> str:

@@ -79,7 +79,7 @@ def _engine(config: Config, machine: Machine, device: str) -> EngineSection:
 def _threads(machine: Machine, config: Config, processes: int) -> int:
     """Threads per process: of all cores if engines and learner take turns, of half of them otherwise."""
     cores = machine.cores if config.rollout.max_staleness == 0 else machine.cores // 2
-    return max(1, cores // processes)
+    return max(1, min(machine.cores_per_host, cores // processes))
 
 
 def _with(section: S, **values: Any) -> S:
@@ -90,7 +90,8 @@ def explain(config: Config, machine: Machine) -> str:
     """Return one paragraph about a resolved configuration, for readers who know none of the libraries."""
     engine, learner, rollout = config.engine, config.learner, config.rollout
     gpus = f"{len(machine.gpus)} x {machine.gpus[0].name}" if machine.gpus else "no GPU"
-    here = f"This machine has {counted(machine.cores, 'core')}, {machine.memory_gib:.0f} GiB of memory and {gpus}."
+    where = f"The {len(machine.hosts)} machines of the cluster have" if machine.hosts else "This machine has"
+    here = f"{where} {counted(machine.cores, 'core')}, {machine.memory_gib:.0f} GiB of memory and {gpus}."
     if machine.gpus and config.device == "cpu":
         here += " The GPU stays idle: device is cpu, or the GPU build of vllm is not installed."
     sampled = f"{counted(engine.count, 'vLLM process', 'vLLM processes')} will sample from it"

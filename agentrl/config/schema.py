@@ -210,7 +210,8 @@ class EngineSection(Section):
     """The sampling engines."""
 
     count: int = Field(1, ge=1, description="number of engines")
-    tensor_parallel: int = Field(1, ge=1, description="GPUs per engine")
+    tensor_parallel: int = Field(1, ge=1, description="GPUs over which each layer of an engine is split")
+    pipeline_parallel: int = Field(1, ge=1, description="groups of such GPUs over which an engine's layers are divided")
     threads: Annotated[int, FOR_MACHINE] = Field(0, ge=0, description="CPU threads per engine")
     kv_cache_gib: Annotated[float, FOR_MACHINE] = Field(0.0, ge=0, description="KV cache of a CPU engine in GiB")
     gpu_memory_utilization: Annotated[float, Unset("0.45 when colocated, else 0.9")] = Field(
@@ -223,6 +224,9 @@ class EngineSection(Section):
     prefix_caching: bool = Field(True, description="keep the KV cache of shared prefixes")
     placement: Annotated[Literal["auto", "colocate", "separate"], FOR_MACHINE] = Field(
         "auto", description="colocate: share the learner's GPUs and sleep while it trains; separate: use other GPUs"
+    )
+    nodes: Annotated[str, Unset("any node")] = Field(
+        "", description="name of a resource of Ray: run engines on nodes that have it (ray start --resources)"
     )
     start_timeout_s: float = Field(600.0, gt=0, description="deadline for an engine to start")
     restarts: int = Field(5, ge=0, description="stop the run after more deaths of engines and workers than this")
@@ -250,6 +254,9 @@ class RolloutSection(Section):
         "drop", description="drop: discard samples older than max_staleness; wait: train groups in dispatch order"
     )
     workers: int = Field(1, ge=1, description="rollout worker processes")
+    nodes: Annotated[str, Unset("any node")] = Field(
+        "", description="name of a resource of Ray: run workers on nodes that have it (ray start --resources)"
+    )
     concurrency: Annotated[int, Unset("no limit")] = Field(
         0, ge=0, description="maximum episodes of an environment at once, in training and evaluation together"
     )
@@ -331,6 +338,10 @@ class RewardSection(Section):
     gpus: Annotated[float, Unset("1 with device cuda")] = Field(
         0.0, ge=0, description="GPUs of each model that the run serves"
     )
+    nodes: Annotated[str, Unset("any node")] = Field(
+        "",
+        description="name of a resource of Ray: run served models on nodes that have it (ray start --resources)",
+    )
     score_timeout_s: float = Field(120.0, gt=0, description="deadline for a score")
 
     @property
@@ -372,6 +383,10 @@ class LearnerSection(Section):
     ema: float = Field(
         0.0, ge=0, lt=1, description="decay of an average of the policy (EMA), saved with checkpoints; 0: none"
     )
+    nodes: Annotated[str, Unset("any node")] = Field(
+        "", description="name of a resource of Ray: run ranks on nodes that have it (ray start --resources)"
+    )
+    start_timeout_s: float = Field(600.0, gt=0, description="deadline for the ranks to start")
     step_timeout_s: float = Field(1800.0, gt=0, description="deadline for a learner step")
 
     @property
@@ -437,6 +452,9 @@ class ScorersSection(Section):
         "colocate",
         description="colocate: reference and teacher share the learner's ranks; separate: they have a process of their "
         "own, with one more GPU",
+    )
+    nodes: Annotated[str, Unset("any node")] = Field(
+        "", description="name of a resource of Ray: run scorers on nodes that have it (ray start --resources)"
     )
     offload: bool = Field(
         False,

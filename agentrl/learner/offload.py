@@ -39,9 +39,10 @@ def lent(tensors: Sequence[Tensor], device: torch.device) -> Iterator[None]:
 
 
 class OptimizerMemory:
-    """The optimizer state of a DeepSpeed engine at ZeRO stage 0 to 2, in CPU memory except inside `on_device`.
+    """The optimizer state of a DeepSpeed engine, in CPU memory except inside `on_device`.
 
-    At stages 1 and 2 DeepSpeed moves it; at stage 3 it refuses every optimizer but its own FusedAdam.
+    At ZeRO stages 1 and 2 DeepSpeed moves it, with its copy of the weights. At stage 3 it would refuse every optimizer
+    but its own, and has no copy.
     """
 
     def __init__(self, engine: Any, stage: int, device: torch.device) -> None:
@@ -58,13 +59,14 @@ class OptimizerMemory:
             self._offload()
 
     def _offload(self) -> None:
-        if self._stage:
+        if self._stage in (1, 2):
             self._engine.offload_states(include=MOVED)
+            torch.cuda.empty_cache()
         else:
             to_host(self._moments())
 
     def _reload(self) -> None:
-        if self._stage:
+        if self._stage in (1, 2):
             self._engine.reload_states()
         else:
             for tensor in self._moments():
@@ -72,5 +74,7 @@ class OptimizerMemory:
 
     def _moments(self) -> list[Tensor]:
         """Return the optimizer's tensors, without its step counts, which stay where it put them."""
-        values = (value for state in self._engine.optimizer.state.values() for value in state.values())
+        optimizer = self._engine.optimizer
+        optimizer = getattr(optimizer, "optimizer", optimizer)  # ZeRO's own is around that of PyTorch
+        values = (value for state in optimizer.state.values() for value in state.values())
         return list({id(value): value for value in values if isinstance(value, Tensor) and value.dim()}.values())

@@ -33,7 +33,7 @@ def load_policy(spec: LearnerSpec) -> DeepSpeedModel:
     )
     if spec.lora.rank:
         add_adapters(model.model, spec.lora)
-    return DeepSpeedModel(model, spec.learner, spec.learner.ema)
+    return DeepSpeedModel(model, spec.learner, spec.learner.ema, offload=spec.yields_gpus and not spec.learner.offload)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Policy:
             meter = Meter()
             is_refused = partial(self._has_drifted, meter, updates)
             loss = self.model.accumulate(part, self._loss(part, meter), is_refused)
-            norm = self.model.step(updates.lr)
+            with self.model.optimizer_on_device():
+                norm = self.model.step(updates.lr)
             if not math.isfinite(norm) and is_refused():
                 updates.stopped = len(order) - number
                 updates.own_meters["refused_kl"] = _policy_kl(meter)

@@ -43,6 +43,8 @@ class LearnerSpec:
     run: RunShape = field(default_factory=RunShape)
     lora: LoraSection = field(default_factory=LoraSection)
     gradient_checkpointing: bool = False
+    yields_gpus: bool = False
+    """Whether engines use the ranks' GPUs between updates: the optimizer's state then waits in CPU memory."""
     staging: Path = Path(tempfile.gettempdir())
     bucket_bytes: int = 256 << 20
 

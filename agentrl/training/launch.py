@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentrl.cluster.hardware import hardware
 from agentrl.cluster.signals import run_until_stopped
 from agentrl.config.loading import Setting, resumed
-from agentrl.config.machine import detect
 from agentrl.config.resolve import explain, resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
@@ -30,11 +30,11 @@ def train(config: Config, began: float | None = None) -> RunFolder:
 
     Raises what ended the run before its last step, KeyboardInterrupt for a signal; the run can then be resumed.
     """
-    timer, machine = PhaseTimer(began), detect()
-    config = with_interpreters(resolve_run(of_newest(config), machine))
+    timer, here = PhaseTimer(began), hardware()
+    config = with_interpreters(resolve_run(of_newest(config), here))
     check_out(config.out)
     inputs = RunInputs.of(config)
-    print(f"{explain(config, machine)}\n", flush=True)
+    print(f"{explain(config, here)}\n", flush=True)
     inputs.print_notice()
     from agentrl.training import loop
 
@@ -47,7 +47,7 @@ def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = N
     """Continue the run in a folder from its last checkpoint, with changed settings."""
     timer, folder = PhaseTimer(began), RunFolder(existing_run(path).absolute())
     check_resumable(folder)  # before the configuration is read: that of an earlier version has other keys
-    config = resolve_run(resumed(path, settings), detect(path))
+    config = resolve_run(resumed(path, settings), hardware(path))
     check_unfinished(folder, config.steps)
     with run_lock(folder.path):
         inputs = RunInputs.for_resume(config, folder)
@@ -67,7 +67,7 @@ def replay(path: Path, step: int | None = None) -> None:
     config = resumed(path)
     envs = tuple(env.model_copy(update={"roles": None}) for env in config.env)
     # Nothing is sampled, so no model that plays a role is needed.
-    config = resolve_run(config.model_copy(update={"roles": {}, "env": envs}), detect(path))
+    config = resolve_run(config.model_copy(update={"roles": {}, "env": envs}), hardware(path))
     with run_lock(folder.path):
         from agentrl.training import replay as replaying
 
@@ -80,7 +80,7 @@ def replay(path: Path, step: int | None = None) -> None:
 
 def evaluate(config: Config, began: float | None = None, split: str = HELD_OUT) -> EvaluationRecord:
     """Score a model as it is on held-out tasks, or another `split`; the trajectories are kept in a new run folder."""
-    timer, config = PhaseTimer(began), with_interpreters(resolve_run(config, detect()))
+    timer, config = PhaseTimer(began), with_interpreters(resolve_run(config, hardware()))
     check_out(config.out)
     inputs = RunInputs.of(config, split)
     inputs.print_notice()

@@ -12,7 +12,7 @@ from pathlib import Path
 from agentrl.algorithms.base import Algorithm
 from agentrl.algorithms.driver import has_signal
 from agentrl.cluster.actors import Actors, actors, clean_up
-from agentrl.cluster.placement import is_shared
+from agentrl.cluster.placement import Placement
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
 from agentrl.config.models import encode
@@ -210,7 +210,7 @@ def publisher_of(config: Config, model: Path, team: Actors) -> Publisher:
         config.weights.publish_timeout_s,
         _canary(config, model) if config.weights.verify else None,
         team.learners.logprobs,
-        shares_gpus=is_shared(config),
+        shares_gpus=Placement(config).is_shared,
     )
 
 

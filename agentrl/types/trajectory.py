@@ -246,7 +246,7 @@ class Trajectory:
         return (*self.conversation(-1), *self.messages[turns[-1].stop :]) if turns else self.messages
 
     def observation(self, turn: int) -> tuple[Message, ...]:
-        """Return what was said to the policy since its previous reply in the conversation, at first the whole prompt.
+        """Return the messages after the previous reply in the conversation; at first, the whole prompt.
 
         Raises IndexError if `messages` do not show it.
         """

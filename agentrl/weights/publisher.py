@@ -26,19 +26,19 @@ class Fleet(Protocol):
     def serving(self) -> Mapping[int, Engine]:
         """Return the engines that are up, by engine id."""
 
-    def replace(self, engine_id: int, engine: Engine, why: str, refill: Refill) -> None:
-        """Replace `engine` by a new one in the background; `refill` publishes the present weights to it."""
+    def replace(self, lost: Mapping[int, Engine], why: str) -> None:
+        """Replace engines that one cause has lost, in the background. New ones are refilled by `Publisher.refill`."""
 
     async def sleep(self, deadline_s: float) -> None:
-        """Free the GPUs for the learner that shares them."""
+        """Free the GPUs for the learner that shares them. An engine that fails is replaced."""
 
     async def wake(self, deadline_s: float) -> None:
-        """Take the GPUs back; weights must be published before anything is sampled."""
+        """Take memory for weights back, which must be published before anything is sampled; the same for failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishTimings:
-    """Seconds of each part of a publication, those of the slowest engine; `canary` is the largest logprob difference.
+    """Seconds of each part of a publication, those of the slowest engine; `canary` is its difference.
 
     `mib` is the size of what was staged, 0 for a transfer between GPUs. `stage_s` is how long an engine waited for
     buckets that were being staged, or for a send to all engines, and `learner_canary_s` how long for the learner's
@@ -94,8 +94,8 @@ class Publisher:
 
     An update holds `lock` from its beginning to the end of its publication, and so does a refill: an engine never loads
     weights that are changing. After the load `canary` compares each engine with the learner, whose logprobs of a text
-    `score` returns. `shares_gpus`: engines and learner take turns on GPUs, and the engines sleep between `yield_gpus`
-    and the next publication.
+    `score` returns. `shares_gpus`: engines and learner take turns on GPUs. Engines sleep when they have started, and
+    between `yield_gpus` and the next publication; the memory of their caches comes back after the new weights.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Publisher:
         self.lock = asyncio.Lock()
         self._fleet, self._transfer, self._deadline_s = fleet, transfer, deadline_s
         self._canary, self._score = canary, score
-        self._shares_gpus, self._is_asleep = shares_gpus, False
+        self._shares_gpus = self._is_asleep = shares_gpus
         self._version: Version | None = None
 
     async def yield_gpus(self) -> None:
@@ -131,9 +131,12 @@ class Publisher:
             self._is_asleep = False
         engines = self._fleet.serving()
         outcomes = await self._publish(list(engines.values()), version)
+        by_failure: dict[AgentRLError, dict[int, Engine]] = {}
         for (engine_id, engine), outcome in zip(engines.items(), outcomes, strict=True):
             if isinstance(outcome, AgentRLError):
-                self._fleet.replace(engine_id, engine, str(outcome), self.refill)
+                by_failure.setdefault(outcome, {})[engine_id] = engine
+        for failure, lost in by_failure.items():
+            self._fleet.replace(lost, str(failure))
         return _slowest([outcome for outcome in outcomes if isinstance(outcome, PublishTimings)])
 
     async def keep(self) -> PublishTimings:
@@ -147,6 +150,8 @@ class Publisher:
         async with self.lock:
             if self._version is None:
                 raise WeightsError("nothing was published yet")
+            if self._shares_gpus:
+                await engine.wake(self._deadline_s)
             [outcome] = await self._publish([engine], self._version)
             if isinstance(outcome, AgentRLError):
                 raise outcome

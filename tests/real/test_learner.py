@@ -103,6 +103,14 @@ def test_sharding_over_ranks_and_zero_stages_changes_neither_loss_nor_gradient_n
     assert [report.optimizer_steps for report in alone[1][0]] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("zero", range(4))
+def test_optimizer_state_that_waits_in_cpu_memory_changes_no_digit(model: Path, tmp_path: Path, zero: int):
+    plain = spec(model, zero_stage=zero)
+    for (kept, weights, _), (offloaded, moved, _) in run("train", tmp_path, plain, replace(plain, yields_gpus=True)):
+        assert [report.digest for report in offloaded] == [report.digest for report in kept]
+        assert all(torch.equal(moved[name], tensor) for name, tensor in weights.items())
+
+
 def test_a_step_equals_plain_pytorch_with_adamw(model: Path, tmp_path: Path):
     [[(reports, weights, _)]] = run("train", tmp_path, spec(model))
     plain = plain_model(model)

@@ -76,8 +76,10 @@ async def learners(config: Config, model: Path, folder: Path) -> AsyncIterator[L
         await cluster.ready(DEADLINE_S)
         ranks = [learner_spec(config, model, folder, rank) for rank in range(RANKS)]
         columns = separate_columns(config)
-        scorers = ScorerProcess(cluster, scorers_spec(config, model), columns, restarts) if columns else None
-        made = Learners(cluster, ranks, scorers)
+        scorers = (
+            ScorerProcess(cluster, scorers_spec(config, model), columns, restarts, DEADLINE_S) if columns else None
+        )
+        made = Learners(cluster, ranks, DEADLINE_S, scorers)
         await made.start()
         yield made
     finally:

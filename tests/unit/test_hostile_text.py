@@ -30,6 +30,7 @@ OURS = {
     "agentrl/config/keys.py": "keys of a configuration",
     "agentrl/config/loading.py": "keys and lines of a configuration",
     "agentrl/engine/vllm/settings.py": "names of a model's layers",
+    "agentrl/learner/model.py": "names of a model's parameters",
     "agentrl/plugins/registry.py": "names of classes that a user chooses",
     "sandbox/agentrl_sandbox/image/rootfs.py": "what ldd prints",
     "sandbox/agentrl_sandbox/leases.py": "command lines and environments of processes, by a pattern of fixed length",

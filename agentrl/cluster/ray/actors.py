@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from agentrl.cluster.placement import ANYWHERE, Place
 from agentrl.cluster.processes import ProcessRecord, identified
 from agentrl.errors import AgentRLError, DeadlineError
 
@@ -24,18 +25,15 @@ CONCURRENT_CALLS = 100_000
 class ActorSpec:
     """Specification of a Ray actor: `factory(*args)` runs in its process when `ActorHandle.make` is called.
 
-    `is_blocking` objects answer one call at a time in their main thread; others run on an asyncio loop. `gpus` may be
-    a fraction; actors with the same `bundle` share its GPUs. With `nodes` the process runs on a node of Ray that has a
-    resource of that name. Calls raise `died` when the process is gone.
+    `is_blocking` objects answer one call at a time in their main thread; others run on an asyncio loop. Calls raise
+    `died` when the process is gone.
     """
 
     name: str
     factory: Callable[..., Any]
     args: tuple[Any, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    gpus: float = 0.0
-    bundle: int | None = None
-    nodes: str = ""
+    place: Place = ANYWHERE
     is_blocking: bool = False
     died: type[AgentRLError] = AgentRLError
 
@@ -76,6 +74,9 @@ class _BlockingHost:
     def call(self, method: str, *args: Any) -> Any:
         return getattr(self._object, method)(*args)
 
+    def devices(self) -> list[str]:
+        return list(ray.get_runtime_context().get_accelerator_ids()["GPU"])
+
     def address(self) -> tuple[str, int]:
         return node_address(), free_port()
 
@@ -111,6 +112,11 @@ class ActorHandle:
         """Return the address of the actor's host and a port that is free there; also before its object is made."""
         address: tuple[str, int] = await self._answer(self._actor.address.remote(), "start", deadline_s)
         return address
+
+    async def devices(self, deadline_s: float) -> list[str]:
+        """Return the GPUs of a blocking actor, as its host numbers them."""
+        devices: list[str] = await self._answer(self._actor.devices.remote(), "start", deadline_s)
+        return devices
 
     def kill(self) -> None:
         """End the process at once. Idempotent."""
@@ -163,7 +169,7 @@ def first_line(error: BaseException) -> str:
 
 def start_actor(spec: ActorSpec, **placed: Any) -> ActorHandle:
     """Start the process of an actor, with options of Ray that say where; `ActorHandle.make` then makes its object."""
-    options: dict[str, Any] = {"num_cpus": 0, "num_gpus": spec.gpus, "max_restarts": 0, **placed}
+    options: dict[str, Any] = {"num_cpus": 0, "num_gpus": spec.place.gpus, "max_restarts": 0, **placed}
     if not spec.is_blocking:
         options["max_concurrency"] = CONCURRENT_CALLS
     if spec.env:

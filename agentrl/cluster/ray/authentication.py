@@ -1,4 +1,4 @@
-"""The token that the processes of a Ray cluster show each other: whoever may connect to Ray may run code there."""
+"""The token that processes of a Ray cluster show each other: Ray runs the code of anyone who can connect."""
 
 from __future__ import annotations
 

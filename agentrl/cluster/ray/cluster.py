@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -10,26 +11,22 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from agentrl.cluster.placement import ON_NODE, Bundle
 from agentrl.cluster.processes import ProcessRecord, ProcessRegistry
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, start_actor
 from agentrl.cluster.ray.start import Connection, is_local
 from agentrl.errors import RunError
 
-ON_NODE = 0.001
-"""How much of a resource that names nodes each process takes."""
-
 
 class Cluster:
     """Where the processes of a run are. `bundles` are GPUs to reserve at the start, each of them on one node."""
 
-    def __init__(
-        self, namespace: str, registry: ProcessRegistry, bundles: list[dict[str, float]] | None = None
-    ) -> None:
+    def __init__(self, namespace: str, registry: ProcessRegistry, bundles: Sequence[Bundle] | None = None) -> None:
         self._registry = registry
         before = set(psutil.Process().children())  # the caller's own
         self._connection = Connection(namespace, registry.folder)
         self._processes = set(psutil.Process().children()) - before
-        self._group: PlacementGroup | None = placement_group(bundles, strategy="PACK") if bundles else None
+        self._group: PlacementGroup | None = placement_group(list(bundles), strategy="PACK") if bundles else None
 
     async def ready(self, deadline_s: float) -> None:
         """Register Ray's own processes, and wait until the cluster has reserved the bundles."""
@@ -49,10 +46,11 @@ class Cluster:
 
     def spawn(self, spec: ActorSpec) -> ActorHandle:
         """Start a process; `ActorHandle.make` then makes its object."""
-        placed: dict[str, Any] = {"resources": {spec.nodes: ON_NODE}} if spec.nodes else {}
-        if spec.bundle is not None and self._group is not None:
-            placed["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, spec.bundle)
-        elif not spec.gpus:
+        place = spec.place
+        placed: dict[str, Any] = {"resources": {place.nodes: ON_NODE}} if place.nodes else {}
+        if place.bundle is not None and self._group is not None:
+            placed["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, place.bundle)
+        elif not place.gpus:
             placed["scheduling_strategy"] = "SPREAD"  # otherwise Ray starts all of them on one node
         return start_actor(spec, **placed)
 

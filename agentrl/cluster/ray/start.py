@@ -88,7 +88,7 @@ def _quiet() -> None:
     os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
     # By default Ray gives its workers niceness 15; here they are the work itself.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # It reports that Ray uses a token, which is what it was told to do.
+    # It reports that Ray uses a token, as the run wants.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
 
 

@@ -48,6 +48,7 @@ class VllmEngine:
         self._is_running = asyncio.Event()
         self._is_running.set()
         self._is_updating = False
+        self._lacks_cache = False
         self._pauses = 0
         self._numbers = count()
 
@@ -115,8 +116,11 @@ class VllmEngine:
         await self._call("pausing", lambda llm: llm.pause_generation(mode=mode, clear_cache=True), deadline_s)
 
     async def resume(self, deadline_s: float) -> None:
-        """Continue; refused after an update that failed."""
+        """Continue, with caches after a sleep; refused after an update that failed."""
         self._refuse_if_faulty()
+        if self._lacks_cache:
+            await self._call("waking", lambda llm: llm.wake_up(["kv_cache"]), deadline_s)
+            self._lacks_cache = False
         await self._call("resuming", lambda llm: llm.resume_generation(), deadline_s)
         self._is_running.set()
 
@@ -125,13 +129,13 @@ class VllmEngine:
         self._refuse_on_cpu("sleep")
         level = self._updates.sleep_level
         await self._call("going to sleep", lambda llm: llm.sleep(level=level, mode="keep"), deadline_s)
-        self._version = None
+        self._version, self._lacks_cache = None, True
         self._is_running.clear()
 
     async def wake(self, deadline_s: float) -> None:
-        """Allocate the memory again and stay paused until weights are published."""
+        """Allocate memory for weights; vLLM stays paused while its caches sleep."""
         self._refuse_on_cpu("wake")
-        await self._call("waking", lambda llm: llm.wake_up(), deadline_s)
+        await self._call("waking", lambda llm: llm.wake_up(["weights"]), deadline_s)
 
     def _refuse_on_cpu(self, what: str) -> None:
         if self._is_on_cpu:

@@ -84,6 +84,7 @@ def engine_args(spec: VllmSpec) -> AsyncEngineArgs:
         max_model_len=spec.max_model_len,
         max_num_seqs=engine.max_num_seqs,
         tensor_parallel_size=engine.tensor_parallel,
+        pipeline_parallel_size=engine.pipeline_parallel,
         enforce_eager=bool(engine.enforce_eager),
         enable_prefix_caching=engine.prefix_caching,
         enable_sleep_mode=spec.device != "cpu",

@@ -37,8 +37,11 @@ class Process:
 
     async def make(self, *args: Any, deadline_s: float) -> int:
         await asyncio.sleep(0)
-        self.object = self.spec.factory(*self.spec.args)
+        self.object, self.made_with = self.spec.factory(*self.spec.args), args
         return 1
+
+    async def devices(self, deadline_s: float) -> list[str]:
+        return []
 
     async def identify(self, pids: Sequence[int], deadline_s: float) -> list[int]:
         return list(pids)
@@ -68,7 +71,7 @@ class Processes:
 class Run:
     """Engines, a rollout worker that hears of them, and the records of the run."""
 
-    def __init__(self, folder: Path, count: int = 1, restarts: int = 5) -> None:
+    def __init__(self, folder: Path, count: int = 1, restarts: int = 5, *, shares_gpus: bool = False) -> None:
         self.processes, self.stop, self.folder = Processes(), Stop(), RunFolder(folder)
         self.heard: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
         self.refilled: list[Engine] = []
@@ -84,7 +87,11 @@ class Run:
             self.workers,
             self.records,
             self.stop,
+            devices=self.devices if shares_gpus else None,
         )
+
+    async def devices(self, engine_id: int) -> list[str]:
+        return [str(engine_id)]
 
     def worker_spec(self, engines: Fleets, worker_id: int) -> ActorSpec:
         self.sampled_from = list(engines[POLICY])
@@ -115,7 +122,7 @@ class Run:
 
     def replace(self, engine_id: int, why: str) -> RemoteEngine:
         engine = self.engines.current[engine_id]
-        self.engines.replace(engine_id, engine, why, self.refill)
+        self.engines.replace({engine_id: engine}, why)
         return engine
 
     async def events(self, count: int) -> list[tuple[str, int]]:
@@ -142,11 +149,11 @@ async def test_an_engine_that_failed_is_replaced_refilled_and_announced(run: Run
     old = run.replace(1, "the canary")
     assert list(run.engines.serving()) == [0]
     assert run.engines.current[1] is old, "workers keep to the lost one until the new one serves"
-    run.engines.replace(1, old, "again", run.refill)
+    run.engines.replace({1: old}, "again")
     assert await run.events(2) == [("lost: the canary", 1), ("restarted", 1)]
     [new] = run.refilled
     assert [run.engines.serving()[1], run.engines.current[1]] == [new, new]
-    run.engines.replace(1, old, "a late fault of the old one", run.refill)
+    run.engines.replace({1: old}, "a late fault of the old one")
     assert list(run.engines.serving()) == [0, 1]
     assert run.heard.empty()
     assert old.actor.object._dead  # type: ignore[attr-defined]
@@ -204,6 +211,95 @@ async def test_an_engine_that_is_being_replaced_is_not_put_to_sleep(run: Run) ->
     run.replace(1, "it died").actor.kill()
     await run.engines.sleep(1.0)
     assert run.engines.serving()[0].actor.object._asleep  # type: ignore[attr-defined]
+
+
+async def test_engines_that_one_cause_has_lost_are_one_incident(run: Run) -> None:
+    run.engines.replace(dict(enumerate(run.engines.current)), "the collective broke")
+    assert sorted(await run.events(4)) == sorted(
+        [("lost: the collective broke", 0), ("lost: the collective broke", 1), ("restarted", 0), ("restarted", 1)]
+    )
+    assert [restart.process for restart in read_restarts(run.folder)] == ["engine 0, engine 1"]
+    for _ in range(1):
+        run.replace(0, "it died")
+        await run.events(2)
+    with pytest.raises(RunError, match=r"^engines died 3 times"):
+        run.replace(1, "it died")
+
+
+# --- engines and learner on the same GPUs -------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def shared(tmp_path: Path) -> AsyncIterator[Run]:
+    run = Run(tmp_path, count=2, shares_gpus=True)
+    await run.start()
+    yield run
+    await run.close()
+
+
+def asleep(run: Run) -> list[bool]:
+    return [engine.actor.object._asleep for engine in run.engines.current]  # type: ignore[attr-defined]
+
+
+async def test_engines_sleep_once_they_have_started_on_the_gpus_of_the_ranks(shared: Run) -> None:
+    assert asleep(shared) == [True, True]
+    assert [process.made_with for process in shared.processes.spawned if "engine" in process.name] == [
+        (["0"],),
+        (["1"],),
+    ]
+    await shared.engines.wake(1.0)
+    assert asleep(shared) == [False, False]
+    await shared.engines.sleep(1.0)
+    assert asleep(shared) == [True, True]
+
+
+@pytest.mark.parametrize("call", ["sleep", "wake"])
+async def test_an_engine_that_dies_when_the_turn_changes_is_replaced_and_the_run_goes_on(
+    shared: Run, call: str
+) -> None:
+    if call == "sleep":
+        await shared.engines.wake(1.0)
+    shared.processes.spawned[0].kill()
+    await getattr(shared.engines, call)(1.0)
+    if call == "sleep":
+        await shared.engines.wake(1.0)
+    assert [what.partition(":")[0] for what, _ in await shared.events(2)] == ["lost", "restarted"]
+    assert not shared.stop.is_called
+
+
+async def test_no_engine_starts_while_it_is_the_learners_turn(shared: Run) -> None:
+    await shared.engines.wake(1.0)
+    await shared.engines.sleep(1.0)
+    count = len(shared.processes.spawned)
+    shared.replace(0, "it died")
+    await shared.events(1)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert [process.object for process in shared.processes.spawned[count:]] == [None], "spawned, but it holds no GPU"
+    await shared.engines.wake(1.0)
+    assert await shared.events(1) == [("restarted", 0)]
+    assert asleep(shared) == [True, False], "the publisher wakes a new engine for its weights"
+
+
+async def test_the_learner_waits_for_an_engine_that_is_starting(shared: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = asyncio.Event()
+    start = ScriptedEngine.start
+
+    async def slow(engine: ScriptedEngine, deadline_s: float) -> None:
+        await gate.wait()
+        await start(engine, deadline_s)
+
+    await shared.engines.wake(1.0)
+    monkeypatch.setattr(ScriptedEngine, "start", slow)
+    shared.replace(0, "it died")
+    await shared.events(1)
+    turn = asyncio.create_task(shared.engines.sleep(1.0))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not turn.done()
+    gate.set()
+    await asyncio.wait_for(turn, 5.0)
+    assert asleep(shared)[1]
 
 
 async def test_a_dead_engine_is_found_by_its_heartbeat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from agentrl.algorithms.sample import Column, TrainSequence
 from agentrl.cluster.learners import Learners
-from agentrl.cluster.placement import bundles, scorers_bundle, scorers_gpus
 from agentrl.cluster.ray.actors import ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
@@ -22,6 +21,9 @@ from agentrl.records.restarts import Restarts, read_restarts
 from tests.unit.cluster.test_engines import Process, Processes
 
 BATCH = cast(list[TrainSequence], [0, 1, 2])
+
+
+DEADLINE_S = 60.0
 
 
 class Models:
@@ -68,8 +70,8 @@ class Run:
         cluster = cast(Cluster, self.processes)
         spec = ActorSpec("scorers", Models, (2, self.script))
         columns: frozenset[Column] = frozenset({"reference", "teacher"})
-        self.scorers = ScorerProcess(cluster, spec, columns, self.records)
-        self.learners = Learners(cluster, [ActorSpec("learner rank 0", Models, (1, []))], self.scorers)
+        self.scorers = ScorerProcess(cluster, spec, columns, self.records, DEADLINE_S)
+        self.learners = Learners(cluster, [ActorSpec("learner rank 0", Models, (1, []))], DEADLINE_S, self.scorers)
 
     async def score(self, *columns: Column) -> dict[Column, list[list[int]]]:
         scores = await self.learners.score(BATCH, columns, 5.0)
@@ -144,13 +146,3 @@ def test_separate_scorers_compute_what_frozen_models_do() -> None:
     distillation = {"name": "distillation", "teacher": "owner/name", **kl}
     assert separate_columns(config(algorithm=distillation, lora={"rank": 8})) == {"teacher"}
     assert separate_columns(config(algorithm=distillation, scorers={})) == set()
-
-
-def test_separate_scorers_have_one_more_bundle() -> None:
-    shared: dict[str, dict[str, object]] = {"engine": {"placement": "colocate", "count": 2}, "learner": {"ranks": 2}}
-    assert bundles(config(**shared, scorers={})) == [{"GPU": 1.0}] * 2
-    assert bundles(config(**shared)) == [{"GPU": 1.0}] * 3
-    assert scorers_bundle(config(**shared)) == 2
-    made = config().model_copy(update={"device": "cuda"})
-    assert (bundles(made), scorers_bundle(made), scorers_gpus(made)) == (None, None, 1.0)
-    assert scorers_gpus(config().model_copy(update={"device": "cpu"})) == 0.0

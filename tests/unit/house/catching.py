@@ -30,6 +30,7 @@ EXITS: Allowed = {}  # classes whose `__exit__` or `__aexit__` can return a trut
 CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and what becomes of the error
     "adapters/verifiers/agentrl_verifiers/library.py": "ConfigError if a module fails; no types without hints",
     "adapters/verifiers/agentrl_verifiers/rewards.py": "an invalid signal; raised again for the rubric",
+    "agentrl/algorithms/driver.py": "AlgorithmError if credit sets no array of numbers",
     "agentrl/algorithms/rehearsal.py": "ConfigError for a mistake; what may depend on the episodes is dropped",
     "agentrl/checking/canaries.py": "a task without an oracle adds no text to the flood of answers",
     "agentrl/checking/crowd.py": "FailedError with the episode among many that failed",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.cluster.placement import bundles, engine_gpus, role_bundle, role_gpus
+from agentrl.cluster.placement import Place, Placement
 from agentrl.config.loading import of_flags
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError, UnknownNameError
@@ -83,8 +83,9 @@ def test_roles_of_one_model_share_its_engine() -> None:
     both = both.model_copy(
         update={"engine": both.engine.model_copy(update={"placement": "colocate"}), "device": "cuda"}
     )
-    assert bundles(both) == [{"GPU": 1.0}] * 2
-    assert (role_bundle(both, 0), role_gpus(both), engine_gpus(both)) == (1, 1.0, 0.5)
+    placement = Placement(both)
+    assert placement.bundles == [{"GPU": 1.0}] * 2
+    assert (placement.role(0), placement.engine(0)) == (Place(1, 1.0), Place(0, 0.0))
     assert anchored(both).role_models == {str(Path("big").absolute()): 4096}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from agentrl.engine.protocol import Engine
@@ -15,13 +16,15 @@ class Fleet:
         self.engines: dict[int, Any] = dict(enumerate(engines))
         self.replaced: dict[int, str] = {}
         self.naps: list[str] = []
+        self.incidents: list[str] = []
 
     def serving(self) -> dict[int, Any]:
         return self.engines
 
-    def replace(self, engine_id: int, engine: Engine, why: str, refill: object) -> None:
-        assert self.engines[engine_id] is engine
-        self.replaced[engine_id] = why
+    def replace(self, lost: Mapping[int, Engine], why: str) -> None:
+        assert all(self.engines[engine_id] is engine for engine_id, engine in lost.items())
+        self.replaced |= dict.fromkeys(lost, why)
+        self.incidents.append(why)
 
     async def sleep(self, deadline_s: float) -> None:
         self.naps.append("sleep")

@@ -178,11 +178,18 @@ async def test_engines_that_share_gpus_sleep_until_they_are_published_to(learner
     publisher = staged(learner, fleet, shares_gpus=True)
     await publisher.publish(VERSION)
     await publisher.keep()
-    assert fleet.naps == []
+    assert fleet.naps == ["wake"], "an engine that has started sleeps"
     await publisher.yield_gpus()
     await publisher.keep()
-    assert fleet.naps == ["sleep", "wake"]
+    assert fleet.naps == ["wake", "sleep", "wake"]
     assert learner.versions == [VERSION] * 2
+
+
+async def test_a_new_engine_that_shares_a_gpu_is_woken_for_its_weights(learner: Learner) -> None:
+    publisher, engine = staged(learner, Fleet(), shares_gpus=True), Recording()
+    await publisher.publish(VERSION)
+    await publisher.refill(engine)
+    assert engine.calls == ["wake", *STAGED]
 
 
 async def test_engines_with_gpus_of_their_own_never_sleep(learner: Learner) -> None:
@@ -211,6 +218,7 @@ async def test_a_collective_send_updates_all_engines_or_none(learner: Learner) -
     assert [engine.calls for engine in fleet.engines.values()] == [["pause", "resume", "score"]] * 2
     fleet = await publish(fail)
     assert fleet.replaced == dict.fromkeys((0, 1), "the collective broke")
+    assert fleet.incidents == ["the collective broke"], "one cause is one incident"
     assert fleet.engines[0].calls == ["pause"]
     fleet = await publish(hang, 0.02)
     assert fleet.replaced == dict.fromkeys((0, 1), "sending version 0.1 took longer than 0.02 s")

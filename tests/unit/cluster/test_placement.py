@@ -1,0 +1,76 @@
+"""Where processes are: bundles that Ray can reserve, GPUs that engines and ranks share, nodes of a kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from agentrl.cluster.placement import ON_NODE, Place, Placement
+from agentrl.config.schema import Config
+
+SHARED: dict[str, dict[str, object]] = {"engine": {"placement": "colocate", "count": 2}, "learner": {"ranks": 2}}
+
+
+def placement(device: str = "cuda", **sections: dict[str, object]) -> Placement:
+    return Placement(Config.model_validate(sections).model_copy(update={"device": device}))
+
+
+def taken(made: Placement) -> Counter[int | None]:
+    """The GPUs of each bundle that processes take."""
+    config, places = made.config, Counter[int | None]()
+    for place in (
+        *map(made.engine, range(config.engine.count)),
+        *map(made.rank, range(config.learner.ranks)),
+        *([made.scorers()] if config.scorers.placement == "separate" else []),
+    ):
+        places[place.bundle] += int(place.gpus)
+    return places
+
+
+def test_a_cpu_run_reserves_nothing() -> None:
+    made = placement("cpu", scorers={"placement": "separate"})
+    assert made.bundles is None
+    assert {made.engine(0), made.rank(0), made.worker(), made.scorers()} == {Place()}
+
+
+def test_separate_engines_and_ranks_have_bundles_of_their_own() -> None:
+    made = placement(engine={"count": 2, "tensor_parallel": 2, "pipeline_parallel": 2}, learner={"ranks": 3})
+    assert made.bundles == [{"GPU": 4}] * 2 + [{"GPU": 1.0}] * 3
+    assert [made.engine(1), made.rank(0), made.rank(2)] == [Place(1, 4), Place(2, 1.0), Place(4, 1.0)]
+    assert not made.sharers(0)
+
+
+@pytest.mark.parametrize(("count", "tensor", "pipeline"), [(4, 1, 1), (2, 2, 1), (1, 2, 2)])
+def test_ranks_own_the_gpus_that_engines_use_by_turns(count: int, tensor: int, pipeline: int) -> None:
+    engine = {"placement": "colocate", "count": count, "tensor_parallel": tensor, "pipeline_parallel": pipeline}
+    made, size = placement(engine=engine, learner={"ranks": 4}), tensor * pipeline
+    assert made.bundles == [{"GPU": size}] * count
+    assert [made.engine(n) for n in range(count)] == [Place(n, 0.0) for n in range(count)]
+    sharers = [list(made.sharers(n)) for n in range(count)]
+    assert [rank for ranks in sharers for rank in ranks] == list(range(4)), "every rank shares with one engine"
+    assert all(made.rank(rank).bundle == n for n, ranks in enumerate(sharers) for rank in ranks)
+
+
+@pytest.mark.parametrize("sections", [{}, SHARED, SHARED | {"engine": {"placement": "colocate", "tensor_parallel": 2}}])
+def test_processes_take_exactly_what_is_reserved(sections: dict[str, dict[str, object]]) -> None:
+    made = placement(scorers={"placement": "separate"}, **sections)
+    assert made.bundles is not None
+    assert taken(made) == {n: bundle["GPU"] for n, bundle in enumerate(made.bundles)}
+
+
+def test_separate_scorers_have_one_more_bundle() -> None:
+    apart: dict[str, object] = {"placement": "separate"}
+    assert placement(**SHARED).bundles == [{"GPU": 1.0}] * 2
+    assert placement(**SHARED, scorers=apart).bundles == [{"GPU": 1.0}] * 3
+    assert placement(**SHARED, scorers=apart).scorers() == Place(2, 1.0)
+    assert placement(scorers=apart).scorers() == Place(2, 1.0), "after an engine and a rank"
+
+
+def test_processes_are_on_the_nodes_that_their_section_names() -> None:
+    nodes: dict[str, dict[str, object]] = {"engine": {"nodes": "fast"}, "learner": {"nodes": "big"}}
+    on_gpus = placement(**nodes, rollout={"nodes": "many"})
+    assert on_gpus.bundles == [{"GPU": 1, "fast": ON_NODE}, {"GPU": 1.0, "big": ON_NODE}]
+    assert on_gpus.worker() == Place(nodes="many")
+    on_cpus = placement("cpu", **nodes, rollout={"nodes": "many"})
+    assert [on_cpus.engine(0).nodes, on_cpus.rank(0).nodes, on_cpus.worker().nodes] == ["fast", "big", "many"]

