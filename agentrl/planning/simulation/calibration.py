@@ -15,10 +15,11 @@ from agentrl.algorithms.driver import has_signal
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import StepRecord
 from agentrl.planning.simulation.engine import EngineRates
+from agentrl.planning.simulation.episode import learner_tokens
 from agentrl.planning.simulation.fitting import Array, fitted
 from agentrl.planning.simulation.recorded import RecordedRun, TimedAttempt
 from agentrl.planning.simulation.timeline import SampledTurn, Timeline, turns_of, without_queue
-from agentrl.planning.simulation.workload import RecordedGroup, learner_tokens
+from agentrl.planning.simulation.workload import RecordedGroup
 from agentrl.types import TRAIN, EpisodeRequest, EpisodeSettings, Group, Trajectory
 
 NO_SETTINGS = EpisodeSettings(1.0, 0, 0, 0.0, 0.0)

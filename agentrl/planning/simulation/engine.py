@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from agentrl.planning.simulation.workload import Spans, Turn
+from agentrl.planning.simulation.episode import Spans, Turn
 from agentrl.types import Version, VersionSpan
 
 BLOCK = 16

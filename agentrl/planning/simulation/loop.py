@@ -137,8 +137,11 @@ class SimulatedRun:
 
 
 def settings_of(config: Config, seed: int) -> RolloutSettings:
-    """Return the settings of the scheduler for a run without an end and without a curriculum."""
-    rollout = config.rollout.model_copy(update={"curriculum": "none"})
+    """Return the settings of the scheduler for a run without an end and without a curriculum.
+
+    No share of invalid samples stops it: it repeats those of a run that went on.
+    """
+    rollout = config.rollout.model_copy(update={"curriculum": "none", "max_invalid": 1.0})
     config = config.model_copy(update={"rollout": rollout, "seed": seed, "steps": ENDLESS})
     algorithm = make_algorithm(config.algorithm, RunShape.of(config))
     plans = env_plans(config, {env.label: None for env in config.env})

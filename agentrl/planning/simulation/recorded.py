@@ -16,7 +16,8 @@ from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import StepRecord
 from agentrl.metrics.trackers import read_steps
-from agentrl.planning.simulation.workload import Attempt, Episode, RecordedGroup
+from agentrl.planning.simulation.episode import Episode
+from agentrl.planning.simulation.workload import Attempt, RecordedGroup
 from agentrl.records.folder import RunFolder, existing_run
 from agentrl.records.ledger import AttemptRow, Ledger, State
 from agentrl.records.store import scan

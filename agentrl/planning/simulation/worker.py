@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from agentrl.errors import WorkerLostError
 from agentrl.planning.simulation.engine import SimulatedEngine
-from agentrl.planning.simulation.workload import Episode, Spans, Turn, Workload
+from agentrl.planning.simulation.episode import Episode, Spans, Turn
+from agentrl.planning.simulation.workload import Workload
 from agentrl.rollout.slots import Slots
 from agentrl.types import EpisodeRequest, Trajectory
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.planning.simulation.clock import run
 from agentrl.planning.simulation.engine import EngineRates, SimulatedEngine, unread
-from agentrl.planning.simulation.workload import Turn
+from agentrl.planning.simulation.episode import Turn
 from agentrl.types import Version
 
 V0, V1, V2 = (Version(0, n) for n in range(3))

@@ -161,6 +161,14 @@ def test_an_invalid_sample_leaves_its_group() -> None:
     assert {step.dropped["invalid"] for step in played.steps} == {2}
 
 
+def test_no_share_of_invalid_samples_stops_a_simulation() -> None:
+    failed = episode(10, reward=None, stop=StopReason.ENV_ERROR)
+    groups = [group(failed, failed, failed, failed), group(*(episode(10, reward=float(n % 2)) for n in range(4)))]
+    chosen = config(rollout__group_size=4, rollout__max_invalid=0.1)
+    played = run_of(calibration(groups, SHARED, recorded=chosen), chosen)
+    assert sum(step.dropped["invalid"] for step in played.steps) > 0
+
+
 def test_a_lost_attempt_takes_its_time_and_runs_again() -> None:
     groups = [group(episode(10, reward=0.0), member(7.0, episode(10, reward=1.0)))]
     played = run_of(calibration(groups, STEP))

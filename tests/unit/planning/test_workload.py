@@ -7,14 +7,8 @@ from collections import Counter
 
 import pytest
 
-from agentrl.planning.simulation.workload import (
-    Episode,
-    RecordedGroup,
-    Workload,
-    is_unanimous,
-    kept_unanimous,
-    learner_tokens,
-)
+from agentrl.planning.simulation.episode import Episode, learner_tokens
+from agentrl.planning.simulation.workload import RecordedGroup, Workload, is_unanimous, kept_unanimous
 from agentrl.types import (
     TRAIN,
     EpisodeRequest,

@@ -10,8 +10,9 @@ from agentrl.algorithms.registry import make_algorithm
 from agentrl.config.schema import Config
 from agentrl.planning.simulation.calibration import Calibration, LearnerRates
 from agentrl.planning.simulation.engine import EngineRates
+from agentrl.planning.simulation.episode import Episode, Turn
 from agentrl.planning.simulation.recorded import RecordedRun
-from agentrl.planning.simulation.workload import Attempt, Episode, Member, RecordedGroup, Turn
+from agentrl.planning.simulation.workload import Attempt, Member, RecordedGroup
 from agentrl.types import Signal, StopReason
 
 FREE = EngineRates(0.0, 0.0, 0.0)
