@@ -1,10 +1,10 @@
 """Simulated and real step times side by side: of a run's second half, and of runs with one setting changed.
 
-python -m benchmarks.simulation [--steps 16] [--changes rollout.group_size=16 rollout.max_staleness=1]; the last line is
-the figures as JSON. It trains once and calibrates the simulation by the first half of the steps, which predicts the
-second half; by every other step, which predicts those between, so that what the policy has learned meanwhile plays no
-part; and by all of them, which predicts a new run for each change. Run it on a quiet machine: a simulation knows only
-what was recorded. `error` is that of the mean step.
+python -m benchmarks.simulation [--steps 16] [--changes rollout.group_size=16 rollout.max_staleness=1] [flags of `agentrl
+train`]; the last line is the figures as JSON. It trains once and calibrates the simulation by the first half of the steps, which predicts the
+second half, with the episodes of the first or (`own episodes`) of the second; by every other step, which predicts those
+between, so that what the policy has learned meanwhile plays no part; and by all of them, which predicts a new run for
+each change. Run it on a quiet machine: a simulation knows only what was recorded. `error` is that of the mean step.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agentrl.config.loading import of_flags
@@ -30,17 +31,22 @@ Figures = dict[str, object]
 
 def trained(folder: Path, args: argparse.Namespace, change: str = "") -> RecordedRun:
     """Train in `folder`, with a setting changed, and read the run."""
-    flags = ["--env", args.env, "--steps", str(args.steps), "--eval.tasks", "0", "--checkpoint.every", "0"]
-    flags += [*(["--model", args.model] if args.model else []), *([f"--{change}"] if change else [])]
+    flags = ["--steps", str(args.steps), "--eval.tasks", "0", "--checkpoint.every", "0", *args.flags]
+    flags += [f"--{change}"] if change else []
     subprocess.run([sys.executable, "-m", "agentrl", "train", *flags, "--out", str(folder)], check=True)
     return read(folder)
 
 
-def predicted(run: RecordedRun, by: Sequence[StepRecord], change: str = "") -> StepTimes:
-    """Simulate the run, with a setting changed, by some of its steps."""
+def predicted(
+    run: RecordedRun, by: Sequence[StepRecord], change: str = "", episodes_of: Sequence[StepRecord] = ()
+) -> StepTimes:
+    """Simulate the run, with a setting changed, by some of its steps, and by the episodes of others if given."""
     key, _, text = change.partition("=")
     changes = {setting.key: setting.value for setting in of_flags([(key, text)] if change else [])}
-    return forecast(calibrate(run, by), changed(run.config, changes)).times
+    calibration = calibrate(run, by)
+    if episodes_of:
+        calibration = replace(calibration, groups=tuple(run.groups(episodes_of)))
+    return forecast(calibration, changed(run.config, changes)).times
 
 
 def compared(name: str, real: Sequence[StepRecord], simulated: StepTimes) -> Figures:
@@ -63,21 +69,21 @@ def measure(args: argparse.Namespace, out: Path) -> Figures:
     others = {change: trained(out / change, args, change).plain_steps for change in args.changes}
     found = {
         "second half": compared("second half by the first", second, predicted(base, first)),
+        "own episodes": compared("second half by its own episodes", second, predicted(base, first, "", second)),
         "every other step": compared("every other step", plain[1::2], predicted(base, plain[::2])),
     }
     for change, steps in others.items():
         found[change] = compared(change, steps, predicted(base, plain, change))
-    return {"env": args.env, "model": args.model or base.config.model.name, "steps": args.steps, **found}
+    return {"model": base.config.model.name, "flags": " ".join(args.flags), "steps": args.steps, **found}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--env", default="math")
-    parser.add_argument("--model", default="", help="model folder; default: the embedded SmolLM2-135M-Instruct")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--changes", nargs="*", default=["rollout.group_size=16", "rollout.max_staleness=1"])
     parser.add_argument("--out", type=Path, help="folder of the run folders (default: one that is removed)")
-    args = parser.parse_args()
+    args, flags = parser.parse_known_args()
+    args.flags = flags
     with tempfile.TemporaryDirectory() as scratch:
         print(last_line("simulation", measure(args, args.out or Path(scratch))))
 

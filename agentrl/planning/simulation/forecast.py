@@ -6,7 +6,7 @@ import collections
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -93,12 +93,17 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The second half of a run's steps, beside their simulation by the first half."""
+    """The second half of a run's steps, beside their simulation by the first half.
+
+    `replayed` has the speeds of the first half, but the episodes of the second: the rest of the error is due to
+    episodes that changed while the policy learned.
+    """
 
     first_step: int
     last_step: int
     real: StepTimes
     simulated: StepTimes
+    replayed: StepTimes
 
     @property
     def error(self) -> float:
@@ -125,9 +130,11 @@ def check(run: RecordedRun, seed: int = 0) -> Check:
     """
     plain = run.plain_steps
     first, second = plain[: len(plain) // 2], plain[len(plain) // 2 :]
-    simulated = forecast(calibrate(run, first), run.config, seed=seed).times
+    by_first = calibrate(run, first)
+    by_second = replace(by_first, groups=tuple(run.groups(second)))
+    simulated, replayed = (forecast(each, run.config, seed=seed).times for each in (by_first, by_second))
     real = StepTimes.of([step.seconds for step in second])
-    return Check(second[0].step, second[-1].step, real, simulated)
+    return Check(second[0].step, second[-1].step, real, simulated, replayed)
 
 
 def forecast(calibration: Calibration, config: Config, cores: int = 0, steps: int = STEPS, seed: int = 0) -> Forecast:

@@ -31,7 +31,7 @@ LEAST_STEPS = 4
 class TimedAttempt:
     """An attempt that ended: its times in Unix seconds, the steps during which it ended and in which it was trained.
 
-    `episode` is None if its process died.
+    `ended_in` is 0 if it ended during no step, as between a kill and the resume. `episode` is None if its process died.
     """
 
     sample: SampleId
@@ -46,7 +46,7 @@ class TimedAttempt:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run's configuration, its steps and the attempts that ended during them."""
+    """A run's configuration, its steps and the attempts that ended."""
 
     folder: Path
     config: Config
@@ -108,20 +108,21 @@ def _differ(before: StepRecord, after: StepRecord) -> bool:
 
 
 def _attempts(run: RunFolder, steps: Sequence[StepRecord]) -> Iterator[TimedAttempt]:
-    """Yield the attempts that ended during a step, in the order of the ledger."""
+    """Yield the attempts that ended, in the order of the ledger."""
     episodes: dict[AttemptId, Episode] = {(t.sample, t.attempt): Episode.of(t) for t in scan(run.trajectories)}
     with closing(Ledger(run.ledger, is_read_only=True)) as ledger:
         rows = list(ledger.rows())
-    ends = [step.at for step in steps]
     for row in rows:
-        episode = episodes.get((row.sample, row.attempt))
-        ended_at = _ended_at(row)
-        number = bisect.bisect_left(ends, ended_at) if ended_at else len(ends)
-        if number == len(ends) or not ended_at or ended_at < ends[number] - steps[number].seconds.total:
-            continue
-        if episode or row.state is State.LOST:
-            times = row.dispatched_at, ended_at, steps[number].step, row.step
+        episode, ended_at = episodes.get((row.sample, row.attempt)), _ended_at(row)
+        if ended_at and (episode or row.state is State.LOST):
+            times = row.dispatched_at, ended_at, _step_at(ended_at, steps), row.step
             yield TimedAttempt(row.sample, row.attempt, row.env, *times, episode)
+
+
+def _step_at(time: float, steps: Sequence[StepRecord]) -> int:
+    """Return the step during which something happened, 0 if it was none, as between a kill and the resume."""
+    number = bisect.bisect_left(steps, time, key=lambda step: step.at)
+    return steps[number].step if number < len(steps) and time >= steps[number].at - steps[number].seconds.total else 0
 
 
 def _ended_at(row: AttemptRow) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from agentrl.planning.simulation.search import Hardware, search
 PHASES = ("rollout", "learn", "publish", "other")
 MOST = 5
 WIDTH = 11
+LEAST_S = 0.05
+"""Seconds below which a relative error says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,12 @@ def lines(found: Report) -> Iterator[str]:
 def check_lines(found: Check) -> Iterator[str]:
     """Yield the second half of the run's steps, real and simulated side by side."""
     yield f"Steps {found.first_step} to {found.last_step} as they were, and simulated by the steps before them:"
-    yield row("", "real", "simulated", "error")
-    for name, real, simulated in _times(found.real, found.simulated):
-        error = f"{simulated / real - 1:+.1%}" if real else ""
-        yield row(name, f"{abs(real):.2f} s", f"{abs(simulated):.2f} s", error)
+    yield row("", "real", "simulated", "error", "replayed", "error")
+    for name, real, *others in _times(found.real, found.simulated, found.replayed):
+        errors = (f"{other / real - 1:+.1%}" if abs(real) >= LEAST_S else "" for other in others)
+        pairs = zip((f"{abs(other):.2f} s" for other in others), errors, strict=True)
+        yield row(name, f"{abs(real):.2f} s", *chain.from_iterable(pairs))
+    yield "(replayed: with the speeds of the first half and the episodes of the second)"
 
 
 def _times(*columns: StepTimes) -> Iterator[tuple[Any, ...]]:

@@ -29,7 +29,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 def test_real_and_simulated_steps_are_side_by_side(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, "--simulate", recorded).splitlines()
     assert lines[0] == "Steps 8 to 14 as they were, and simulated by the steps before them:"
-    assert lines[1].split() == ["real", "simulated", "error"]
+    assert lines[1].split() == ["real", "simulated", "error", "replayed", "error"]
     assert [line.split()[0] for line in lines[2:8]] == ["step", "90", "rollout", "learn", "publish", "other"]
     assert "Forecast for max_staleness 0, 2 x 2 samples, 1 engine, 1 learner rank, 1 worker:" in lines
     assert "-0.00" not in "\n".join(lines)

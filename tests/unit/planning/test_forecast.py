@@ -18,8 +18,9 @@ from agentrl.planning.simulation.cluster import Speeds, crowding, speeds
 from agentrl.planning.simulation.engine import EngineRates
 from agentrl.planning.simulation.forecast import StepTimes, check, forecast, simulate
 from agentrl.planning.simulation.recorded import RecordedRun, read
+from agentrl.types import SampleId
 from tests.unit.config.test_resolve import LAPTOP
-from tests.unit.planning.rehearsed import rehearse
+from tests.unit.planning.rehearsed import EPOCH, rehearse
 from tests.unit.planning.workshop import calibration, config, episode, group, pair
 
 SHARED = EngineRates(step_s=0.0, request_s=0.1, prefill_s=0.0)
@@ -66,6 +67,33 @@ def test_the_second_half_of_a_run_is_predicted_by_the_first(run: RecordedRun) ->
     found = check(run)
     assert (found.first_step, found.last_step, found.real.steps) == (13, 24, 12)
     assert abs(found.error) < 0.05
+
+
+def joined(first: RecordedRun, second: RecordedRun) -> RecordedRun:
+    """A run whose second half is another run."""
+    count, groups = len(first.steps), 1 + max(attempt.sample.group for attempt in first.attempts)
+    later_s = first.steps[-1].at - EPOCH
+    steps = [replace(s, step=s.step + count, at=s.at + later_s, version=f"0.{s.step + count}") for s in second.steps]
+    attempts = [
+        replace(
+            a,
+            sample=SampleId(a.sample.group + groups, a.sample.member),
+            dispatched_at=a.dispatched_at + later_s,
+            ended_at=a.ended_at + later_s,
+            ended_in=a.ended_in + count if a.ended_in else 0,
+            trained_in=a.trained_in + count if a.trained_in else None,
+        )
+        for a in second.attempts
+    ]
+    return replace(first, steps=(*first.steps, *steps), attempts=(*first.attempts, *attempts))
+
+
+def test_a_policy_that_changed_shows_in_the_replay(run: RecordedRun, tmp_path: Path) -> None:
+    source = calibration([pair(n) for n in range(2, 5)], SHARED, LEARNER, publish_s=0.5)
+    shorter = read(rehearse(tmp_path / "run", source, config(), 24).path)
+    found = check(joined(run, shorter))
+    assert found.error > 0.5
+    assert found.replayed.mean_s == pytest.approx(found.real.mean_s, rel=0.06)
 
 
 def test_a_run_is_simulated_from_its_folder_with_changes(run: RecordedRun) -> None:

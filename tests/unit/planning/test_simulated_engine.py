@@ -104,6 +104,25 @@ def test_after_a_publication_the_context_in_flight_is_read_again() -> None:
     assert spans == [(V0, 0, 4), (V1, 4, 10)]
 
 
+def test_a_request_that_comes_during_a_pause_begins_nothing() -> None:
+    async def play() -> list[float]:
+        engine, loop = SimulatedEngine(STEP, 8, V0), asyncio.get_running_loop()
+
+        async def one(at: float) -> float:
+            await asyncio.sleep(at)
+            await engine.generate(Turn(0, 0, 10, True), 0, None)
+            return loop.time()
+
+        requests = [asyncio.create_task(one(at)) for at in (0, 5)]
+        await asyncio.sleep(4)
+        engine.pause()
+        await asyncio.sleep(6)
+        engine.resume(V1)
+        return list(await asyncio.gather(*requests))
+
+    assert run(play()) == pytest.approx([16, 20])
+
+
 def test_two_publications_in_one_request_leave_three_versions() -> None:
     async def play() -> list[object]:
         engine = SimulatedEngine(STEP, 8, V0)
