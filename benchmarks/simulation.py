@@ -1,10 +1,11 @@
 """Simulated and real step times side by side: of a run's second half, and of runs with one setting changed.
 
-python -m benchmarks.simulation [--steps 16] [--changes rollout.group_size=16 rollout.max_staleness=1] [flags of `agentrl
-train`]; the last line is the figures as JSON. It trains once and calibrates the simulation by the first half of the steps, which predicts the
-second half, with the episodes of the first or (`own episodes`) of the second; by every other step, which predicts those
-between, so that what the policy has learned meanwhile plays no part; and by all of them, which predicts a new run for
-each change. Run it on a quiet machine: a simulation knows only what was recorded. `error` is that of the mean step.
+python -m benchmarks.simulation [--steps 16] [--changes rollout.group_size=16 rollout.max_staleness=1] [--env math ...];
+the last line is the figures as JSON. Other flags are those of `agentrl train`. It trains once and calibrates the
+simulation by the first half of the steps, which predicts the second half, with the episodes of the first or (`own
+episodes`) of the second; by every other step, which predicts those between, so that what the policy has learned
+meanwhile plays no part; and by all of them, which predicts a new run for each change. Run it on a quiet machine: a
+simulation knows only what was recorded. `error` is that of the mean step.
 """
 
 from __future__ import annotations

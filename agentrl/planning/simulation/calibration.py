@@ -23,8 +23,6 @@ from agentrl.planning.simulation.workload import RecordedGroup
 from agentrl.types import TRAIN, EpisodeRequest, EpisodeSettings, Group, Trajectory
 
 NO_SETTINGS = EpisodeSettings(1.0, 0, 0, 0.0, 0.0)
-LEAST_RANGE = 1.2
-"""The largest update over the smallest one, from which the constant part of an update can be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,11 @@ def calibrate(run: RecordedRun, steps: Sequence[StepRecord]) -> Calibration:
         raise ConfigError(
             f"steps {steps[0].step} to {steps[-1].step} of {run.folder} contain {len(groups)} whole groups and "
             f"{len(learned)} updates: a simulation needs a group and two updates. Record a longer run"
+        )
+    if missing := {env.label for env in run.config.env} - {group.env for group in groups}:
+        raise ConfigError(
+            f"steps {steps[0].step} to {steps[-1].step} of {run.folder} contain no whole group of "
+            f"{', '.join(sorted(missing))}: record a longer run"
         )
     engine, peak = engine_rates(run, steps)
     return Calibration(
@@ -115,9 +118,8 @@ def _trajectory(attempt: TimedAttempt) -> Trajectory:
 
 def learner_rates(tokens: Sequence[int], seconds: Sequence[float]) -> LearnerRates:
     """Fit the seconds of updates to their tokens; updates of about the same size show no constant part."""
-    constant = float(max(tokens) > LEAST_RANGE * min(tokens))
-    causes, taken = np.column_stack([np.full(len(tokens), constant), np.array(tokens)]), np.array(seconds)
-    update_s, token_s = rates = fitted(causes, taken)
+    causes, taken = np.column_stack([np.ones(len(tokens)), np.array(tokens)]), np.array(seconds)
+    update_s, token_s = rates = fitted(causes, taken, (True, False), len(tokens))
     noise = taken / np.maximum(1e-9, causes @ rates)
     return LearnerRates(float(update_s), float(token_s), tuple(noise.tolist()))
 
@@ -128,6 +130,9 @@ def learner_rates(tokens: Sequence[int], seconds: Sequence[float]) -> LearnerRat
 
 def engine_rates(run: RecordedRun, steps: Sequence[StepRecord]) -> tuple[EngineRates, int]:
     """Fit the seconds of turns to their tokens, and to those that the engine sampled and read meanwhile.
+
+    If about as many requests are always in flight, their number is taken not to matter: the steps of small batches take
+    as long as it takes to read the weights.
 
     Returns the rates, and the largest number of requests in flight at once.
     """
@@ -140,7 +145,8 @@ def engine_rates(run: RecordedRun, steps: Sequence[StepRecord]) -> tuple[EngineR
             shared = timeline.sampled(turn) / engine.count, timeline.read(turn) / engine.count
             causes[turn.attempt] += (turn.sampled, *shared, turn.ended - turn.began - timeline.paused_s(turn))
     table = np.array(list(causes.values()))
-    return EngineRates(*map(float, fitted(table[:, :3], table[:, 3]))), timeline.peak
+    rates = fitted(table[:, :3], table[:, 3], (False, True, True), len(steps))
+    return EngineRates(*map(float, rates)), timeline.peak
 
 
 def _turns(run: RecordedRun) -> Iterator[SampledTurn]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +12,24 @@ Array = NDArray[np.float64]
 ROUNDS = 30
 
 
-def fitted(causes: Array, seconds: Array) -> Array:
+def fitted(causes: Array, seconds: Array, doubtful: Sequence[bool], samples: int) -> Array:
     """Return the seconds that each cause takes: non-negative coefficients [K] of `causes` [N, K] for `seconds` [N].
 
     They minimise the sum of absolute errors, by least squares with weights that are the inverse of the errors before.
+    Causes that nearly always go together cannot be told apart amid errors: those that are not `doubtful` then get
+    everything. For that the others have a normal prior around 0, as wide as if they took all the seconds. The errors
+    are those of so many independent `samples`: rows that were measured at the same time err together.
     """
-    weights, floor = np.ones(len(seconds)), 1e-3 * max(1e-9, float(np.abs(seconds).mean()))
+    weights, prior = np.ones(len(seconds)), np.zeros((causes.shape[1], causes.shape[1]))
+    mean_s = max(1e-9, float(np.abs(seconds).mean()))
+    shares = np.diag(np.abs(causes).mean(axis=0) * np.array(doubtful) / mean_s)
     for _ in range(ROUNDS):
         roots = np.sqrt(weights)
-        found = _least_squares(causes * roots[:, None], seconds * roots)
-        weights = 1.0 / np.maximum(floor, np.abs(causes @ found - seconds))
+        rows = np.concatenate([causes * roots[:, None], prior])
+        found = _least_squares(rows, np.concatenate([seconds * roots, np.zeros(len(prior))]))
+        errors = np.abs(causes @ found - seconds)
+        weights = 1.0 / np.maximum(1e-3 * mean_s, errors)
+        prior = shares * np.sqrt(errors.mean() * len(seconds) / samples / 2)
     return found
 
 

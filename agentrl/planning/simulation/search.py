@@ -44,6 +44,7 @@ def search(calibration: Calibration, hardware: Hardware, changes: Mapping[str, A
     by staleness, then by processes. Raises ConfigError if no layout fits.
     """
     recorded = calibration.run.config
+    _check(recorded, hardware)
     changed(recorded, {**changes, MAX_STALENESS: 0}, hardware.cores)  # refuses what no layout may have
     found = [
         forecast(calibration, changed(recorded, layout, hardware.cores), hardware.cores, STEPS, seed)
@@ -54,6 +55,12 @@ def search(calibration: Calibration, hardware: Hardware, changes: Mapping[str, A
     ranked = sorted(found, key=lambda one: -one.samples_per_s)
     best = ranked[0].samples_per_s
     return sorted(ranked, key=lambda one: (one.samples_per_s < best * (1 - SAME), *_cost(one, best)))
+
+
+def _check(recorded: Config, hardware: Hardware) -> None:
+    device, flag = ("CPUs", "--cores") if recorded.device == "cpu" else ("GPUs", "--gpus")
+    if bool(hardware.gpus) != (device == "GPUs"):
+        raise ConfigError(f"the run was recorded on {device}, which say nothing about {hardware}: give {flag}")
 
 
 def _cost(one: Forecast, best: float) -> tuple[float, ...]:

@@ -49,9 +49,9 @@ def test_the_best_layouts_come_first(recorded: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_figures_are_one_line_of_json(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(shown(capsys, "--simulate", recorded, "--gpus", "2", "--rollout.max_staleness", "0", "--json"))
+    found = json.loads(shown(capsys, "--simulate", recorded, "--cores", "2", "--rollout.max_staleness", "0", "--json"))
     assert found.keys() == {"run", "check", "forecast", "hardware", "best"}
-    assert found["hardware"] == {"gpus": 2, "cores": 0}
+    assert found["hardware"] == {"gpus": 0, "cores": 2}
     assert found["check"]["simulated"]["mean_s"] > 0
     assert found["best"][0]["layout"]["max_staleness"] == 0
 
@@ -64,6 +64,7 @@ def test_the_figures_are_one_line_of_json(recorded: Path, capsys: pytest.Capture
         (("--simulate", "RUN", "--rollout.max_tokens", "3"), "cannot follow rollout.max_tokens"),
         (("--simulate", "RUN", "--rollout.promts", "3"), "Did you mean 'rollout.prompts'?"),
         (("--simulate", "RUN", "--gpus", "two"), "invalid int value"),
+        (("--simulate", "RUN", "--gpus", "2"), "recorded on CPUs, which say nothing about 2 GPUs: give --cores"),
         (("--simulate", "RUN", "--gpus", "0"), "--gpus must be at least 1"),
         (("--simulate", "RUN", "--gpus", "2", "--cores", "2"), "either --gpus or --cores"),
     ],

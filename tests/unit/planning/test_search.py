@@ -87,5 +87,7 @@ def test_hardware_that_nothing_fits_is_refused() -> None:
     calibrated = calibration([pair(10)], SHARED, LearnerRates(0.0, 0.0), on_gpus())
     with pytest.raises(ConfigError, match="no layout fits 1 GPU"):
         search(calibrated, Hardware(gpus=1), {"engine.placement": "separate"})
+    with pytest.raises(ConfigError, match=r"recorded on GPUs, which say nothing about 4 CPU cores: give --gpus"):
+        search(calibrated, Hardware(cores=4), {})
     with pytest.raises(ConfigError, match=r"cannot follow rollout.max_tokens"):
         search(calibrated, Hardware(gpus=4), {"rollout.max_tokens": 1})
